@@ -1,0 +1,1 @@
+"""Forecast evaluation: tasks, data, baselines, WQL and MASE."""

@@ -1,0 +1,43 @@
+"""Errors that a user can act on: each message is one line naming what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RankscopeError(ValueError):
+    """Base of every error that rankscope raises on bad input; the command line prints it and exits with 2."""
+
+
+class CheckpointError(RankscopeError):
+    """A checkpoint is missing, unreadable, unsafe or inconsistent with its config."""
+
+
+class FamilyError(RankscopeError):
+    """A checkpoint belongs to no model family that rankscope knows."""
+
+
+class DataError(RankscopeError):
+    """Series, tables or suites that cannot be used as they are."""
+
+
+class OptionError(RankscopeError):
+    """An option is out of range or contradicts another one."""
+
+
+class OutputError(RankscopeError):
+    """A result cannot be written where it was asked for."""
+
+
+def unknown_choice(parameter: str, value: object, choices: Iterable[str], fix: str = "") -> str:
+    """Message for a value outside a closed list, with the nearest choice suggested.
+
+    >>> unknown_choice("method", "svdd", ["svd", "joint"])
+    "method 'svdd' is not known: did you mean 'svd'? Choose from svd, joint."
+    """
+    known = list(choices)
+    near = difflib.get_close_matches(str(value), known, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    tail = f" {fix}" if fix else ""
+    return f"{parameter} {value!r} is not known: {guess}Choose from {', '.join(known)}.{tail}"

@@ -1,0 +1,12 @@
+"""The one shape in which long work reports how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Progress = Callable[[int, int, str], None]
+"""Called as ``progress(done, total, what)``; ``total`` may be 0 while it is unknown."""
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """Report nothing: the default of every library function."""
