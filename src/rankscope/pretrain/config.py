@@ -1,0 +1,148 @@
+"""One dataclass says everything about a pretraining run, and one YAML file holds it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rankscope.errors import OptionError, unknown_choice
+from rankscope.pretrain.data.mixture import Mixture
+
+FAMILIES = ("chronos-t5", "chronos-bolt")
+SCHEDULES = ("linear", "cosine", "constant", "warmup_stable_decay")
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Size of the network, in T5's own names.
+
+    Attributes:
+        d_model: width of the residual stream.
+        d_kv: width of one attention head.
+        d_ff: width of the feed-forward layers.
+        num_layers: encoder layers.
+        num_decoder_layers: decoder layers.
+        num_heads: heads of every attention.
+        n_tokens: vocabulary (Chronos-T5): special tokens and bins.
+        patch_size: observations per patch (Chronos-Bolt).
+        dropout_rate: dropout while training.
+        initializer_factor: scale of the initial weights (0.05 in the published Chronos configs).
+    """
+
+    d_model: int = 128
+    d_kv: int = 32
+    d_ff: int = 512
+    num_layers: int = 4
+    num_decoder_layers: int = 4
+    num_heads: int = 4
+    n_tokens: int = 4096
+    patch_size: int = 16
+    dropout_rate: float = 0.0
+    initializer_factor: float = 0.05
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """A pretraining run.
+
+    Attributes:
+        family: ``chronos-t5`` (quantised values, cross-entropy) or ``chronos-bolt`` (patches, quantile loss).
+        model: size of the network.
+        context: longest history, observations.
+        horizon: observations to forecast.
+        mixture: what the generated corpus is made of.
+        bank_kernels: kernels in the KernelSynth bank.
+        bank_draws: draws of each kernel.
+        max_steps: optimiser steps.
+        batch_size: series per step and device.
+        accumulation: micro-batches per optimiser step.
+        learning_rate: peak learning rate of AdamW.
+        weight_decay: decoupled weight decay.
+        warmup_steps: steps of linear warm-up.
+        schedule: how the rate falls afterwards.
+        decay_steps: for ``warmup_stable_decay``, steps of the final decay.
+        save_steps: steps between snapshots from which a stopped run goes on.
+        log_steps: steps between log lines.
+        seed: the run is a function of it.
+    """
+
+    family: str = "chronos-t5"
+    model: ModelShape = field(default_factory=ModelShape)
+    context: int = 512
+    horizon: int = 64
+    mixture: Mixture = field(default_factory=Mixture)
+    bank_kernels: int = 500
+    bank_draws: int = 16
+    max_steps: int = 1000
+    batch_size: int = 32
+    accumulation: int = 1
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    warmup_steps: int = 200
+    schedule: str = "linear"
+    decay_steps: int = 0
+    save_steps: int = 500
+    log_steps: int = 50
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise OptionError(unknown_choice("family", self.family, FAMILIES))
+        if self.schedule not in SCHEDULES:
+            raise OptionError(unknown_choice("schedule", self.schedule, SCHEDULES))
+        whole = ("context", "horizon", "max_steps", "batch_size", "accumulation", "save_steps", "log_steps")
+        for name in whole:
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} is {getattr(self, name)}: it must be at least 1.")
+        if not 0 <= self.decay_steps + self.warmup_steps <= self.max_steps:
+            raise OptionError(
+                f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps} do not fit into "
+                f"max_steps {self.max_steps}: lower them or train longer."
+            )
+        if self.family == "chronos-bolt" and self.context % self.model.patch_size:
+            raise OptionError(f"context {self.context} is no multiple of patch_size {self.model.patch_size}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain nested dicts, as the YAML file holds them."""
+        return dataclasses.asdict(self)
+
+
+def read_config(path: Path | str) -> PretrainConfig:
+    """Read a run from YAML.
+
+    Raises:
+        OptionError: the file is missing, no YAML mapping, or names an unknown field.
+    """
+    file = Path(path)
+    try:
+        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"config {file} cannot be read: {error.strerror}.") from error
+    except yaml.YAMLError as error:
+        raise OptionError(f"config {file} is no valid YAML: {str(error).splitlines()[0]}.") from error
+    if not isinstance(loaded, dict):
+        raise OptionError(f"config {file} must be a mapping of fields to values.")
+    return config_from_dict(loaded)
+
+
+def config_from_dict(values: dict[str, Any]) -> PretrainConfig:
+    """Build a run from nested dicts; unknown fields are refused by name."""
+    values = dict(values)
+    for name, kind in (("model", ModelShape), ("mixture", Mixture)):
+        if name in values:
+            values[name] = _build(kind, values[name], f"{name}.")
+    return _build(PretrainConfig, values, "")
+
+
+def _build(kind: type, values: Any, prefix: str) -> Any:
+    if not isinstance(values, dict):
+        raise OptionError(f"{prefix.rstrip('.')} must be a mapping of fields to values, not {values!r}.")
+    names = [f.name for f in dataclasses.fields(kind)]
+    for name in values:
+        if name not in names:
+            raise OptionError(unknown_choice("config field", f"{prefix}{name}", [prefix + n for n in names]))
+    return kind(**values)
