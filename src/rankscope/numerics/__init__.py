@@ -1,0 +1,36 @@
+"""Pure functions on matrices: rank, spectrum, inertia, angles, flow, size. Tensors in, tensors out."""
+
+from rankscope.numerics.angles import angle_matrix, row_angles
+from rankscope.numerics.factored import FactoredMatrix
+from rankscope.numerics.flow import flow_of_ranks, mean_by_role
+from rankscope.numerics.rank import (
+    effective_rank,
+    eps_rank,
+    eps_ranks,
+    relative_spectrum,
+    stable_rank,
+    validate_eps,
+)
+from rankscope.numerics.size import factored_parameters, factoring_pays, size_ratio
+from rankscope.numerics.spectrum import choose_method, per_head, singular_values, spectra
+
+__all__ = [
+    "relative_spectrum",
+    "eps_rank",
+    "eps_ranks",
+    "effective_rank",
+    "stable_rank",
+    "validate_eps",
+    "singular_values",
+    "choose_method",
+    "spectra",
+    "per_head",
+    "FactoredMatrix",
+    "angle_matrix",
+    "row_angles",
+    "flow_of_ranks",
+    "mean_by_role",
+    "factored_parameters",
+    "factoring_pays",
+    "size_ratio",
+]

@@ -1,0 +1,73 @@
+"""A matrix kept as a product of two thin factors, and its spectrum without ever forming it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.errors import OptionError
+from rankscope.numerics.spectrum import singular_values, upcast
+
+
+@dataclass(frozen=True)
+class FactoredMatrix:
+    """W = up · down, with ``up`` of shape (d_out, rank) and ``down`` of shape (rank, d_in) (eq. 20).
+
+    >>> w = FactoredMatrix(torch.eye(3, 1), 2 * torch.eye(1, 4))
+    >>> w.shape, w.rank, w.singular_values().tolist()
+    ((3, 4), 1, [2.0])
+    """
+
+    up: Float[Tensor, "d_out rank"]
+    down: Float[Tensor, "rank d_in"]
+
+    def __post_init__(self) -> None:
+        """Refuse factors whose inner sizes differ."""
+        if self.up.ndim != 2 or self.down.ndim != 2 or self.up.shape[1] != self.down.shape[0]:
+            raise OptionError(
+                f"up {tuple(self.up.shape)} and down {tuple(self.down.shape)} do not multiply: "
+                "expected (d_out, rank) and (rank, d_in)."
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(d_out, d_in) of the product."""
+        return int(self.up.shape[0]), int(self.down.shape[1])
+
+    @property
+    def rank(self) -> int:
+        """Inner size of the factors: an upper bound of the algebraic rank."""
+        return int(self.up.shape[1])
+
+    @property
+    def parameters(self) -> int:
+        """Numbers stored in the two factors."""
+        return self.up.numel() + self.down.numel()
+
+    def dense(self) -> Float[Tensor, "d_out d_in"]:
+        """The product, computed in at least float32 and cast back once."""
+        return (upcast(self.up) @ upcast(self.down)).to(self.up.dtype)
+
+    def singular_values(self, dtype: torch.dtype | None = None) -> Float[Tensor, " k"]:
+        """The k = min(rank, d_out, d_in) leading singular values, descending; all others are exactly zero.
+
+        Two QR factorisations of the thin factors leave a k×k matrix with the same singular values.
+        """
+        return singular_values(_right(self.up, dtype) @ _right(self.down.mT, dtype).mT, dtype=dtype)
+
+    def per_head_singular_values(
+        self, heads: int, head_axis: int, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "heads k"]:
+        """Leading singular values of each head's slice along ``head_axis`` (0: rows, 1: columns), descending."""
+        split, shared = (self.up, self.down.mT) if head_axis == 0 else (self.down.mT, self.up)
+        if head_axis not in (0, 1) or heads < 1 or split.shape[0] % heads:
+            raise OptionError(f"axis {head_axis} of shape {self.shape} does not split into {heads} heads.")
+        slices = upcast(split, dtype).reshape(heads, -1, self.rank)
+        return singular_values(slices @ _right(shared, dtype).mT, dtype=dtype)
+
+
+def _right(factor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    return torch.linalg.qr(upcast(factor, dtype), mode="r").R

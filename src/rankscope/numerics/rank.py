@@ -1,0 +1,94 @@
+"""ε-rank, effective rank and stable rank of a spectrum: each definition lives here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rankscope.errors import OptionError
+
+
+def validate_eps(eps: float) -> float:
+    """Return ``eps`` as a float in [0, 1).
+
+    Raises:
+        OptionError: outside [0, 1) or not a number.
+    """
+    try:
+        value = float(eps)
+    except (TypeError, ValueError):
+        raise OptionError(f"eps must be a number in [0, 1), not {eps!r}; try 0.05.") from None
+    if not 0.0 <= value < 1.0:
+        raise OptionError(
+            f"eps must lie in [0, 1), not {eps}: it is a fraction of the largest singular value; try 0.05."
+        )
+    return value
+
+
+def relative_spectrum(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch k"]:
+    """Singular values over the largest one, σ_j/σ_1 (Q1); all zeros for the zero matrix.
+
+    >>> relative_spectrum(torch.tensor([4.0, 2.0, 1.0])).tolist()
+    [1.0, 0.5, 0.25]
+    """
+    if sigma.shape[-1] == 0:
+        return sigma
+    top = sigma.amax(-1, keepdim=True)
+    return torch.where(top > 0, sigma / top, torch.zeros_like(sigma))
+
+
+def eps_ranks(sigma: Float[Tensor, "*batch k"], eps: Sequence[float]) -> Int[Tensor, "*batch eps"]:
+    """Number of singular values strictly above ε·σ_1, for many ε at once (eq. 1).
+
+    The order of ``sigma`` does not matter. The comparison runs in float64, as σ > ε·σ_1 rather than as a
+    quotient, so that the zero matrix has rank 0 at every ε.
+
+    Raises:
+        OptionError: an ε outside [0, 1).
+
+    >>> eps_ranks(torch.tensor([4.0, 2.0, 1.0]), [0.5, 0.1, 0.0]).tolist()
+    [1, 3, 3]
+    """
+    levels = torch.tensor([validate_eps(e) for e in eps], dtype=torch.float64, device=sigma.device)
+    if sigma.shape[-1] == 0:
+        return torch.zeros((*sigma.shape[:-1], len(levels)), dtype=torch.int64, device=sigma.device)
+    wide = sigma.to(torch.float64)
+    thresholds = wide.amax(-1, keepdim=True) * levels
+    return (wide.unsqueeze(-1) > thresholds.unsqueeze(-2)).sum(-2)
+
+
+def eps_rank(sigma: Float[Tensor, "*batch k"], eps: float) -> Int[Tensor, "*batch"]:
+    """Number of singular values strictly above ε·σ_1 (eq. 1); 0 for the zero matrix.
+
+    Raises:
+        OptionError: ε outside [0, 1).
+
+    >>> int(eps_rank(torch.tensor([4.0, 2.0, 1.0]), 0.3))
+    2
+    """
+    return eps_ranks(sigma, [eps])[..., 0]
+
+
+def effective_rank(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
+    """Exponential of the entropy of p_j = σ_j²/Σσ²; k when all values are equal, 1 at rank one, 0 for zero.
+
+    >>> round(float(effective_rank(torch.ones(5))), 6)
+    5.0
+    """
+    relative = relative_spectrum(sigma.to(torch.float64))
+    energy = relative.square()
+    share = energy / energy.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+    entropy = -torch.special.xlogy(share, share).sum(-1)
+    return torch.where(energy.sum(-1) > 0, entropy.exp(), torch.zeros_like(entropy))
+
+
+def stable_rank(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
+    """Σσ_j²/σ_1², the squared Frobenius norm over the squared spectral norm; 0 for the zero matrix.
+
+    >>> float(stable_rank(torch.tensor([2.0, 1.0])))
+    1.25
+    """
+    return relative_spectrum(sigma.to(torch.float64)).square().sum(-1)
