@@ -1,0 +1,144 @@
+"""A checkpoint on disk: its config, its family, and its tensors one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rankscope.checkpoints._layouts import check_agreement, expected_shapes, factored_ranks
+from rankscope.checkpoints._safetensors import WEIGHT_DTYPES, TensorInfo, read_json, read_tensor
+from rankscope.checkpoints._sources import locate
+from rankscope.checkpoints._weights import read_index
+from rankscope.errors import CheckpointError, RankscopeError
+from rankscope.families import Family, Site, family_of, select_sites
+
+if TYPE_CHECKING:
+    from rankscope.numerics.factored import FactoredMatrix
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model's weights on disk; nothing is read but headers until a tensor is asked for.
+
+    Attributes:
+        source: the name the checkpoint was opened by.
+        folder: where its files are.
+        config: the content of its ``config.json``.
+        family: its model family.
+        index: every stored tensor.
+        ranks: rank of every factored module; empty for a dense checkpoint.
+    """
+
+    source: str
+    folder: Path
+    config: dict[str, Any] = field(repr=False)
+    family: Family = field(repr=False)
+    index: Mapping[str, TensorInfo] = field(repr=False)
+    ranks: Mapping[str, int] = field(repr=False)
+
+    def sites(self, select: Sequence[str] | str | None = None) -> tuple[Site, ...]:
+        """Sites that the words select, attention by default; see `rankscope.families.select_sites`."""
+        return select_sites(self.family.sites(self.config), select)
+
+    def layout(self, site: Site) -> Literal["dense", "factored"]:
+        """How the matrix of a site is stored."""
+        return "factored" if site.module in self.ranks else "dense"
+
+    def shape(self, site: Site) -> tuple[int, int]:
+        """Shape (d_out, d_in) of the matrix of a site, whichever way it is stored."""
+        if site.module in self.ranks:
+            up, down = (self._info(f"{site.module}.{part}.weight") for part in ("up", "down"))
+            return up.shape[0], down.shape[1]
+        d_out, d_in = self._info(site.name).shape
+        return d_out, d_in
+
+    def tensor(self, name: str) -> Tensor:
+        """Read one tensor in its stored number format.
+
+        Raises:
+            CheckpointError: there is no such tensor, it is no float tensor, cannot be read, or holds NaN or Inf.
+        """
+        info = self._info(name)
+        if info.dtype not in WEIGHT_DTYPES:
+            known = ", ".join(str(dtype).removeprefix("torch.") for dtype in WEIGHT_DTYPES)
+            raise CheckpointError(
+                f"{self.source}: tensor {name} is stored as {str(info.dtype).removeprefix('torch.')}, rankscope reads "
+                f"{known}: save the model unquantised."
+            )
+        tensor = read_tensor(info)
+        if tensor.numel():
+            # Extremes show NaN and Inf without the temporary copies of isfinite.
+            low, high = tensor.aminmax()
+            if not (torch.isfinite(low) and torch.isfinite(high)):
+                raise CheckpointError(
+                    f"{self.source}: tensor {name} holds NaN or Inf: the file is damaged or training diverged; "
+                    f"download it again or use an earlier save."
+                )
+        return tensor
+
+    def matrix(self, site: Site) -> Tensor | FactoredMatrix:
+        """Read the matrix of a site: a tensor where it is stored dense, its two factors where it is factored."""
+        if site.module not in self.ranks:
+            return self.tensor(site.name)
+        from rankscope.numerics.factored import FactoredMatrix
+
+        return FactoredMatrix(
+            up=self.tensor(f"{site.module}.up.weight"), down=self.tensor(f"{site.module}.down.weight")
+        )
+
+    def module(self, dtype: torch.dtype = torch.float32) -> nn.Module:
+        """Build the module in evaluation mode (imports transformers)."""
+        return self.family.build(self.folder, dtype)
+
+    @property
+    def parameters(self) -> int:
+        """Number of stored parameters; copies of a tied tensor count once."""
+        tied = self.family.tied_shapes(self.config)
+        aliases = {alias for name, known in self.family.aliases.items() if name not in self.index for alias in known[:1]}
+        return sum(prod(info.shape) for name, info in self.index.items() if name not in tied or name in aliases)
+
+    @property
+    def bytes(self) -> int:
+        """Stored size of all tensors in bytes."""
+        return sum(info.bytes for info in self.index.values())
+
+    def _info(self, name: str) -> TensorInfo:
+        for known in (name, *self.family.aliases.get(name, ())):
+            if known in self.index:
+                return self.index[known]
+        raise CheckpointError(f"{self.source}: there is no tensor {name!r} in this checkpoint.")
+
+
+def open_checkpoint(model: str | Path | None = None, *, revision: str | None = None) -> Checkpoint:
+    """Open a checkpoint by bundled name, local folder or hub id; without a name the bundled default.
+
+    Only ``config.json`` and safetensors headers are read. Pickles are refused and remote code never runs.
+
+    Args:
+        model: ``bundled`` or another bundled name, a folder, or ``owner/name`` on the hub.
+        revision: branch, tag or commit of a hub model.
+
+    Raises:
+        CheckpointError: there is no such model, or it is unreadable, unsafe or inconsistent.
+        FamilyError: the config describes no known family.
+    """
+    source, folder = locate(model, revision)
+    config = read_json(folder / "config.json")
+    try:
+        family = family_of(config)
+        ranks = factored_ranks(config, family)
+        expected = expected_shapes(config, family, ranks)
+    except RankscopeError as error:
+        raise type(error)(f"{source}: {error}") from error
+    index = read_index(folder)
+    try:
+        check_agreement(config, family, expected, index)
+    except CheckpointError as error:
+        raise CheckpointError(f"{source}: {error}") from error
+    return Checkpoint(source, folder, config, family, index, ranks)

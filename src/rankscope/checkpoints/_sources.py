@@ -1,0 +1,60 @@
+"""Where a model comes from: a bundled name, a local folder or a hub id."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+from rankscope.checkpoints._hub import download
+from rankscope.errors import CheckpointError
+
+DEFAULT = "bundled"
+_BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
+_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+
+
+def list_bundled() -> list[str]:
+    """Names of the checkpoints that this installation carries."""
+    if not _BUNDLED.is_dir():
+        return []
+    return sorted(folder.name for folder in _BUNDLED.iterdir() if (folder / "config.json").is_file())
+
+
+def locate(model: str | Path | None, revision: str | None = None) -> tuple[str, Path]:
+    """Find the folder of a model, downloading it where the name is a hub id.
+
+    A bundled name wins over a local folder of the same name: write ``./bundled`` for the folder.
+
+    Raises:
+        CheckpointError: there is no such model, or the hub cannot give it.
+    """
+    name = DEFAULT if model is None else str(model)
+    if name in list_bundled() and not isinstance(model, Path):
+        return name, _BUNDLED / name
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return name, path
+    if path.exists():
+        raise CheckpointError(f"model {name!r} is a file: pass the folder that holds it and its config.json.")
+    if "://" in name:
+        raise CheckpointError(f"model {name!r} is a URL: download it and pass the local folder, or pass a hub id.")
+    if _HUB_ID.match(name) and not isinstance(model, Path):
+        return name, download(name, revision, local_alternatives())
+    raise CheckpointError(_no_such_model(name))
+
+
+def local_alternatives() -> str:
+    """Say what works without a network."""
+    names = list_bundled()
+    bundled = f"a bundled model ({', '.join(names)})" if names else "no bundled model (this installation carries none)"
+    return f"{bundled} or a local folder"
+
+
+def _no_such_model(name: str) -> str:
+    near = difflib.get_close_matches(name, list_bundled(), n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return (
+        f"no model {name!r}: {guess}There is no such folder, and hub ids look like owner/name; "
+        f"pass a hub id, {local_alternatives()}."
+    )

@@ -1,0 +1,59 @@
+"""Model families: one file per family, one frozen record each.
+
+To add a family write ``families/<name>.py`` with a `Family` record and list it in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rankscope.errors import CheckpointError, FamilyError, unknown_choice
+from rankscope.families import chronos2, chronos_bolt, chronos_t5, t5
+from rankscope.families._record import Family, Site
+from rankscope.families.select import SELECTORS, select_sites
+
+__all__ = ["COMPRESSED", "FAMILIES", "SELECTORS", "Family", "Site", "family_of", "select_sites"]
+
+FAMILIES: dict[str, Family] = {
+    record.name: record for record in (chronos_t5.FAMILY, chronos_bolt.FAMILY, chronos2.FAMILY, t5.FAMILY)
+}
+"""Every family that rankscope knows, by name."""
+
+COMPRESSED: dict[str, tuple[str, ...]] = {
+    "rankscope-t5": ("chronos-t5", "t5"),
+    "rankscope-bolt": ("chronos-bolt",),
+    "rankscope-chronos2": ("chronos-2",),
+}
+"""``model_type`` of compressed checkpoints and the families that each may hold."""
+
+
+def family_of(config: Mapping[str, Any]) -> Family:
+    """Find the family that a ``config.json`` describes; compressed checkpoints name theirs.
+
+    Raises:
+        FamilyError: no known family matches.
+        CheckpointError: a compressed checkpoint names no family.
+    """
+    model_type = config.get("model_type")
+    if isinstance(model_type, str) and model_type.startswith("rankscope-"):
+        return _family_of_compressed(config, model_type)
+    for family in FAMILIES.values():
+        if family.matches(config):
+            return family
+    raise FamilyError(
+        f"config.json describes no known model family (model_type {model_type!r}, architectures "
+        f"{config.get('architectures')!r}): rankscope knows {', '.join(FAMILIES)}; add one in rankscope/families."
+    )
+
+
+def _family_of_compressed(config: Mapping[str, Any], model_type: str) -> Family:
+    if model_type not in COMPRESSED:
+        raise FamilyError(unknown_choice("config.json: model_type", model_type, COMPRESSED, "Update rankscope."))
+    part = config.get("rankscope")
+    name = part.get("family") if isinstance(part, Mapping) else None
+    if name not in COMPRESSED[model_type]:
+        raise CheckpointError(
+            unknown_choice("config.json: rankscope.family", name, COMPRESSED[model_type], "Compress the model again.")
+        )
+    return FAMILIES[name]

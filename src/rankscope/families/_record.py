@@ -1,0 +1,156 @@
+"""What rankscope knows of a weight matrix (`Site`) and of a model family (`Family`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.errors import CheckpointError, DataError
+
+Config = Mapping[str, Any]
+Shapes = dict[str, tuple[int, ...]]
+Stack = Literal["encoder", "decoder"]
+Kind = Literal["attention", "mlp", "embedding"]
+
+_MLP = ("mlp_in", "mlp_gate", "mlp_out")
+_LARGEST = {"num_layers": 10_000, "num_decoder_layers": 10_000}
+
+
+@dataclass(frozen=True)
+class Site:
+    """One weight matrix: its tensor name, stack, layer and role, and how it splits into heads.
+
+    Attributes:
+        name: tensor name of the dense weight, ending in ``.weight``; rows are outputs, columns are inputs.
+        stack: ``encoder`` or ``decoder``; embeddings count as the encoder's.
+        layer: 0-based layer, None outside the layers.
+        role: ``self.q`` … ``self.o``, ``cross.q`` …, ``group.q`` … (Chronos-2), ``mlp_in``, ``mlp_gate``,
+            ``mlp_out``, ``embedding``, ``patch_in``, ``patch_out``, ``patch_residual``.
+        heads: number of heads, None outside attention.
+        head_width: width of one head, None outside attention.
+        head_axis: axis of the (out, in) weight that splits into heads: 0 for q, k and v, 1 for o.
+    """
+
+    name: str
+    stack: Stack
+    layer: int | None
+    role: str
+    heads: int | None = None
+    head_width: int | None = None
+    head_axis: int | None = None
+
+    @property
+    def module(self) -> str:
+        """Name of the module that holds the weight.
+
+        >>> Site("shared.weight", "encoder", None, "embedding").module
+        'shared'
+        """
+        return self.name.removesuffix(".weight")
+
+    @property
+    def kind(self) -> Kind:
+        """One of ``attention``, ``mlp`` and ``embedding``."""
+        if "." in self.role:
+            return "attention"
+        return "mlp" if self.role in _MLP else "embedding"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Where the matrices of one model family are, and how its input becomes embedded tokens.
+
+    The functions that take a ``config`` read the plain dict of ``config.json`` and import nothing heavy; those
+    that take a ``folder`` or a ``module`` import transformers or chronos when they are called.
+
+    Attributes:
+        name: key in `rankscope.families.FAMILIES`.
+        title: name for tables and figures.
+        strategy: how signals become tokens: ``quantisation``, ``continuous`` or ``text``.
+        forecastable: whether the model forecasts series (a text model does not).
+        matches: whether a ``config.json`` describes a model of this family.
+        sites: every attention, MLP and embedding matrix, in the order of computation.
+        patch_size: observations per token.
+        expected_shapes: every tensor that a dense checkpoint of this config must hold.
+        tied_shapes: further tensors that may be stored as copies of another one.
+        build: module in evaluation mode from a local folder; compressed folders included.
+        embed: rows are the embedded tokens of a corpus, the transpose of the paper's U (Q3). Padding, missing
+            patches and special tokens are left out.
+        model_inputs: keyword arguments of ``module.forward`` that run every layer once.
+        blocks: per stack the layers, whose first argument is the layer's input.
+        vocabulary: rows are the embedded vocabulary (the transpose of the paper's Ξ); None where there is none.
+        aliases: names under which a tensor may be stored instead of its own.
+    """
+
+    name: str
+    title: str
+    strategy: Literal["quantisation", "continuous", "text"]
+    forecastable: bool
+    matches: Callable[[Config], bool]
+    sites: Callable[[Config], tuple[Site, ...]]
+    patch_size: Callable[[Config], int]
+    expected_shapes: Callable[[Config], Shapes]
+    tied_shapes: Callable[[Config], Shapes]
+    build: Callable[[Path, torch.dtype], nn.Module]
+    embed: Callable[[nn.Module, Tensor], Float[Tensor, "tokens d_model"]]
+    model_inputs: Callable[[nn.Module, Tensor], dict[str, Tensor]]
+    blocks: Callable[[nn.Module], dict[str, list[nn.Module]]]
+    vocabulary: Callable[[nn.Module], Float[Tensor, "vocabulary d_model"]] | None = None
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def positive(config: Config, key: str, default: int | None = None) -> int:
+    """Read a whole number ≥ 1 from a config.
+
+    Raises:
+        CheckpointError: the key is missing and has no default, or its value is no such number.
+    """
+    value = config.get(key)
+    if value is None:
+        value = default
+    largest = _LARGEST.get(key, 2**31 - 1)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        raise CheckpointError(
+            f"config.json: {key} must be a whole number from 1 to {largest}, found {config.get(key)!r}; "
+            f"use the config.json that was saved with the weights."
+        )
+    return value
+
+
+def chronos_config(config: Config) -> Config:
+    """Read the ``chronos_config`` object of a config.
+
+    Raises:
+        CheckpointError: it is missing or no object.
+    """
+    inner = config.get("chronos_config")
+    if not isinstance(inner, Mapping):
+        raise CheckpointError(
+            f"config.json: chronos_config must be an object, found {inner!r}; "
+            f"use the config.json that was saved with the weights."
+        )
+    return inner
+
+
+def named_in(config: Config, architecture: str, pipeline: str) -> bool:
+    """Whether a config names a model class among its architectures, or a chronos pipeline class."""
+    architectures = config.get("architectures")
+    listed = architectures if isinstance(architectures, list) else []
+    return architecture in listed or config.get("chronos_pipeline_class") == pipeline
+
+
+def check_series(series: Tensor) -> None:
+    """Raise `DataError` unless ``series`` has the axes (series, time) and an observation in it."""
+    if series.ndim != 2 or series.shape[0] == 0 or series.shape[1] == 0:
+        raise DataError(
+            f"series must have two non-empty axes (series, time), found shape {tuple(series.shape)}; "
+            f"left-pad shorter series with NaN and stack them."
+        )
+    if bool(torch.isnan(series).all()):
+        raise DataError("series hold no observation: every value is NaN; leave such series out.")

@@ -1,0 +1,109 @@
+"""Chronos-2: an encoder over patches whose layers attend along time and across the series of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.families._loading import load_module
+from rankscope.families._record import (
+    Config,
+    Family,
+    Shapes,
+    Site,
+    check_series,
+    chronos_config,
+    named_in,
+    positive,
+)
+from rankscope.families._stacks import (
+    attention_sites,
+    layer_shape,
+    patch_sites,
+    residual_shapes,
+    stack_blocks,
+)
+from rankscope.families.chronos_bolt import patch_size, quantile_count, special_tokens
+
+
+def matches(config: Config) -> bool:
+    """Whether the config names the Chronos-2 model or pipeline."""
+    return named_in(config, "Chronos2Model", "Chronos2Pipeline")
+
+
+def sites(config: Config) -> tuple[Site, ...]:
+    """Patch embedding, then per layer time attention (``self``), ``group`` attention and MLP."""
+    return (*patch_sites(), *_layer_sites(config))
+
+
+def _layer_sites(config: Config) -> Iterator[Site]:
+    for layer in range(positive(config, "num_layers")):
+        block = f"encoder.block.{layer}.layer"
+        yield from attention_sites(f"{block}.0.self_attention", "encoder", layer, "self", config)
+        yield from attention_sites(f"{block}.1.self_attention", "encoder", layer, "group", config)
+        yield Site(f"{block}.2.mlp.wi.weight", "encoder", layer, "mlp_in")
+        yield Site(f"{block}.2.mlp.wo.weight", "encoder", layer, "mlp_out")
+
+
+def expected_shapes(config: Config) -> Shapes:
+    """Every tensor of the model: special tokens, patch embedding, encoder, output head."""
+    inner = chronos_config(config)
+    d_model, d_ff, size = positive(config, "d_model"), positive(config, "d_ff"), patch_size(config)
+    outputs = quantile_count(inner) * positive(inner, "output_patch_size", size)
+    norms: Shapes = {
+        f"encoder.block.{layer}.layer.{part}.layer_norm.weight": (d_model,)
+        for layer in range(positive(config, "num_layers"))
+        for part in range(3)
+    }
+    return {
+        "shared.weight": (special_tokens(inner), d_model),
+        # A patch is embedded together with its time encoding and its mask of observations.
+        **residual_shapes("input_patch_embedding", 3 * size, d_ff, d_model),
+        **{site.name: layer_shape(site, config) for site in _layer_sites(config)},
+        **norms,
+        "encoder.final_layer_norm.weight": (d_model,),
+        **residual_shapes("output_patch_embedding", d_model, d_ff, outputs),
+    }
+
+
+def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Load Chronos2Model."""
+    from chronos.chronos2.model import Chronos2Model
+
+    return load_module(folder, Chronos2Model, "AutoModel", dtype)
+
+
+def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+    """Series (axes series, time) as the model's context, each its own group, cut to its last observations."""
+    check_series(series)
+    length = int(module.chronos_config.context_length)
+    return {"context": series[:, -length:].to(device=module.device, dtype=torch.float32)}
+
+
+def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
+    """Embed every patch of a corpus (axes series, time) that holds an observation, as ``module.encode`` does."""
+    with torch.no_grad():
+        patches, kept, _ = module._prepare_patched_context(**model_inputs(module, series))
+        return module.input_patch_embedding(patches[kept])
+
+
+FAMILY = Family(
+    name="chronos-2",
+    title="Chronos-2",
+    strategy="continuous",
+    forecastable=True,
+    matches=matches,
+    sites=sites,
+    patch_size=patch_size,
+    expected_shapes=expected_shapes,
+    tied_shapes=lambda config: {},
+    build=build,
+    embed=embed,
+    model_inputs=model_inputs,
+    blocks=stack_blocks,
+)

@@ -1,0 +1,118 @@
+"""Chronos-Bolt: a T5 over embedded patches, with a decoder that emits all quantiles at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.errors import CheckpointError
+from rankscope.families._loading import load_module
+from rankscope.families._record import (
+    Config,
+    Family,
+    Shapes,
+    Site,
+    check_series,
+    chronos_config,
+    named_in,
+    positive,
+)
+from rankscope.families._stacks import patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
+
+
+def matches(config: Config) -> bool:
+    """Whether the config names the Bolt model or pipeline."""
+    return named_in(config, "ChronosBoltModelForForecasting", "ChronosBoltPipeline")
+
+
+def sites(config: Config) -> tuple[Site, ...]:
+    """Patch embedding, then both stacks."""
+    return (*patch_sites(), *stack_sites(config))
+
+
+def patch_size(config: Config) -> int:
+    """Observations per patch."""
+    return positive(chronos_config(config), "input_patch_size")
+
+
+def expected_shapes(config: Config) -> Shapes:
+    """Every tensor of the model: special tokens, patch embedding, stacks, output head."""
+    inner = chronos_config(config)
+    d_model, d_ff = positive(config, "d_model"), positive(config, "d_ff")
+    outputs = quantile_count(inner) * positive(inner, "prediction_length")
+    return {
+        "shared.weight": (special_tokens(inner), d_model),
+        # A patch is embedded together with its mask of observations.
+        **residual_shapes("input_patch_embedding", 2 * patch_size(config), d_ff, d_model),
+        **stack_shapes(config),
+        **residual_shapes("output_patch_embedding", d_model, d_ff, outputs),
+    }
+
+
+def tied_shapes(config: Config) -> Shapes:
+    """Copies of the special tokens under the names of the stacks."""
+    table = (special_tokens(chronos_config(config)), positive(config, "d_model"))
+    return {"encoder.embed_tokens.weight": table, "decoder.embed_tokens.weight": table}
+
+
+def special_tokens(inner: Config) -> int:
+    """Rows of the token table: padding, and the register token where the model uses one."""
+    return 2 if inner.get("use_reg_token") else 1
+
+
+def quantile_count(inner: Config) -> int:
+    """Return the number of quantiles that the head emits."""
+    quantiles = inner.get("quantiles")
+    if not isinstance(quantiles, list) or not quantiles:
+        raise CheckpointError(
+            f"config.json: chronos_config.quantiles must be a non-empty list, found {quantiles!r}; "
+            f"use the config.json that was saved with the weights."
+        )
+    return len(quantiles)
+
+
+def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Load ChronosBoltModelForForecasting."""
+    from chronos.chronos_bolt import ChronosBoltModelForForecasting
+
+    return load_module(folder, ChronosBoltModelForForecasting, "AutoModel", dtype)
+
+
+def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+    """Series (axes series, time) as the model's context, cut to its last observations."""
+    check_series(series)
+    length = int(module.chronos_config.context_length)
+    return {"context": series[:, -length:].to(device=module.device, dtype=torch.float32)}
+
+
+def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
+    """Embed every patch of a corpus (axes series, time) that holds an observation, as ``module.encode`` does."""
+    context = model_inputs(module, series)["context"]
+    with torch.no_grad():
+        observed = module.patch(context.isnan().logical_not().to(module.dtype)).nan_to_num(nan=0.0)
+        scaled, _ = module.instance_norm(context)
+        values = torch.where(observed > 0, module.patch(scaled.to(module.dtype)), 0.0)
+        kept = observed.sum(dim=-1) > 0
+        return module.input_patch_embedding(torch.cat([values, observed], dim=-1)[kept])
+
+
+FAMILY = Family(
+    name="chronos-bolt",
+    title="Chronos-Bolt",
+    strategy="continuous",
+    forecastable=True,
+    matches=matches,
+    sites=sites,
+    patch_size=patch_size,
+    expected_shapes=expected_shapes,
+    tied_shapes=tied_shapes,
+    build=build,
+    embed=embed,
+    model_inputs=model_inputs,
+    blocks=stack_blocks,
+    aliases={"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")},
+)

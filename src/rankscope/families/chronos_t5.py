@@ -1,0 +1,91 @@
+"""Chronos-T5: a T5 over mean-scaled values in uniform bins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.errors import CheckpointError, unknown_choice
+from rankscope.families import t5
+from rankscope.families._loading import load_module
+from rankscope.families._record import Config, Family, check_series, chronos_config
+from rankscope.families._stacks import shift_right, stack_blocks
+
+
+def matches(config: Config) -> bool:
+    """Whether the config is a T5 with a chronos tokenizer."""
+    inner = config.get("chronos_config")
+    return config.get("model_type") == "t5" and isinstance(inner, dict) and "tokenizer_class" in inner
+
+
+def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Load the inner T5 module."""
+    from transformers import T5ForConditionalGeneration
+
+    return load_module(folder, T5ForConditionalGeneration, "AutoModelForSeq2SeqLM", dtype)
+
+
+def tokenizer(config: Config) -> Any:
+    """Make chronos' own tokenizer from the config.
+
+    Raises:
+        CheckpointError: the tokenizer is another than MeanScaleUniformBins, or its settings are incomplete.
+    """
+    import chronos
+
+    inner = dict(chronos_config(config))
+    known = ["MeanScaleUniformBins"]
+    if inner.get("tokenizer_class") not in known:
+        raise CheckpointError(unknown_choice("chronos_config.tokenizer_class", inner.get("tokenizer_class"), known))
+    try:
+        return chronos.ChronosConfig(**inner).create_tokenizer()
+    except (AssertionError, TypeError) as error:
+        raise CheckpointError(
+            f"config.json: chronos_config does not describe a tokenizer ({error}); "
+            f"use the config.json that was saved with the weights."
+        ) from error
+
+
+def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+    """Tokenise series (axes series, time) for one teacher-forced pass: the decoder reads the shifted context.
+
+    Series longer than the model's context are cut to their last observations, as the pipeline does.
+    """
+    check_series(series)
+    config = module.config
+    tokens, mask, _ = tokenizer(config.to_dict()).context_input_transform(series.detach().float().cpu())
+    tokens, mask = tokens.to(module.device), mask.to(module.device)
+    start = int(config.decoder_start_token_id or 0)
+    return {"input_ids": tokens, "attention_mask": mask, "decoder_input_ids": shift_right(tokens, start)}
+
+
+def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
+    """Embed every observation of a corpus (axes series, time); missing values and the end token are left out."""
+    inputs = model_inputs(module, series)
+    tokens, observed = inputs["input_ids"], inputs["attention_mask"].bool()
+    length = min(series.shape[1], int(module.config.chronos_config["context_length"]))
+    with torch.no_grad():
+        return module.get_input_embeddings()(tokens[:, :length][observed[:, :length]])
+
+
+FAMILY = Family(
+    name="chronos-t5",
+    title="Chronos-T5",
+    strategy="quantisation",
+    forecastable=True,
+    matches=matches,
+    sites=t5.sites,
+    patch_size=lambda config: 1,
+    expected_shapes=t5.expected_shapes,
+    tied_shapes=t5.tied_shapes,
+    build=build,
+    embed=embed,
+    model_inputs=model_inputs,
+    blocks=stack_blocks,
+    vocabulary=t5.vocabulary,
+    aliases=t5.ALIASES,
+)

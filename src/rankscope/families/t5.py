@@ -1,0 +1,120 @@
+"""T5 for text: v1.0 (ReLU, tied head) and v1.1 (gated, untied head)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.errors import DataError
+from rankscope.families._loading import load_module
+from rankscope.families._record import Config, Family, Shapes, Site, positive
+from rankscope.families._stacks import has_decoder, shift_right, stack_blocks, stack_shapes, stack_sites
+
+ALIASES = {"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}
+
+
+def matches(config: Config) -> bool:
+    """Whether the config is a T5 without a chronos part."""
+    return config.get("model_type") == "t5" and "chronos_config" not in config
+
+
+def sites(config: Config) -> tuple[Site, ...]:
+    """Embedding, then both stacks."""
+    return (Site("shared.weight", "encoder", None, "embedding"), *stack_sites(config))
+
+
+def expected_shapes(config: Config) -> Shapes:
+    """Every tensor of the model; the head only where it is untied."""
+    table = _table(config)
+    shapes = {"shared.weight": table, **stack_shapes(config)}
+    if has_decoder(config) and config.get("tie_word_embeddings") is False:
+        shapes["lm_head.weight"] = table
+    return shapes
+
+
+def tied_shapes(config: Config) -> Shapes:
+    """Copies of the embedding under the names of the stacks and of the head."""
+    table = _table(config)
+    shapes: Shapes = {"encoder.embed_tokens.weight": table}
+    if has_decoder(config):
+        shapes["decoder.embed_tokens.weight"] = table
+        if config.get("tie_word_embeddings") is not False:
+            shapes["lm_head.weight"] = table
+    return shapes
+
+
+def _table(config: Config) -> tuple[int, int]:
+    return positive(config, "vocab_size"), positive(config, "d_model")
+
+
+def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Load T5ForConditionalGeneration."""
+    from transformers import T5ForConditionalGeneration
+
+    return load_module(folder, T5ForConditionalGeneration, "AutoModelForSeq2SeqLM", dtype)
+
+
+def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+    """Token ids (axes texts, tokens) for one pass in which the decoder reads the shifted text.
+
+    Raises:
+        DataError: the values are no token ids of the model.
+    """
+    tokens = _tokens(module, series)
+    config = module.config
+    pad = int(config.pad_token_id or 0)
+    start = int(getattr(config, "decoder_start_token_id", None) or pad)
+    return {
+        "input_ids": tokens,
+        "attention_mask": (tokens != pad).long(),
+        "decoder_input_ids": shift_right(tokens, start),
+    }
+
+
+def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
+    """Look up every token id (axes texts, tokens) of a corpus; padding is left out."""
+    tokens = _tokens(module, series)
+    with torch.no_grad():
+        return module.get_input_embeddings()(tokens[tokens != int(module.config.pad_token_id or 0)])
+
+
+def _tokens(module: Any, series: Tensor) -> Tensor:
+    size = int(module.config.vocab_size)
+    whole = not series.is_floating_point() or bool((series == series.round()).all())
+    if series.ndim != 2 or series.numel() == 0 or not whole:
+        raise DataError(
+            f"a text model reads whole token ids with axes (texts, tokens), found shape {tuple(series.shape)} "
+            f"of {series.dtype}; tokenise the text first."
+        )
+    low, high = series.aminmax()
+    if low < 0 or high >= size:
+        raise DataError(f"token ids must lie in 0…{size - 1}, found {low:g}…{high:g}; use the model's own tokenizer.")
+    return series.long().to(module.device)
+
+
+def vocabulary(module: Any) -> Float[Tensor, "vocabulary d_model"]:
+    """The embedding table, special tokens included: the transpose of the paper's Ξ."""
+    return module.get_input_embeddings().weight.detach()
+
+
+FAMILY = Family(
+    name="t5",
+    title="T5",
+    strategy="text",
+    forecastable=False,
+    matches=matches,
+    sites=sites,
+    patch_size=lambda config: 1,
+    expected_shapes=expected_shapes,
+    tied_shapes=tied_shapes,
+    build=build,
+    embed=embed,
+    model_inputs=model_inputs,
+    blocks=stack_blocks,
+    vocabulary=vocabulary,
+    aliases=ALIASES,
+)
