@@ -1,0 +1,54 @@
+# One command per chore. `make help` lists them; each sets up what it needs.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := demo-out
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-fast check format bench figures clean
+
+help: ## List the commands
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP) ## Create .venv and install rankscope in it, with the pinned versions
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "rankscope needs Python 3.10 or newer: make PYTHON=python3.11 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP) ## Measure, draw, compress and evaluate the bundled model (3 minutes)
+	rm -rf $(DEMO)
+	$(BIN)/rankscope spectrum bundled --figures $(DEMO)/figures
+	$(BIN)/rankscope compress bundled --eps 0.05 --out $(DEMO)/small
+	$(BIN)/rankscope eval bundled $(DEMO)/small --baseline bundled --out $(DEMO)/scores.csv
+	@echo 'Figures, the smaller checkpoint and the scores are in $(DEMO)/'
+
+test: $(STAMP) ## Run the tests with coverage (under 10 minutes on 2 cores)
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 -q
+
+test-fast: $(STAMP) ## Run the tests of one place: make test-fast AT=tests/rankscope/numerics
+	$(BIN)/python -m pytest -q -x $(AT)
+
+check: $(STAMP) ## Lint, types, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Format the code
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs the extra "bench")
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python benchmarks/spectrum.py
+
+figures: $(STAMP) ## Draw the figures of the bundled models into figures/out
+	for recipe in figures/*.py; do $(BIN)/python $$recipe || exit 1; done
+
+clean: ## Remove the demo's output and the caches
+	rm -rf $(DEMO) .mypy_cache .ruff_cache .coverage htmlcov
