@@ -1,3 +1,36 @@
-"""Measure the rank structure of time-series foundation models, compress them, prove that the forecasts held."""
+"""Measure the rank structure of time-series models, compress them, and prove that the forecasts held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rankscope.lowrank.register import register_model_types
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "open_checkpoint": "rankscope.checkpoints",
+    "list_bundled": "rankscope.checkpoints",
+    "load_pipeline": "rankscope.pipeline",
+    "measure_spectrum": "rankscope.analysis.spectrum",
+    "measure_flow": "rankscope.analysis.flow",
+    "measure_embedding": "rankscope.analysis.embedding",
+    "compress_checkpoint": "rankscope.compress.apply",
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+register_model_types()

@@ -1,0 +1,30 @@
+"""Layers and Hugging Face model classes that store a matrix as two thin ones (W ≈ up·down, eq. 20)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "FactoredLinear",
+    "LowRankT5Config",
+    "LowRankT5ForConditionalGeneration",
+    "LowRankBoltConfig",
+    "LowRankBoltModel",
+    "LowRankBoltPipeline",
+    "LowRankChronos2Config",
+    "LowRankChronos2Model",
+    "LowRankChronos2Pipeline",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    module = "linear" if name == "FactoredLinear" else _module_of(name)
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
+
+def _module_of(name: str) -> str:
+    return "chronos2" if "Chronos2" in name else "bolt" if "Bolt" in name else "t5"

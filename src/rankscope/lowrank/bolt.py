@@ -1,0 +1,42 @@
+"""Chronos-Bolt with factored sites, and the pipeline that loads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chronos.chronos_bolt import ChronosBoltModelForForecasting, ChronosBoltPipeline
+from transformers import AutoConfig, T5Config
+
+from rankscope.lowrank.swap import factor_model
+
+
+class LowRankBoltConfig(T5Config):
+    """Chronos-Bolt's config (a `T5Config`) plus ``rankscope``: the factored modules and their ranks."""
+
+    model_type = "rankscope-bolt"
+    rankscope: dict[str, Any] | None = None
+
+
+class LowRankBoltModel(ChronosBoltModelForForecasting):
+    """The stock Chronos-Bolt with the modules that ``config.rankscope`` names stored as two thin matrices."""
+
+    config_class = LowRankBoltConfig
+
+    def __init__(self, config: LowRankBoltConfig) -> None:
+        super().__init__(config)
+        factor_model(self, config)
+
+
+class LowRankBoltPipeline(ChronosBoltPipeline):
+    """`ChronosBoltPipeline` over a `LowRankBoltModel`; chronos finds it by name in its registry."""
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any
+    ) -> LowRankBoltPipeline:
+        """Load a compressed folder or hub id; arguments as for `BaseChronosPipeline.from_pretrained`."""
+        # The stock method looks the class up among its own module's names and falls back to the dense model.
+        return cls(model=LowRankBoltModel.from_pretrained(pretrained_model_name_or_path, *args, **kwargs))
+
+
+AutoConfig.register(LowRankBoltConfig.model_type, LowRankBoltConfig, exist_ok=True)

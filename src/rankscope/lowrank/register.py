@@ -1,0 +1,93 @@
+"""Teach transformers' `AutoConfig` the compressed model types without importing transformers first."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from rankscope.lowrank.layout import MODEL_TYPES
+
+_AUTO_CONFIG = "transformers.models.auto.configuration_auto"
+
+
+def register_model_types() -> None:
+    """Register ``rankscope-*`` with `AutoConfig`: now if transformers is loaded, else as soon as it is.
+
+    transformers takes seconds to import, so `import rankscope` must not pay for it. What is registered is a
+    doorway whose ``from_dict`` imports the real config class, its model class and, where the stock loader
+    needs one, its chronos pipeline class. `BaseChronosPipeline.from_pretrained` reads the config before it
+    looks a pipeline up, so everything is in place in time.
+    """
+    loaded = sys.modules.get(_AUTO_CONFIG)
+    if loaded is not None and hasattr(loaded, "AutoConfig"):
+        _register(loaded)
+    elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterImport())
+
+
+def _register(module: ModuleType) -> None:
+    from transformers.configuration_utils import PretrainedConfig
+
+    for model_type, (where, class_name) in MODEL_TYPES.items():
+        doorway = _doorway(PretrainedConfig, model_type, where, class_name)
+        module.AutoConfig.register(model_type, doorway, exist_ok=True)
+
+
+def _doorway(base: type, model_type: str, where: str, class_name: str) -> type:
+    """Make a config class that stands for ``where.class_name`` until a checkpoint asks for it."""
+
+    def real() -> Any:
+        return getattr(importlib.import_module(where), class_name)
+
+    def from_dict(cls: type, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        return real().from_dict(config_dict, **kwargs)
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        return real()(*args, **kwargs)
+
+    body = {
+        "__doc__": f"Stands for `{class_name}` until one is needed.",
+        "__module__": __name__,
+        "model_type": model_type,
+        "from_dict": classmethod(from_dict),
+        "__new__": new,
+    }
+    return type(class_name, (base,), body)
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Wait for one module of transformers, register when it has been executed, and step aside."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _AUTO_CONFIG:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Registering(spec.loader)
+        return spec
+
+
+class _Registering(importlib.abc.Loader):
+    """Run another loader, then register."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _register(module)
