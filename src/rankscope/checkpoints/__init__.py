@@ -1,9 +1,10 @@
-"""Checkpoints: from a hub id, a local folder or a bundled name to tensors, one at a time, without a module."""
+"""Checkpoints: from a hub id, a local folder or a bundled name to tensors, one at a time."""
 
 from __future__ import annotations
 
 from rankscope.checkpoints._checkpoint import Checkpoint, open_checkpoint
+from rankscope.checkpoints._layouts import factored_ranks
 from rankscope.checkpoints._safetensors import TensorInfo
 from rankscope.checkpoints._sources import list_bundled
 
-__all__ = ["Checkpoint", "TensorInfo", "list_bundled", "open_checkpoint"]
+__all__ = ["Checkpoint", "TensorInfo", "factored_ranks", "list_bundled", "open_checkpoint"]

@@ -62,14 +62,14 @@ class Checkpoint:
         """Read one tensor in its stored number format.
 
         Raises:
-            CheckpointError: there is no such tensor, it is no float tensor, cannot be read, or holds NaN or Inf.
+            CheckpointError: the tensor is missing, unreadable, no float tensor, or holds NaN or Inf.
         """
         info = self._info(name)
         if info.dtype not in WEIGHT_DTYPES:
             known = ", ".join(str(dtype).removeprefix("torch.") for dtype in WEIGHT_DTYPES)
             raise CheckpointError(
-                f"{self.source}: tensor {name} is stored as {str(info.dtype).removeprefix('torch.')}, rankscope reads "
-                f"{known}: save the model unquantised."
+                f"{self.source}: tensor {name} is stored as {str(info.dtype).removeprefix('torch.')}, "
+                f"rankscope reads {known}: save the model unquantised."
             )
         tensor = read_tensor(info)
         if tensor.numel():
@@ -77,13 +77,13 @@ class Checkpoint:
             low, high = tensor.aminmax()
             if not (torch.isfinite(low) and torch.isfinite(high)):
                 raise CheckpointError(
-                    f"{self.source}: tensor {name} holds NaN or Inf: the file is damaged or training diverged; "
-                    f"download it again or use an earlier save."
+                    f"{self.source}: tensor {name} holds NaN or Inf: the file is damaged or training "
+                    "diverged; download it again or use an earlier save."
                 )
         return tensor
 
     def matrix(self, site: Site) -> Tensor | FactoredMatrix:
-        """Read the matrix of a site: a tensor where it is stored dense, its two factors where it is factored."""
+        """Read the matrix of a site: a tensor where it is stored dense, else its two factors."""
         if site.module not in self.ranks:
             return self.tensor(site.name)
         from rankscope.numerics.factored import FactoredMatrix
@@ -100,8 +100,10 @@ class Checkpoint:
     def parameters(self) -> int:
         """Number of stored parameters; copies of a tied tensor count once."""
         tied = self.family.tied_shapes(self.config)
-        aliases = {alias for name, known in self.family.aliases.items() if name not in self.index for alias in known[:1]}
-        return sum(prod(info.shape) for name, info in self.index.items() if name not in tied or name in aliases)
+        own = {name for name in self.index if name not in tied}
+        # A tensor that is stored only under the names of its copies counts once, too.
+        lone = {self._info(name) for name in self.family.aliases if name not in self.index}
+        return sum(prod(info.shape) for info in {*(self.index[name] for name in own), *lone})
 
     @property
     def bytes(self) -> int:
@@ -132,7 +134,7 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
     config = read_json(folder / "config.json")
     try:
         family = family_of(config)
-        ranks = factored_ranks(config, family)
+        ranks = factored_ranks(config.get("rankscope"))
         expected = expected_shapes(config, family, ranks)
     except RankscopeError as error:
         raise type(error)(f"{source}: {error}") from error

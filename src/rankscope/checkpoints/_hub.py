@@ -20,8 +20,8 @@ def download(repository: str, revision: str | None, alternatives: str) -> Path:
         alternatives: what the error message offers where the hub cannot be reached.
 
     Raises:
-        CheckpointError: repository or revision do not exist or are gated, the weights are pickled, or the hub cannot
-            be reached and the cache does not hold the model.
+        CheckpointError: repository or revision do not exist or are gated, the weights are pickled, or the hub
+            cannot be reached and the cache does not hold the model.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
@@ -30,15 +30,15 @@ def download(repository: str, revision: str | None, alternatives: str) -> Path:
         info = HfApi().model_info(repository, revision=revision, timeout=_SECONDS)
     except GatedRepoError as error:
         raise CheckpointError(
-            f"model {repository!r} is gated on the hub: accept its terms at https://huggingface.co/{repository} and "
-            f"log in with `hf auth login`."
+            f"model {repository!r} is gated on the hub: accept its terms at "
+            f"https://huggingface.co/{repository} and log in with `hf auth login`."
         ) from error
     except RevisionNotFoundError as error:
         raise CheckpointError(f"model {repository!r} has no revision {revision!r} on the hub.") from error
     except RepositoryNotFoundError as error:
         raise CheckpointError(
-            f"no model {repository!r}: there is no such folder and no such public repository on the hub; check the "
-            f"spelling, or log in with `hf auth login` if it is private."
+            f"no model {repository!r}: there is no such folder and no such public repository on the hub; "
+            "check the spelling, or log in with `hf auth login` if it is private."
         ) from error
     except Exception as error:  # whatever the installed HTTP client raises for a missing network
         return _from_cache(repository, revision, alternatives, error)
@@ -66,6 +66,6 @@ def _from_cache(repository: str, revision: str | None, alternatives: str, reason
 def _unreachable(repository: str, alternatives: str, reason: Exception) -> str:
     why = " ".join(f"{type(reason).__name__}: {reason}".split())[:160]
     return (
-        f"cannot get {repository!r} from the hub ({why}): there is no folder of that name and the local cache does not "
-        f"hold it; connect to the network, or pass {alternatives}."
+        f"cannot get {repository!r} from the hub ({why}): there is no folder of that name and the local "
+        f"cache does not hold it; connect to the network, or pass {alternatives}."
     )

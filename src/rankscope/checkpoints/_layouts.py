@@ -18,27 +18,28 @@ _LAYER_TENSOR = re.compile(r"^(encoder|decoder)\.block\.\d+\.")
 _UNREAD = re.compile(r"EncDecAttention\.relative_attention_bias\.weight$")
 
 
-def factored_ranks(config: Mapping[str, Any], family: Family) -> dict[str, int]:
-    """Rank of every factored module that the ``rankscope`` part of a config lists; empty for a dense model.
+def factored_ranks(block: object) -> dict[str, int]:
+    """Rank of every factored module that the ``rankscope`` block of a config lists; no block means none.
+
+    >>> factored_ranks({"version": 1, "sites": {"encoder.q": {"layout": "factored", "rank": 3}}})
+    {'encoder.q': 3}
 
     Raises:
-        CheckpointError: its version, a layout, a module or a rank is not one that this version can read.
+        CheckpointError: its version, a layout or a rank is not one that this release can read.
     """
-    part = config.get("rankscope")
-    if part is None:
+    if block is None:
         return {}
-    if not isinstance(part, Mapping) or not isinstance(part.get("sites"), Mapping):
-        raise CheckpointError("config.json: rankscope must be an object with an object named sites; compress again.")
-    if part.get("version") != VERSION:
+    if not isinstance(block, Mapping) or not isinstance(block.get("sites"), Mapping):
         raise CheckpointError(
-            f"config.json: rankscope.version {part.get('version')!r} is not known: this release reads {VERSION}; "
-            f"update rankscope."
+            "config.json: rankscope must be an object that holds an object named sites; compress again."
         )
-    modules = {site.module for site in family.sites(config)}
+    if block.get("version") != VERSION:
+        raise CheckpointError(
+            f"config.json: rankscope.version {block.get('version')!r} is not known, this release reads "
+            f"{VERSION}: update rankscope."
+        )
     ranks: dict[str, int] = {}
-    for module, site in part["sites"].items():
-        if module not in modules:
-            raise CheckpointError(f"config.json: rankscope.sites names {module!r}, which the model does not have.")
+    for module, site in block["sites"].items():
         layout = site.get("layout") if isinstance(site, Mapping) else None
         if layout not in LAYOUTS:
             raise CheckpointError(
@@ -55,9 +56,16 @@ def _rank(module: str, rank: object) -> int:
     return rank
 
 
-def expected_shapes(config: Mapping[str, Any], family: Family, ranks: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def expected_shapes(
+    config: Mapping[str, Any], family: Family, ranks: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
     """Shapes of every tensor that the checkpoint must hold, with factored matrices as their two factors."""
     shapes: dict[str, tuple[int, ...]] = {}
+    unknown = set(ranks) - {site.module for site in family.sites(config)}
+    if unknown:
+        raise CheckpointError(
+            f"config.json: rankscope.sites names {min(unknown)!r}, which the model does not have; {_FIX}"
+        )
     for name, shape in family.expected_shapes(config).items():
         module = name.removesuffix(".weight")
         if module in ranks:
@@ -70,18 +78,24 @@ def expected_shapes(config: Mapping[str, Any], family: Family, ranks: Mapping[st
 
 
 def check_agreement(
-    config: Mapping[str, Any], family: Family, expected: Mapping[str, tuple[int, ...]], index: Mapping[str, TensorInfo]
+    config: Mapping[str, Any],
+    family: Family,
+    expected: Mapping[str, tuple[int, ...]],
+    index: Mapping[str, TensorInfo],
 ) -> None:
     """Compare the shapes that the config implies with those that are stored.
 
     Raises:
-        CheckpointError: naming the first tensor that is missing, of another shape, or in no layer of the config.
+        CheckpointError: names the first tensor that is missing, of another shape, or of no layer.
     """
     for name, shape in expected.items():
-        stored = next((index[known] for known in (name, *family.aliases.get(name, ())) if known in index), None)
+        stored = next(
+            (index[known] for known in (name, *family.aliases.get(name, ())) if known in index), None
+        )
         if stored is None:
             raise CheckpointError(
-                f"config.json and weights disagree: the config implies {name} {list(shape)}, which is not stored; {_FIX}"
+                f"config.json and weights disagree: the config implies {name} {list(shape)}, which is not "
+                f"stored; {_FIX}"
             )
         _same_shape(name, shape, stored)
     tied = family.tied_shapes(config)
@@ -90,8 +104,8 @@ def check_agreement(
             _same_shape(name, tied[name], stored)
         elif name not in expected and _LAYER_TENSOR.match(name) and not _UNREAD.search(name):
             raise CheckpointError(
-                f"config.json and weights disagree: {name} {list(stored.shape)} is stored, but the config implies no "
-                f"such tensor; {_FIX}"
+                f"config.json and weights disagree: {name} {list(stored.shape)} is stored, but the config "
+                f"implies no such tensor; {_FIX}"
             )
 
 

@@ -43,17 +43,22 @@ def family_of(config: Mapping[str, Any]) -> Family:
             return family
     raise FamilyError(
         f"config.json describes no known model family (model_type {model_type!r}, architectures "
-        f"{config.get('architectures')!r}): rankscope knows {', '.join(FAMILIES)}; add one in rankscope/families."
+        f"{config.get('architectures')!r}): rankscope knows {', '.join(FAMILIES)}; add one in "
+        "rankscope/families."
     )
 
 
 def _family_of_compressed(config: Mapping[str, Any], model_type: str) -> Family:
     if model_type not in COMPRESSED:
-        raise FamilyError(unknown_choice("config.json: model_type", model_type, COMPRESSED, "Update rankscope."))
+        raise FamilyError(
+            unknown_choice("config.json: model_type", model_type, COMPRESSED, "Update rankscope.")
+        )
     part = config.get("rankscope")
     name = part.get("family") if isinstance(part, Mapping) else None
     if name not in COMPRESSED[model_type]:
         raise CheckpointError(
-            unknown_choice("config.json: rankscope.family", name, COMPRESSED[model_type], "Compress the model again.")
+            unknown_choice(
+                "config.json: rankscope.family", name, COMPRESSED[model_type], "Compress the model again."
+            )
         )
     return FAMILIES[name]

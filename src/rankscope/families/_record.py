@@ -66,8 +66,8 @@ class Site:
 class Family:
     """Where the matrices of one model family are, and how its input becomes embedded tokens.
 
-    The functions that take a ``config`` read the plain dict of ``config.json`` and import nothing heavy; those
-    that take a ``folder`` or a ``module`` import transformers or chronos when they are called.
+    The functions that take a ``config`` read the plain dict of ``config.json`` and import nothing heavy;
+    those that take a ``folder`` or a ``module`` import transformers or chronos when they are called.
 
     Attributes:
         name: key in `rankscope.families.FAMILIES`.
@@ -84,7 +84,7 @@ class Family:
             patches and special tokens are left out.
         model_inputs: keyword arguments of ``module.forward`` that run every layer once.
         blocks: per stack the layers, whose first argument is the layer's input.
-        vocabulary: rows are the embedded vocabulary (the transpose of the paper's Ξ); None where there is none.
+        vocabulary: rows are the embedded vocabulary (the transpose of the paper's Ξ), or None.
         aliases: names under which a tensor may be stored instead of its own.
     """
 

@@ -100,7 +100,11 @@ def patch_sites() -> tuple[Site, ...]:
 def residual_shapes(name: str, d_in: int, d_hidden: int, d_out: int) -> Shapes:
     """Shapes of the weights and biases of one residual MLP."""
     shapes: Shapes = {}
-    layers = {"hidden_layer": (d_hidden, d_in), "output_layer": (d_out, d_hidden), "residual_layer": (d_out, d_in)}
+    layers = {
+        "hidden_layer": (d_hidden, d_in),
+        "output_layer": (d_out, d_hidden),
+        "residual_layer": (d_out, d_in),
+    }
     for layer, shape in layers.items():
         shapes[f"{name}.{layer}.weight"] = shape
         shapes[f"{name}.{layer}.bias"] = shape[:1]

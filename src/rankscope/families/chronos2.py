@@ -75,7 +75,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
     """Load Chronos2Model."""
     from chronos.chronos2.model import Chronos2Model
 
-    return load_module(folder, Chronos2Model, "AutoModel", dtype)
+    return load_module(folder, Chronos2Model, dtype)
 
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
@@ -86,7 +86,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
-    """Embed every patch of a corpus (axes series, time) that holds an observation, as ``module.encode`` does."""
+    """Embed every observed patch of a corpus (axes series, time) as ``module.encode`` does."""
     with torch.no_grad():
         patches, kept, _ = module._prepare_patched_context(**model_inputs(module, series))
         return module.input_patch_embedding(patches[kept])

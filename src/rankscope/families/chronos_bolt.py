@@ -79,7 +79,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
     """Load ChronosBoltModelForForecasting."""
     from chronos.chronos_bolt import ChronosBoltModelForForecasting
 
-    return load_module(folder, ChronosBoltModelForForecasting, "AutoModel", dtype)
+    return load_module(folder, ChronosBoltModelForForecasting, dtype)
 
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
@@ -90,7 +90,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
-    """Embed every patch of a corpus (axes series, time) that holds an observation, as ``module.encode`` does."""
+    """Embed every observed patch of a corpus (axes series, time) as ``module.encode`` does."""
     context = model_inputs(module, series)["context"]
     with torch.no_grad():
         observed = module.patch(context.isnan().logical_not().to(module.dtype)).nan_to_num(nan=0.0)

@@ -26,7 +26,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
     """Load the inner T5 module."""
     from transformers import T5ForConditionalGeneration
 
-    return load_module(folder, T5ForConditionalGeneration, "AutoModelForSeq2SeqLM", dtype)
+    return load_module(folder, T5ForConditionalGeneration, dtype)
 
 
 def tokenizer(config: Config) -> Any:
@@ -40,7 +40,9 @@ def tokenizer(config: Config) -> Any:
     inner = dict(chronos_config(config))
     known = ["MeanScaleUniformBins"]
     if inner.get("tokenizer_class") not in known:
-        raise CheckpointError(unknown_choice("chronos_config.tokenizer_class", inner.get("tokenizer_class"), known))
+        raise CheckpointError(
+            unknown_choice("chronos_config.tokenizer_class", inner.get("tokenizer_class"), known)
+        )
     try:
         return chronos.ChronosConfig(**inner).create_tokenizer()
     except (AssertionError, TypeError) as error:
@@ -64,7 +66,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
-    """Embed every observation of a corpus (axes series, time); missing values and the end token are left out."""
+    """Embed every observation of a corpus (axes series, time), without missing values and the end token."""
     inputs = model_inputs(module, series)
     tokens, observed = inputs["input_ids"], inputs["attention_mask"].bool()
     length = min(series.shape[1], int(module.config.chronos_config["context_length"]))

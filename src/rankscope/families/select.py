@@ -18,9 +18,9 @@ def select_sites(sites: Sequence[Site], tokens: Sequence[str] | str | None = Non
     """Keep the sites that the words describe, in their order.
 
     Words of one sort add up, words of different sorts narrow each other: the matrices (``q``, ``k``, ``v``,
-    ``o``, ``attention``, ``mlp``, ``embedding``, ``all``), the stack (``encoder``, ``decoder``) and, for attention
-    matrices only, what they attend to (``self``, ``cross``, ``group``). Without a word for the matrices all
-    attention matrices are meant.
+    ``o``, ``attention``, ``mlp``, ``embedding``, ``all``), the stack (``encoder``, ``decoder``) and, for
+    attention matrices only, what they attend to (``self``, ``cross``, ``group``). Without a word for the
+    matrices all attention matrices are meant.
 
     Raises:
         OptionError: a word is unknown, or nothing is selected.
@@ -41,7 +41,9 @@ def select_sites(sites: Sequence[Site], tokens: Sequence[str] | str | None = Non
     kept = tuple(site for site in sites if _selected(site, words))
     if not kept:
         present = sorted({site.role for site in sites})
-        raise OptionError(f"sites {','.join(words)} selects no matrix of this model, which has {', '.join(present)}.")
+        raise OptionError(
+            f"sites {','.join(words)} selects no matrix of this model, which has {', '.join(present)}."
+        )
     return kept
 
 

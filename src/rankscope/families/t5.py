@@ -55,7 +55,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
     """Load T5ForConditionalGeneration."""
     from transformers import T5ForConditionalGeneration
 
-    return load_module(folder, T5ForConditionalGeneration, "AutoModelForSeq2SeqLM", dtype)
+    return load_module(folder, T5ForConditionalGeneration, dtype)
 
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
@@ -87,12 +87,14 @@ def _tokens(module: Any, series: Tensor) -> Tensor:
     whole = not series.is_floating_point() or bool((series == series.round()).all())
     if series.ndim != 2 or series.numel() == 0 or not whole:
         raise DataError(
-            f"a text model reads whole token ids with axes (texts, tokens), found shape {tuple(series.shape)} "
-            f"of {series.dtype}; tokenise the text first."
+            "a text model reads whole token ids with axes (texts, tokens), found shape "
+            f"{tuple(series.shape)} of {series.dtype}; tokenise the text first."
         )
     low, high = series.aminmax()
     if low < 0 or high >= size:
-        raise DataError(f"token ids must lie in 0…{size - 1}, found {low:g}…{high:g}; use the model's own tokenizer.")
+        raise DataError(
+            f"token ids must lie in 0…{size - 1}, found {low:g}…{high:g}; use the model's own tokenizer."
+        )
     return series.long().to(module.device)
 
 
