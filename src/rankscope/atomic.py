@@ -16,7 +16,9 @@ def refuse_existing(target: Path | str, force: bool) -> None:
     """Raise `OutputError` when ``target`` exists and may not be replaced; call it before long work begins."""
     path = Path(target)
     if path.exists() and not force:
-        raise OutputError(f"--out {path} exists already: choose another place, or pass --force to replace it.")
+        raise OutputError(
+            f"--out {path} exists already: choose another place, or pass --force to replace it."
+        )
 
 
 @contextlib.contextmanager
@@ -37,7 +39,9 @@ def atomic_folder(target: Path | str, force: bool = False) -> Iterator[Path]:
         _sync_tree(work)
         _swap(work, path)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}. Nothing there was changed.") from error
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}. Nothing there was changed."
+        ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -59,7 +63,9 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
         os.replace(work, path)
         _sync(path.parent)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}. Nothing there was changed.") from error
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}. Nothing there was changed."
+        ) from error
     finally:
         work.unlink(missing_ok=True)
 

@@ -90,6 +90,7 @@ def pretrain(
         shutil.rmtree(run)
     run.mkdir(parents=True, exist_ok=True)
     _check_same_run(run, config)
+    _forget_losses_after(run, int(newest.name.rpartition("-")[2]) if resume and newest else 0)
     set_seed(config.seed)
     bank = _bank(config, run, progress)
     model = new_model(config)
@@ -120,7 +121,13 @@ def _save(
 
 
 def _trainer(
-    config: PretrainConfig, model: Any, data: SeriesStream, run: Path, device: str, workers: int, progress: Progress
+    config: PretrainConfig,
+    model: Any,
+    data: SeriesStream,
+    run: Path,
+    device: str,
+    workers: int,
+    progress: Progress,
 ) -> Any:
     from torch.utils.data import SequentialSampler
     from transformers import Trainer, TrainerCallback
@@ -140,9 +147,7 @@ def _trainer(
                         f"and go on with --resume from {_newest_snapshot(run) or 'the start'}."
                     )
 
-    collate = (
-        TokenCollator(model.config.chronos_config) if config.family == "chronos-t5" else BoltCollator()
-    )
+    collate = TokenCollator(model.config.chronos_config) if config.family == "chronos-t5" else BoltCollator()
     trainer = InOrder(
         model=model,
         args=_arguments(config, run, device, workers),
@@ -228,6 +233,17 @@ def _append_loss(run: Path, step: int, logs: dict[str, Any]) -> None:
         if fresh:
             writer.writerow(["step", "loss", "learning_rate", "grad_norm"])
         writer.writerow([step, logs["loss"], logs.get("learning_rate"), logs.get("grad_norm")])
+
+
+def _forget_losses_after(run: Path, step: int) -> None:
+    """Drop the log lines of steps that will be taken again."""
+    file = run / "loss.csv"
+    if not file.exists():
+        return
+    with file.open(encoding="utf-8", newline="") as handle:
+        rows = list(csv.reader(handle))
+    with atomic_file(file) as path, path.open("w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle).writerows(rows[:1] + [row for row in rows[1:] if int(row[0]) <= step])
 
 
 def _last_loss(run: Path, fallback: float) -> float:

@@ -92,8 +92,6 @@ def kernel_bank(
     return bank
 
 
-
-
 def _distance(t: np.ndarray) -> Kernel:
     return np.abs(t[:, None] - t[None, :])
 

@@ -93,9 +93,15 @@ def _with_kernels(rng: np.random.Generator, series: Series, bank: Series, share:
     chosen = np.flatnonzero(rng.random(n) < share)
     rows = rng.integers(0, len(bank), len(chosen))
     starts = rng.integers(0, bank.shape[1] - length + 1, len(chosen))
-    windows = np.stack([bank[r, s : s + length] for r, s in zip(rows, starts, strict=True)]) if len(chosen) else None
+    windows = (
+        np.stack([bank[r, s : s + length] for r, s in zip(rows, starts, strict=True)])
+        if len(chosen)
+        else None
+    )
     if windows is not None:
-        level = np.exp(rng.uniform(np.log(0.3), np.log(30), (len(chosen), 1))) * (rng.random((len(chosen), 1)) < 0.7)
+        level = np.exp(rng.uniform(np.log(0.3), np.log(30), (len(chosen), 1))) * (
+            rng.random((len(chosen), 1)) < 0.7
+        )
         series = series.copy()
         series[chosen] = windows + level
     return series
