@@ -46,9 +46,7 @@ class SeriesStream(Dataset):
         """
         config = self.config
         rng = np.random.default_rng([config.seed, 5, indices[0]])
-        history, future = corpus_batch(
-            rng, len(indices), config.context, config.horizon, config.mixture, self.bank
-        )
+        history, future = corpus_batch(rng, len(indices), config.context, config.horizon, config.mixture, self.bank)
         return [
             {"context": torch.from_numpy(h), "target": torch.from_numpy(f)}
             for h, f in zip(history, future, strict=True)
@@ -59,6 +57,7 @@ class BoltCollator:
     """Stack series for Chronos-Bolt's own forward pass, which scales and scores them."""
 
     def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Return ``context`` (series, time) and ``target`` (series, horizon), NaN where nothing is to be learnt."""
         context = torch.stack([row["context"] for row in rows])
         target = torch.stack([row["target"] for row in rows])
         seen = ~torch.isnan(context)
@@ -79,6 +78,7 @@ class TokenCollator:
         self.bins = ChronosConfig(**chronos_config).create_tokenizer()
 
     def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Return ``input_ids``, ``attention_mask`` (series, time + 1) and ``labels`` (series, horizon + 1)."""
         context = torch.stack([row["context"] for row in rows])
         target = torch.stack([row["target"] for row in rows])
         ids, mask, scale = self.bins.context_input_transform(context)

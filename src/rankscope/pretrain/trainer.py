@@ -109,9 +109,7 @@ def pretrain(
     return report
 
 
-def _save(
-    config: PretrainConfig, model: Any, report: PretrainReport, run: Path, target: Path, force: bool
-) -> None:
+def _save(config: PretrainConfig, model: Any, report: PretrainReport, run: Path, target: Path, force: bool) -> None:
     with atomic_folder(target, force=force) as folder:
         model.to("cpu").save_pretrained(folder)
         record = {"config": config.to_dict(), "report": report.to_json()}

@@ -29,9 +29,7 @@ def test_a_periodic_kernel_repeats_after_its_period():
     for seed in range(5):
         kernel = BASE["periodic"](np.random.default_rng(seed), np.arange(400) / 400)
         period = int(
-            np.random.default_rng(seed).choice(
-                (4, 5, 7, 12, 14, 24, 26, 30, 48, 52, 60, 96, 120, 144, 168, 336, 365)
-            )
+            np.random.default_rng(seed).choice((4, 5, 7, 12, 14, 24, 26, 30, 48, 52, 60, 96, 120, 144, 168, 336, 365))
         )
         assert np.allclose(kernel[0, period], kernel[0, 0])
 
@@ -83,9 +81,7 @@ def test_histories_are_shortened_and_punctured_as_asked():
     begun = np.maximum.accumulate(~np.isnan(history), axis=1)
     assert not np.isnan(history[begun]).any()
     assert np.isfinite(future).all()
-    punctured, _ = corpus_batch(
-        np.random.default_rng(0), 300, 48, 16, Mixture(short_share=0, missing_share=1.0), None
-    )
+    punctured, _ = corpus_batch(np.random.default_rng(0), 300, 48, 16, Mixture(short_share=0, missing_share=1.0), None)
     share = np.isnan(punctured).mean()
     assert 0.05 < share < 0.2
     assert not np.isnan(punctured[:, -1]).any()

@@ -93,15 +93,9 @@ def _with_kernels(rng: np.random.Generator, series: Series, bank: Series, share:
     chosen = np.flatnonzero(rng.random(n) < share)
     rows = rng.integers(0, len(bank), len(chosen))
     starts = rng.integers(0, bank.shape[1] - length + 1, len(chosen))
-    windows = (
-        np.stack([bank[r, s : s + length] for r, s in zip(rows, starts, strict=True)])
-        if len(chosen)
-        else None
-    )
+    windows = np.stack([bank[r, s : s + length] for r, s in zip(rows, starts, strict=True)]) if len(chosen) else None
     if windows is not None:
-        level = np.exp(rng.uniform(np.log(0.3), np.log(30), (len(chosen), 1))) * (
-            rng.random((len(chosen), 1)) < 0.7
-        )
+        level = np.exp(rng.uniform(np.log(0.3), np.log(30), (len(chosen), 1))) * (rng.random((len(chosen), 1)) < 0.7)
         series = series.copy()
         series[chosen] = windows + level
     return series
@@ -114,9 +108,7 @@ def _kept(rng: np.random.Generator, n: int, context: int, mixture: Mixture) -> I
     return np.where(rng.random(n) < mixture.short_share, kept, context)
 
 
-def _spoil(
-    rng: np.random.Generator, history: Series, kept: Int[np.ndarray, " series"], mixture: Mixture
-) -> Series:
+def _spoil(rng: np.random.Generator, history: Series, kept: Int[np.ndarray, " series"], mixture: Mixture) -> Series:
     n, context = history.shape
     absent = np.arange(context)[None, :] < (context - kept)[:, None]
     rate = rng.uniform(0.01, 0.2, (n, 1)) * (rng.random((n, 1)) < mixture.missing_share)

@@ -122,9 +122,7 @@ def _season(rng: np.random.Generator, period: np.ndarray, length: int) -> Series
     smooth = np.zeros((n, length))
     for k in order:
         smooth += amplitude[:, k - 1 : k] * np.cos(2 * np.pi * (k * phase + offset[:, k - 1 : k]))
-    slots = rng.normal(size=(n, 200)) * np.where(
-        rng.random((n, 200)) < rng.uniform(0.1, 1, (n, 1)), 1.0, 0.15
-    )
+    slots = rng.normal(size=(n, 200)) * np.where(rng.random((n, 200)) < rng.uniform(0.1, 1, (n, 1)), 1.0, 0.15)
     index = np.floor((phase % 1.0) * np.minimum(safe, 200)).astype(int)
     stepped = np.take_along_axis(slots, index, axis=1)
     use_steps = (rng.random((n, 1)) < 0.35) & (safe <= 200)
@@ -141,9 +139,7 @@ def _day_factor(
     n = len(period)
     factor = 1 + rng.normal(0, 0.1, (n, 7))
     factor[:, 5:] *= rng.uniform(0.1, 1.3, (n, 1))
-    day = (np.arange(length)[None, :] / np.maximum(period, 1)[:, None] + 7 * rng.random((n, 1))).astype(
-        int
-    ) % 7
+    day = (np.arange(length)[None, :] / np.maximum(period, 1)[:, None] + 7 * rng.random((n, 1))).astype(int) % 7
     weekly = np.take_along_axis(factor, day, axis=1)
     return np.where((hourly_like & (rng.random(n) < 0.6))[:, None], weekly, 1.0)
 
