@@ -1,0 +1,214 @@
+"""Tiny checkpoints in the published formats, shared by every test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+Writer = Callable[..., Path]
+
+_T5 = {
+    "model_type": "t5",
+    "architectures": ["T5ForConditionalGeneration"],
+    "d_model": 16,
+    "d_kv": 4,
+    "d_ff": 24,
+    "num_heads": 2,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "vocab_size": 64,
+    "feed_forward_proj": "relu",
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 32,
+    "layer_norm_epsilon": 1e-6,
+    "dropout_rate": 0.1,
+    "initializer_factor": 0.05,
+    "is_encoder_decoder": True,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+    "use_cache": True,
+}
+_QUANTILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+_CONFIGS: dict[str, dict[str, Any]] = {
+    "t5": _T5,
+    "t5-gated": {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "chronos-t5": {
+        **_T5,
+        "chronos_config": {
+            "tokenizer_class": "MeanScaleUniformBins",
+            "tokenizer_kwargs": {"low_limit": -15.0, "high_limit": 15.0},
+            "n_tokens": 64,
+            "n_special_tokens": 2,
+            "pad_token_id": 0,
+            "eos_token_id": 1,
+            "use_eos_token": True,
+            "model_type": "seq2seq",
+            "context_length": 32,
+            "prediction_length": 8,
+            "num_samples": 20,
+            "temperature": 1.0,
+            "top_k": 50,
+            "top_p": 1.0,
+        },
+    },
+    "chronos-bolt": {
+        **_T5,
+        "architectures": ["ChronosBoltModelForForecasting"],
+        "chronos_pipeline_class": "ChronosBoltPipeline",
+        "vocab_size": 2,
+        "reg_token_id": 1,
+        "chronos_config": {
+            "context_length": 32,
+            "input_patch_size": 4,
+            "input_patch_stride": 4,
+            "prediction_length": 8,
+            "quantiles": _QUANTILES,
+            "use_reg_token": True,
+        },
+    },
+    "chronos-2": {
+        "model_type": "t5",
+        "architectures": ["Chronos2Model"],
+        "chronos_pipeline_class": "Chronos2Pipeline",
+        "d_model": 16,
+        "d_kv": 4,
+        "d_ff": 24,
+        "num_heads": 2,
+        "num_layers": 2,
+        "vocab_size": 2,
+        "feed_forward_proj": "relu",
+        "dense_act_fn": "relu",
+        "is_gated_act": False,
+        "layer_norm_epsilon": 1e-6,
+        "dropout_rate": 0.1,
+        "initializer_factor": 0.05,
+        "pad_token_id": 0,
+        "reg_token_id": 1,
+        "rope_theta": 10000.0,
+        "chronos_config": {
+            "context_length": 64,
+            "input_patch_size": 4,
+            "input_patch_stride": 4,
+            "output_patch_size": 4,
+            "max_output_patches": 4,
+            "quantiles": _QUANTILES,
+            "time_encoding_scale": 64,
+            "use_arcsinh": True,
+            "use_reg_token": True,
+        },
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Callable[..., dict[str, Any]]:
+    """``tiny_config("chronos-t5", num_layers=1)``: a fresh config; also chronos-bolt, chronos-2, t5, t5-gated."""
+
+    def make(kind: str, **changes: Any) -> dict[str, Any]:
+        config = json.loads(json.dumps(_CONFIGS[kind]))
+        return {**config, **changes}
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def random_tensors() -> Callable[..., dict[str, Tensor]]:
+    """``random_tensors(config, seed=0)``: every tensor of a dense checkpoint; layer norms are one."""
+
+    def make(config: Mapping[str, Any], seed: int = 0) -> dict[str, Tensor]:
+        from rankscope.families import family_of
+
+        generator = torch.Generator().manual_seed(seed)
+        return {
+            name: torch.ones(shape)
+            if name.endswith("layer_norm.weight")
+            else torch.randn(shape, generator=generator) * shape[-1] ** -0.5
+            for name, shape in family_of(config).expected_shapes(config).items()
+        }
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def write_checkpoint(random_tensors: Callable[..., dict[str, Tensor]]) -> Writer:
+    """``write_checkpoint(folder, config, tensors=None, dtype=float32, shards=1)``: a folder as published."""
+
+    def write(
+        folder: Path,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor] | None = None,
+        dtype: torch.dtype = torch.float32,
+        shards: int = 1,
+    ) -> Path:
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(dict(config), indent=2))
+        if config.get("is_encoder_decoder"):
+            special = {key: config[key] for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id")}
+            (folder / "generation_config.json").write_text(json.dumps(special))
+        stored = {
+            name: tensor.to(dtype).contiguous()
+            for name, tensor in (random_tensors(config) if tensors is None else tensors).items()
+        }
+        if shards == 1:
+            save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+            return folder
+        names = sorted(stored)
+        weight_map = {}
+        for shard in range(shards):
+            file = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
+            part = {name: stored[name] for name in names[shard::shards]}
+            save_file(part, folder / file, metadata={"format": "pt"})
+            weight_map.update(dict.fromkeys(part, file))
+        index = {"metadata": {"total_size": sum(t.nbytes for t in stored.values())}, "weight_map": weight_map}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def chronos_t5_folder(tmp_path: Path, write_checkpoint: Writer, tiny_config: Callable[..., Any]) -> Path:
+    """Write a random Chronos-T5."""
+    return write_checkpoint(tmp_path / "chronos-t5", tiny_config("chronos-t5"))
+
+
+@pytest.fixture
+def bolt_folder(tmp_path: Path, write_checkpoint: Writer, tiny_config: Callable[..., Any]) -> Path:
+    """Write a random Chronos-Bolt."""
+    return write_checkpoint(tmp_path / "chronos-bolt", tiny_config("chronos-bolt"))
+
+
+@pytest.fixture
+def chronos2_folder(tmp_path: Path, write_checkpoint: Writer, tiny_config: Callable[..., Any]) -> Path:
+    """Write a random Chronos-2."""
+    return write_checkpoint(tmp_path / "chronos-2", tiny_config("chronos-2"))
+
+
+@pytest.fixture
+def t5_folder(tmp_path: Path, write_checkpoint: Writer, tiny_config: Callable[..., Any]) -> Path:
+    """Write a random text T5 v1.0: ReLU, tied head."""
+    return write_checkpoint(tmp_path / "t5", tiny_config("t5"))
+
+
+@pytest.fixture
+def t5_gated_folder(tmp_path: Path, write_checkpoint: Writer, tiny_config: Callable[..., Any]) -> Path:
+    """Write a random text T5 v1.1: gated GELU, untied head."""
+    return write_checkpoint(tmp_path / "t5-gated", tiny_config("t5-gated"))
+
+
+@pytest.fixture(scope="session")
+def shared_folder() -> Path:
+    """Folder of published models and data beside the project; tests that need it skip where it is absent."""
+    folder = Path(__file__).resolve().parents[2] / "shared"
+    if not folder.is_dir():
+        pytest.skip("the folder ../shared is absent")
+    return folder
