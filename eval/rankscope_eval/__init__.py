@@ -1,1 +1,66 @@
-"""Forecast evaluation: tasks, data, baselines, WQL and MASE."""
+"""Forecast evaluation: tasks, data, baselines, WQL and MASE.
+
+Nothing heavy is imported before one of the names below is used.
+
+>>> "embedded" in list_suites()
+True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rankscope_eval.evaluate import evaluate
+    from rankscope_eval.forecast import forecast_file, forecast_series
+    from rankscope_eval.readers import read_series
+    from rankscope_eval.relative import geometric_mean, relative_scores
+    from rankscope_eval.report import EvalReport, EvalRow, EvalSummary
+    from rankscope_eval.series import Series
+    from rankscope_eval.suites import Suite, Task, list_suites, load_suite
+
+__all__ = [
+    "evaluate",
+    "EvalReport",
+    "EvalRow",
+    "EvalSummary",
+    "Suite",
+    "Task",
+    "list_suites",
+    "load_suite",
+    "Series",
+    "read_series",
+    "forecast_file",
+    "forecast_series",
+    "geometric_mean",
+    "relative_scores",
+]
+
+_HOME = {
+    "evaluate": "evaluate",
+    "EvalReport": "report",
+    "EvalRow": "report",
+    "EvalSummary": "report",
+    "Suite": "suites",
+    "Task": "suites",
+    "list_suites": "suites",
+    "load_suite": "suites",
+    "Series": "series",
+    "read_series": "readers",
+    "forecast_file": "forecast",
+    "forecast_series": "forecast",
+    "geometric_mean": "relative",
+    "relative_scores": "relative",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that owns ``name`` when it is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # A function may share its module's name: binding it here keeps the submodule from hiding it.
+    for public, home in _HOME.items():
+        if home == _HOME[name]:
+            globals()[public] = getattr(import_module(f"{__name__}.{home}"), public)
+    return globals()[name]

@@ -1,0 +1,120 @@
+"""Forecasts without a checkpoint: naive, seasonal naive, and the automatic ETS and Theta of statsforecast."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rankscope_eval.series import Entry
+
+LONGEST_FIT = 2500
+"""How many values auto-ets and auto-theta are fitted to at most, the last ones: longer fits take minutes."""
+
+
+def naive_forecasts(entries: Sequence[Entry], horizon: int, season_length: int, levels: Any) -> tuple[list[Any], int]:
+    """The last value, repeated."""
+    return seasonal_naive_forecasts(entries, horizon, 1, levels)
+
+
+def seasonal_naive_forecasts(
+    entries: Sequence[Entry], horizon: int, season_length: int, levels: Any
+) -> tuple[list[Any], int]:
+    """The last season, repeated; every quantile is that value.
+
+    A missing value is filled with the last one before it; a context shorter than a season gives its mean.
+    Values are in single precision (GluonTS' ``SeasonalNaivePredictor``).
+    """
+    from gluonts.model.seasonal_naive import SeasonalNaivePredictor
+    from gluonts.transform.feature import LastValueImputation
+
+    predictor = SeasonalNaivePredictor(horizon, season_length, imputation_method=LastValueImputation())
+    with np.errstate(invalid="ignore"):  # casting NaN to single precision warns on some processors
+        return [predictor.predict_item(entry) for entry in entries], 0
+
+
+def auto_ets_forecasts(
+    entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
+) -> tuple[list[Any], int]:
+    """Exponential smoothing, its form chosen by AICc; quantiles from statsforecast's prediction intervals."""
+    from statsforecast.models import AutoETS
+
+    return _fit_each(AutoETS, entries, horizon, season_length, levels)
+
+
+def auto_theta_forecasts(
+    entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
+) -> tuple[list[Any], int]:
+    """Theta method, its variant chosen by error; quantiles from statsforecast's prediction intervals."""
+    from statsforecast.models import AutoTheta
+
+    return _fit_each(AutoTheta, entries, horizon, season_length, levels)
+
+
+def _fit_each(
+    model: Any, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
+) -> tuple[list[Any], int]:
+    """One fit per series; a series that cannot be fitted gets the seasonal-naive forecast and is counted."""
+    from gluonts.model.forecast import QuantileForecast
+
+    forecasts: list[Any] = []
+    fallbacks = 0
+    for entry in entries:
+        point, _ = seasonal_naive_forecasts([entry], horizon, season_length, levels)
+        keys = [*(str(q) for q in levels), "mean"]
+        values = _fit_one(model, entry["target"], horizon, season_length, levels)
+        if values is None:
+            fallbacks += 1
+            values = np.repeat(point[0].samples.astype(float), len(keys), axis=0)
+        forecasts.append(QuantileForecast(values, forecast_keys=keys, start_date=point[0].start_date))
+    return forecasts, fallbacks
+
+
+def _fit_one(
+    model: Any, target: np.ndarray, horizon: int, season_length: int, levels: Sequence[float]
+) -> np.ndarray | None:
+    """Quantiles and mean of one fitted series, ``[levels + 1, horizon]``, or None where the fit fails."""
+    from gluonts.transform.feature import LastValueImputation
+
+    context = np.asarray(target, dtype=float)[-LONGEST_FIT:]
+    if np.isnan(context).any():
+        context = LastValueImputation()(context.copy())
+    if len(context) < 3 or np.ptp(context) == 0:
+        return None
+    # A season that was not seen twice cannot be estimated.
+    season = season_length if len(context) >= 2 * season_length else 1
+    widths = sorted({round(abs(2 * q - 1) * 100, 6) for q in levels if q != 0.5})
+    state = np.random.get_state()  # noqa: NPY002  (the intervals of some models seed the global stream)
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            result = model(season_length=season).forecast(y=context, h=horizon, level=widths or [80])
+    except Exception:  # any numerical failure of the fit means the same: fall back, and count it
+        return None
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+    rows = [_interval(result, q) for q in levels]
+    values = np.array([*rows, result["mean"]], dtype=float)
+    return values if np.isfinite(values).all() else None
+
+
+def _interval(result: dict[str, Any], level: float) -> np.ndarray:
+    width = round(abs(2 * level - 1) * 100, 6)
+    if width == 0:
+        return np.asarray(result["mean"])
+    side = "lo" if level < 0.5 else "hi"
+    for key, values in result.items():
+        if key.startswith(f"{side}-") and float(key[3:]) == width:
+            return np.asarray(values)
+    raise KeyError(f"{side}-{width}")
+
+
+BASELINES = {
+    "naive": naive_forecasts,
+    "seasonal-naive": seasonal_naive_forecasts,
+    "auto-ets": auto_ets_forecasts,
+    "auto-theta": auto_theta_forecasts,
+}
+"""Models that need no checkpoint, by the name that ``MODEL`` takes."""

@@ -1,0 +1,141 @@
+"""From the name of a model to something that forecasts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rankscope.errors import OptionError
+from rankscope_eval.baselines import BASELINES
+from rankscope_eval.metrics import QUANTILES
+from rankscope_eval.series import Entry
+
+BATCH_SIZE = 32
+NUM_SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class Forecaster:
+    """A named model; ``run(entries, horizon, season_length, levels)`` gives forecasts and counts fallbacks."""
+
+    name: str
+    run: Callable[[Sequence[Entry], int, int, Sequence[float]], tuple[list[Any], int]]
+    seed: int = 0
+
+    def forecast(
+        self, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float] = QUANTILES
+    ) -> tuple[list[Any], int]:
+        """GluonTS forecasts of the entries, in their order.
+
+        The random state is set to the seed before the first entry, so a result does not depend on what ran
+        before.
+        """
+        import torch
+
+        torch.manual_seed(self.seed)
+        return self.run(entries, horizon, season_length, levels)
+
+
+def open_forecaster(
+    model: str,
+    *,
+    num_samples: int = NUM_SAMPLES,
+    batch_size: int = BATCH_SIZE,
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: Any = None,
+) -> Forecaster:
+    """Forecaster of a baseline name or of a checkpoint (hub id, folder or bundled name).
+
+    Raises:
+        CheckpointError: the checkpoint cannot be read or cannot forecast.
+        OptionError: the number of samples or the batch size is not positive.
+    """
+    for name, value in (("num_samples", num_samples), ("batch_size", batch_size)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise OptionError(f"{name} {value!r} is not usable: give a whole number, at least 1.")
+    if model in BASELINES:
+        return Forecaster(model, BASELINES[model], seed)
+    from rankscope import load_pipeline
+
+    pipeline = load_pipeline(model, device=device, dtype=dtype)
+    return pipeline_forecaster(str(model), pipeline, num_samples=num_samples, batch_size=batch_size, seed=seed)
+
+
+def quiet_imports() -> None:
+    """Import torch and GluonTS, without the latter's advice to install a faster JSON package."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch  # noqa: F401
+
+
+def pipeline_forecaster(
+    name: str, pipeline: Any, *, num_samples: int = NUM_SAMPLES, batch_size: int = BATCH_SIZE, seed: int = 0
+) -> Forecaster:
+    """Forecaster of a loaded chronos pipeline.
+
+    One that draws samples gives GluonTS ``SampleForecast``, one that emits quantiles ``QuantileForecast``;
+    contexts are passed in single precision.
+    """
+
+    def run(
+        entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
+    ) -> tuple[list[Any], int]:
+        samples = pipeline.forecast_type.name == "SAMPLES"
+        forecasts: list[Any] = []
+        for batch in _batches(entries, batch_size):
+            if samples:
+                forecasts += _sample_batch(pipeline, batch, horizon, num_samples)
+            else:
+                forecasts += _quantile_batch(pipeline, batch, horizon, levels)
+        return forecasts, 0
+
+    return Forecaster(name, run, seed)
+
+
+def _batches(entries: Sequence[Entry], size: int) -> Iterator[list[Entry]]:
+    for first in range(0, len(entries), size):
+        yield list(entries[first : first + size])
+
+
+def _contexts(batch: list[Entry]) -> list[Any]:
+    import torch
+
+    return [torch.from_numpy(np.array(entry["target"], dtype=np.float32)) for entry in batch]
+
+
+def _sample_batch(pipeline: Any, batch: list[Entry], horizon: int, num_samples: int) -> list[Any]:
+    from gluonts.model.forecast import SampleForecast
+
+    drawn = pipeline.predict(_contexts(batch), prediction_length=horizon, num_samples=num_samples)
+    arrays = drawn.float().cpu().numpy()  # [series, samples, horizon]
+    return [
+        SampleForecast(samples=array, start_date=entry["start"] + len(entry["target"]))
+        for array, entry in zip(arrays, batch, strict=True)
+    ]
+
+
+def _quantile_batch(pipeline: Any, batch: list[Entry], horizon: int, levels: Sequence[float]) -> list[Any]:
+    from gluonts.model.forecast import QuantileForecast
+
+    quantiles, mean = pipeline.predict_quantiles(
+        _contexts(batch), prediction_length=horizon, quantile_levels=list(levels)
+    )
+    forecasts = []
+    for row, entry in enumerate(batch):
+        # Chronos-2 answers with a list of [variates, horizon, levels], Bolt with one [series, horizon,
+        # levels].
+        array = quantiles[row].float().cpu().numpy().reshape(horizon, len(levels)).T
+        point = mean[row].float().cpu().numpy().reshape(1, horizon)
+        forecasts.append(
+            QuantileForecast(
+                forecast_arrays=np.concatenate([array, point]),
+                forecast_keys=[*(str(q) for q in levels), "mean"],
+                start_date=entry["start"] + len(entry["target"]),
+            )
+        )
+    return forecasts

@@ -1,0 +1,163 @@
+"""Suites of tasks: frozen records, and the YAML that says them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rankscope.errors import DataError, unknown_choice
+from rankscope_eval.published import PublishedScore, read_published
+
+DEFAULT_SUITE = "embedded"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One data set and how it is forecast and scored.
+
+    The fields are those of the YAML. ``offset`` counts from the end of each series (negative), the first
+    window starts there; ``season_length`` replaces GluonTS' season of the frequency. The series come from
+    ``file`` (relative to the data folder), from ``embedded`` (a name of ``rankscope_eval.embedded``), from a
+    file of the task's name in the data folder, or from ``hf_repo``.
+    """
+
+    name: str
+    prediction_length: int
+    offset: int
+    num_rolls: int = 1
+    benchmark: str = ""
+    freq: str | None = None
+    season_length: int | None = None
+    num_series: int | None = None
+    file: tuple[str, ...] = ()
+    format: str | None = None
+    id_column: str | None = None
+    time_column: str | None = None
+    target_column: str | None = None
+    embedded: str | None = None
+    hf_repo: str | None = None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tasks, the folder that their files are relative to, and scores that others published for them."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    folder: Path | None = None
+    published: tuple[PublishedScore, ...] = ()
+
+    def select(self, names: tuple[str, ...] | list[str] | None, source: str = "tasks") -> Suite:
+        """The suite with only the named tasks, in the suite's order.
+
+        Raises:
+            DataError: a name is not in the suite.
+        """
+        if names is None:
+            return self
+        known = [task.name for task in self.tasks]
+        for name in names:
+            if name not in known:
+                raise DataError(unknown_choice(source, name, known))
+        if not names:
+            raise DataError(f"{source} is empty: name at least one of {', '.join(known)}.")
+        return replace(self, tasks=tuple(task for task in self.tasks if task.name in set(names)))
+
+
+def list_suites() -> tuple[str, ...]:
+    """Names of the shipped suites, the default first."""
+    found = sorted(entry.name[:-5] for entry in _shipped().iterdir() if entry.name.endswith(".yaml"))
+    return (DEFAULT_SUITE, *(name for name in found if name != DEFAULT_SUITE))
+
+
+def load_suite(suite: str | Path = DEFAULT_SUITE) -> Suite:
+    """A shipped suite by name, or one from a YAML file.
+
+    A YAML file is a list of tasks, each with at least ``name``, ``prediction_length`` and ``offset``. Beside
+    it, ``<its name>.csv`` or ``reference.csv`` may hold published scores (columns dataset, model, MASE, WQL).
+
+    Raises:
+        DataError: there is no such suite, or its YAML does not say a suite.
+    """
+    name = str(suite)
+    if name in list_suites():
+        root = Path(str(_shipped()))
+        return _read_suite(root / f"{name}.yaml", name, folder=None)
+    path = Path(suite)
+    if path.suffix.lower() in (".yaml", ".yml") or path.exists():
+        if not path.is_file():
+            raise DataError(f"suite file {path} does not exist; the shipped suites are {', '.join(list_suites())}.")
+        return _read_suite(path, path.stem, folder=path.parent)
+    raise DataError(unknown_choice("suite", name, list_suites(), "A path to a YAML file works too."))
+
+
+def parse_task(item: Any, where: str, benchmark: str) -> Task:
+    """One task from its YAML mapping.
+
+    Raises:
+        DataError: a field is missing, unknown or has a value that makes no sense.
+    """
+    if not isinstance(item, Mapping):
+        raise DataError(f"{where} is not a mapping with name, prediction_length and offset.")
+    known = [field.name for field in fields(Task)]
+    for key in item:
+        if key not in known:
+            raise DataError(f"{where}: {unknown_choice('field', key, known)}")
+    for key in ("name", "prediction_length", "offset"):
+        if item.get(key) is None:
+            raise DataError(f"{where} lacks {key!r}.")
+    where = f"{where} ({item['name']})"
+    values: dict[str, Any] = {key: value for key, value in item.items() if value is not None}
+    for key in ("prediction_length", "offset", "num_rolls", "season_length", "num_series"):
+        if key in values and (isinstance(values[key], bool) or not isinstance(values[key], int)):
+            raise DataError(f"{where}: {key} has to be a whole number, not {values[key]!r}.")
+    for key in ("prediction_length", "num_rolls", "season_length", "num_series"):
+        if key in values and values[key] < 1:
+            raise DataError(f"{where}: {key} has to be at least 1, not {values[key]}.")
+    if values["offset"] >= 0:
+        raise DataError(f"{where}: offset has to be negative (it counts from the end), not {values['offset']}.")
+    if -values["offset"] < values["prediction_length"] * values.get("num_rolls", 1):
+        raise DataError(
+            f"{where}: offset {values['offset']} leaves no room for {values.get('num_rolls', 1)} window(s) "
+            f"of {values['prediction_length']} steps."
+        )
+    files = values.get("file", ())
+    values["file"] = (files,) if isinstance(files, str) else tuple(files)
+    for key in ("name", "benchmark", "freq", "format", "id_column", "time_column", "target_column"):
+        if key in values:
+            values[key] = str(values[key])
+    values.setdefault("benchmark", benchmark)
+    return Task(**values)
+
+
+def _read_suite(path: Path, name: str, folder: Path | None) -> Suite:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} is not YAML: {reason}") from error
+    if not isinstance(content, list) or not content:
+        raise DataError(f"{path} is not a suite: it has to be a list of tasks.")
+    tasks = tuple(parse_task(item, f"{path} task {n}", name) for n, item in enumerate(content, start=1))
+    seen = set()
+    for task in tasks:
+        if (task.benchmark, task.name) in seen:
+            raise DataError(f"{path}: task {task.name!r} appears twice in benchmark {task.benchmark!r}.")
+        seen.add((task.benchmark, task.name))
+    return Suite(name, tasks, folder, _published_beside(path, {task.name for task in tasks}))
+
+
+def _published_beside(path: Path, names: set[str]) -> tuple[PublishedScore, ...]:
+    for candidate in (path.with_suffix(".csv"), path.with_name("reference.csv")):
+        if candidate.is_file():
+            return tuple(score for score in read_published(candidate) if score.dataset in names)
+    return ()
+
+
+def _shipped() -> Any:
+    return resources.files("rankscope_eval") / "suites"
