@@ -15,7 +15,6 @@ _HOMES = {
     "measure_spectrum": "rankscope.analysis.spectrum",
     "measure_flow": "rankscope.analysis.flow",
     "measure_embedding": "rankscope.analysis.embedding",
-    "compress_checkpoint": "rankscope.compress.apply",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -31,9 +31,7 @@ class LowRankBoltPipeline(ChronosBoltPipeline):
     """`ChronosBoltPipeline` over a `LowRankBoltModel`; chronos finds it by name in its registry."""
 
     @classmethod
-    def from_pretrained(
-        cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any
-    ) -> LowRankBoltPipeline:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> LowRankBoltPipeline:
         """Load a compressed folder or hub id; arguments as for `BaseChronosPipeline.from_pretrained`."""
         # The stock method looks the class up among its own module's names and falls back to the dense model.
         return cls(model=LowRankBoltModel.from_pretrained(pretrained_model_name_or_path, *args, **kwargs))

@@ -36,9 +36,7 @@ class LowRankChronos2Pipeline(Chronos2Pipeline):
     """`Chronos2Pipeline` over a `LowRankChronos2Model`; chronos finds it by name in its registry."""
 
     @classmethod
-    def from_pretrained(
-        cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any
-    ) -> LowRankChronos2Pipeline:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> LowRankChronos2Pipeline:
         """Load a compressed folder or hub id; arguments as for `BaseChronosPipeline.from_pretrained`."""
         # The stock method takes the class from chronos' own package only.
         return cls(model=LowRankChronos2Model.from_pretrained(pretrained_model_name_or_path, *args, **kwargs))

@@ -37,9 +37,7 @@ TARGETS = {
 """Family name → what its compressed ``config.json`` declares."""
 
 
-def low_rank_config(
-    config: Mapping[str, Any], family: str, ranks: Mapping[str, int], method: str
-) -> dict[str, Any]:
+def low_rank_config(config: Mapping[str, Any], family: str, ranks: Mapping[str, int], method: str) -> dict[str, Any]:
     """Return ``config`` rewritten for a checkpoint whose modules ``ranks`` are factored.
 
     Args:
@@ -79,9 +77,7 @@ def factored_ranks(block: Mapping[str, Any] | None) -> dict[str, int]:
         return {}
     version = block.get("version", VERSION)
     if not isinstance(version, int) or version > VERSION:
-        raise CheckpointError(
-            f"config.json: rankscope.version {version!r} is newer than {VERSION}: update rankscope."
-        )
+        raise CheckpointError(f"config.json: rankscope.version {version!r} is newer than {VERSION}: update rankscope.")
     return {name: _rank(name, entry) for name, entry in block.get("sites", {}).items()}
 
 

@@ -1,0 +1,98 @@
+"""Safetensors files written tensor by tensor, so that a model is never whole in memory."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rankscope.checkpoints._safetensors import DTYPES
+
+SHARD_BYTES = 5 * 1000**3
+"""Largest file, the limit that ``save_pretrained`` keeps too; models below it are one file."""
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and number format of a tensor that is yet to be written."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        """Stored size in bytes."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def write_weights(
+    folder: Path,
+    specs: Sequence[TensorSpec],
+    tensors: Iterable[tuple[str, Tensor]],
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
+    """Write ``model.safetensors``, or shards of at most ``shard_bytes`` and their index, into ``folder``.
+
+    Args:
+        folder: an existing folder.
+        specs: every tensor, in the order in which ``tensors`` yields them.
+        tensors: names and values; each is written and dropped before the next is asked for.
+        shard_bytes: largest file; a single larger tensor gets a file of its own.
+    """
+    shards = _split(specs, shard_bytes)
+    stream = iter(tensors)
+    if len(shards) == 1:
+        _write_file(folder / "model.safetensors", shards[0], stream)
+        return
+    names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
+    for name, shard in zip(names, shards, strict=True):
+        _write_file(folder / name, shard, stream)
+    weight_map = {spec.name: name for name, shard in zip(names, shards, strict=True) for spec in shard}
+    index = {"metadata": {"total_size": sum(spec.bytes for spec in specs)}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _split(specs: Sequence[TensorSpec], limit: int) -> list[list[TensorSpec]]:
+    shards: list[list[TensorSpec]] = [[]]
+    size = 0
+    for spec in specs:
+        if shards[-1] and size + spec.bytes > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(spec)
+        size += spec.bytes
+    return shards
+
+
+def _write_file(file: Path, specs: Sequence[TensorSpec], tensors: Iterator[tuple[str, Tensor]]) -> None:
+    with file.open("wb") as out:
+        out.write(_header(specs))
+        for spec in specs:
+            name, tensor = next(tensors)
+            if (name, tuple(tensor.shape), tensor.dtype) != (spec.name, spec.shape, spec.dtype):
+                raise AssertionError(f"{name} {tuple(tensor.shape)} {tensor.dtype} where {spec} was announced")
+            out.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _header(specs: Sequence[TensorSpec]) -> bytes:
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    position = 0
+    for spec in specs:
+        entries[spec.name] = {
+            "dtype": _NAMES[spec.dtype],
+            "shape": list(spec.shape),
+            "data_offsets": [position, position + spec.bytes],
+        }
+        position += spec.bytes
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text

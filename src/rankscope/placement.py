@@ -1,0 +1,51 @@
+"""Names of devices and number formats, as people type them, to what torch calls them."""
+
+from __future__ import annotations
+
+import torch
+
+from rankscope.errors import OptionError, unknown_choice
+
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+def resolve_device(device: str) -> str:
+    """Return ``cpu`` or ``cuda`` (or ``cuda:N``); ``auto`` takes the GPU if torch sees one.
+
+    >>> resolve_device("cpu")
+    'cpu'
+
+    Raises:
+        OptionError: an unknown name, or a GPU where there is none.
+    """
+    kind, _, number = device.partition(":")
+    if kind not in DEVICES or (number and (kind != "cuda" or not number.isdigit())):
+        raise OptionError(unknown_choice("device", device, DEVICES))
+    if kind == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise OptionError(f"device {device!r} asks for a GPU that torch does not see: use device 'cpu' or 'auto'.")
+    return device
+
+
+def resolve_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    """Return the torch dtype of a name; None stays None and means the stored format.
+
+    >>> resolve_dtype("bfloat16")
+    torch.bfloat16
+
+    Raises:
+        OptionError: an unknown or non-floating format.
+    """
+    if dtype is None:
+        return None
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise OptionError(unknown_choice("dtype", name, DTYPES))
+    return DTYPES[name]
