@@ -56,9 +56,7 @@ def _from_cache(repository: str, revision: str | None, alternatives: str, reason
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(
-            snapshot_download(repository, revision=revision, allow_patterns=_FILES, local_files_only=True)
-        )
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=_FILES, local_files_only=True))
     except Exception as error:
         raise CheckpointError(_unreachable(repository, alternatives, reason)) from error
 

@@ -56,25 +56,33 @@ def _rank(module: str, rank: object) -> int:
     return rank
 
 
-def expected_shapes(
-    config: Mapping[str, Any], family: Family, ranks: Mapping[str, int]
-) -> dict[str, tuple[int, ...]]:
+def expected_shapes(config: Mapping[str, Any], family: Family, ranks: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Shapes of every tensor that the checkpoint must hold, with factored matrices as their two factors."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    unknown = set(ranks) - {site.module for site in family.sites(config)}
+    linear = {site.module for site in family.sites(config) if site.role != "embedding"}
+    unknown = set(ranks) - linear
     if unknown:
         raise CheckpointError(
-            f"config.json: rankscope.sites names {min(unknown)!r}, which the model does not have; {_FIX}"
+            f"config.json: rankscope.sites names {min(unknown)!r}, which is no linear layer of the model; {_FIX}"
         )
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in family.expected_shapes(config).items():
-        module = name.removesuffix(".weight")
-        if module in ranks:
-            d_out, d_in = shape
-            shapes[f"{module}.up.weight"] = (d_out, ranks[module])
-            shapes[f"{module}.down.weight"] = (ranks[module], d_in)
-        else:
+        module, _, kind = name.rpartition(".")
+        if module not in ranks:
             shapes[name] = shape
+        elif kind == "bias":
+            shapes[f"{module}.up.bias"] = shape
+        else:
+            shapes.update(_factor_shapes(module, shape, ranks[module]))
     return shapes
+
+
+def _factor_shapes(module: str, shape: tuple[int, ...], rank: int) -> dict[str, tuple[int, ...]]:
+    d_out, d_in = shape
+    if rank > min(shape):
+        raise CheckpointError(
+            f"config.json: rank {rank} of {module} is above {min(shape)}, the most a {d_out}×{d_in} matrix has; {_FIX}"
+        )
+    return {f"{module}.up.weight": (d_out, rank), f"{module}.down.weight": (rank, d_in)}
 
 
 def check_agreement(
@@ -89,9 +97,7 @@ def check_agreement(
         CheckpointError: names the first tensor that is missing, of another shape, or of no layer.
     """
     for name, shape in expected.items():
-        stored = next(
-            (index[known] for known in (name, *family.aliases.get(name, ())) if known in index), None
-        )
+        stored = next((index[known] for known in (name, *family.aliases.get(name, ())) if known in index), None)
         if stored is None:
             raise CheckpointError(
                 f"config.json and weights disagree: the config implies {name} {list(shape)}, which is not "

@@ -72,9 +72,7 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
         with file.open("rb") as stream:
             prefix = stream.read(8)
             if len(prefix) < 8:
-                raise CheckpointError(
-                    f"{file} is truncated: {size} bytes hold no safetensors header; {_AGAIN}"
-                )
+                raise CheckpointError(f"{file} is truncated: {size} bytes hold no safetensors header; {_AGAIN}")
             length = struct.unpack("<Q", prefix)[0]
             if length > min(size - 8, _LARGEST_HEADER):
                 raise CheckpointError(
@@ -102,9 +100,7 @@ def _entry(file: Path, base: int, entry: dict[str, Any]) -> TensorInfo:
     shape = tuple(entry["shape"])
     start, end = entry["data_offsets"]
     if not all(type(value) is int and value >= 0 for value in (*shape, start, end)):
-        raise ValueError(
-            f"shape {entry['shape']!r} or offsets {entry['data_offsets']!r} are no whole numbers ≥ 0"
-        )
+        raise ValueError(f"shape {entry['shape']!r} or offsets {entry['data_offsets']!r} are no whole numbers ≥ 0")
     info = TensorInfo(file, shape, DTYPES[entry["dtype"]], base + start)
     if info.bytes != end - start:
         raise ValueError(f"shape {list(shape)} takes {info.bytes} bytes, offsets give {end - start}")
@@ -117,15 +113,12 @@ def _check_extent(file: Path, tensors: dict[str, TensorInfo], base: int, size: i
     for name, info in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].bytes)):
         if info.start != position:
             raise CheckpointError(
-                f"{file} is corrupt: tensor {name} begins at byte {info.start}, byte {position} was "
-                f"expected; {_AGAIN}"
+                f"{file} is corrupt: tensor {name} begins at byte {info.start}, byte {position} was expected; {_AGAIN}"
             )
         position += info.bytes
     if position != size:
         state = "truncated" if position > size else "corrupt"
-        raise CheckpointError(
-            f"{file} is {state}: its header claims {position} bytes, the file has {size}; {_AGAIN}"
-        )
+        raise CheckpointError(f"{file} is {state}: its header claims {position} bytes, the file has {size}; {_AGAIN}")
 
 
 def read_tensor(info: TensorInfo) -> Tensor:
@@ -168,15 +161,11 @@ def read_json(file: Path, limit: int = 64 * 2**20) -> dict[str, Any]:
             raise CheckpointError(f"{file} is larger than {limit} bytes: that is no {file.name}.")
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError(
-            f"{file.parent} has no {file.name}: pass the folder of a saved model."
-        ) from error
+        raise CheckpointError(f"{file.parent} has no {file.name}: pass the folder of a saved model.") from error
     except OSError as error:
         raise CheckpointError(f"cannot read {file}: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{file} is not valid JSON ({_brief(error)}): save or download it again."
-        ) from error
+        raise CheckpointError(f"{file} is not valid JSON ({_brief(error)}): save or download it again.") from error
     if not isinstance(content, dict):
         raise CheckpointError(
             f"{file} must hold a JSON object, found {type(content).__name__}: save or download it again."

@@ -38,9 +38,7 @@ def locate(model: str | Path | None, revision: str | None = None) -> tuple[str, 
     if path.exists():
         raise CheckpointError(f"model {name!r} is a file: pass the folder that holds it and its config.json.")
     if "://" in name:
-        raise CheckpointError(
-            f"model {name!r} is a URL: download it and pass the local folder, or pass a hub id."
-        )
+        raise CheckpointError(f"model {name!r} is a URL: download it and pass the local folder, or pass a hub id.")
     if _HUB_ID.match(name) and not isinstance(model, Path):
         return name, download(name, revision, local_alternatives())
     raise CheckpointError(_no_such_model(name))
@@ -49,11 +47,7 @@ def locate(model: str | Path | None, revision: str | None = None) -> tuple[str, 
 def local_alternatives() -> str:
     """Say what works without a network."""
     names = list_bundled()
-    bundled = (
-        f"a bundled model ({', '.join(names)})"
-        if names
-        else "no bundled model (this installation carries none)"
-    )
+    bundled = f"a bundled model ({', '.join(names)})" if names else "no bundled model (this installation carries none)"
     return f"{bundled} or a local folder"
 
 

@@ -41,9 +41,7 @@ def _read_shards(folder: Path) -> dict[str, TensorInfo]:
     file = folder / SHARDED
     weight_map = read_json(file).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(
-            f"{file}: weight_map must be a non-empty object; save or download the checkpoint again."
-        )
+        raise CheckpointError(f"{file}: weight_map must be a non-empty object; save or download the checkpoint again.")
     shards: dict[str, dict[str, TensorInfo]] = {}
     index: dict[str, TensorInfo] = {}
     for name, shard in weight_map.items():
@@ -54,14 +52,12 @@ def _read_shards(folder: Path) -> dict[str, TensorInfo]:
         if shard not in shards:
             if not (folder / shard).is_file():
                 raise CheckpointError(
-                    f"{file} names the shard {shard}, which is missing: download or copy the checkpoint "
-                    "again."
+                    f"{file} names the shard {shard}, which is missing: download or copy the checkpoint again."
                 )
             shards[shard] = read_header(folder / shard)
         if name not in shards[shard]:
             raise CheckpointError(
-                f"{file}: weight_map puts {name} into {shard}, which does not hold it: save the checkpoint "
-                "again."
+                f"{file}: weight_map puts {name} into {shard}, which does not hold it: save the checkpoint again."
             )
         index[name] = shards[shard][name]
     return index

@@ -50,15 +50,11 @@ def family_of(config: Mapping[str, Any]) -> Family:
 
 def _family_of_compressed(config: Mapping[str, Any], model_type: str) -> Family:
     if model_type not in COMPRESSED:
-        raise FamilyError(
-            unknown_choice("config.json: model_type", model_type, COMPRESSED, "Update rankscope.")
-        )
+        raise FamilyError(unknown_choice("config.json: model_type", model_type, COMPRESSED, "Update rankscope."))
     part = config.get("rankscope")
     name = part.get("family") if isinstance(part, Mapping) else None
     if name not in COMPRESSED[model_type]:
         raise CheckpointError(
-            unknown_choice(
-                "config.json: rankscope.family", name, COMPRESSED[model_type], "Compress the model again."
-            )
+            unknown_choice("config.json: rankscope.family", name, COMPRESSED[model_type], "Compress the model again.")
         )
     return FAMILIES[name]

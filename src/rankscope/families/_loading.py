@@ -44,9 +44,7 @@ def _compressed_class(folder: Path, dense_class: Any) -> Any:
     for subclass in _subclasses(dense_class):
         if subclass.config_class is config_class:
             return subclass
-    raise CheckpointError(
-        f"{folder}: no class reads a {config_class.model_type} model; import rankscope first."
-    )
+    raise CheckpointError(f"{folder}: no class reads a {config_class.model_type} model; import rankscope first.")
 
 
 def _subclasses(parent: Any) -> Iterator[Any]:

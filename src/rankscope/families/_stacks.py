@@ -92,9 +92,7 @@ def stack_shapes(config: Config) -> Shapes:
 def patch_sites() -> tuple[Site, ...]:
     """Sites of the two-layer residual MLP that embeds patches (Theorem 2's W1, W2 and W3)."""
     parts = {"hidden_layer": "patch_in", "output_layer": "patch_out", "residual_layer": "patch_residual"}
-    return tuple(
-        Site(f"input_patch_embedding.{part}.weight", "encoder", None, role) for part, role in parts.items()
-    )
+    return tuple(Site(f"input_patch_embedding.{part}.weight", "encoder", None, role) for part, role in parts.items())
 
 
 def residual_shapes(name: str, d_in: int, d_hidden: int, d_out: int) -> Shapes:

@@ -40,9 +40,7 @@ def tokenizer(config: Config) -> Any:
     inner = dict(chronos_config(config))
     known = ["MeanScaleUniformBins"]
     if inner.get("tokenizer_class") not in known:
-        raise CheckpointError(
-            unknown_choice("chronos_config.tokenizer_class", inner.get("tokenizer_class"), known)
-        )
+        raise CheckpointError(unknown_choice("chronos_config.tokenizer_class", inner.get("tokenizer_class"), known))
     try:
         return chronos.ChronosConfig(**inner).create_tokenizer()
     except (AssertionError, TypeError) as error:

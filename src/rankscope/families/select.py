@@ -41,9 +41,7 @@ def select_sites(sites: Sequence[Site], tokens: Sequence[str] | str | None = Non
     kept = tuple(site for site in sites if _selected(site, words))
     if not kept:
         present = sorted({site.role for site in sites})
-        raise OptionError(
-            f"sites {','.join(words)} selects no matrix of this model, which has {', '.join(present)}."
-        )
+        raise OptionError(f"sites {','.join(words)} selects no matrix of this model, which has {', '.join(present)}.")
     return kept
 
 

@@ -92,9 +92,7 @@ def _tokens(module: Any, series: Tensor) -> Tensor:
         )
     low, high = series.aminmax()
     if low < 0 or high >= size:
-        raise DataError(
-            f"token ids must lie in 0…{size - 1}, found {low:g}…{high:g}; use the model's own tokenizer."
-        )
+        raise DataError(f"token ids must lie in 0…{size - 1}, found {low:g}…{high:g}; use the model's own tokenizer.")
     return series.long().to(module.device)
 
 

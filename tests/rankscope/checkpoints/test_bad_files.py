@@ -1,0 +1,345 @@
+"""Folders that are missing, broken, unsafe or inconsistent: one line each, naming file and fix."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import rankscope.checkpoints._sources as sources
+from rankscope.checkpoints import open_checkpoint
+from rankscope.errors import CheckpointError, FamilyError
+
+Make = Callable[..., Any]
+
+
+def refused(model: Any, match: str, error: type[Exception] = CheckpointError) -> str:
+    """Open ``model``, expect ``error``, and check the shape of its message."""
+    with pytest.raises(error, match=match) as caught:
+        open_checkpoint(model)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 600
+    return message
+
+
+# --- which model ----------------------------------------------------------------------------------------------
+
+
+def test_no_such_model(monkeypatch: Any, tmp_path: Path) -> None:
+    for name in ("bundled", "bundled-bolt"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    monkeypatch.setattr(sources, "_BUNDLED", tmp_path)
+    message = refused("bundeld", "no model 'bundeld': did you mean 'bundled'")
+    assert "bundled, bundled-bolt" in message
+    assert "owner/name" in message
+    for name in ("./nowhere", "/nowhere/at/all", "a/b/c", Path("nowhere/model")):
+        refused(name, "There is no such folder")
+
+
+def test_no_bundled_model(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(sources, "_BUNDLED", tmp_path / "absent")
+    refused(None, "no model 'bundled'.*this installation carries none")
+
+
+def test_a_file_is_not_a_folder(chronos_t5_folder: Path) -> None:
+    refused(chronos_t5_folder / "model.safetensors", "is a file: pass the folder")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/model", "https://huggingface.co/amazon/chronos-t5-tiny"])
+def test_urls_are_refused(url: str) -> None:
+    refused(url, "is a URL: .*hub id")
+
+
+# --- config.json ----------------------------------------------------------------------------------------------
+
+
+def test_config_missing(chronos_t5_folder: Path) -> None:
+    (chronos_t5_folder / "config.json").unlink()
+    refused(chronos_t5_folder, r"has no config\.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{not json", r"config\.json is not valid JSON"),
+        (b"", r"config\.json is not valid JSON"),
+        (b"\xff\xfe\x00", r"config\.json is not valid JSON"),
+        (b"[" * 100_000, r"config\.json is not valid JSON"),
+        (b"[1]", r"config\.json must hold a JSON object, found list"),
+        (b'"x"', "found str"),
+    ],
+)
+def test_config_invalid(content: bytes, message: str, chronos_t5_folder: Path) -> None:
+    (chronos_t5_folder / "config.json").write_bytes(content)
+    refused(chronos_t5_folder, message)
+
+
+def test_config_is_a_folder(chronos_t5_folder: Path) -> None:
+    (chronos_t5_folder / "config.json").unlink()
+    (chronos_t5_folder / "config.json").mkdir()
+    refused(chronos_t5_folder, r"cannot read .*config\.json")
+
+
+def test_unknown_family(chronos_t5_folder: Path) -> None:
+    (chronos_t5_folder / "config.json").write_text('{"model_type": "gpt2"}')
+    message = refused(chronos_t5_folder, "'gpt2'.*chronos-t5, chronos-bolt, chronos-2, t5", FamilyError)
+    assert str(chronos_t5_folder) in message
+
+
+def test_remote_code_is_never_asked_for(chronos_t5_folder: Path, monkeypatch: Any) -> None:
+    config = json.loads((chronos_t5_folder / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "evil.Config", "AutoModelForSeq2SeqLM": "evil.Model"}
+    (chronos_t5_folder / "config.json").write_text(json.dumps(config))
+    (chronos_t5_folder / "evil.py").write_text(f"open({str(chronos_t5_folder / 'ran')!r}, 'w')")
+    open_checkpoint(chronos_t5_folder).module()
+    assert not (chronos_t5_folder / "ran").exists()
+
+
+# --- weights --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "last.ckpt"])
+def test_pickles_are_refused(name: str, chronos_t5_folder: Path) -> None:
+    (chronos_t5_folder / "model.safetensors").unlink()
+    (chronos_t5_folder / name).write_bytes(b"cos\nsystem\n")
+    message = refused(chronos_t5_folder, "only pickled weights")
+    assert name in message
+    assert "save_pretrained" in message
+
+
+def test_no_weights(chronos_t5_folder: Path) -> None:
+    (chronos_t5_folder / "model.safetensors").unlink()
+    refused(chronos_t5_folder, r"has no model\.safetensors")
+
+
+def test_truncated_at_every_kind_of_place(chronos_t5_folder: Path) -> None:
+    file = chronos_t5_folder / "model.safetensors"
+    whole = file.read_bytes()
+    header = 8 + struct.unpack("<Q", whole[:8])[0]
+    for size in (0, 3, 8, 20, header - 1, header, header + 5, len(whole) - 1):
+        file.write_bytes(whole[:size])
+        refused(chronos_t5_folder, r"model\.safetensors is truncated")
+
+
+def test_bytes_after_the_end(chronos_t5_folder: Path) -> None:
+    file = chronos_t5_folder / "model.safetensors"
+    file.write_bytes(file.read_bytes() + b"\0")
+    refused(chronos_t5_folder, "is corrupt: its header claims")
+
+
+@pytest.mark.parametrize("length", [10**6, 10**12, 2**63, 2**64 - 1])
+def test_absurd_header_lengths_allocate_nothing(length: int, chronos_t5_folder: Path) -> None:
+    file = chronos_t5_folder / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", length) + file.read_bytes()[8:])
+    began = time.monotonic()
+    refused(chronos_t5_folder, f"its header claims {length} bytes")
+    assert time.monotonic() - began < 5
+
+
+def write_header(file: Path, header: Any, data: bytes = b"") -> None:
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(raw)) + raw + data)
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (b"{", "JSONDecodeError"),
+        (b"\xff", "UnicodeDecodeError"),
+        (b"[" * 50_000, "RecursionError"),
+        ([], "AttributeError"),
+        ({"a": 3}, "TypeError"),
+        ({"a": {}}, "KeyError"),
+        ({"a": entry(dtype="F4")}, "number format 'F4' is not one of F64"),
+        ({"a": entry(dtype=["F32"])}, "unhashable|TypeError"),
+        ({"a": entry(shape=[3])}, r"shape \[3\] takes 12 bytes, offsets give 8"),
+        ({"a": entry(shape=[-2])}, "no whole numbers"),
+        ({"a": entry(shape=[2.0])}, "no whole numbers"),
+        ({"a": entry(shape=[True, 2])}, "no whole numbers"),
+        ({"a": entry(shape=[10**30])}, "takes 4000"),
+        ({"a": entry(data_offsets=[0])}, "not enough values"),
+        ({"a": entry(data_offsets=[8, 0])}, "offsets give -8"),
+        ({"a": entry(data_offsets=[-8, 0])}, "no whole numbers"),
+        ({"a": entry(data_offsets=[4, 12])}, "tensor a begins at byte"),
+        ({"a": entry(), "b": entry()}, "tensor . begins at byte"),
+        ({"a": entry(shape=[3], data_offsets=[0, 12])}, "is truncated: its header claims"),
+        ({}, "is corrupt: its header claims"),
+    ],
+)
+def test_corrupt_headers(header: Any, message: str, chronos_t5_folder: Path) -> None:
+    write_header(chronos_t5_folder / "model.safetensors", header, bytes(8))
+    said = refused(chronos_t5_folder, message)
+    assert "model.safetensors is" in said
+    assert "download or copy it again" in said
+
+
+def test_a_tensor_larger_than_memory_is_not_allocated(chronos_t5_folder: Path) -> None:
+    size = 4 * 10**15
+    header = {"shared.weight": {"dtype": "F32", "shape": [10**15], "data_offsets": [0, size]}}
+    write_header(chronos_t5_folder / "model.safetensors", header, bytes(64))
+    refused(chronos_t5_folder, "is truncated: its header claims")
+
+
+def test_a_file_that_shrinks_between_opening_and_reading(chronos_t5_folder: Path) -> None:
+    checkpoint = open_checkpoint(chronos_t5_folder)
+    file = chronos_t5_folder / "model.safetensors"
+    last = max(checkpoint.index, key=lambda name: checkpoint.index[name].start)
+    file.write_bytes(file.read_bytes()[:-2])
+    with pytest.raises(CheckpointError, match="became shorter"):
+        checkpoint.tensor(last)
+    file.unlink()
+    with pytest.raises(CheckpointError, match=r"cannot read .*No such file"):
+        checkpoint.tensor(last)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_nan_and_inf_name_the_tensor(
+    value: float, dtype: torch.dtype, tmp_path: Path, write_checkpoint: Make, tiny_config: Make, random_tensors: Make
+) -> None:
+    config = tiny_config("chronos-t5")
+    tensors = random_tensors(config)
+    name = "encoder.block.1.layer.0.SelfAttention.v.weight"
+    tensors[name][3, 5] = value
+    checkpoint = open_checkpoint(write_checkpoint(tmp_path / "m", config, tensors, dtype=dtype))
+    site = next(site for site in checkpoint.sites() if site.name == name)
+    with pytest.raises(CheckpointError, match=rf"tensor {name} holds NaN or Inf"):
+        checkpoint.matrix(site)
+    for other in checkpoint.sites("all"):
+        if other != site:
+            checkpoint.matrix(other)
+
+
+def test_unknown_tensor(chronos_t5_folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no tensor 'x\.weight'"):
+        open_checkpoint(chronos_t5_folder).tensor("x.weight")
+
+
+def test_quantised_weights(chronos_t5_folder: Path) -> None:
+    file = chronos_t5_folder / "model.safetensors"
+    tensors = load_file(file)
+    tensors["shared.weight"] = tensors["shared.weight"].to(torch.int8)
+    save_file(tensors, file)
+    with pytest.raises(CheckpointError, match=r"shared\.weight is stored as int8.*unquantised"):
+        open_checkpoint(chronos_t5_folder).tensor("shared.weight")
+
+
+# --- shards ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sharded(tmp_path: Path, write_checkpoint: Make, tiny_config: Make) -> Path:
+    return write_checkpoint(tmp_path / "sharded", tiny_config("chronos-t5"), shards=2)
+
+
+def edit_map(folder: Path, **changes: Any) -> None:
+    file = folder / "model.safetensors.index.json"
+    content = json.loads(file.read_text())
+    content["weight_map"].update(changes)
+    file.write_text(json.dumps(content))
+
+
+def test_missing_shard(sharded: Path) -> None:
+    (sharded / "model-00002-of-00002.safetensors").unlink()
+    refused(sharded, r"names the shard model-00002-of-00002\.safetensors, which is missing")
+
+
+@pytest.mark.parametrize(
+    "shard", ["../outside.safetensors", "/etc/passwd", "sub/x.safetensors", "x.bin", "..", "", 3, None, ["x"]]
+)
+def test_shards_outside_the_folder(shard: Any, sharded: Path) -> None:
+    save_file({"shared.weight": torch.zeros(64, 16)}, sharded.parent / "outside.safetensors")
+    edit_map(sharded, **{"shared.weight": shard})
+    refused(sharded, r"puts shared\.weight into .*no safetensors file of this folder")
+
+
+def test_shard_that_lacks_its_tensor(sharded: Path) -> None:
+    edit_map(sharded, ghost="model-00001-of-00002.safetensors")
+    refused(sharded, "puts ghost into model-00001-of-00002.safetensors, which does not hold it")
+
+
+@pytest.mark.parametrize("content", ["{}", '{"weight_map": []}', '{"weight_map": {}}'])
+def test_index_without_a_map(content: str, sharded: Path) -> None:
+    (sharded / "model.safetensors.index.json").write_text(content)
+    refused(sharded, "weight_map must be a non-empty object")
+
+
+def test_corrupt_shard(sharded: Path) -> None:
+    file = sharded / "model-00001-of-00002.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    refused(sharded, r"model-00001-of-00002\.safetensors is truncated")
+
+
+# --- config against weights -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"d_model": 32}, r"disagree at shared\.weight: the config implies \[64, 32\], stored is \[64, 16\]"),
+        ({"vocab_size": 65}, r"disagree at shared\.weight"),
+        ({"num_heads": 4}, r"disagree at encoder\.block\.0\.layer\.0\.SelfAttention\.q\.weight.*\[16, 16\].*\[8, 16\]"),
+        ({"d_ff": 25}, r"disagree at encoder\.block\.0\.layer\.1\.DenseReluDense\.wi\.weight"),
+        (
+            {"num_layers": 3},
+            r"implies encoder\.block\.2\.layer\.0\.SelfAttention\.q\.weight \[8, 16\], which is not stored",
+        ),
+        ({"num_layers": 1}, r"encoder\.block\.1\..* is stored, but the config implies no such tensor"),
+        ({"num_decoder_layers": 2}, r"decoder\.block\.2\..* is stored, but"),
+        ({"relative_attention_num_buckets": 9}, r"relative_attention_bias\.weight.*\[9, 2\].*\[8, 2\]"),
+        ({"feed_forward_proj": "gated-gelu"}, r"implies encoder\.block\.0\.layer\.1\.DenseReluDense\.wi_0\.weight"),
+        ({"tie_word_embeddings": False}, r"implies lm_head\.weight \[64, 16\], which is not stored"),
+        ({"is_encoder_decoder": False}, r"decoder\.block\.0\..* is stored, but"),
+    ],
+)
+def test_config_and_weights_disagree(
+    changes: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    write_checkpoint: Make,
+    tiny_config: Make,
+    random_tensors: Make,
+) -> None:
+    config = tiny_config("chronos-t5")
+    folder = write_checkpoint(tmp_path / "m", {**config, **changes}, random_tensors(config))
+    assert "config.json and weights disagree" in refused(folder, message)
+
+
+def test_missing_norm_is_noticed(chronos_t5_folder: Path) -> None:
+    file = chronos_t5_folder / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["decoder.final_layer_norm.weight"]
+    save_file(tensors, file)
+    refused(chronos_t5_folder, r"implies decoder\.final_layer_norm\.weight \[16\], which is not stored")
+
+
+def test_tied_copy_of_another_shape(chronos_t5_folder: Path) -> None:
+    file = chronos_t5_folder / "model.safetensors"
+    save_file({**load_file(file), "lm_head.weight": torch.zeros(63, 16)}, file)
+    refused(chronos_t5_folder, r"disagree at lm_head\.weight")
+
+
+def test_the_unread_bias_of_old_conversions_is_allowed(chronos_t5_folder: Path) -> None:
+    file = chronos_t5_folder / "model.safetensors"
+    name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    save_file({**load_file(file), name: torch.zeros(8, 2)}, file)
+    assert name in open_checkpoint(chronos_t5_folder).index
+
+
+def test_absurd_size_names_the_model(chronos_t5_folder: Path, tiny_config: Make) -> None:
+    (chronos_t5_folder / "config.json").write_text(json.dumps(tiny_config("chronos-t5", d_model="wide")))
+    message = refused(chronos_t5_folder, "d_model must be a whole number")
+    assert message.startswith(f"{chronos_t5_folder}: config.json")
