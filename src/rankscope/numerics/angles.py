@@ -19,9 +19,7 @@ def angle_matrix(x: Float[Tensor, "items dim"]) -> Float[Tensor, "items items"]:
     [[0.0, 1.5707963267948966], [1.5707963267948966, 0.0]]
     """
     if x.ndim != 2:
-        raise OptionError(
-            f"angles need a matrix whose rows are the vectors, not an array of shape {tuple(x.shape)}."
-        )
+        raise OptionError(f"angles need a matrix whose rows are the vectors, not an array of shape {tuple(x.shape)}.")
     wide = x.to(torch.float64)
     # the largest entry is divided out first: squares of tiny or huge entries would leave the range
     wide = wide / wide.abs().amax(-1, keepdim=True) if wide.shape[1] else wide
@@ -36,7 +34,7 @@ def angle_matrix(x: Float[Tensor, "items dim"]) -> Float[Tensor, "items items"]:
 def row_angles(
     weight: Float[Tensor, "d_out d_in"], heads: int | None = None
 ) -> Float[Tensor, "d_out d_out"] | Float[Tensor, "heads d_head d_head"]:
-    """Angles between all pairs of rows of a weight matrix (Fig. 14), or within each of ``heads`` blocks of rows."""
+    """Angles between all pairs of rows of a weight matrix (Fig. 14), or within each head's rows."""
     if heads is None:
         return angle_matrix(weight)
     if heads < 1 or weight.shape[0] % heads:

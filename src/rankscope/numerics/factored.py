@@ -61,7 +61,7 @@ class FactoredMatrix:
     def per_head_singular_values(
         self, heads: int, head_axis: int, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "heads k"]:
-        """Leading singular values of each head's slice along ``head_axis`` (0: rows, 1: columns), descending."""
+        """Leading singular values of each head's slice along an axis (0 rows, 1 columns), descending."""
         split, shared = (self.up, self.down.mT) if head_axis == 0 else (self.down.mT, self.up)
         if head_axis not in (0, 1) or heads < 1 or split.shape[0] % heads:
             raise OptionError(f"axis {head_axis} of shape {self.shape} does not split into {heads} heads.")

