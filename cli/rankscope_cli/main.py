@@ -1,37 +1,43 @@
-"""The Typer app; each verb is imported only when it runs, so that ``rankscope --help`` answers at once."""
+"""Entry point of the command line: prepares the process, then runs the app; only the standard library is loaded."""
 
 from __future__ import annotations
 
-import typer
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from types import FrameType
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
-
-
-@app.callback()
-def root() -> None:
-    """Measure the rank structure of time-series foundation models, compress them, prove that forecasts held."""
-
-
-@app.command()
-def pretrain(
-    config: str = typer.Argument(..., help="YAML file of the run, or the name of a shipped one."),
-    out: str = typer.Option(..., "--out", help="Folder of the finished checkpoint."),
-    resume: bool = typer.Option(False, "--resume", help="Go on from the newest snapshot."),
-    force: bool = typer.Option(False, "--force", help="Replace the output folder."),
-    device: str = typer.Option("auto", "--device", help="auto, cpu or cuda."),
-) -> None:
-    """Train a model from scratch on generated series."""
-    import rankscope.pretrain as library
-
-    def show(done: int, total: int, what: str) -> None:
-        typer.echo(f"{done}/{total} {what}", err=True)
-
-    report = library.pretrain(
-        library.read_config(config), out, resume=resume, force=force, device=device, progress=show
-    )
-    typer.echo(str(report.to_json()))
+DEBUG = "--debug"
 
 
-def main() -> None:
-    """Run the command line."""
-    app()
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code: 0 done, 1 a check failed, 2 bad input, 130 interrupted."""
+    words = list(sys.argv[1:] if args is None else args)
+    try:
+        signal.signal(signal.SIGTERM, _like_ctrl_c)
+        _quieten(debug=DEBUG in words)
+        from rankscope_cli.app import run
+    except KeyboardInterrupt:  # so early that the app, which reports it otherwise, is not there yet
+        sys.exit(130)
+    sys.exit(run(words))
+
+
+def _like_ctrl_c(signum: int, frame: FrameType | None) -> None:
+    """Unwind on SIGTERM as on Ctrl-C, so that partial output is removed."""
+    raise KeyboardInterrupt
+
+
+def _quieten(debug: bool) -> None:
+    """Keep other libraries' chatter out of the terminal unless the user debugs or asked for it."""
+    if debug or sys.warnoptions:
+        return
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # transformers draws a bar while it loads weights, which would fight with ours; downloads say what they fetch.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Options that several verbs share, declared once, and the parsing of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from rankscope.errors import OptionError, unknown_choice
+
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+_OUTPUT, _RUNTIME = "Output", "Runtime"
+
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL", help="Hub id, local folder or bundled name; bundled by default.", show_default=False
+    ),
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL...", help="Hub ids, local folders or bundled names; bundled by default.", show_default=False
+    ),
+]
+Eps = Annotated[
+    list[str] | None,
+    typer.Option("--eps", "-e", metavar="E,…", help="Tolerances ε in [0, 1), also repeated; 0.1,0.05,0.01 by default."),
+]
+Sites = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sites",
+        "-s",
+        metavar="WORD,…",
+        help="Matrices: q k v o attention mlp embedding all, narrowed by encoder decoder self cross; "
+        "attention by default.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=_OUTPUT)]
+Force = Annotated[bool, typer.Option("--force", help="Replace what --out names, atomically.", rich_help_panel=_OUTPUT)]
+Table = Annotated[
+    str | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="Also write the result: .csv, .parquet or .json.", rich_help_panel=_OUTPUT
+    ),
+]
+Figures = Annotated[
+    str | None,
+    typer.Option(
+        "--figures", metavar="DIR", help="Draw figures into this folder, as PNG and SVG.", rich_help_panel=_OUTPUT
+    ),
+]
+Samples = Annotated[
+    int, typer.Option("--num-samples", min=1, metavar="N", help="Sample paths per series, of models that draw them.")
+]
+BatchSize = Annotated[
+    int, typer.Option("--batch-size", min=1, metavar="N", help="Series per forward pass.", rich_help_panel=_RUNTIME)
+]
+Signal = Annotated[
+    str,
+    typer.Option("--signal", metavar="NAME|FILE", help="sine, exponential, constant, noise, or a file of series."),
+]
+Count = Annotated[int, typer.Option("--n", min=1, metavar="N", help="Series in the corpus.")]
+Length = Annotated[int, typer.Option("--length", min=1, metavar="N", help="Values per series.")]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", min=0, metavar="N", help="Seed of every random choice.", rich_help_panel=_RUNTIME),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="|".join(DEVICES), help="Where the model runs.", rich_help_panel=_RUNTIME)
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        metavar="FORMAT",
+        help="Number format: float32, float64, bfloat16, float16.",
+        rich_help_panel=_RUNTIME,
+    ),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option("--revision", metavar="REV", help="Branch, tag or commit of a hub model.", rich_help_panel=_RUNTIME),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_RUNTIME)]
+
+
+def words(values: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Split a list option that may be repeated, comma-separated, or both; None where it was not given.
+
+    >>> words(["q,k", "v"])
+    ('q', 'k', 'v')
+    """
+    if values is None:
+        return None
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def numbers(parameter: str, values: Sequence[str] | None, default: Sequence[float]) -> tuple[float, ...]:
+    """Numbers of a list option, without repetitions, in the order given.
+
+    Raises:
+        OptionError: a part is no number, or there is none.
+
+    >>> numbers("eps", ["0.1,0.05", "0.1"], ())
+    (0.1, 0.05)
+    """
+    parts = words(values)
+    if parts is None:
+        return tuple(default)
+    if not parts:
+        raise OptionError(f"--{parameter} is empty: give at least one number.")
+    return tuple(dict.fromkeys(number(parameter, part) for part in parts))
+
+
+def number(parameter: str, text: str) -> float:
+    """One number of an option.
+
+    Raises:
+        OptionError: it is none.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"--{parameter} {text!r} is no number: write it like 0.05.") from None
+
+
+def check_choice(parameter: str, value: str | None, choices: Sequence[str]) -> None:
+    """Raise `OptionError` unless ``value`` is None or one of ``choices``."""
+    if value is not None and value not in choices:
+        raise OptionError(unknown_choice(f"--{parameter}", value, choices))
+
+
+def signal_or_file(signal: str) -> tuple[str, str | None]:
+    """Tell the name of a generated signal from the path of a user's file.
+
+    Raises:
+        OptionError: it is neither.
+
+    >>> signal_or_file("sine"), signal_or_file("my/series.csv")
+    (('sine', None), ('user', 'my/series.csv'))
+    """
+    from pathlib import Path
+
+    from rankscope.signals import SIGNALS
+
+    if signal in SIGNALS:
+        return signal, None
+    if Path(signal).suffix or Path(signal).exists():
+        return "user", signal
+    raise OptionError(unknown_choice("--signal", signal, SIGNALS, "A file of series works too."))
+
+
+def refuse_cuda(device: str, why: str) -> None:
+    """Raise `OptionError` where a verb that runs on the CPU only is asked to use a GPU."""
+    check_choice("device", device, DEVICES)
+    if device == "cuda":
+        raise OptionError(f"--device cuda is of no use here: {why} on the CPU; leave it at auto.")
+
+
+def refuse_dtype(dtype: str | None) -> None:
+    """Raise `OptionError` for another number format than float32, where the model runs in that only."""
+    check_choice("dtype", dtype, DTYPES)
+    if dtype not in (None, "float32"):
+        raise OptionError(f"--dtype {dtype} is of no use here: the model runs in float32, spectra in float64.")

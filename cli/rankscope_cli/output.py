@@ -1,0 +1,166 @@
+"""What a verb gives back: one JSON document or tables on stdout, files written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from rankscope.atomic import atomic_file, refuse_existing
+from rankscope.errors import OutputError, unknown_choice
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+TABLE_SUFFIXES = (".csv", ".parquet", ".json")
+_PIPE_WIDTH = 1000
+"""Columns of a table that goes to a file or pipe: wide enough that nothing wraps."""
+
+
+class Report(Protocol):
+    """A result of the library."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as nested dicts and lists."""
+        ...
+
+    def to_frame(self) -> pd.DataFrame:
+        """The result as a table."""
+        ...
+
+
+class Output:
+    """The stdout of a verb, kept clean: while it is open, whatever else prints goes to stderr.
+
+    Args:
+        as_json: print the report as one JSON document in place of tables.
+        file: where the table is also written, or None.
+        force: replace ``file`` if it exists.
+        suffixes: formats that ``file`` may have.
+
+    Raises:
+        OutputError: ``file`` exists without ``force``, or its suffix names no known format; before any work is done.
+    """
+
+    def __init__(
+        self,
+        as_json: bool,
+        file: str | Path | None = None,
+        force: bool = False,
+        suffixes: Sequence[str] = TABLE_SUFFIXES,
+    ) -> None:
+        self.as_json = as_json
+        self.file = None if file is None else Path(file)
+        self.force = force
+        if self.file is not None:
+            check_file(self.file, force, suffixes)
+        self._stdout: TextIO = sys.stdout
+        self._diversion: contextlib.redirect_stdout[TextIO] | None = None
+
+    def __enter__(self) -> Output:
+        self._stdout = sys.stdout
+        self._diversion = contextlib.redirect_stdout(sys.stderr)
+        self._diversion.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._diversion is not None:
+            self._diversion.__exit__(kind, error, trace)
+
+    def deliver(self, report: Report, show: Callable[[Console], None]) -> None:
+        """Write the file, if any, then print: the JSON document, or what ``show`` prints on the console it is given."""
+        if self.file is not None:
+            write_report(report, self.file, self.force)
+        if self.as_json:
+            self._stdout.write(to_json_text(report.to_json()) + "\n")
+        else:
+            show(self.console())
+        self._stdout.flush()
+        if self.file is not None:
+            self.wrote([self.file])
+
+    def console(self) -> Console:
+        """Console on the real stdout: the terminal's width, or none to speak of where it is piped."""
+        from rich.console import Console
+
+        class Pipe(Console):
+            def on_broken_pipe(self) -> None:
+                raise BrokenPipeError
+
+        width = None if self._stdout.isatty() else _PIPE_WIDTH
+        return Pipe(file=self._stdout, width=width, highlight=False, soft_wrap=False)
+
+    def wrote(self, files: Sequence[Path]) -> None:
+        """Say on stderr which files there are now."""
+        for file in files:
+            print(f"wrote {file}", file=sys.stderr)  # noqa: T201
+
+
+def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES) -> None:
+    """Raise `OutputError` unless ``file`` can be written in a known format; call it before long work begins."""
+    if file.suffix.lower() not in suffixes:
+        raise OutputError(unknown_choice("--out format", file.suffix or file.name, suffixes))
+    if file.is_dir():
+        raise OutputError(f"--out {file} is a folder: name a file in it.")
+    refuse_existing(file, force)
+
+
+def write_report(report: Report, file: Path, force: bool = False) -> None:
+    """Write a report as its suffix says: .json its whole document, .csv and .parquet its table."""
+    with atomic_file(file, force=force) as path:
+        if file.suffix.lower() == ".json":
+            path.write_text(to_json_text(report.to_json()) + "\n", encoding="utf-8")
+        elif file.suffix.lower() == ".csv" and hasattr(report, "to_csv"):  # a published layout of its own
+            path.write_text(report.to_csv(), encoding="utf-8")
+        else:
+            write_frame(report.to_frame(), path, file.suffix.lower())
+
+
+def write_frame(frame: pd.DataFrame, path: Path, suffix: str) -> None:
+    """Write a table as CSV or Parquet; lists in cells become JSON in a CSV."""
+    if suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+        return
+    flat = frame.copy()
+    for name in flat.columns:
+        if flat[name].dtype == object:
+            flat[name] = [_cell(value) for value in flat[name]]
+    flat.to_csv(path, index=False)
+
+
+def to_json_text(document: Mapping[str, Any]) -> str:
+    """One JSON document; numbers that JSON does not know (NaN, ±Inf) become null.
+
+    >>> to_json_text({"a": float("nan"), "b": [1]})
+    '{"a": null, "b": [1]}'
+    """
+    return json.dumps(plain(document), allow_nan=False, ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:
+    """Turn numpy values, paths, tuples and odd floats into what JSON has."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, str) or value is None or isinstance(value, bool):
+        return value
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    return [plain(item) for item in value]
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(plain(value)) if isinstance(value, (list, tuple, dict)) or hasattr(value, "tolist") else value

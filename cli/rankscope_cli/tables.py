@@ -1,0 +1,104 @@
+"""Tables for an 80-column terminal: how cells are written, and what every table looks like."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MISSING = "–"
+_STACKS = {"encoder": "enc", "decoder": "dec"}
+
+
+def plain_table(title: str | None = None, caption: str | None = None) -> Table:
+    """An empty table without vertical lines, which takes no more room than its cells."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(
+        title=title,
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+        header_style="bold",
+    )
+
+
+def add_columns(table: Table, names: Sequence[str], left: int = 1) -> None:
+    """Add columns: the first ``left`` flush left and folding, the others numbers, flush right and never cut."""
+    for position, name in enumerate(names):
+        if position < left:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True, overflow="fold")
+
+
+def where(stack: str, layer: int | None) -> str:
+    """Short name of a layer.
+
+    >>> where("encoder", 3), where("decoder", None)
+    ('enc 3', 'dec')
+    """
+    short = _STACKS.get(stack, stack)
+    return short if layer is None else f"{short} {layer}"
+
+
+def figures(value: float | None, digits: int = 3) -> str:
+    """A number with so many significant digits, without an exponent where it can be avoided.
+
+    >>> figures(0.12345), figures(123.45), figures(None), figures(float("nan")), figures(12345.6)
+    ('0.123', '123', '–', '–', '12346')
+    """
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e6:
+        places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+        return f"{value:.{places}f}"
+    return f"{value:.{digits - 1}e}"
+
+
+def ratio_text(value: float | None, places: int = 2) -> str:
+    """A ratio with so many places.
+
+    >>> ratio_text(0.5), ratio_text(None)
+    ('0.50', '–')
+    """
+    return MISSING if value is None or not math.isfinite(value) else f"{value:.{places}f}"
+
+
+def spread(ranks: Sequence[int] | None) -> str:
+    """Median and range of the ranks of a matrix's heads.
+
+    >>> spread([3, 9, 7]), spread([4, 4]), spread(None)
+    ('7 (3–9)', '4', '–')
+    """
+    if not ranks:
+        return MISSING
+    low, high = min(ranks), max(ranks)
+    middle = f"{statistics.median(ranks):g}"
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def size(count: int) -> str:
+    """A count of bytes.
+
+    >>> size(512), size(15_900_000)
+    ('512 B', '15.9 MB')
+    """
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"

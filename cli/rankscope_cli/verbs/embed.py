@@ -1,0 +1,84 @@
+"""``rankscope embed``: spectra, angles and projections of embedding matrices."""
+
+from __future__ import annotations
+
+from rankscope_cli.drawing import check_figures, save_figures
+from rankscope_cli.flow_table import show_embedding
+from rankscope_cli.options import (
+    Count,
+    Debug,
+    Device,
+    Dtype,
+    Eps,
+    Figures,
+    Force,
+    Json,
+    Length,
+    Models,
+    Revision,
+    Seed,
+    Signal,
+    Table,
+    numbers,
+    refuse_dtype,
+    signal_or_file,
+)
+from rankscope_cli.output import Output
+from rankscope_cli.progress import progress_bar
+
+FIGURES = ("embedding_spectra", "embedding_angles", "embedding_projection")
+
+
+def run(
+    models: Models = None,
+    signal: Signal = "sine",
+    n: Count = 64,
+    length: Length = 512,
+    eps: Eps = None,
+    figures: Figures = None,
+    out: Table = None,
+    force: Force = False,
+    json: Json = False,
+    device: Device = "auto",
+    dtype: Dtype = None,
+    revision: Revision = None,
+    seed: Seed = 0,
+    debug: Debug = False,
+) -> None:
+    """Spectra, angles and projections of embedding matrices over a corpus.
+
+    The rows of an embedding matrix are the embedded tokens of the corpus; models with a vocabulary are measured on
+    that too.
+
+    Examples:
+        rankscope embed
+        rankscope embed bundled bundled-bolt --figures figures/
+        rankscope embed amazon/chronos-bolt-small --signal noise --json
+    """
+    from rankscope.analysis.embedding import measure_embedding
+    from rankscope.checkpoints import open_checkpoint
+    from rankscope.placement import resolve_device
+
+    refuse_dtype(dtype)
+    kind, file = signal_or_file(signal)
+    check_figures(figures, FIGURES, force)
+    with Output(json, out, force) as output:
+        tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
+        with progress_bar("loading") as progress:
+            report = measure_embedding(
+                [open_checkpoint(model, revision=revision) for model in models or [None]],
+                kind,
+                n=n,
+                length=length,
+                eps=tolerances,
+                seed=seed,
+                file=file,
+                device=resolve_device(device),
+                progress=progress,
+            )
+        output.deliver(report, lambda console: show_embedding(report, console))
+        if figures is not None:
+            from rankscope import plots
+
+            drawn = (plots.embedding_spectra(report), plots.angle_map(report), plots.embedding_projection(report))
+            output.wrote(save_figures(figures, dict(zip(FIGURES, drawn, strict=True))))

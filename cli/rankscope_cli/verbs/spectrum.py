@@ -1,0 +1,85 @@
+"""``rankscope spectrum``: singular values, ε-ranks and size ratios of weight matrices."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rankscope_cli.drawing import check_figures, save_figures
+from rankscope_cli.options import (
+    Debug,
+    Device,
+    Dtype,
+    Eps,
+    Figures,
+    Force,
+    Json,
+    Model,
+    Revision,
+    Seed,
+    Sites,
+    Table,
+    numbers,
+    refuse_cuda,
+    words,
+)
+from rankscope_cli.output import Output
+from rankscope_cli.progress import progress_bar
+from rankscope_cli.spectrum_table import show_spectrum
+
+
+def run(
+    model: Model = None,
+    eps: Eps = None,
+    sites: Sites = None,
+    ranks_only: Annotated[
+        bool, typer.Option("--ranks-only", help="Count ε-ranks without singular values: faster on large matrices.")
+    ] = False,
+    figures: Figures = None,
+    out: Table = None,
+    force: Force = False,
+    json: Json = False,
+    dtype: Dtype = None,
+    device: Device = "auto",
+    revision: Revision = None,
+    seed: Seed = 0,
+    debug: Debug = False,
+) -> None:
+    """Singular values, ε-ranks and size ratios of every weight matrix.
+
+    The ε-rank counts the singular values above ε·σ₁. Per head: median (lowest–highest). Size: what a factorisation
+    of that rank stores, as a share of the matrix. Nothing here is random.
+
+    Examples:
+        rankscope spectrum
+        rankscope spectrum amazon/chronos-t5-base --eps 0.1,0.01 --out base.parquet
+        rankscope spectrum small/ --sites q,k,encoder --ranks-only --json
+    """
+    from rankscope.analysis.spectrum import measure_spectrum
+
+    from rankscope.checkpoints import open_checkpoint
+    from rankscope.placement import resolve_dtype
+
+    refuse_cuda(device, "singular values are computed by LAPACK")
+    stems = ("ranks_by_layer",) if ranks_only else ("ranks_by_layer", "spectra")
+    check_figures(figures, stems, force)
+    with Output(json, out, force) as output:
+        checkpoint = open_checkpoint(model, revision=revision)
+        with progress_bar("measuring") as progress:
+            report = measure_spectrum(
+                checkpoint,
+                numbers("eps", eps, (0.1, 0.05, 0.01)),
+                words(sites) or ("attention",),
+                ranks_only=ranks_only,
+                dtype=resolve_dtype(dtype),
+                progress=progress,
+            )
+        output.deliver(report, lambda console: show_spectrum(report, console))
+        if figures is not None:
+            from rankscope import plots
+
+            drawn = {"ranks_by_layer": plots.ranks_by_layer(report)}
+            if not ranks_only:
+                drawn["spectra"] = plots.spectra(report)
+            output.wrote(save_figures(figures, drawn))
