@@ -54,7 +54,7 @@ def evaluate(
         device: where checkpoints run.
         dtype: dtype of checkpoints; None keeps theirs.
         tasks: names of tasks to keep.
-        max_series: how many series of each data set to keep, the first ones; the published protocol keeps all.
+        max_series: how many series of each data set to keep, the first ones; all in the published protocol.
         progress: called as ``progress(done, total, what)``.
 
     Raises:

@@ -197,14 +197,8 @@ def _list_is_numeric(column: pd.Series) -> bool:
 def _values(cell: Any, where: str, item_id: str) -> np.ndarray:
     if not isinstance(cell, (list, tuple, np.ndarray)):
         raise DataError(f"{where}: the target of series {item_id!r} is not a list of numbers.")
-    if not isinstance(cell, np.ndarray):
-        for place, value in enumerate(cell):
-            if value is None:
-                raise DataError(
-                    f"{where}: series {item_id!r} has a null at position {place}; write NaN for a missing value."
-                )
     try:
-        values = np.array(cell, dtype=float)
+        values = np.array(cell, dtype=float)  # null becomes NaN
     except (TypeError, ValueError) as error:
         raise DataError(f"{where}: the target of series {item_id!r} is not a list of numbers.") from error
     if values.ndim != 1:
@@ -223,7 +217,10 @@ def _stamps(values: list[Any], where: str) -> pd.DatetimeIndex:
         raise DataError(f"{where}: {bad!r} is not a date; write ISO dates such as 2024-01-31.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a mixed or unknown layout warns before it fails
-        stamps = pd.DatetimeIndex(pd.to_datetime(pd.Series(values), errors="coerce"))
+        column = pd.Series(values)
+        stamps = pd.DatetimeIndex(pd.to_datetime(column, errors="coerce", format="ISO8601"))
+        if stamps.isna().any():
+            stamps = pd.DatetimeIndex(pd.to_datetime(column, errors="coerce"))
     if stamps.isna().any():
         bad = values[int(np.argmax(stamps.isna()))]
         raise DataError(f"{where}: {bad!r} is not a date; write ISO dates such as 2024-01-31.")

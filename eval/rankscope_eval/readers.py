@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rankscope.errors import DataError, unknown_choice
 from rankscope_eval.layouts import Columns, frame_to_series
@@ -27,6 +27,8 @@ def read_series(
 
     Layouts, found from the columns: *list* (one row per series, its values in a list), *long* (one row per
     value, with a column of series names) and *wide* (one column per series).
+
+    A missing value is NaN, an empty cell or null.
 
     Args:
         path: the file.
@@ -67,7 +69,7 @@ class Format:
 def _parquet(path: Path) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
-    return _table_to_frame(pq.read_table(path))
+    return pq.read_table(path).to_pandas()
 
 
 def _arrow(path: Path) -> pd.DataFrame:
@@ -79,18 +81,6 @@ def _arrow(path: Path) -> pd.DataFrame:
         except pa.ArrowInvalid:  # the streaming form, which `datasets` writes, has no footer
             source.seek(0)
             table = pa.ipc.open_stream(source).read_all()
-    return _table_to_frame(table)
-
-
-def _table_to_frame(table: Any) -> pd.DataFrame:
-    import pyarrow as pa
-
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
-            continue
-        if any(chunk.flatten().null_count for chunk in column.chunks):
-            row = next(i for i, cell in enumerate(column) if cell.is_valid and cell.values.null_count)
-            raise DataError(f"row {row} of column {name!r} has a null inside its list; write NaN for a missing value.")
     return table.to_pandas()
 
 

@@ -136,13 +136,14 @@ def infer_freq(stamps: pd.DatetimeIndex) -> str | None:
             regular = None
     if regular is not None:
         return period_freq(regular)
-    steps = np.diff(stamps.to_numpy())
-    if len(steps) == 0:
+    if len(stamps) < 2:
         return None
-    step = pd.Timedelta(np.array(Counter(steps.tolist()).most_common(1)[0][0]).astype(steps.dtype))
+    step = pd.Series(stamps).diff().mode()[0]
     for low, high, name in ((28, 31, "M"), (89, 92, "Q"), (365, 366, "Y")):
         if pd.Timedelta(days=low) <= step <= pd.Timedelta(days=high):
             return name
+    if step == pd.Timedelta(days=1) and len(stamps) > 7 and (stamps.dayofweek < 5).all():
+        return "B"  # working days with holidays
     if step == pd.Timedelta(days=7):
         return f"W-{stamps[0].day_name()[:3].upper()}"
     try:

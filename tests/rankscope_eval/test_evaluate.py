@@ -1,0 +1,259 @@
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from chronos import BaseChronosPipeline
+
+import rankscope_eval
+from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
+from rankscope_eval import evaluate
+from rankscope_eval.forecasters import Forecaster, pipeline_forecaster
+from rankscope_eval.report import EvalReport
+from rankscope_eval.suites import Suite, Task
+
+
+def write_suite(folder: Path, frame: pd.DataFrame, **fields: Any) -> Suite:
+    frame.to_parquet(folder / "t.parquet")
+    return Suite("s", (Task(name="t", prediction_length=4, offset=-4, benchmark="b", **fields),), folder)
+
+
+def frame(*targets: Any, freq: str = "D") -> pd.DataFrame:
+    return pd.DataFrame(
+        {"item_id": [f"s{i}" for i in range(len(targets))], "start": "2020-01-01", "freq": freq, "target": targets}
+    )
+
+
+def test_seasonal_naive_reproduces_the_published_scores(shared_folder: Path) -> None:
+    folder = shared_folder / "data" / "benchmark"
+    report = evaluate(["seasonal-naive"], suite=folder / "backtest.yaml", data=folder)
+    assert len(report.rows) == 6
+    for row in report.rows:
+        assert row.published_MASE is not None
+        assert pytest.approx(row.published_MASE, rel=2e-7) == row.MASE, row.dataset
+        assert pytest.approx(row.published_WQL, rel=2e-7) == row.WQL, row.dataset
+    assert {row.dataset for row in report.rows if abs(row.MASE / row.published_MASE - 1) > 1e-14} == {"nn5"}
+
+
+def test_published_suites_find_local_files_and_say_what_they_could_not_load(
+    shared_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    report = evaluate(
+        ["seasonal-naive"],
+        suite="chronos-zero-shot",
+        data=shared_folder / "data" / "benchmark",
+        tasks=["ETTh", "monash_m1_quarterly", "m5", "ETTm"],
+    )
+    assert [row.dataset for row in report.rows] == ["ETTh", "monash_m1_quarterly"]
+    for row in report.rows:
+        assert pytest.approx(row.published_MASE, rel=1e-12) == row.MASE
+    assert {one.dataset for one in report.skipped} == {"ETTm", "m5"}
+    reasons = " ".join(one.reason for one in report.skipped)
+    assert "rankscope[hub]" in reasons
+    assert "zhouhaoyi/ETDataset" in reasons
+
+
+def test_a_suite_of_which_nothing_loads_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"no task .* could be loaded: .*pip install 'rankscope\[hub\]'"):
+        evaluate(["naive"], suite="chronos-zero-shot", tasks=["m5"])
+
+
+def test_the_embedded_suite_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.socket.connect", lambda *a: pytest.fail("the network was used"))
+    report = evaluate(["naive"])
+    assert report.suite == "embedded"
+    assert len(report.rows) == 2 * 13
+    assert all(math.isfinite(row.MASE) and math.isfinite(row.WQL) for row in report.rows)
+    again = evaluate(["naive"])
+    assert [(r.MASE, r.WQL) for r in report.rows] == [(r.MASE, r.WQL) for r in again.rows]
+
+
+@pytest.fixture(scope="module")
+def small_report() -> EvalReport:
+    return evaluate(["naive", "seasonal-naive"], tasks=["air_passengers", "generated_daily"])
+
+
+def test_json_has_the_documented_shape(small_report: EvalReport) -> None:
+    report = json.loads(json.dumps(small_report.to_json(), allow_nan=False))
+    assert report["schema"] == "rankscope/eval@1"
+    assert {"benchmark", "dataset", "model", "MASE", "WQL", "seconds"} <= set(report["rows"][0])
+    wanted = {"model", "baseline", "benchmark", "datasets", "relative_MASE", "relative_WQL"}
+    assert wanted <= set(report["summary"][0])
+    assert (report["seed"], report["num_samples"], report["baseline"]) == (0, 20, "seasonal-naive")
+
+
+def test_relative_scores_are_geometric_means_of_ratios(small_report: EvalReport) -> None:
+    frame = small_report.to_frame().pivot(index="dataset", columns="model", values="WQL")
+    ratios = frame["naive"] / frame["seasonal-naive"]
+    by_name = {(s.model, s.benchmark): s for s in small_report.summary}
+    assert by_name["naive", "all"].relative_WQL == pytest.approx(float(np.sqrt(ratios.prod())), rel=1e-12)
+    assert by_name["naive", "embedded-measured"].relative_WQL == pytest.approx(ratios["air_passengers"], rel=1e-12)
+    assert by_name["seasonal-naive", "all"].relative_MASE == 1.0
+
+
+def test_csv_has_the_published_layout(small_report: EvalReport, tmp_path: Path) -> None:
+    text = small_report.to_csv(tmp_path / "r.csv")
+    assert (tmp_path / "r.csv").read_text() == text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert list(rows[0]) == ["dataset", "model", "MASE", "WQL"]
+    assert [row["dataset"] for row in rows] == sorted(row["dataset"] for row in rows)
+    assert {float(row["MASE"]) for row in rows} == {row.MASE for row in small_report.rows}
+    with pytest.raises(OutputError):
+        small_report.to_csv(tmp_path / "r.csv")
+
+
+def test_the_baseline_is_evaluated_once_and_only_summarised_when_asked_for() -> None:
+    report = evaluate(["naive"], baseline="naive", tasks=["nile"])
+    assert [(row.model, row.dataset) for row in report.rows] == [("naive", "nile")]
+    assert [(s.model, s.baseline, s.relative_MASE) for s in report.summary] == [("naive", "naive", 1.0)]
+
+
+def test_a_row_does_not_depend_on_the_other_tasks(sampling_folder: Path) -> None:
+    pipeline = BaseChronosPipeline.from_pretrained(sampling_folder, device_map="cpu")
+    model = pipeline_forecaster("m", pipeline, num_samples=3)
+    both = evaluate([model], tasks=["nile", "air_passengers"])
+    alone = evaluate([model], tasks=["air_passengers"])
+    assert [r.WQL for r in both.rows if r.dataset == "air_passengers"] == [r.WQL for r in alone.rows]
+
+
+def test_a_constant_series_leaves_mase_and_is_counted(tmp_path: Path) -> None:
+    moving = np.arange(20.0)
+    with_flat = evaluate(["naive"], suite=write_suite(tmp_path, frame(np.full(20, 2.0), moving)))
+    without = evaluate(["naive"], suite=write_suite(tmp_path, frame(moving)))
+    assert with_flat.rows[0].unscaled == 1
+    assert with_flat.rows[0].MASE == without.rows[0].MASE
+    only_flat = evaluate(["naive"], suite=write_suite(tmp_path, frame(np.full(20, 2.0))))
+    assert math.isnan(only_flat.rows[0].MASE)
+    assert only_flat.to_json()["rows"][0]["MASE"] is None
+    assert only_flat.summary[0].datasets == 0
+    assert only_flat.summary[0].left_out == ("MASE: b/t", "WQL: b/t")
+
+
+def test_missing_values_in_the_window_are_left_out(tmp_path: Path) -> None:
+    target = np.arange(20.0)
+    target[[5, 18]] = np.nan
+    report = evaluate(["naive"], suite=write_suite(tmp_path, frame(target)))
+    assert pytest.approx((1 + 2 + 4) / 3) == report.rows[0].MASE
+
+
+def test_ragged_series_are_cut_at_their_own_ends(tmp_path: Path) -> None:
+    report = evaluate(["naive"], suite=write_suite(tmp_path, frame(np.arange(9.0), 5.0 * np.arange(30.0))))
+    assert pytest.approx(2.5) == report.rows[0].MASE
+
+
+def test_windows_roll(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, frame(np.arange(30.0)))
+    rolled = replace(suite, tasks=(replace(suite.tasks[0], offset=-12, num_rolls=3),))
+    report = evaluate(["naive"], suite=rolled)
+    assert (report.rows[0].series, report.rows[0].windows) == (1, 3)
+    assert pytest.approx(2.5) == report.rows[0].MASE
+
+
+def test_max_series_keeps_the_first_and_is_reported(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, frame(np.arange(9.0), np.arange(9.0) ** 2), num_series=2)
+    report = evaluate(["naive"], suite=suite, max_series=1)
+    assert (report.rows[0].series, report.max_series) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([np.arange(4.0)], "'s0' has 4 values, but offset -4 needs at least 5"),
+        ([np.arange(9.0), []], "series 's1' is empty"),
+        ([np.full(9, np.nan)], "holds no number"),
+    ],
+)
+def test_series_that_cannot_be_evaluated_are_named(tmp_path: Path, targets: list, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        evaluate(["naive"], suite=write_suite(tmp_path, frame(*map(np.asarray, targets))))
+
+
+def test_a_missing_file_names_the_file_and_the_folder(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, frame(np.arange(9.0)), file=("gone.parquet",))
+    with pytest.raises(DataError, match=rf"gone\.parquet is missing in data folder {tmp_path}"):
+        evaluate(["naive"], suite=suite)
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        evaluate(["naive"], suite=suite, data=tmp_path / "nowhere")
+    with pytest.raises(DataError, match="states no file"):
+        evaluate(["naive"], suite=Suite("s", (Task("u", 4, -4),), tmp_path))
+
+
+def test_a_count_that_disagrees_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds 1 series where the suite says num_series: 3"):
+        evaluate(["naive"], suite=write_suite(tmp_path, frame(np.arange(9.0)), num_series=3))
+
+
+@pytest.mark.parametrize("models", [[], "naive"])
+def test_no_models_are_refused(models: Any) -> None:
+    with pytest.raises(OptionError, match="name at least one"):
+        evaluate(models)
+
+
+@pytest.mark.parametrize("value", [0, -1, True])
+def test_max_series_below_one_is_refused(value: int) -> None:
+    with pytest.raises(OptionError, match="max_series"):
+        evaluate(["naive"], max_series=value)
+
+
+def test_a_model_that_forecasts_nan_is_named() -> None:
+    def run(entries: Any, horizon: int, season: int, levels: Any) -> Any:
+        from gluonts.model.forecast import SampleForecast
+
+        return [SampleForecast(np.full((1, horizon), np.nan), e["start"] + len(e["target"])) for e in entries], 0
+
+    with pytest.raises(DataError, match="model 'broken' on task 'nile'"):
+        evaluate([Forecaster("broken", run)], tasks=["nile"])
+
+
+def test_progress_counts_to_the_end() -> None:
+    seen: list[tuple[int, int]] = []
+    evaluate(["naive"], tasks=["nile", "sunspots"], progress=lambda done, total, what: seen.append((done, total)))
+    assert seen[0] == (0, 4)
+    assert seen[-1] == (4, 4)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_evaluating_writes_nothing(capfd: pytest.CaptureFixture) -> None:
+    evaluate(["naive"], tasks=["nile"])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_importing_the_package_is_light() -> None:
+    code = (
+        "import sys, rankscope_eval; rankscope_eval.list_suites();"
+        "print([m for m in ('gluonts', 'chronos', 'statsforecast', 'statsmodels', 'matplotlib', 'typer', "
+        "'datasets')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in rankscope_eval.__all__:
+        assert callable(getattr(rankscope_eval, name))
+    with pytest.raises(AttributeError):
+        rankscope_eval.nothing  # noqa: B018
+
+
+def test_a_checkpoint_is_opened_by_its_folder(bolt_folder: Path) -> None:
+    report = evaluate([str(bolt_folder)], tasks=["nile"], dtype="float32")
+    pipeline = BaseChronosPipeline.from_pretrained(bolt_folder, device_map="cpu")
+    stock = evaluate([pipeline_forecaster("stock", pipeline)], tasks=["nile"])
+    assert report.rows[0].model == str(bolt_folder)
+    assert (report.rows[0].MASE, report.rows[0].WQL) == (stock.rows[0].MASE, stock.rows[0].WQL)
+
+
+def test_a_model_that_does_not_exist_is_found_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(RankscopeError, match="gone"):
+        evaluate([str(tmp_path / "gone")])

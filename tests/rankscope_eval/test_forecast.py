@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from chronos import BaseChronosPipeline
+
+from rankscope.errors import DataError, OptionError, RankscopeError
+from rankscope_eval import forecast_file
+from rankscope_eval.forecasters import pipeline_forecaster
+
+
+@pytest.fixture
+def sales(tmp_path: Path) -> Path:
+    parts = [
+        pd.DataFrame({"shop": name, "date": pd.date_range("2020-01-31", periods=24, freq="ME"), "sold": base})
+        for name, base in (("a", np.arange(24.0)), ("b", np.tile([1.0, 5.0, 9.0], 8)))
+    ]
+    path = tmp_path / "sales.csv"
+    pd.concat(parts).rename(columns={"shop": "item_id"}).to_csv(path, index=False)
+    return path
+
+
+def test_the_table_continues_every_series(sales: Path) -> None:
+    table = forecast_file("naive", sales, 3)
+    assert list(table.columns) == ["item_id", "timestamp", "mean", *(str(q / 10) for q in range(1, 10))]
+    assert table["item_id"].tolist() == ["a"] * 3 + ["b"] * 3
+    assert table["timestamp"].tolist()[:3] == list(pd.date_range("2022-01-31", periods=3, freq="ME"))
+    assert table["0.5"].tolist() == [23.0] * 3 + [9.0] * 3
+
+
+def test_the_season_follows_the_frequency_or_the_caller(sales: Path) -> None:
+    assert forecast_file("seasonal-naive", sales, 3, season_length=3)["mean"].tolist()[3:] == [1.0, 5.0, 9.0]
+    assert forecast_file("seasonal-naive", sales, 3)["mean"].tolist()[:3] == [12.0, 13.0, 14.0]
+
+
+@pytest.mark.parametrize("fixture", ["sampling_folder", "bolt_folder", "chronos2_folder"])
+def test_checkpoints_give_ordered_quantiles_and_repeat(
+    sales: Path, fixture: str, request: pytest.FixtureRequest
+) -> None:
+    pipeline = BaseChronosPipeline.from_pretrained(request.getfixturevalue(fixture), device_map="cpu")
+    model = pipeline_forecaster("m", pipeline, num_samples=5)
+    table = forecast_file(model, sales, 4, quantiles=[0.9, 0.2, 0.5])
+    assert list(table.columns[3:]) == ["0.2", "0.5", "0.9"]
+    assert len(table) == 8
+    assert np.isfinite(table.iloc[:, 2:].to_numpy()).all()
+    pd.testing.assert_frame_equal(table, forecast_file(model, sales, 4, quantiles=[0.2, 0.5, 0.9]))
+
+
+@pytest.mark.parametrize("quantiles", [[], [0.5, 0.5], [0.0], [1.2], [float("nan")]])
+def test_quantiles_outside_the_unit_interval_are_refused(sales: Path, quantiles: list) -> None:
+    with pytest.raises(OptionError, match="between 0 and 1"):
+        forecast_file("naive", sales, 2, quantiles=quantiles)
+
+
+@pytest.mark.parametrize("horizon", [0, -1])
+def test_a_horizon_below_one_is_refused_before_reading(horizon: int) -> None:
+    with pytest.raises(OptionError, match="horizon"):
+        forecast_file("naive", "gone.csv", horizon)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "empty"), ("date,y\n2020-01-01,\n2020-01-02,\n2020-01-03,\n", "no number"), ("a,b\nx,y\n", "numeric")],
+)
+def test_bad_input_gets_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        forecast_file("naive", tmp_path / "x.csv", 2)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_season_below_one_is_refused(sales: Path) -> None:
+    with pytest.raises(RankscopeError, match="season_length"):
+        forecast_file("seasonal-naive", sales, 2, season_length=0)

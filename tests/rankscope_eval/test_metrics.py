@@ -1,0 +1,104 @@
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pytest
+from gluonts.model.forecast import QuantileForecast, SampleForecast
+
+from rankscope.errors import DataError
+from rankscope_eval.evaluate import split_windows
+from rankscope_eval.metrics import QUANTILES, score
+from rankscope_eval.series import Series
+from rankscope_eval.suites import Task
+
+HORIZON = 4
+TASK = Task(name="t", prediction_length=HORIZON, offset=-HORIZON)
+
+
+def slow_scores(contexts: Sequence, labels: Sequence, quantiles: np.ndarray, season: int) -> tuple[float, float, int]:
+    """MASE, WQL and the number of series without a scale, value by value. ``quantiles[series, level, "
+    "time]``."""
+    scaled, unscaled = [], 0
+    for i, (context, label) in enumerate(zip(contexts, labels, strict=True)):
+        lag = season if season <= len(context) else 1
+        steps = [abs(context[t] - context[t - lag]) for t in range(lag, len(context))]
+        steps = [step for step in steps if not math.isnan(step)]
+        scale = sum(steps) / len(steps) if steps else 0.0
+        if scale == 0:
+            unscaled += 1
+            continue
+        for t, y in enumerate(label):
+            if not math.isnan(y):
+                scaled.append(abs(y - quantiles[i, 4, t]) / scale)
+    losses = []
+    for level, q in enumerate(QUANTILES):
+        loss = total = 0.0
+        for i, label in enumerate(labels):
+            for t, y in enumerate(label):
+                if not math.isnan(y):
+                    error = y - quantiles[i, level, t]
+                    loss += 2 * (q * error if error >= 0 else (q - 1) * error)
+                    total += abs(y)
+        losses.append(loss / total)
+    return (sum(scaled) / len(scaled) if scaled else math.nan), sum(losses) / len(losses), unscaled
+
+
+def awkward_targets() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    holes = rng.normal(5, 2, 40)
+    holes[[0, 3, 4, 20, 37, 39]] = np.nan  # the last two lie in the label
+    return [
+        rng.normal(0, 1, 30),
+        holes,
+        np.concatenate([np.full(20, 3.0), [3.0, 4.0, 5.0, 3.0]]),  # constant context: no scale
+        rng.normal(100, 1, 5 + HORIZON),  # shorter than a season: lag 1
+        1e6 * rng.random(26),
+        -rng.random(33),
+    ]
+
+
+@pytest.mark.parametrize("season", [1, 7, 12])
+@pytest.mark.parametrize("kind", ["samples", "quantiles"])
+def test_scores_are_those_of_the_slow_loop(season: int, kind: str) -> None:
+    targets = awkward_targets()
+    series = [Series(str(i), pd.Period("2020-01-01", "D"), t) for i, t in enumerate(targets)]
+    contexts, labels = [t[:-HORIZON] for t in targets], [t[-HORIZON:] for t in targets]
+    rng = np.random.default_rng(1)
+    starts = [one.start + len(c) for one, c in zip(series, contexts, strict=True)]
+    if kind == "samples":
+        drawn = [rng.normal(np.nanmean(c), 1, (20, HORIZON)) for c in contexts]
+        forecasts = [SampleForecast(d, start) for d, start in zip(drawn, starts, strict=True)]
+        places = [int(np.round(19 * q)) for q in QUANTILES]  # GluonTS takes the nearest order statistic
+        quantiles = np.stack([np.sort(d, axis=0)[places] for d in drawn])
+    else:
+        quantiles = np.sort(rng.normal(3, 2, (len(targets), len(QUANTILES), HORIZON)), axis=1)
+        keys = [str(q) for q in QUANTILES]
+        forecasts = [QuantileForecast(q, s, keys) for q, s in zip(quantiles, starts, strict=True)]
+    ours = score(forecasts, split_windows(series, TASK), season)
+    mase, wql, unscaled = slow_scores(contexts, labels, quantiles, season)
+    assert pytest.approx(mase, rel=1e-12) == ours.MASE
+    assert pytest.approx(wql, rel=1e-12) == ours.WQL
+    assert ours.unscaled == unscaled >= 1
+
+
+def test_only_constant_series_have_no_mase_but_a_wql() -> None:
+    series = [Series("flat", pd.Period("2020", "D"), np.full(20, 2.0))]
+    forecasts = [SampleForecast(np.full((1, HORIZON), 3.0), series[0].start + 16)]
+    ours = score(forecasts, split_windows(series, TASK))
+    assert math.isnan(ours.MASE)
+    assert pytest.approx(0.5) == ours.WQL  # mean over levels of 2·(1 − q)·|2 − 3| / 2
+    assert ours.unscaled == 1
+
+
+def test_a_nan_forecast_is_refused() -> None:
+    series = [Series("a", pd.Period("2020", "D"), np.arange(20.0))]
+    forecasts = [SampleForecast(np.full((1, HORIZON), np.nan), series[0].start + 16)]
+    with pytest.raises(DataError, match="NaN"):
+        score(forecasts, split_windows(series, TASK))
+
+
+def test_scoring_writes_nothing(capfd: pytest.CaptureFixture) -> None:
+    series = [Series("a", pd.Period("2020-01-01", "D"), np.arange(20.0))]
+    score([SampleForecast(np.zeros((1, HORIZON)), series[0].start)], split_windows(series, TASK))
+    assert capfd.readouterr() == ("", "")

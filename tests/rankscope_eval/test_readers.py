@@ -1,0 +1,178 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from rankscope.errors import DataError
+from rankscope_eval.layouts import Columns
+from rankscope_eval.readers import read_series
+
+VALUES = {"a": [1.0, 0.1 + 0.2, np.nan, 4.0], "b": [10.0, 20.0, 30.0]}
+STARTS = {"a": "2020-01-01", "b": "2021-05-01"}
+
+
+def list_frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {"item_id": list(VALUES), "start": list(STARTS.values()), "freq": "M", "target": list(VALUES.values())}
+    )
+
+
+def long_frame() -> pd.DataFrame:
+    parts = [
+        pd.DataFrame({"item_id": key, "timestamp": pd.date_range(STARTS[key], periods=len(v), freq="MS"), "target": v})
+        for key, v in VALUES.items()
+    ]
+    return pd.concat(parts).sample(frac=1, random_state=0)  # rows in any order
+
+
+def check(series: list) -> None:
+    assert {one.item_id for one in series} == {"a", "b"}
+    for one in series:
+        assert one.start == pd.Period(STARTS[one.item_id], freq="M")
+        np.testing.assert_array_equal(one.target, VALUES[one.item_id])  # to the last bit
+        assert one.target.dtype == np.float64
+
+
+def write(frame: pd.DataFrame, path: Path) -> Path:
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(r, default=str) for r in frame.to_dict("records")) + "\n\n")
+    else:
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        new = pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file
+        with pa.OSFile(str(path), "wb") as sink, new(sink, table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.jsonl", "x.arrow", "stream.arrow"])
+def test_list_layout_is_read_exactly(tmp_path: Path, name: str) -> None:
+    check(read_series(write(list_frame(), tmp_path / name)))
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.jsonl", "x.arrow", "stream.arrow"])
+def test_long_layout_is_read_exactly(tmp_path: Path, name: str) -> None:
+    check(read_series(write(long_frame(), tmp_path / name)))
+
+
+def test_list_layout_with_timestamps_needs_no_freq(tmp_path: Path) -> None:
+    stamps = [list(pd.date_range(STARTS[k], periods=len(v), freq="MS")) for k, v in VALUES.items()]
+    frame = list_frame().drop(columns=["start", "freq"]).assign(timestamp=stamps)
+    check(read_series(write(frame, tmp_path / "x.parquet")))
+
+
+def test_each_list_column_is_a_series(tmp_path: Path) -> None:
+    frame = list_frame().assign(other=[[1.0, 2.0], [3.0]])
+    names = [one.item_id for one in read_series(write(frame, tmp_path / "x.parquet"))]
+    assert names == ["a_target", "a_other", "b_target", "b_other"]
+
+
+def test_wide_csv_is_one_series_per_column_with_exact_floats(tmp_path: Path) -> None:
+    text = ["0.30000000000000004", "1.5989999771118164", "4.2030000686645508"]
+    rows = [f"2016-07-01 0{i}:00:00,{value},{i}" for i, value in enumerate(text)]
+    (tmp_path / "x.csv").write_text("date,HUFL,OT\n" + "\n".join(rows))
+    first, second = read_series(tmp_path / "x.csv")
+    assert (first.item_id, second.item_id) == ("HUFL", "OT")
+    assert first.start == pd.Period("2016-07-01 00:00", freq="h")
+    assert first.target.tolist() == [float(value) for value in text]
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    frame = long_frame().rename(columns={"item_id": "shop", "timestamp": "when", "target": "sold"}).assign(n=1)
+    path = write(frame, tmp_path / "x.csv")
+    check(read_series(path, columns=Columns("shop", "when", "sold")))
+    with pytest.raises(DataError, match="did you mean 'shop'"):
+        read_series(path, columns=Columns(id="shops"))
+
+
+def test_a_missing_step_becomes_nan(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=9), "y": np.arange(9.0)}).drop(index=[4])
+    (one,) = read_series(write(frame, tmp_path / "x.csv"))
+    np.testing.assert_array_equal(one.target, [0, 1, 2, 3, np.nan, 5, 6, 7, 8])
+
+
+@pytest.mark.parametrize("freq", ["15min", "2h"])
+def test_multiples_of_a_frequency_are_one_step(tmp_path: Path, freq: str) -> None:
+    frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=9, freq=freq), "y": np.arange(9.0)})
+    (one,) = read_series(write(frame.drop(index=[3]), tmp_path / "x.csv"))
+    assert len(one) == 9
+    assert np.isnan(one.target[3])
+
+
+def test_ragged_series_keep_their_lengths(tmp_path: Path) -> None:
+    series = read_series(write(long_frame(), tmp_path / "x.csv"))
+    assert sorted(len(one) for one in series) == [3, 4]
+
+
+def test_time_zones_are_dropped(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=4, tz="UTC"), "y": 1.0})
+    (one,) = read_series(write(frame, tmp_path / "x.csv"))
+    assert one.start == pd.Period("2020-01-01", freq="D")
+
+
+DAYS = "2020-01-01,1\n2020-01-02,2\n2020-01-03,3\n"
+BAD_TEXT = {
+    "empty file": ("x.csv", "", "x.csv: the file is empty"),
+    "only a header": ("x.csv", "date,y\n", "holds no rows"),
+    "no numeric column": ("x.csv", "date,name\n2020-01-01,a\n", "no numeric column; its columns are date, name"),
+    "several targets": ("x.csv", "item_id,date,u,v\na,2020-01-01,1,2\n", r"several numeric columns \(u, v\)"),
+    "bad date": ("x.csv", "date,y\n2020-01-01,1\n2020-13-77,2\n", "'2020-13-77' is not a date"),
+    "no frequency": ("x.csv", "date,y\n2020-01-01,1\n", "frequency cannot be told"),
+    "no time": ("x.csv", "u,v\n1,2\n2,3\n", "no time column"),
+    "a time twice": ("x.csv", "item_id,date,y\na,2020-01-01,1\na,2020-01-01,2\n", "two values for 2020-01-01"),
+    "off the grid": ("x.csv", f"date,y\n{DAYS}2020-01-03 05:00,4\n", "follow freq"),
+    "all missing": ("x.csv", "date,y\n2020-01-01,\n2020-01-02,\n2020-01-03,\n", "holds no number"),
+    "not JSON": ("x.jsonl", '{"target": [1]\n', "line 1 is not JSON"),
+    "not an object": ("x.jsonl", "[1, 2]\n", "line 1 is not an object"),
+    "text": ("x.jsonl", '{"item_id":"a","start":"2020","freq":"D","target":["x"]}\n', "no list column of numbers"),
+    "no freq": ("x.jsonl", '{"item_id":"a","start":"2020","target":[1,2]}\n', "states no frequency"),
+    "odd freq": ("x.jsonl", '{"item_id":"a","start":"2020","freq":"Z","target":[1,2]}\n', "freq 'Z' is not known"),
+    "odd start": ("x.jsonl", '{"item_id":"a","start":"soon","freq":"D","target":[1,2]}\n', "'soon' is not a date"),
+    "no values": ("x.jsonl", '{"item_id":"a","start":"2020","freq":"D","target":[]}\n', "'a' is empty"),
+    "not parquet": ("x.parquet", "hello", "cannot be read as parquet"),
+    "not arrow": ("x.arrow", "hello", "cannot be read as arrow"),
+    "unknown ending": ("x.xls", "hello", "ending that is not known"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TEXT)
+def test_bad_files_get_one_line_that_names_the_file(tmp_path: Path, case: str) -> None:
+    name, text, message = BAD_TEXT[case]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read_series(tmp_path / name)
+    assert "\n" not in str(caught.value)
+    assert name in str(caught.value) or "freq" in str(caught.value)
+
+
+def test_null_is_a_missing_value(tmp_path: Path) -> None:
+    lists = pa.array([[1.0], [1.0, None, 3.0]])
+    table = pa.table({"item_id": ["a", "b"], "target": lists, "start": ["2020"] * 2, "freq": ["D"] * 2})
+    pa.parquet.write_table(table, tmp_path / "x.parquet")
+    (tmp_path / "x.jsonl").write_text('{"item_id":"b","start":"2020","freq":"D","target":[1,null,3]}')
+    for name in ("x.parquet", "x.jsonl"):
+        np.testing.assert_array_equal(read_series(tmp_path / name)[-1].target, [1.0, np.nan, 3.0])
+
+
+def test_a_repeated_id_is_refused(tmp_path: Path) -> None:
+    frame = list_frame().assign(item_id="same")
+    with pytest.raises(DataError, match="'same' appears more than once"):
+        read_series(write(frame, tmp_path / "x.parquet"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.csv does not exist"):
+        read_series(tmp_path / "gone.csv")
+
+
+def test_an_unknown_format_lists_the_known(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("date,y\n")
+    with pytest.raises(DataError, match="did you mean 'parquet'"):
+        read_series(tmp_path / "x.csv", format="parket")

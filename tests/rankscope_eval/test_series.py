@@ -1,0 +1,90 @@
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rankscope.errors import DataError, OptionError
+from rankscope_eval.series import Series, check_horizon, check_series, infer_freq, period, period_freq, seasonality
+
+OFFSETS = ["h", "15min", "30min", "s", "D", "B", "W-SUN", "W-WED", "ME", "MS", "QE", "QS", "QE-NOV", "YE", "YS", "BME"]
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_frequency_of_timestamps_is_the_one_pandas_gives_their_periods(offset: str) -> None:
+    stamps = pd.date_range("2019-12-31", periods=40, freq=offset)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        published = stamps.to_period()[0]  # how chronos-forecasting's script finds it
+        ours = period(stamps[0], infer_freq(stamps), "here")
+        assert ours == pd.Period(stamps[0], freq=published.freqstr)
+    assert seasonality(ours.freqstr) == seasonality(published.freqstr)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("H", "h"), ("T", "min"), ("S", "s"), ("M", "ME"), ("Q", "QE"), ("A", "YE"), ("A-DEC", "YE-DEC")]
+)
+def test_old_and_new_spellings_are_one_frequency(old: str, new: str) -> None:
+    assert pd.Period("2020-05-05", freq=period_freq(old)) == pd.Period("2020-05-05", freq=period_freq(new))
+
+
+@pytest.mark.parametrize("bad", ["fortnight", "", "0h", "12", "X", "M-"])
+def test_an_unknown_frequency_is_named(bad: str) -> None:
+    with pytest.raises(DataError, match="is not known: use one of s, min, h"):
+        period_freq(bad)
+
+
+@pytest.mark.parametrize(("freq", "season"), [("h", 24), ("D", 1), ("W-SUN", 1), ("M", 12), ("Q-DEC", 4), ("B", 5)])
+def test_season_is_that_of_gluonts(freq: str, season: int) -> None:
+    assert seasonality(freq) == season
+
+
+@pytest.mark.parametrize("freq", ["h", "D", "W-MON", "M", "Q", "Y"])
+def test_a_gap_does_not_hide_the_frequency(freq: str) -> None:
+    stamps = pd.period_range("2015-01-05", periods=30, freq=freq).to_timestamp()
+    assert period_freq(infer_freq(stamps.delete([7, 8]))).split("-")[0] == freq.split("-")[0]
+
+
+def test_working_days_with_holidays_are_working_days() -> None:
+    stamps = pd.bdate_range("2024-01-01", periods=60).delete([0, 20, 41])
+    assert infer_freq(stamps) == "B"
+
+
+def test_a_date_that_is_none_is_named() -> None:
+    with pytest.raises(DataError, match="x: 'soon' is not a date"):
+        period("soon", "D", "x")
+
+
+@pytest.mark.parametrize("offset", ["h", "D", "MS", "ME", "QE", "QS", "YE", "YS", "W-SAT", "W-SUN", "15min"])
+def test_forecast_times_continue_the_source(offset: str) -> None:
+    stamps = pd.date_range("2020-02-01", periods=12, freq=offset)
+    start = period(stamps[0], infer_freq(stamps), "x")
+    series = Series("a", start, np.arange(8.0), stamps[0])
+    assert series.timestamps(8, 4) == list(stamps[8:])
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([], "holds no series"),
+        ([[]], "'0' is empty"),
+        ([[np.nan, np.nan]], "holds no number"),
+        ([[1.0, np.inf]], "infinite"),
+    ],
+)
+def test_unusable_series_are_refused(targets: list, message: str) -> None:
+    series = [Series(str(i), pd.Period("2020", "D"), np.array(t, float)) for i, t in enumerate(targets)]
+    with pytest.raises(DataError, match=message):
+        check_series(series, "here")
+
+
+def test_a_repeated_id_is_named() -> None:
+    one = Series("twin", pd.Period("2020", "D"), np.ones(3))
+    with pytest.raises(DataError, match="'twin' appears more than once"):
+        check_series([one, one], "here")
+
+
+@pytest.mark.parametrize("horizon", [0, -3, 1.5, True, "4"])
+def test_a_horizon_below_one_is_refused(horizon: object) -> None:
+    with pytest.raises(OptionError, match=r"horizon .* at least 1"):
+        check_horizon(horizon)  # type: ignore[arg-type]
