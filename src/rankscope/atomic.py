@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import tempfile
@@ -13,20 +14,25 @@ from rankscope.errors import OutputError
 
 
 def refuse_existing(target: Path | str, force: bool) -> None:
-    """Raise `OutputError` when ``target`` exists and may not be replaced; call it before long work begins."""
+    """Raise `OutputError` when ``target`` exists and may not be replaced; call it before long work begins.
+
+    The working folder, its parents and the home folder are never replaced, whatever ``force`` says.
+    """
     path = Path(target)
+    real, here = path.resolve(), Path.cwd().resolve()
+    if real == here or real in here.parents or real == Path.home().resolve():
+        raise OutputError(f"--out {path} is the working folder, a parent of it, or home: choose another place.")
     if path.exists() and not force:
-        raise OutputError(
-            f"--out {path} exists already: choose another place, or pass --force to replace it."
-        )
+        raise OutputError(f"--out {path} exists already: choose another place, or pass --force to replace it.")
 
 
 @contextlib.contextmanager
 def atomic_folder(target: Path | str, force: bool = False) -> Iterator[Path]:
     """Yield an empty folder beside ``target`` that becomes ``target`` when the block ends without an error.
 
-    Every file is fsynced before the rename. With ``force`` an existing ``target`` is moved aside first and
-    removed only after the new folder has taken its name, so an error at any moment leaves the old folder whole.
+    Every file is fsynced before the rename. With ``force`` an existing ``target`` and the new folder trade names
+    in one step where the system can do that (Linux), so that even a killed run leaves the old folder or the new
+    one; elsewhere the old folder is moved aside first and brought back on any error.
 
     Raises:
         OutputError: the target exists (without ``force``), its parent cannot be written, or the disk is full.
@@ -39,11 +45,9 @@ def atomic_folder(target: Path | str, force: bool = False) -> Iterator[Path]:
         _sync_tree(work)
         _swap(work, path)
     except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror or error}. Nothing there was changed."
-        ) from error
+        raise OutputError(f"cannot write {path}: {error.strerror or error}. Nothing there was changed.") from error
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        _remove(work)
 
 
 @contextlib.contextmanager
@@ -61,11 +65,9 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
         _sync(work)
         os.chmod(work, 0o666 & ~_umask())
         os.replace(work, path)
-        _sync(path.parent)
+        _sync_name(path)
     except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror or error}. Nothing there was changed."
-        ) from error
+        raise OutputError(f"cannot write {path}: {error.strerror or error}. Nothing there was changed.") from error
     finally:
         work.unlink(missing_ok=True)
 
@@ -92,20 +94,35 @@ def _umask() -> int:
 
 
 def _swap(work: Path, path: Path) -> None:
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    if path.exists():
-        os.replace(path, old)
-    try:
+    if not path.exists():
         os.replace(work, path)
-    except OSError:
-        if old.exists():
+    elif not _exchange(work, path):
+        old = path.with_name(f".{path.name}.{os.getpid()}.old")
+        os.replace(path, old)
+        try:
+            os.replace(work, path)
+        except BaseException:
             os.replace(old, path)
-        raise
-    _sync(path.parent)
-    if old.is_dir() and not old.is_symlink():
-        shutil.rmtree(old, ignore_errors=True)
+            raise
+        _remove(old)
+    _sync_name(path)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Let two paths trade names in one step; False where the system or the file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, and RENAME_EXCHANGE of linux/fs.h
+    return renameat2(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
     else:
-        old.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _sync_tree(folder: Path) -> None:
@@ -113,6 +130,12 @@ def _sync_tree(folder: Path) -> None:
         for name in files:
             _sync(Path(root) / name)
         _sync(Path(root))
+
+
+def _sync_name(path: Path) -> None:
+    # The new content is in place by now, and some file systems cannot sync a folder: no reason to report failure.
+    with contextlib.suppress(OSError):
+        _sync(path.parent)
 
 
 def _sync(path: Path) -> None:

@@ -24,7 +24,12 @@ def download(repository: str, revision: str | None, alternatives: str) -> Path:
             cannot be reached and the cache does not hold the model.
     """
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     try:
         info = HfApi().model_info(repository, revision=revision, timeout=_SECONDS)
@@ -35,7 +40,7 @@ def download(repository: str, revision: str | None, alternatives: str) -> Path:
         ) from error
     except RevisionNotFoundError as error:
         raise CheckpointError(f"model {repository!r} has no revision {revision!r} on the hub.") from error
-    except RepositoryNotFoundError as error:
+    except (RepositoryNotFoundError, HFValidationError) as error:
         raise CheckpointError(
             f"no model {repository!r}: there is no such folder and no such public repository on the hub; "
             "check the spelling, or log in with `hf auth login` if it is private."
@@ -62,7 +67,8 @@ def _from_cache(repository: str, revision: str | None, alternatives: str, reason
 
 
 def _unreachable(repository: str, alternatives: str, reason: Exception) -> str:
-    why = " ".join(f"{type(reason).__name__}: {reason}".split())[:160]
+    first = next(iter(str(reason).splitlines()), "")
+    why = f"{type(reason).__name__}: {first}"[:160]
     return (
         f"cannot get {repository!r} from the hub ({why}): there is no folder of that name and the local "
         f"cache does not hold it; connect to the network, or pass {alternatives}."

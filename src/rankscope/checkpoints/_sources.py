@@ -30,13 +30,11 @@ def locate(model: str | Path | None, revision: str | None = None) -> tuple[str, 
         CheckpointError: there is no such model, or the hub cannot give it.
     """
     name = DEFAULT if model is None else str(model)
-    if name in list_bundled() and not isinstance(model, Path):
-        return name, _BUNDLED / name
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return name, path
-    if path.exists():
-        raise CheckpointError(f"model {name!r} is a file: pass the folder that holds it and its config.json.")
+    folder = _local(name, bundled=not isinstance(model, Path))
+    if folder is not None:
+        if revision is not None:
+            raise CheckpointError(f"revision {revision!r} has no meaning for {name!r}, which is local: leave it out.")
+        return name, folder
     if "://" in name:
         raise CheckpointError(f"model {name!r} is a URL: download it and pass the local folder, or pass a hub id.")
     if _HUB_ID.match(name) and not isinstance(model, Path):
@@ -44,11 +42,29 @@ def locate(model: str | Path | None, revision: str | None = None) -> tuple[str, 
     raise CheckpointError(_no_such_model(name))
 
 
+def _local(name: str, bundled: bool) -> Path | None:
+    if bundled and name in list_bundled():
+        return _BUNDLED / name
+    try:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return path
+        exists = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, NUL byte, no such home
+        raise CheckpointError(
+            f"model {name[:80]!r} is no usable path ({error}); pass {local_alternatives()}."
+        ) from error
+    if exists:
+        raise CheckpointError(f"model {name!r} is a file: pass the folder that holds it and its config.json.")
+    return None
+
+
 def local_alternatives() -> str:
     """Say what works without a network."""
     names = list_bundled()
-    bundled = f"a bundled model ({', '.join(names)})" if names else "no bundled model (this installation carries none)"
-    return f"{bundled} or a local folder"
+    if not names:
+        return "a local folder (this installation carries no bundled model)"
+    return f"a bundled model ({', '.join(names)}) or a local folder"
 
 
 def _no_such_model(name: str) -> str:
@@ -56,5 +72,5 @@ def _no_such_model(name: str) -> str:
     guess = f"did you mean {near[0]!r}? " if near else ""
     return (
         f"no model {name!r}: {guess}There is no such folder, and hub ids look like owner/name; "
-        f"pass a hub id, {local_alternatives()}."
+        f"pass a hub id or {local_alternatives()}."
     )

@@ -47,7 +47,7 @@ def test_no_such_model(monkeypatch: Any, tmp_path: Path) -> None:
 
 def test_no_bundled_model(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(sources, "_BUNDLED", tmp_path / "absent")
-    refused(None, "no model 'bundled'.*this installation carries none")
+    refused(None, "no model 'bundled'.*this installation carries no bundled model")
 
 
 def test_a_file_is_not_a_folder(chronos_t5_folder: Path) -> None:

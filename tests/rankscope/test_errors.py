@@ -1,0 +1,32 @@
+"""Error types and the messages of closed lists."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from rankscope import errors
+from rankscope.errors import RankscopeError, unknown_choice
+
+
+def test_every_error_is_a_value_error_with_one_base() -> None:
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__]
+    assert len(kinds) >= 6
+    for kind in kinds:
+        assert issubclass(kind, RankscopeError)
+        assert issubclass(kind, ValueError)
+        assert kind.__doc__
+
+
+@pytest.mark.parametrize(
+    ("value", "guess"),
+    [("svdd", "did you mean 'svd'?"), ("jiont", "did you mean 'joint'?"), ("xyz", ""), (3, ""), (None, "")],
+)
+def test_unknown_choice(value: object, guess: str) -> None:
+    message = unknown_choice("method", value, iter(["svd", "joint"]), "Fix it.")
+    assert message.startswith(f"method {value!r} is not known: ")
+    assert ("did you mean" in message) == bool(guess)
+    assert guess in message
+    assert message.endswith("Choose from svd, joint. Fix it.")
+    assert "\n" not in message
