@@ -52,13 +52,21 @@ def write_weights(
     stream = iter(tensors)
     if len(shards) == 1:
         _write_file(folder / "model.safetensors", shards[0], stream)
+        _finish(stream)
         return
     names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
     for name, shard in zip(names, shards, strict=True):
         _write_file(folder / name, shard, stream)
+    _finish(stream)
     weight_map = {spec.name: name for name, shard in zip(names, shards, strict=True) for spec in shard}
     index = {"metadata": {"total_size": sum(spec.bytes for spec in specs)}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _finish(stream: Iterator[tuple[str, Tensor]]) -> None:
+    """Run the producer to its end: it may have something to say after its last tensor."""
+    if next(stream, None) is not None:
+        raise AssertionError("more tensors came than were announced")
 
 
 def _split(specs: Sequence[TensorSpec], limit: int) -> list[list[TensorSpec]]:

@@ -1,0 +1,109 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rankscope import load_pipeline
+from rankscope.compress import compress
+from rankscope.errors import CheckpointError, FamilyError, OptionError
+
+KINDS = ("chronos-t5", "chronos-bolt", "chronos-2")
+
+STOCK = """
+import sys, torch, rankscope
+from chronos import BaseChronosPipeline
+made = {}
+for folder in sys.argv[2:]:
+    pipeline = BaseChronosPipeline.from_pretrained(folder)
+    torch.manual_seed(7)
+    values = pipeline.predict([torch.sin(torch.arange(24.0))], prediction_length=6)
+    made[folder] = (type(pipeline).__name__, torch.stack(list(values)))
+torch.save(made, sys.argv[1])
+"""
+
+
+def test_stock_loader_gives_identical_forecasts(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
+    """Plain chronos-forecasting code in a process of its own, with `import rankscope` as the only addition."""
+    folders = [tmp_path / f"{kind}-small" for kind in KINDS]
+    for kind, folder in zip(KINDS, folders, strict=True):
+        # Equal depths: transformers 5 sizes the decoder's cache by the encoder's depth.
+        source = write_checkpoint(tmp_path / kind, tiny_config(kind, num_decoder_layers=2))
+        report = compress(source, out=folder, eps=0.6)
+        assert any(site.layout == "factored" for site in report.sites)
+    arguments = [sys.executable, "-c", STOCK, str(tmp_path / "made.pt"), *map(str, folders)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    made = torch.load(tmp_path / "made.pt", weights_only=True)
+    for folder in folders:
+        name, stock = made[str(folder)]
+        pipeline = load_pipeline(folder)
+        torch.manual_seed(7)
+        ours = torch.stack(list(pipeline.predict([torch.sin(torch.arange(24.0))], prediction_length=6)))
+        assert type(pipeline).__name__ == name
+        assert torch.equal(stock, ours)
+
+
+def test_stock_checkpoints_load_as_chronos_loads_them(shared_folder: Path) -> None:
+    from chronos import BaseChronosPipeline
+
+    for name in ("dummy-chronos-model", "dummy-chronos-bolt-model", "dummy-chronos2-model"):
+        folder = shared_folder / "models" / name
+        stock, ours = BaseChronosPipeline.from_pretrained(str(folder)), load_pipeline(folder)
+        assert type(stock) is type(ours)
+        assert stock.inner_model.dtype == ours.inner_model.dtype
+        made = []
+        for pipeline in (stock, ours):
+            torch.manual_seed(0)
+            made.append(torch.stack(list(pipeline.predict([torch.arange(20.0)], prediction_length=4))))
+        assert torch.equal(*made)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dtype_is_taken(kind: str, tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
+    folder = write_checkpoint(tmp_path / "m", tiny_config(kind))
+    assert load_pipeline(folder).inner_model.dtype == torch.float32
+    assert load_pipeline(folder, dtype="bfloat16").inner_model.dtype == torch.bfloat16
+    assert load_pipeline(folder, dtype=torch.bfloat16).inner_model.dtype == torch.bfloat16
+    assert not load_pipeline(folder).inner_model.training
+
+
+def test_pickles_are_refused(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
+    folder = write_checkpoint(tmp_path / "m", tiny_config("chronos-t5"))
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="pickled"):
+        load_pipeline(folder)
+
+
+def test_text_models_forecast_no_series(t5_folder: Path) -> None:
+    with pytest.raises(FamilyError, match="forecasts no series"):
+        load_pipeline(t5_folder)
+
+
+def test_what_chronos_refuses_is_one_line(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
+    config = tiny_config("chronos-t5")
+    config["chronos_config"]["pad_token_id"] = 5
+    with pytest.raises(CheckpointError, match="chronos-forecasting cannot load it") as caught:
+        load_pipeline(write_checkpoint(tmp_path / "m", config))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "gpu"}, "device 'gpu' is not known"),
+        ({"device": "cuda:x"}, "device 'cuda:x' is not known"),
+        ({"device": "cuda:99"}, "does not see"),
+        ({"dtype": "int8"}, "dtype 'int8' is not known"),
+    ],
+)
+def test_bad_options(options: dict[str, str], message: str, chronos_t5_folder: Path) -> None:
+    with pytest.raises(OptionError, match=message):
+        load_pipeline(chronos_t5_folder, **options)
+
+
+def test_no_such_model() -> None:
+    with pytest.raises(CheckpointError, match="no model"):
+        load_pipeline("no-such-model")
