@@ -1,0 +1,27 @@
+"""Results as figures: one function each, one journal column wide, legible without colour."""
+
+from rankscope.plots.angles import angle_maps, embedding_angles
+from rankscope.plots.embedding import embedding_projection, embedding_spectra
+from rankscope.plots.flow import flow
+from rankscope.plots.ranks import ranks_by_layer
+from rankscope.plots.size import size_by_eps, size_of_report
+from rankscope.plots.spectra import spectra
+from rankscope.plots.style import MARKS, STYLE_FILE, Mark, figure, save_figure, styled
+
+__all__ = [
+    "ranks_by_layer",
+    "spectra",
+    "flow",
+    "angle_maps",
+    "embedding_angles",
+    "embedding_spectra",
+    "embedding_projection",
+    "size_by_eps",
+    "size_of_report",
+    "save_figure",
+    "figure",
+    "styled",
+    "Mark",
+    "MARKS",
+    "STYLE_FILE",
+]

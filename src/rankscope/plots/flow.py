@@ -1,0 +1,98 @@
+"""Flow of ranks: spectra of each layer's input, and ε-ranks against depth (Fig. 5c)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rankscope.errors import OptionError, unknown_choice
+from rankscope.plots.labels import label_ends, sequence_colours, thinned, whole_numbers
+from rankscope.plots.style import MARKS, figure, styled
+
+if TYPE_CHECKING:
+    from rankscope.analysis.flow import FlowReport, LayerFlow
+
+FLOOR = 1e-7
+"""Relative singular values below this are float32 rounding of the forward pass."""
+
+_BESIDE = ("self.q", "self.k", "self.v")
+_TITLES = {"input": "layer input", "self.q": "$W_Q$", "self.k": "$W_K$", "self.v": "$W_V$"}
+
+
+def flow(report: FlowReport, *, stack: str = "encoder", eps: float | None = None) -> Figure:
+    """Top: relative singular values of every layer's input; bottom: its ε-rank beside those of W_Q, W_K, W_V.
+
+    Args:
+        report: from `rankscope.analysis.flow.measure_flow`.
+        stack: ``encoder`` or ``decoder``.
+        eps: one of the report's, the first by default.
+
+    Raises:
+        OptionError: the report has no such stack or ε.
+    """
+    rows = report.stack(stack)
+    if not rows:
+        raise OptionError(unknown_choice("stack", stack, sorted({row.stack for row in report.layers})))
+    key = eps_key(eps, rows[0].eps_ranks)
+    with styled():
+        fig, (top, bottom) = figure(2, 1, height=4.0, height_ratios=(3, 2))
+        _draw_spectra(top, rows)
+        top.set_title(f"{stack}, input: {_SIGNAL.get(report.signal, report.signal)}")
+        _draw_ranks(bottom, rows, key)
+    return fig
+
+
+_SIGNAL = {
+    "sine": "sinusoids",
+    "exponential": "exponentials",
+    "constant": "constant signal",
+    "noise": "white noise",
+    "user": "series from a file",
+}
+
+
+def eps_key(eps: float | None, ranks: dict[str, int]) -> str:
+    """The key of ``ranks`` for ε, the first for None.
+
+    Raises:
+        OptionError: ε was not measured.
+    """
+    if eps is None:
+        return next(iter(ranks))
+    found = next((key for key in ranks if float(key) == eps), None)
+    if found is None:
+        raise OptionError(unknown_choice("eps", eps, ranks, "Measure it first."))
+    return found
+
+
+def _draw_spectra(ax: Axes, rows: tuple[LayerFlow, ...]) -> None:
+    lines = []
+    for row, colour in zip(rows, sequence_colours(len(rows)), strict=True):
+        index = np.arange(1, len(row.sigma) + 1)
+        lines += ax.plot(index, row.relative, color=colour, gid=f"{row.stack}.{row.layer}")
+    ax.set_yscale("log")
+    smallest = min(float(row.relative[row.relative > 0].min(initial=1.0)) for row in rows)
+    ax.set_ylim(max(FLOOR, smallest / 1.5), 1.5)
+    ax.set_xlim(1, max(len(row.sigma) for row in rows))
+    ax.set_xlabel("index $j$ of the singular value")
+    ax.set_ylabel(r"$\sigma_j / \sigma_1$ of the layer's input")
+    shown = thinned(len(rows), 12)
+    label_ends(ax, [lines[i] for i in shown], [f"layer {rows[i].layer}" for i in shown], height=1.8)
+
+
+def _draw_ranks(ax: Axes, rows: tuple[LayerFlow, ...], key: str) -> None:
+    layers = [row.layer for row in rows]
+    series = {"input": [row.eps_ranks[key] for row in rows]}
+    for role in _BESIDE:
+        if all(role in row.weight_eps_ranks for row in rows):
+            series[role] = [row.weight_eps_ranks[role][key] for row in rows]
+    for (name, ranks), mark in zip(series.items(), MARKS, strict=False):
+        ax.plot(layers, ranks, label=_TITLES[name], gid=name, **mark.kwargs())
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("layer")
+    ax.set_ylabel(f"ε-rank, ε = {key}")
+    whole_numbers(ax)
+    ax.figure.legend(loc="outside lower center", ncols=len(series))

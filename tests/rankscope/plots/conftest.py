@@ -1,0 +1,72 @@
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rankscope.analysis.embedding import EmbeddingReport, EmbeddingSpectrum, Projection
+from rankscope.analysis.flow import FlowReport, LayerFlow, ranks_by_eps
+from rankscope.families import Site
+from rankscope.numerics import angle_matrix
+
+EPS = (0.1, 0.01)
+WIDTH = 24
+
+
+def decaying(rate: float) -> np.ndarray:
+    return np.exp(-rate * np.arange(WIDTH))
+
+
+def ranks(sigma: np.ndarray) -> dict[str, int]:
+    return ranks_by_eps(torch.from_numpy(sigma), EPS)
+
+
+@pytest.fixture(autouse=True)
+def without_pyplot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No figure may need pyplot and its global state: importing it fails here."""
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+
+
+@pytest.fixture
+def flow_report() -> FlowReport:
+    rows = []
+    for stack in ("encoder", "decoder"):
+        for layer in range(4):
+            sigma = 7 * decaying(1 / (1 + layer))
+            weights = {f"self.{c}": ranks(decaying(0.3 * (i + 1) / (1 + layer))) for i, c in enumerate("qkvo")}
+            rows.append(LayerFlow(stack, layer, 99, WIDTH, sigma, ranks(sigma), 0.1, 2.0, weights))
+    return FlowReport("tiny", "constant", 1, 99, 0, EPS, tuple(rows))
+
+
+@pytest.fixture
+def spectrum_report() -> Any:
+    """Two stacks of three layers with the fields that the figures read of a spectrum report."""
+    sites = []
+    for stack, scopes in (("encoder", ("self",)), ("decoder", ("self", "cross"))):
+        for layer in range(3):
+            for scope in scopes:
+                for i, letter in enumerate("qkvo"):
+                    sigma = 3 * decaying((0.2 + 0.1 * i) / (1 + layer))
+                    name = f"{stack}.{layer}.{scope}.{letter}.weight"
+                    site = Site(name, stack, layer, f"{scope}.{letter}", 4, 6, int(letter == "o"))  # type: ignore[arg-type]
+                    shape = (WIDTH, WIDTH)
+                    sites.append(SimpleNamespace(site=site, shape=shape, sigma=sigma, eps_ranks=ranks(sigma)))
+    return SimpleNamespace(sites=tuple(sites), eps=EPS)
+
+
+@pytest.fixture
+def embedding_report() -> EmbeddingReport:
+    rows = []
+    for model, matrix in (("a/quantised", "corpus"), ("a/quantised", "vocabulary"), ("b/patched", "corpus")):
+        x = np.random.default_rng(len(rows)).standard_normal((40, WIDTH)) * decaying(0.3)
+        _, sigma, v = np.linalg.svd(x, full_matrices=False)
+        shown = Projection(x @ v[:2].T, np.arange(40.0), "token id" if matrix == "vocabulary" else "patch mean")
+        angles = angle_matrix(torch.from_numpy(x)).numpy()
+        rows.append(
+            EmbeddingSpectrum(
+                model, "f", "quantisation", 1, matrix, 40, WIDTH, sigma, ranks(sigma), 3.0, 2.0, angles, shown
+            )
+        )
+    return EmbeddingReport("sine", 1, 40, 0, EPS, tuple(rows))

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+from matplotlib.collections import PathCollection
+
+from rankscope.analysis.embedding import EmbeddingReport
+from rankscope.errors import OptionError
+from rankscope.plots import angle_maps, embedding_angles, embedding_projection, embedding_spectra
+
+
+def test_spectra_of_every_matrix(embedding_report: EmbeddingReport) -> None:
+    fig = embedding_spectra(embedding_report)
+    (ax,) = fig.axes
+    drawn = {line.get_gid(): line for line in ax.lines}
+    assert list(drawn) == ["quantised, corpus", "quantised, vocabulary", "patched, corpus"]
+    for row, line in zip(embedding_report.rows, drawn.values(), strict=True):
+        np.testing.assert_allclose(line.get_ydata(), row.sigma / row.sigma[0])
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == list(drawn)
+    assert len({(line.get_marker(), line.get_linestyle()) for line in drawn.values()}) == 3
+
+
+@pytest.mark.parametrize(("matrix", "label"), [("corpus", "patch mean / s.d."), ("vocabulary", "token id")])
+def test_projection_draws_the_points(embedding_report: EmbeddingReport, matrix: str, label: str) -> None:
+    fig = embedding_projection(embedding_report, matrix=matrix)
+    rows = [row for row in embedding_report.rows if row.matrix == matrix]
+    shown = [ax for ax in fig.axes if ax.get_xlabel() == "along $v_1$"]
+    bars = [ax for ax in fig.axes if ax not in shown]
+    assert len(shown) == len(bars) == len(rows)
+    for ax, row in zip(shown, rows, strict=True):
+        (dots,) = (artist for artist in ax.collections if isinstance(artist, PathCollection))
+        np.testing.assert_allclose(dots.get_offsets(), row.projection.points)
+        np.testing.assert_allclose(dots.get_array(), row.projection.colour)
+    assert {bar.get_xlabel() or bar.get_ylabel() for bar in bars} == {label}
+
+
+def test_angle_maps_share_one_scale(embedding_report: EmbeddingReport) -> None:
+    fig = embedding_angles(embedding_report)
+    *maps, bar = fig.axes
+    assert [ax.get_title(loc="left") for ax in maps] == ["quantised", "patched"]
+    rows = [row for row in embedding_report.rows if row.matrix == "corpus"]
+    for ax, row in zip(maps, rows, strict=True):
+        (image,) = ax.images
+        np.testing.assert_allclose(image.get_array(), row.angles)
+        assert image.get_clim() == (0, np.pi / 2)
+    assert bar.get_ylabel() == "angle (rad)"
+    assert [text.get_text() for text in bar.get_yticklabels()] == ["0", "π/4", "π/2"]
+
+
+def test_angles_of_zero_vectors_are_blank() -> None:
+    angles = np.zeros((3, 3))
+    angles[1] = np.nan
+    (image,) = angle_maps({"a": angles}).axes[0].images
+    np.testing.assert_array_equal(np.ma.getmaskarray(image.get_array()), np.isnan(angles))
+
+
+def test_bad_maps() -> None:
+    with pytest.raises(OptionError, match="maps is empty"):
+        angle_maps({})
+    with pytest.raises(OptionError, match=r"'a' must be square, got shape \(2, 3\)"):
+        angle_maps({"a": np.zeros((2, 3))})
+
+
+def test_a_matrix_that_was_not_measured(embedding_report: EmbeddingReport) -> None:
+    for draw in (embedding_angles, embedding_projection):
+        with pytest.raises(OptionError, match=r"no 'other' matrix: it has \['corpus', 'vocabulary'\]"):
+            draw(embedding_report, matrix="other")

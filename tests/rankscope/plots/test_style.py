@@ -1,0 +1,137 @@
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from rankscope.errors import OutputError
+from rankscope.plots import (
+    embedding_angles,
+    embedding_projection,
+    embedding_spectra,
+    flow,
+    ranks_by_layer,
+    save_figure,
+    size_by_eps,
+    size_of_report,
+    spectra,
+)
+from rankscope.plots.labels import spread, thinned
+from rankscope.plots.style import COLUMN
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def figures(flow_report: Any, spectrum_report: Any, embedding_report: Any) -> dict[str, Callable[[], Figure]]:
+    return {
+        "flow": lambda: flow(flow_report),
+        "ranks": lambda: ranks_by_layer(spectrum_report),
+        "spectra": lambda: spectra(spectrum_report),
+        "size": lambda: size_by_eps({"tiny": size_of_report(spectrum_report)}),
+        "embedding": lambda: embedding_spectra(embedding_report),
+        "projection": lambda: embedding_projection(embedding_report),
+        "angles": lambda: embedding_angles(embedding_report),
+    }
+
+
+NAMES = ("flow", "ranks", "spectra", "size", "embedding", "projection", "angles")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_column_width_text_sizes_and_no_overlap(
+    figures: dict[str, Callable[[], Figure]], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fig = figures[name]()
+    assert fig.get_figwidth() == COLUMN
+    drawn: list[Text] = []
+    draw = Text.draw
+
+    def record(text: Text, *args: Any, **kwargs: Any) -> None:
+        drawn.append(text)
+        draw(text, *args, **kwargs)
+
+    monkeypatch.setattr(Text, "draw", record)
+    fig.draw_without_rendering()
+    boxes = [(text.get_text(), text.get_window_extent()) for text in drawn if text.get_text().strip()]
+    assert len(boxes) > 5
+    assert min(text.get_fontsize() for text in drawn) >= 7
+    for i, (first, a) in enumerate(boxes):
+        assert fig.bbox.x0 - 1 <= a.x0, first
+        assert fig.bbox.x1 + 1 >= a.x1, first
+        assert fig.bbox.y0 - 1 <= a.y0, first
+        assert fig.bbox.y1 + 1 >= a.y1, first
+        for second, b in boxes[i + 1 :]:
+            wide = min(a.x1, b.x1) - max(a.x0, b.x0)
+            tall = min(a.y1, b.y1) - max(a.y0, b.y0)
+            assert wide <= 1 or tall <= 1, f"{first!r} meets {second!r}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_axis_is_named(figures: dict[str, Callable[[], Figure]], name: str) -> None:
+    for ax in figures[name]().axes:
+        shares_y = ax.get_shared_y_axes().joined(ax, ax.figure.axes[0]) and ax is not ax.figure.axes[0]
+        is_bar = hasattr(ax, "_colorbar")
+        assert ax.get_xlabel() or is_bar
+        assert ax.get_ylabel() or is_bar or shares_y
+
+
+def test_files_are_the_same_every_time_and_keep_text(figures: dict[str, Callable[[], Figure]], tmp_path: Path) -> None:
+    first = save_figure(figures["spectra"](), tmp_path / "deep" / "a.b")
+    again = save_figure(figures["spectra"](), tmp_path / "c")
+    assert [path.name for path in first] == ["a.b.png", "a.b.svg"]
+    for one, two in zip(first, again, strict=True):
+        assert one.read_bytes() == two.read_bytes()
+    root = ElementTree.parse(first[1]).getroot()
+    texts = {"".join(node.itertext()).strip() for node in root.iter(f"{SVG}text")}
+    assert {"layer 0", "layer 2"} <= texts
+    assert b"date" not in first[1].read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.png", "c.svg", "deep"]
+
+
+def test_png_has_300_dots_per_inch(figures: dict[str, Callable[[], Figure]], tmp_path: Path) -> None:
+    from PIL import Image
+
+    png, _ = save_figure(figures["size"](), tmp_path / "x")
+    with Image.open(png) as image:
+        assert image.width == round(COLUMN * 300)
+
+
+def test_existing_files_are_kept_without_force(figures: dict[str, Callable[[], Figure]], tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_text("mine")
+    with pytest.raises(OutputError, match="exists already"):
+        save_figure(figures["size"](), tmp_path / "x", force=False)
+    assert (tmp_path / "x.png").read_text() == "mine"
+
+
+def test_global_settings_stay_as_they_were(figures: dict[str, Callable[[], Figure]], tmp_path: Path) -> None:
+    with mpl.rc_context({"font.size": 31.0}):
+        before = dict(mpl.rcParams)
+        fig = figures["size"]()
+        save_figure(fig, tmp_path / "x")
+        assert dict(mpl.rcParams) == before
+        assert fig.axes[0].xaxis.label.get_fontsize() == 7.5
+
+
+def test_spread_keeps_order_gap_and_bounds() -> None:
+    wanted = [0.99, 0.5, 0.98, 0.51, 0.0]
+    got = spread(wanted, 0.1)
+    ordered = [got[i] for i in sorted(range(5), key=wanted.__getitem__)]
+    assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(ordered))
+    assert min(got) >= 0
+    assert max(got) <= 1
+    assert spread([], 0.1) == []
+    crowded = sorted(spread([0.5] * 11, 0.5))
+    assert crowded == pytest.approx([i / 10 for i in range(11)])
+
+
+def test_thinned_keeps_the_ends() -> None:
+    assert thinned(3, 5) == [0, 1, 2]
+    assert thinned(30, 6)[0] == 0
+    assert thinned(30, 6)[-1] == 29
+    assert len(thinned(30, 6)) == 6
