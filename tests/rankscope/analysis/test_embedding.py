@@ -50,7 +50,7 @@ def test_patch_means_follow_a_loop() -> None:
     series = torch.tensor([[1.0, 2.0, 3.0, 4.0, 6.0], [float("nan")] * 2 + [5.0, 1.0, 3.0]])
     got = patch_means(series, 2, 5)
     want = []
-    for row in series.numpy():
+    for row in series.double().numpy():
         z = (row - np.nanmean(row)) / np.nanstd(row)
         for patch in ([z[0]], z[1:3], z[3:5]):
             if not np.isnan(patch).all():
