@@ -36,6 +36,7 @@ def prescribed_tensors(
         for eps in EPS:
             near = (sigma / eps - 1).abs() < 0.02
             sigma[near] *= 0.95
+        sigma = sigma.sort(descending=True).values
         assert all(float((sigma / eps - 1).abs().min()) > 0.01 for eps in EPS)
         spectra[site.name] = sigma * 10 ** float(torch.rand(1, generator=generator) * 4 - 2)
         u = torch.linalg.qr(torch.randn(rows, k, generator=generator, dtype=torch.float64)).Q
