@@ -47,9 +47,10 @@ class Verbs(TyperGroup):
         """Return the verbs' names, not sorted: the order tells the story."""
         return list(VERBS)
 
-    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:
+    def main(self, *args: Any, **extra: Any) -> Any:
         """Run, and leave with the exit code in place of an exception."""
-        raise SystemExit(_run(super().main, args, extra))
+        words = extra.pop("args", args[0] if args else None)
+        raise SystemExit(_run(super().main, words, extra))
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}

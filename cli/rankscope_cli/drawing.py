@@ -13,7 +13,54 @@ from rankscope.errors import OutputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from rankscope.analysis.embedding import EmbeddingReport
+    from rankscope.analysis.flow import FlowReport
+    from rankscope.analysis.spectrum import SpectrumReport
+
+SPECTRUM = ("ranks_by_layer", "size_by_eps", "spectra_encoder", "spectra_decoder")
+FLOW = ("flow_encoder", "flow_decoder")
+EMBEDDING = ("embedding_spectra", "embedding_angles", "embedding_projection", "vocabulary_projection")
+"""Names of the figures that each verb may draw."""
 _SUFFIXES = (".png", ".svg")
+
+
+def spectrum_figures(report: SpectrumReport) -> dict[str, Figure]:
+    """Draw what a spectrum report holds: ranks need attention matrices, the others need singular values."""
+    from rankscope import plots
+
+    drawn: dict[str, Figure] = {}
+    attention = any(row.site.kind == "attention" for row in report.sites)
+    if attention:
+        drawn["ranks_by_layer"] = plots.ranks_by_layer(report)
+    if report.ranks_only:
+        return drawn
+    if attention:
+        drawn["size_by_eps"] = plots.size_by_eps({report.model: plots.size_of_report(report)})
+    for stack in dict.fromkeys(row.site.stack for row in report.sites):
+        role = next(row.site.role for row in report.sites if row.site.stack == stack)
+        drawn[f"spectra_{stack}"] = plots.spectra(report, role=role, stack=stack)
+    return drawn
+
+
+def flow_figures(report: FlowReport) -> dict[str, Figure]:
+    """Draw the flow of ranks through each stack."""
+    from rankscope import plots
+
+    return {f"flow_{stack}": plots.flow(report, stack=stack) for stack in dict.fromkeys(r.stack for r in report.layers)}
+
+
+def embedding_figures(report: EmbeddingReport) -> dict[str, Figure]:
+    """Draw spectra, and angles and projections of the matrices that there are."""
+    from rankscope import plots
+
+    drawn = {"embedding_spectra": plots.embedding_spectra(report)}
+    matrices = {row.matrix for row in report.rows}
+    if "corpus" in matrices:
+        drawn["embedding_angles"] = plots.embedding_angles(report)
+        drawn["embedding_projection"] = plots.embedding_projection(report)
+    if "vocabulary" in matrices:
+        drawn["vocabulary_projection"] = plots.embedding_projection(report, matrix="vocabulary")
+    return drawn
 
 
 def check_figures(folder: str | None, stems: Iterable[str], force: bool) -> None:

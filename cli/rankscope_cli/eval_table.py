@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, ratio_text
+from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,42 +31,36 @@ def show_eval(report: EvalReport, console: Console) -> None:
 
 def _show_rows(report: EvalReport, console: Console) -> None:
     cut = f", first {report.max_series} series of each" if report.max_series else ""
-    table = plain_table(title=f"suite {report.suite}{cut}, seed {report.seed}")
-    published = any(row.published_MASE is not None for row in report.rows)
-    names = ["data set", "model", "series", "horizon", "MASE", "WQL", *(["pub. MASE", "pub. WQL"] if published else [])]
-    add_columns(table, [*names, "seconds"], left=2)
+    console.print(f"suite {report.suite}{cut}, seed {report.seed}", style="bold", markup=False)
+    # The published scores are of all series.
+    published = not cut and any(row.published_MASE is not None for row in report.rows)
+    table = plain_table()
+    sizes = ["MASE", "WQL", "published", "WQL"] if published else ["series", "steps", "MASE", "WQL", "seconds"]
+    add_columns(table, ["model", "data set", *sizes], left=2, folds=True)
     last: EvalRow | None = None
     for row in report.rows:
         same = last is not None and (last.benchmark, last.dataset) == (row.benchmark, row.dataset)
         if last is not None and not same:
             table.add_section()
-        extra = [_published(row.published_MASE), _published(row.published_WQL)] if published else []
-        table.add_row(
-            "" if same else row.dataset,
-            row.model,
-            "" if same else str(row.series),
-            "" if same else str(row.prediction_length),
-            f"{row.MASE:.4f}",
-            f"{row.WQL:.4f}",
-            *extra,
-            figures(row.seconds, 2),
-        )
+        scores = [f"{row.MASE:.4f}", f"{row.WQL:.4f}"]
+        if published:
+            cells = [*scores, _published(row.published_MASE), _published(row.published_WQL)]
+        else:
+            steps = ["", ""] if same else [str(row.series), str(row.prediction_length)]
+            cells = [*steps, *scores, f"{row.seconds:.2f}"]
+        table.add_row(row.model, "" if same else row.dataset, *cells)
         last = row
-    console.print(table, markup=False)
+    print_table(table, console)
 
 
 def _show_summary(report: EvalReport, console: Console) -> None:
-    table = plain_table(title=f"relative to {report.baseline}: geometric means, lower is better")
-    add_columns(table, ["benchmark", "model", "data sets", "rel. MASE", "rel. WQL"], left=2)
+    console.print(f"relative to {report.baseline}: geometric means, lower is better", style="bold", markup=False)
+    table = plain_table()
+    add_columns(table, ["model", "benchmark", "data sets", "rel. MASE", "rel. WQL"], left=2, folds=True)
     for row in report.summary:
-        table.add_row(
-            row.benchmark,
-            row.model,
-            str(row.datasets),
-            ratio_text(row.relative_MASE, 3),
-            ratio_text(row.relative_WQL, 3),
-        )
-    console.print(table, markup=False)
+        scores = [ratio_text(row.relative_MASE, 3), ratio_text(row.relative_WQL, 3)]
+        table.add_row(row.model, row.benchmark, str(row.datasets), *scores)
+    print_table(table, console)
     for row in report.summary:
         if row.left_out:
             names = ", ".join(row.left_out)

@@ -4,64 +4,74 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankscope_cli.tables import add_columns, figures, plain_table, where
+from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where, width
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from rankscope.analysis.embedding import EmbeddingReport
     from rankscope.analysis.flow import FlowReport
 
 
 def show_flow(report: FlowReport, console: Console) -> None:
-    """Print per layer the ε-ranks of its input, and of its queries, keys, values and outputs at the largest ε."""
-    levels = [repr(eps) for eps in report.eps]
-    shown = levels[0]
+    """Print per layer the ε-ranks of its input, and those of its weights at the first ε: one table if it fits."""
     roles = list(dict.fromkeys(role for row in report.layers for role in row.weight_eps_ranks))
-    table = plain_table(title=f"{report.model}, {report.n} × {report.length} of signal {report.signal}")
-    inputs = [f"ε={level}" if level == shown else level for level in levels]
-    add_columns(table, ["layer", "tokens", "σ₁", *inputs, "eff.", *(_short(role, shown) for role in roles)])
+    title = f"{report.model}: {report.n} series of {report.length} values, signal {report.signal}"
+    console.print(title, style="bold", markup=False)
+    both = _flow_table(report, inputs=True, roles=roles)
+    if width(both, console) <= console.width:
+        print_table(both, console)
+    else:
+        print_table(_flow_table(report, inputs=True, roles=[]), console)
+        console.print()
+        print_table(_flow_table(report, inputs=False, roles=roles), console)
+    console.print()
+    console.print(f"Under a role: ε-rank of that weight at ε={report.eps[0]!r} (s. self, c. cross, g. group).")
+
+
+def _flow_table(report: FlowReport, inputs: bool, roles: list[str]) -> Table:
+    levels = [repr(eps) for eps in report.eps]
+    header = ["tokens", "σ₁", *(f"ε={level}" for level in levels), "eff."] if inputs else []
+    table = plain_table()
+    add_columns(table, ["layer", *header, *(_short(role) for role in roles)])
     stack = None
     for row in report.layers:
         if stack not in (None, row.stack):
             table.add_section()
         stack = row.stack
-        weights = [str(row.weight_eps_ranks[role][shown]) if role in row.weight_eps_ranks else "" for role in roles]
-        table.add_row(
-            where(row.stack, row.layer),
-            str(row.tokens),
-            figures(float(row.sigma[0])),
-            *(str(row.eps_ranks[level]) for level in levels),
-            figures(row.effective_rank),
-            *weights,
-        )
-    console.print(table)
-    console.print(
-        f"Left of eff.: ε-ranks of the layer's input; right: of its weights at ε={shown} (s. self, c. cross, g. group)."
-    )
+        cells = [str(row.tokens), figures(float(row.sigma[0])), *(str(row.eps_ranks[level]) for level in levels)]
+        cells.append(figures(row.effective_rank))
+        weights = [str(row.weight_eps_ranks[role][levels[0]]) if role in row.weight_eps_ranks else "" for role in roles]
+        table.add_row(where(row.stack, row.layer), *(cells if inputs else []), *weights)
+    return table
 
 
 def show_embedding(report: EmbeddingReport, console: Console) -> None:
     """Print one row per embedding matrix."""
-    levels = [repr(eps) for eps in report.eps]
-    table = plain_table(title=f"{report.n} × {report.length} of signal {report.signal}")
-    names = ["model", "matrix", "patch", "tokens", "width", "σ₁", *(f"ε={level}" for level in levels), "eff.", "stable"]
-    add_columns(table, names, left=2)
+    first, *others = [repr(eps) for eps in report.eps]
+    console.print(f"{report.n} series of {report.length} values, signal {report.signal}", style="bold", markup=False)
+    table = plain_table()
+    names = ["model", "matrix", "patch", "shape", "σ₁", f"ε={first}", *others, "eff."]
+    add_columns(table, names, left=2, folds=True)
     for row in report.rows:
         table.add_row(
             row.model,
             row.matrix,
             str(row.patch_size),
-            str(row.tokens),
-            str(row.d_model),
+            f"{row.tokens}×{row.d_model}",
             figures(float(row.sigma[0])),
-            *(str(row.eps_ranks[level]) for level in levels),
+            *(str(row.eps_ranks[level]) for level in (first, *others)),
             figures(row.effective_rank),
-            figures(row.stable_rank),
         )
-    console.print(table)
+    print_table(table, console)
 
 
-def _short(role: str, level: str) -> str:
+def _short(role: str) -> str:
+    """Short name of a role.
+
+    >>> _short("cross.q")
+    'c.q'
+    """
     scope, _, letter = role.partition(".")
     return f"{scope[0]}.{letter}" if letter else role

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 
 from rankscope.atomic import atomic_file, refuse_existing
 from rankscope.errors import OutputError, unknown_choice
@@ -29,6 +29,11 @@ class Report(Protocol):
     def to_json(self) -> dict[str, Any]:
         """The result as nested dicts and lists."""
         ...
+
+
+@runtime_checkable
+class Tabular(Report, Protocol):
+    """A result that is also a table."""
 
     def to_frame(self) -> pd.DataFrame:
         """The result as a table."""
@@ -75,10 +80,22 @@ class Output:
         if self._diversion is not None:
             self._diversion.__exit__(kind, error, trace)
 
-    def deliver(self, report: Report, show: Callable[[Console], None]) -> None:
-        """Write the file, if any, then print: the JSON document, or what ``show`` prints on the console it is given."""
+    def deliver(
+        self,
+        report: Report,
+        show: Callable[[Console], None],
+        whole: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
+        """Write the file, if any, then print the JSON document or the tables.
+
+        Args:
+            report: the result.
+            show: prints the tables on the console it is given.
+            whole: what a .json file holds, if more than the document on stdout.
+        """
         if self.file is not None:
-            write_report(report, self.file, self.force)
+            assert isinstance(report, Tabular), "only tabular results take --out FILE"
+            write_report(report, self.file, self.force, whole)
         if self.as_json:
             self._stdout.write(to_json_text(report.to_json()) + "\n")
         else:
@@ -106,18 +123,20 @@ class Output:
 
 def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES) -> None:
     """Raise `OutputError` unless ``file`` can be written in a known format; call it before long work begins."""
-    if file.suffix.lower() not in suffixes:
-        raise OutputError(unknown_choice("--out format", file.suffix or file.name, suffixes))
     if file.is_dir():
         raise OutputError(f"--out {file} is a folder: name a file in it.")
+    if file.suffix.lower() not in suffixes:
+        raise OutputError(unknown_choice("--out format", file.suffix or file.name, suffixes))
     refuse_existing(file, force)
 
 
-def write_report(report: Report, file: Path, force: bool = False) -> None:
-    """Write a report as its suffix says: .json its whole document, .csv and .parquet its table."""
+def write_report(
+    report: Tabular, file: Path, force: bool = False, whole: Callable[[], dict[str, Any]] | None = None
+) -> None:
+    """Write a report as its suffix says: .json its document (or the ``whole`` one), .csv and .parquet its table."""
     with atomic_file(file, force=force) as path:
         if file.suffix.lower() == ".json":
-            path.write_text(to_json_text(report.to_json()) + "\n", encoding="utf-8")
+            path.write_text(to_json_text((whole or report.to_json)()) + "\n", encoding="utf-8")
         elif file.suffix.lower() == ".csv" and hasattr(report, "to_csv"):  # a published layout of its own
             path.write_text(report.to_csv(), encoding="utf-8")
         else:

@@ -63,7 +63,7 @@ class _DelayedBar:
     def show(self) -> None:
         """Draw the bar from now on; called by the timer."""
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
         from rich.table import Column
 
@@ -74,14 +74,15 @@ class _DelayedBar:
                 SpinnerColumn(),
                 TextColumn("{task.description}", table_column=Column(max_width=32, no_wrap=True)),
                 BarColumn(bar_width=20),
-                MofNCompleteColumn(),
+                TextColumn("{task.fields[count]}"),
                 TimeRemainingColumn(),
+                refresh_per_second=5,
                 console=Console(stderr=True),
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
-            self._task = self._bar.add_task(self._state[2], total=None)
+            self._task = self._bar.add_task(self._state[2], total=None, count="")
             self._update()
             self._bar.start()
 
@@ -95,4 +96,5 @@ class _DelayedBar:
     def _update(self) -> None:
         done, total, what = self._state
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total or None, description=what)
+            count = f"{done}/{total}" if total else ""
+            self._bar.update(self._task, completed=done, total=total or None, description=what, count=count)

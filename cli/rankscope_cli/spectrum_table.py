@@ -2,67 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rankscope_cli.tables import add_columns, figures, plain_table, ratio_text, spread, where
+from rankscope_cli.tables import (
+    MISSING,
+    add_columns,
+    figures,
+    plain_table,
+    print_table,
+    ratio_text,
+    spread,
+    where,
+    width,
+)
 
 if TYPE_CHECKING:
-    from rankscope.analysis.spectrum import SiteSpectrum, SpectrumReport
     from rich.console import Console
     from rich.table import Table
 
-_SITE = ("layer", "matrix")
+    from rankscope.analysis.spectrum import SiteSpectrum, SpectrumReport
+
+Cells = Callable[["SiteSpectrum", str], list[str]]
 
 
 def show_spectrum(report: SpectrumReport, console: Console) -> None:
-    """Print the spectrum table: one where it fits the console's width, else two with the same rows."""
-    keys = [eps_key(eps) for eps in report.eps]
-    whole = _table(report, keys, shape=True, ranks=True, heads=True)
-    whole.title = report.model
-    if console.measure(whole).maximum <= console.width:
-        console.print(whole)
+    """Print the spectrum table: one where it fits the console, else one of ranks and one of heads and sizes."""
+    keys = list(report.size_ratio)
+    whole = _table(report, keys, ("rank", "heads", "size"), lambda row, key: [_rank(row, key), *_heads(row, key)])
+    console.print(report.model, style="bold", markup=False)
+    if width(whole, console) <= console.width:
+        print_table(whole, console)
     else:
-        first = _table(report, keys, shape=True, ranks=True, heads=False)
-        first.title = report.model
-        console.print(first)
+        _print_fitting(console, keys, lambda part: _table(report, part, ("rank",), lambda row, key: [_rank(row, key)]))
         console.print()
-        console.print(_table(report, keys, shape=False, ranks=False, heads=True))
+        _print_fitting(console, keys, lambda part: _table(report, part, ("heads", "size"), _heads, shape=False))
     console.print()
-    console.print(_by_role(report, keys))
+    print_table(_by_role(report, keys), console)
 
 
-def eps_key(eps: float) -> str:
-    """The key under which a report holds what belongs to ε."""
-    return repr(float(eps))
+def _print_fitting(console: Console, keys: list[str], build: Callable[[list[str]], Table]) -> None:
+    """Print the table of all ε, or several with as many ε each as the console has room for."""
+    count = len(keys)
+    while count > 1 and width(build(keys[:count]), console) > console.width:
+        count -= 1
+    print_table(build(keys[:count]), console)
+    if keys[count:]:
+        console.print()
+        _print_fitting(console, keys[count:], build)
 
 
-def _table(report: SpectrumReport, keys: list[str], *, shape: bool, ranks: bool, heads: bool) -> Table:
-    names = list(_SITE)
-    names += ["shape", "σ₁", "eff.", "stable"] if shape else []
+def _table(report: SpectrumReport, keys: list[str], names: tuple[str, ...], cells: Cells, shape: bool = True) -> Table:
+    """One row per matrix; every ε has a group of columns, headed by the ε on their first line."""
+    header = ["\nlayer", "\nmatrix", *(["\nshape", "\nσ₁", "\neff.", "\nstable"] if shape else [])]
     for key in keys:
-        names += [f"ε={key}"] if ranks else []
-        names += [f"heads {key}", f"size {key}"] if heads else []
+        header += [f"ε={key}\n{names[0]}", *(f"\n{name}" for name in names[1:])]
     table = plain_table()
-    add_columns(table, names, left=len(_SITE))
+    add_columns(table, header, left=2)
     last = None
     for row in report.sites:
         layer = where(row.site.stack, row.site.layer)
         if last not in (None, layer):
             table.add_section()
-        table.add_row(layer if layer != last else "", *_cells(row, keys, shape, ranks, heads))
+        groups = [cell for key in keys for cell in cells(row, key)]
+        table.add_row(layer if layer != last else "", row.site.role, *(_of_site(row) if shape else []), *groups)
         last = layer
     return table
 
 
-def _cells(row: SiteSpectrum, keys: list[str], shape: bool, ranks: bool, heads: bool) -> list[str]:
-    cells = [row.site.role]
-    if shape:
-        rows, columns = row.shape
-        cells += [f"{rows}×{columns}", figures(row.sigma_max), figures(row.effective_rank), figures(row.stable_rank)]
-    for key in keys:
-        cells += [str(row.eps_ranks[key])] if ranks else []
-        cells += [spread((row.per_head_eps_ranks or {}).get(key)), ratio_text(row.size_ratio[key])] if heads else []
-    return cells
+def _of_site(row: SiteSpectrum) -> list[str]:
+    rows, columns = row.shape
+    return [f"{rows}×{columns}", figures(row.sigma_max), figures(row.effective_rank), figures(row.stable_rank)]
+
+
+def _rank(row: SiteSpectrum, key: str) -> str:
+    return str(row.eps_ranks[key])
+
+
+def _heads(row: SiteSpectrum, key: str) -> list[str]:
+    ranks = row.per_head_eps_ranks.get(key)
+    return [spread(ranks) if ranks else MISSING, ratio_text(row.size_ratio[key])]
 
 
 def _by_role(report: SpectrumReport, keys: list[str]) -> Table:
@@ -75,5 +94,5 @@ def _by_role(report: SpectrumReport, keys: list[str]) -> Table:
         means = [sum(row.eps_ranks[key] for row in same) / len(same) for key in keys]
         table.add_row(role, str(len(same)), *(f"{mean:.1f}" for mean in means))
     table.add_section()
-    table.add_row("size ratio", str(len(report.sites)), *(ratio_text(report.size_ratio[key]) for key in keys))
+    table.add_row("size ratio", str(len(report.sites)), *(ratio_text(report.size_ratio[key], 3) for key in keys))
     return table

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 MISSING = "–"
@@ -33,13 +34,32 @@ def plain_table(title: str | None = None, caption: str | None = None) -> Table:
     )
 
 
-def add_columns(table: Table, names: Sequence[str], left: int = 1) -> None:
-    """Add columns: the first ``left`` flush left and folding, the others numbers, flush right and never cut."""
+def add_columns(table: Table, names: Sequence[str], left: int = 1, folds: bool = False) -> None:
+    """Add columns: the first ``left`` flush left, the others numbers, flush right; only the first may fold."""
     for position, name in enumerate(names):
         if position < left:
-            table.add_column(name, overflow="fold")
+            first = folds and position == 0
+            table.add_column(name, overflow="fold", no_wrap=not first, min_width=14 if first else None)
         else:
             table.add_column(name, justify="right", no_wrap=True, overflow="fold")
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print a table; where the console is narrower than its numbers, lines run on and no digit is lost."""
+    from rich.cells import cell_len
+
+    for column in table.columns:
+        if column.no_wrap:
+            cells = [column.header, *column.cells]
+            column.min_width = max(cell_len(line) for cell in cells for line in str(cell).splitlines() or [""])
+    console.print(table, crop=False, markup=False)
+
+
+def width(table: Table, console: Console) -> int:
+    """Columns that a table takes where nothing is cut or folded."""
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
 
 
 def where(stack: str, layer: int | None) -> str:

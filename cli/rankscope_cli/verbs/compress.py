@@ -24,10 +24,11 @@ from rankscope_cli.options import (
 )
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
-from rankscope_cli.tables import add_columns, plain_table, ratio_text, size
+from rankscope_cli.tables import add_columns, plain_table, print_table, ratio_text, size
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from rankscope.compress import CompressReport, SiteReport
 
@@ -101,15 +102,15 @@ def _show(report: CompressReport, console: Console) -> None:
         table.add_row(name, f"{before:,}", f"{after:,}", ratio_text(after / before, 3))
     before, after = report.bytes["before"], report.bytes["after"]
     table.add_row("weights on disk", size(before), size(after), ratio_text(after / before, 3))
-    console.print(table, markup=False)
+    print_table(table, console)
     console.print()
-    console.print(_by_role(report), markup=False)
+    print_table(_by_role(report), console)
     console.print()
     console.print(f"size ratio {report.ratio:.3f}. Verify that the forecasts held:", markup=False)
     console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.model)}", markup=False)
 
 
-def _by_role(report: CompressReport) -> object:
+def _by_role(report: CompressReport) -> Table:
     table = plain_table()
     add_columns(table, ["matrix", "count", "factored", "rank", "worst error", "size"])
     for role in dict.fromkeys(site.role for site in report.sites):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_cli.drawing import check_figures, save_figures
+from rankscope_cli.drawing import EMBEDDING, check_figures, embedding_figures, save_figures
 from rankscope_cli.flow_table import show_embedding
 from rankscope_cli.options import (
     Count,
@@ -25,8 +25,6 @@ from rankscope_cli.options import (
 )
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
-
-FIGURES = ("embedding_spectra", "embedding_angles", "embedding_projection")
 
 
 def run(
@@ -61,12 +59,12 @@ def run(
 
     refuse_dtype(dtype)
     kind, file = signal_or_file(signal)
-    check_figures(figures, FIGURES, force)
+    check_figures(figures, EMBEDDING, force)
     with Output(json, out, force) as output:
         tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("loading") as progress:
             report = measure_embedding(
-                [open_checkpoint(model, revision=revision) for model in models or [None]],
+                [open_checkpoint(model, revision=revision) for model in models or ["bundled"]],
                 kind,
                 n=n,
                 length=length,
@@ -78,7 +76,4 @@ def run(
             )
         output.deliver(report, lambda console: show_embedding(report, console))
         if figures is not None:
-            from rankscope import plots
-
-            drawn = (plots.embedding_spectra(report), plots.angle_map(report), plots.embedding_projection(report))
-            output.wrote(save_figures(figures, dict(zip(FIGURES, drawn, strict=True))))
+            output.wrote(save_figures(figures, embedding_figures(report)))

@@ -60,7 +60,7 @@ def run(
     from rankscope.placement import resolve_device, resolve_dtype
     from rankscope_eval import evaluate
 
-    settings = {
+    settings: dict[str, Any] = {
         "num_samples": num_samples,
         "batch_size": batch_size,
         "seed": seed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_cli.drawing import check_figures, save_figures
+from rankscope_cli.drawing import FLOW, check_figures, flow_figures, save_figures
 from rankscope_cli.flow_table import show_flow
 from rankscope_cli.options import (
     Count,
@@ -59,7 +59,7 @@ def run(
 
     refuse_dtype(dtype)
     kind, file = signal_or_file(signal)
-    check_figures(figures, ("flow",), force)
+    check_figures(figures, FLOW, force)
     with Output(json, out, force) as output:
         tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("loading") as progress:
@@ -76,6 +76,4 @@ def run(
             )
         output.deliver(report, lambda console: show_flow(report, console))
         if figures is not None:
-            from rankscope import plots
-
-            output.wrote(save_figures(figures, {"flow": plots.flow(report)}))
+            output.wrote(save_figures(figures, flow_figures(report)))

@@ -23,7 +23,7 @@ from rankscope_cli.options import (
 )
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
-from rankscope_cli.tables import add_columns, figures, plain_table
+from rankscope_cli.tables import add_columns, figures, plain_table, print_table
 from rankscope_cli.verbs.eval import at_revision
 
 if TYPE_CHECKING:
@@ -151,6 +151,6 @@ class Forecast:
             table.add_section()
             for row in rows.head(SHOWN).itertuples(index=False):
                 table.add_row(str(key), str(row[1]), *(figures(float(value), 4) for value in row[2:]))
-        console.print(table, markup=False)
+        print_table(table, console)
         if self.horizon > SHOWN:
             console.print(f"The first {SHOWN} steps of every series; --out FILE writes all.")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from rankscope_cli.drawing import check_figures, save_figures
+from rankscope_cli.drawing import SPECTRUM, check_figures, save_figures, spectrum_figures
 from rankscope_cli.options import (
     Debug,
     Device,
@@ -21,7 +22,6 @@ from rankscope_cli.options import (
     Sites,
     Table,
     numbers,
-    refuse_cuda,
     words,
 )
 from rankscope_cli.output import Output
@@ -49,37 +49,31 @@ def run(
     """Singular values, ε-ranks and size ratios of every weight matrix.
 
     The ε-rank counts the singular values above ε·σ₁. Per head: median (lowest–highest). Size: what a factorisation
-    of that rank stores, as a share of the matrix. Nothing here is random.
+    of that rank stores, as a share of the matrix. A .json file holds every singular value. Nothing here is random.
 
     Examples:
         rankscope spectrum
         rankscope spectrum amazon/chronos-t5-base --eps 0.1,0.01 --out base.parquet
         rankscope spectrum small/ --sites q,k,encoder --ranks-only --json
     """
-    from rankscope.analysis.spectrum import measure_spectrum
-
+    from rankscope.analysis.spectrum import DEFAULT_EPS, measure_spectrum
     from rankscope.checkpoints import open_checkpoint
     from rankscope.placement import resolve_dtype
 
-    refuse_cuda(device, "singular values are computed by LAPACK")
-    stems = ("ranks_by_layer",) if ranks_only else ("ranks_by_layer", "spectra")
-    check_figures(figures, stems, force)
+    check_figures(figures, SPECTRUM, force)
     with Output(json, out, force) as output:
         checkpoint = open_checkpoint(model, revision=revision)
         with progress_bar("measuring") as progress:
             report = measure_spectrum(
                 checkpoint,
-                numbers("eps", eps, (0.1, 0.05, 0.01)),
-                words(sites) or ("attention",),
+                numbers("eps", eps, DEFAULT_EPS),
+                words(sites),
                 ranks_only=ranks_only,
                 dtype=resolve_dtype(dtype),
+                device=device,
                 progress=progress,
             )
-        output.deliver(report, lambda console: show_spectrum(report, console))
+        whole = partial(report.to_json, sigma=True)
+        output.deliver(report, lambda console: show_spectrum(report, console), whole=whole)
         if figures is not None:
-            from rankscope import plots
-
-            drawn = {"ranks_by_layer": plots.ranks_by_layer(report)}
-            if not ranks_only:
-                drawn["spectra"] = plots.spectra(report)
-            output.wrote(save_figures(figures, drawn))
+            output.wrote(save_figures(figures, spectrum_figures(report)))
