@@ -2,7 +2,8 @@
 
 Nothing heavy is imported before one of the names below is used.
 
->>> "embedded" in list_suites()
+>>> import rankscope_eval
+>>> "embedded" in rankscope_eval.list_suites()
 True
 """
 

@@ -15,7 +15,7 @@ from rankscope_eval.forecasters import Forecaster, open_forecaster, quiet_import
 from rankscope_eval.metrics import score
 from rankscope_eval.report import EvalReport, EvalRow, Skipped, summarise
 from rankscope_eval.series import Series, seasonality
-from rankscope_eval.sources import data_folder, task_files, task_series
+from rankscope_eval.sources import check_local, data_folder, task_files, task_series
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task, load_suite
 
 BASELINE = "seasonal-naive"
@@ -67,8 +67,7 @@ def evaluate(
     started = time.perf_counter()
     chosen = (suite if isinstance(suite, Suite) else load_suite(suite)).select(None if tasks is None else list(tasks))
     folder = data_folder(chosen, data)
-    for task in chosen.tasks:  # a missing file is found before the first forecast
-        task_files(task, folder)
+    check_local(chosen, folder, max_series)
     quiet_imports()
     options = {
         "num_samples": num_samples,

@@ -81,8 +81,9 @@ def pipeline_forecaster(
 ) -> Forecaster:
     """Forecaster of a loaded chronos pipeline.
 
-    One that draws samples gives GluonTS ``SampleForecast``, one that emits quantiles ``QuantileForecast``;
-    contexts are passed in single precision.
+    One that draws samples gives GluonTS ``SampleForecast``, one that emits quantiles ``QuantileForecast``; contexts
+    are passed in single precision. The samples themselves are scored, as chronos-forecasting's script did first;
+    its later form (release 2) takes nine quantiles of them for nine samples, which narrows the forecast.
     """
 
     def run(

@@ -61,15 +61,14 @@ def _from_lists(frame: pd.DataFrame, where: str, columns: Columns, freq: str | N
         raise DataError(f"{where} has no list column of numbers; its columns are {', '.join(map(str, frame.columns))}.")
     id_name = columns.id or _find(frame, ID_NAMES)
     series = []
-    for row in range(len(frame)):
-        record = frame.iloc[row]
+    for row, record in enumerate(frame.to_dict("records")):
         base = str(record[id_name]) if id_name is not None else f"T{row}"
         stamps: Any = record[time] if time is not None else EPOCH
         many = isinstance(stamps, (list, tuple, np.ndarray))
-        row_freq = freq or (record["freq"] if "freq" in frame.columns else None)
-        if row_freq is None:
-            row_freq = infer_freq(_stamps(list(stamps), f"{where} series {base!r}")) if many else None
-        if row_freq is None:
+        row_freq = freq or record.get("freq")
+        if row_freq is None and many:
+            row_freq = infer_freq(_stamps(list(stamps), f"{where} series {base!r}"))
+        if not isinstance(row_freq, str):
             raise DataError(f"{where}: series {base!r} states no frequency; add a freq column or give freq=.")
         first = (list(stamps) or [EPOCH])[0] if many else stamps
         start = period(first, row_freq, f"{where} series {base!r}")
@@ -154,10 +153,13 @@ def _regular(key: str, stamps: pd.DatetimeIndex, values: np.ndarray, freq: str, 
     return Series(key, start, target, stamps[0])
 
 
-def _timestamp(value: Any) -> pd.Timestamp:
+def _timestamp(value: Any) -> pd.Timestamp | None:
     import pandas as pd
 
-    stamp = pd.Timestamp(value)
+    try:
+        stamp = pd.Timestamp(value)
+    except ValueError:  # periods reach further than timestamps
+        return None
     return stamp.tz_localize(None) if stamp.tz is not None else stamp
 
 

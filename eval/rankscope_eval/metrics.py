@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankscope.errors import DataError
+from rankscope_eval.series import seasonality
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,19 +63,18 @@ def score(forecasts: Sequence[Any], test_data: Any, season_length: int | None = 
             )
         except ValueError as error:
             raise DataError(f"the forecasts cannot be scored: {error}") from error
-        unscaled = sum(_seasonal_error(entry, season_length) == 0 for entry in test_data.input)
+        unscaled = sum(_has_no_scale(entry, season_length) for entry in test_data.input)
     row = frame.iloc[0]
     return Scores(_number(row["MASE[0.5]"]), _number(row["mean_weighted_sum_quantile_loss"]), unscaled)
 
 
-def _seasonal_error(entry: dict[str, Any], season_length: int | None) -> float:
-    from gluonts.ev.ts_stats import seasonal_error
-
-    from rankscope_eval.series import seasonality
-
+def _has_no_scale(entry: dict[str, Any], season_length: int | None) -> bool:
+    """Whether every step over a season is 0 or missing, so that GluonTS' seasonal error is 0."""
+    context = np.asarray(entry["target"], dtype=float)
     season = season_length or seasonality(entry["start"].freqstr)
-    error = seasonal_error(np.ma.masked_invalid(entry["target"]), seasonality=season, time_axis=-1)
-    return float(np.ma.filled(error, 0.0).item())
+    lag = season if season <= len(context) else 1  # GluonTS' rule for a context shorter than a season
+    steps = context[lag:] - context[: len(context) - lag]
+    return not (steps[~np.isnan(steps)] != 0).any()
 
 
 def _number(value: Any) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rankscope.errors import DataError
-from rankscope_eval.embedded import embedded_series
+from rankscope.errors import DataError, unknown_choice
+from rankscope_eval.embedded import EMBEDDED, embedded_series
 from rankscope_eval.hub import hub_series
 from rankscope_eval.layouts import Columns
 from rankscope_eval.readers import ENDINGS, read_series
@@ -35,6 +35,8 @@ def task_files(task: Task, folder: Path | None) -> tuple[Path, ...]:
         DataError: the task has no other source and its files are missing.
     """
     if task.embedded is not None:
+        if task.embedded not in EMBEDDED:
+            raise DataError(f"task {task.name!r}: {unknown_choice('embedded data set', task.embedded, EMBEDDED)}")
         return ()
     if task.file:
         paths = tuple((folder or Path()) / name for name in task.file)
@@ -52,6 +54,18 @@ def task_files(task: Task, folder: Path | None) -> tuple[Path, ...]:
         where = f"data folder {folder}" if folder is not None else "no data folder (give --data)"
         raise DataError(f"task {task.name!r} states no file, and {where} has none of its name.")
     return ()
+
+
+def check_local(suite: Suite, folder: Path | None, max_series: int | None = None) -> None:
+    """Read every local data set once, so that a bad one is found before the first forecast and not after hours.
+
+    Raises:
+        DataError: a task has no source, or a local one cannot be evaluated as the task asks.
+    """
+    found = [(task, task_files(task, folder)) for task in suite.tasks]
+    for task, paths in found:
+        if paths:
+            task_series(task, folder, max_series)
 
 
 def task_series(task: Task, folder: Path | None, max_series: int | None = None) -> list[Series]:

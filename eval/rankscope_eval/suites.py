@@ -125,7 +125,10 @@ def parse_task(item: Any, where: str, benchmark: str) -> Task:
             f"of {values['prediction_length']} steps."
         )
     files = values.get("file", ())
-    values["file"] = (files,) if isinstance(files, str) else tuple(files)
+    files = [files] if isinstance(files, str) else files
+    if not isinstance(files, (list, tuple)) or not all(isinstance(name, str) for name in files):
+        raise DataError(f"{where}: file has to be a path or a list of paths, not {files!r}.")
+    values["file"] = tuple(files)
     for key in ("name", "benchmark", "freq", "format", "id_column", "time_column", "target_column"):
         if key in values:
             values[key] = str(values[key])

@@ -188,6 +188,20 @@ def test_a_missing_file_names_the_file_and_the_folder(tmp_path: Path) -> None:
         evaluate(["naive"], suite=Suite("s", (Task("u", 4, -4),), tmp_path))
 
 
+def test_bad_data_is_found_before_the_first_forecast(tmp_path: Path) -> None:
+    good = write_suite(tmp_path, frame(np.arange(9.0)))
+    (tmp_path / "u.csv").write_text("a,b\nx,y\n")
+    suite = replace(good, tasks=(*good.tasks, Task("u", 4, -4), Task("v", 4, -4, embedded="nil")))
+
+    def run(*args: Any) -> Any:
+        pytest.fail("a forecast was made")
+
+    with pytest.raises(DataError, match="did you mean 'nile'"):
+        evaluate([Forecaster("m", run)], suite=suite)
+    with pytest.raises(DataError, match=r"u\.csv has no numeric column"):
+        evaluate([Forecaster("m", run)], suite=suite, tasks=["t", "u"])
+
+
 def test_a_count_that_disagrees_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds 1 series where the suite says num_series: 3"):
         evaluate(["naive"], suite=write_suite(tmp_path, frame(np.arange(9.0)), num_series=3))

@@ -176,3 +176,16 @@ def test_an_unknown_format_lists_the_known(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("date,y\n")
     with pytest.raises(DataError, match="did you mean 'parquet'"):
         read_series(tmp_path / "x.csv", format="parket")
+
+
+def test_starts_far_back_are_read(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"item_id":"old","start":"1500-01-01","freq":"Y","target":[1,2]}')
+    (one,) = read_series(tmp_path / "x.jsonl")
+    assert one.start.year == 1500
+
+
+def test_rows_without_their_frequency_are_named(tmp_path: Path) -> None:
+    path = write(list_frame().assign(freq=["M", None]), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="'b' states no frequency"):
+        read_series(path)
+    check(read_series(path, freq="M"))

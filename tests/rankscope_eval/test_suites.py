@@ -70,6 +70,7 @@ def test_a_suite_file_names_its_benchmark_and_its_published_scores(tmp_path: Pat
         ({"offset": -3}, "leaves no room for 1 window"),
         ({"num_rolls": 2}, "leaves no room for 2 window"),
         ({"num_rolls": 0}, "num_rolls has to be at least 1"),
+        ({"file": [1]}, r"file has to be a path or a list of paths, not \[1\]"),
         ({"season_length": 0}, "season_length has to be at least 1"),
     ],
 )
