@@ -17,6 +17,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.errors import OptionError
 from rankscope.hooks import Triangle
 from rankscope.numerics import angle_matrix, effective_rank, relative_spectrum, stable_rank, validate_eps
+from rankscope.placement import resolve_device
 from rankscope.progress import Progress, silent
 from rankscope.signals import corpus
 
@@ -164,7 +165,7 @@ def measure_embedding(
         file: of the signal ``user``.
         angle_items: rows of the angle matrix, from the first.
         points: most points of the projection, a random sample of the rows.
-        device: where embeddings are computed.
+        device: where embeddings are computed: ``cpu``, ``cuda`` or ``auto``.
         batch_size: series embedded at once.
         progress: told the number of series done.
 
@@ -179,10 +180,11 @@ def measure_embedding(
             raise OptionError(f"{name} must be at least 1, got {value}.")
     levels = tuple(validate_eps(value) for value in eps)
     series = corpus(signal, n, length, seed, file)
+    where = resolve_device(device)
     rows: list[EmbeddingSpectrum] = []
     for checkpoint in checkpoints:
         family = checkpoint.family
-        module = checkpoint.module().to(device)
+        module = checkpoint.module().to(where)
         matrices: dict[str, tuple[Tensor, Tensor | None]] = {}
         if family.strategy != "text" or signal == "user":
             x = _embed(family.embed, module, series, batch_size, progress or silent)

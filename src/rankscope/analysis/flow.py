@@ -12,11 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankscope.analysis.spectrum import eps_key
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import OptionError
 from rankscope.hooks import LayerKey, Triangle, run_corpus, stream_triangles
 from rankscope.numerics import effective_rank, eps_ranks, relative_spectrum, singular_values, validate_eps
 from rankscope.numerics.factored import FactoredMatrix
+from rankscope.placement import resolve_device
 from rankscope.progress import Progress, silent
 from rankscope.signals import corpus
 
@@ -161,7 +163,7 @@ def measure_flow(
         eps: thresholds in [0, 1).
         seed: of the corpus.
         file: of the signal ``user``.
-        device: where the model runs.
+        device: where the model runs: ``cpu``, ``cuda`` or ``auto``.
         batch_size: series per forward pass.
         progress: told the number of series done.
 
@@ -176,7 +178,7 @@ def measure_flow(
             f"signal {signal!r} is a series, but {checkpoint.source} reads text: give token ids in a file."
         )
     series = corpus(signal, n, length, seed, file)
-    module = checkpoint.module().to(device)
+    module = checkpoint.module().to(resolve_device(device))
     with stream_triangles(family.blocks(module)) as triangles:
         run_corpus(module, family.model_inputs, series, batch_size=batch_size, progress=progress)
     weights = _weight_ranks(checkpoint, levels, progress or silent)
@@ -190,7 +192,7 @@ def ranks_by_eps(sigma: Float[Tensor, " k"], eps: Sequence[float]) -> dict[str, 
     >>> ranks_by_eps(torch.tensor([1.0, 0.2]), (0.5, 0.1))
     {'0.5': 1, '0.1': 2}
     """
-    return {repr(level): int(rank) for level, rank in zip(eps, eps_ranks(sigma, eps), strict=True)}
+    return {eps_key(level): int(rank) for level, rank in zip(eps, eps_ranks(sigma, eps), strict=True)}
 
 
 def _layer_flow(

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from rankscope.errors import OptionError
-from rankscope.plots.labels import whole_numbers
+from rankscope.plots.labels import short_names, whole_numbers, wrapped
 from rankscope.plots.style import figure, styled
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def angle_maps(maps: Mapping[str, Float[np.ndarray, "_ _"]], *, axis: str = "tok
     with styled():
         fig, axes = figure(lines, columns, height=lines * (square + 0.52))
         for ax, (title, angles) in zip(axes, maps.items(), strict=False):
-            image = _draw(ax, title, angles, axis)
+            image = _draw(ax, wrapped(title, columns), angles, axis)
         for ax in axes[len(maps) :]:
             ax.set_axis_off()
         bar = fig.colorbar(image, ax=axes, pad=0.03, aspect=22 * lines)
@@ -62,16 +62,8 @@ def embedding_angles(report: EmbeddingReport, *, matrix: str = "corpus") -> Figu
     if not rows:
         raise OptionError(f"the report has no {matrix!r} matrix: it has {sorted({r.matrix for r in report.rows})}.")
     axis = "token id" if matrix == "vocabulary" else "token"
-    return angle_maps({short_name(row.model): row.angles for row in rows}, axis=axis)
-
-
-def short_name(model: str) -> str:
-    """Last part of a hub id or path.
-
-    >>> short_name("amazon/chronos-t5-base")
-    'chronos-t5-base'
-    """
-    return model.rstrip("/").rsplit("/", 1)[-1]
+    names = short_names([row.model for row in rows])
+    return angle_maps({name: row.angles for name, row in zip(names, rows, strict=True)}, axis=axis)
 
 
 def _draw(ax: Axes, title: str, angles: np.ndarray, axis: str) -> AxesImage:

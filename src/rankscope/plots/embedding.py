@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError
-from rankscope.plots.angles import short_name
-from rankscope.plots.style import MARKS, Mark, figure, styled
+from rankscope.plots.labels import short_names, wrapped
+from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.embedding import EmbeddingReport, EmbeddingSpectrum
+    from rankscope.analysis.embedding import EmbeddingReport
 
 FLOOR = 1e-8
 """Relative singular values below this are rounding of the stored float32 embeddings."""
@@ -23,10 +23,12 @@ def embedding_spectra(report: EmbeddingReport) -> Figure:
     """Relative singular values of every embedding matrix of the report, against the index over the width."""
     with styled():
         fig, (ax,) = figure(height=2.5)
-        for row, mark in zip(report.rows, _marks(len(report.rows)), strict=True):
+        names = short_names([row.model for row in report.rows])
+        every = max(max(len(row.sigma) for row in report.rows) // 8, 1)
+        for i, row in enumerate(report.rows):
+            name, mark = f"{names[i]}, {row.matrix}", MARKS[i % len(MARKS)]
             index = np.arange(1, len(row.sigma) + 1)
-            every = max(len(index) // 8, 1)
-            ax.plot(index, row.relative, label=_name(row), markevery=every, gid=_name(row), **mark.kwargs())
+            ax.plot(index, row.relative, label=name, markevery=every, gid=name, **mark.kwargs())
         smallest = min(float(row.relative[row.relative > 0].min(initial=1.0)) for row in report.rows)
         ax.set_yscale("log")
         ax.set_ylim(max(FLOOR, smallest / 1.5), 1.5)
@@ -50,11 +52,12 @@ def embedding_projection(report: EmbeddingReport, *, matrix: str = "corpus", col
     lines = ceil(len(rows) / columns)
     with styled():
         fig, axes = figure(lines, columns, height=lines * (2.4 if columns == 1 else 2.1))
-        for ax, row in zip(axes, rows, strict=False):
+        names = short_names([row.model for row in rows])
+        for ax, row, name in zip(axes, rows, names, strict=False):
             shown = row.projection
             x, y = shown.points.T
             dots = ax.scatter(x, y, c=shown.colour, s=3, linewidths=0, rasterized=True)
-            ax.set_title(short_name(row.model))
+            ax.set_title(wrapped(name, columns))
             ax.set_xlabel("along $v_1$")
             ax.set_ylabel("along $v_2$")
             bar = fig.colorbar(dots, ax=ax, location="right" if columns == 1 else "bottom", aspect=25, pad=0.03)
@@ -63,11 +66,3 @@ def embedding_projection(report: EmbeddingReport, *, matrix: str = "corpus", col
         for ax in axes[len(rows) :]:
             ax.set_axis_off()
     return fig
-
-
-def _name(row: EmbeddingSpectrum) -> str:
-    return f"{short_name(row.model)}, {row.matrix}"
-
-
-def _marks(count: int) -> list[Mark]:
-    return [MARKS[i % len(MARKS)] for i in range(count)]

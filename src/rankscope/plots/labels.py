@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from math import ceil
 
 import numpy as np
 from matplotlib import colormaps
@@ -11,12 +13,28 @@ from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from rankscope.plots.style import SEQUENCE
+from rankscope.plots.style import MARKS, SEQUENCE
 
 
 def sequence_colours(count: int) -> list[str]:
     """Colours of ``count`` ordered lines, dark to light; the lightest is still readable on white."""
     return [to_hex(colormaps[SEQUENCE](x)) for x in np.linspace(0.0, 0.78, max(count, 1))[:count]]
+
+
+def short_names(models: Sequence[str]) -> list[str]:
+    """Last parts of hub ids or paths, or the whole names where the last parts of different models are equal.
+
+    >>> short_names(["amazon/chronos-t5-base", "./small/"]), short_names(["a/x", "b/x"])
+    (['chronos-t5-base', 'small'], ['a/x', 'b/x'])
+    """
+    short = {model: model.rstrip("/").rsplit("/", 1)[-1] for model in models}
+    distinct = len(set(short.values())) == len(short)
+    return [short[model] if distinct else model for model in models]
+
+
+def wrapped(title: str, columns: int) -> str:
+    """A title broken at hyphens and spaces to fit above one of ``columns`` panels of a column-wide figure."""
+    return textwrap.fill(title, 44 if columns == 1 else 34 // columns)
 
 
 def thinned(count: int, most: int) -> list[int]:
@@ -61,7 +79,8 @@ def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, heig
     """Write each line's label where the line ends, moved apart where labels would meet.
 
     Lines that reach the right edge are labelled right of the axes; lines that leave through the bottom are
-    labelled there. Limits and scales must be final.
+    labelled there. Where none reaches the right edge a legend takes the empty corner instead. Limits and scales
+    must be final.
 
     Args:
         ax: axes of the lines.
@@ -71,8 +90,14 @@ def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, heig
         size: of the text in points.
     """
     ends = [_visible_end(ax, line) for line in lines]
-    row = 1.15 * size / (72 * height)
     right = [i for i, (x, _) in enumerate(ends) if x > 0.9]
+    if not right and len(lines) > 1:
+        # all lines fall steeply: the upper right is empty, and dashes tell the lines apart without colour
+        for i, line in enumerate(lines):
+            line.set_linestyle(MARKS[i % len(MARKS)].dash)
+        ax.legend(lines, labels, loc="upper right", ncols=ceil(len(lines) / 8))
+        return
+    row = 1.15 * size / (72 * height)
     for i, place in zip(right, spread([ends[i][1] for i in right], row, 0.01, 0.99), strict=True):
         x, y = ends[i]
         _write(ax, lines[i], labels[i], [(x, y), (1.01, y), (1.045, place)], (1.06, place), size)
@@ -80,7 +105,7 @@ def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, heig
     below = [i for i, (x, _) in enumerate(ends) if x <= 0.9]
     for i, place in zip(below, spread([ends[i][0] + 0.02 for i in below], wide, 0.02, 0.95), strict=True):
         x, y = ends[i]
-        _write(ax, lines[i], labels[i], [(x, y), (place, y + row / 2)], (place, y + row / 2), size)
+        _write(ax, lines[i], labels[i], [(x, y), (place, row)], (place, row), size)
 
 
 def _write(
@@ -99,11 +124,16 @@ def whole_numbers(ax: Axes, most: int = 6) -> None:
 
 
 def _visible_end(ax: Axes, line: Line2D) -> tuple[float, float]:
-    """Last point of the line inside the limits, in axes coordinates."""
+    """Where the line ends or leaves through the bottom of the axes, in axes coordinates."""
     points = np.column_stack([np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)])
-    fractions = (ax.transData + ax.transAxes.inverted()).transform(points)
-    inside = np.isfinite(fractions).all(1) & (fractions[:, 1] >= -1e-9) & (fractions[:, 1] <= 1 + 1e-9)
-    if not inside.any():
-        return 1.0, 0.0
-    x, y = fractions[np.flatnonzero(inside)[-1]]
-    return float(x), float(y)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x, y = (ax.transData + ax.transAxes.inverted()).transform(points).T
+    y = np.nan_to_num(y, nan=-1.0, neginf=-1.0)  # zeros have no place on a logarithmic axis
+    below = np.flatnonzero(y < 0)
+    if len(below) == 0:
+        return float(x[-1]), float(y[-1])
+    first = below[0]
+    if first == 0:
+        return float(x[0]), 0.0
+    part = y[first - 1] / (y[first - 1] - y[first])
+    return float(x[first - 1] + part * (x[first] - x[first - 1])), 0.0

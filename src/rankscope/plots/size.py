@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError
 from rankscope.numerics import eps_ranks, size_ratio
+from rankscope.plots.labels import short_names
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def size_by_eps(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -
         raise OptionError("curves is empty: give at least one model.")
     with styled():
         fig, (ax,) = figure(height=2.2 if len(curves) == 1 else 2.5)
-        for i, (name, (eps, ratios)) in enumerate(curves.items()):
+        names = short_names(list(curves))
+        for i, (name, (eps, ratios)) in enumerate(zip(names, curves.values(), strict=True)):
             mark = MARKS[i % len(MARKS)].kwargs() | {"markevery": max(len(eps) // 8, 1)}
             ax.plot(eps, ratios, label=name, gid=name, **mark)
         ax.set_xscale("log")
@@ -40,7 +42,7 @@ def size_by_eps(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -
         if len(curves) > 1:
             fig.legend(loc="outside upper left", ncols=1)
         else:
-            ax.set_title(next(iter(curves)))
+            ax.set_title(names[0])
     return fig
 
 

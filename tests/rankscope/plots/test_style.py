@@ -1,6 +1,5 @@
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from rankscope.plots import (
     size_of_report,
     spectra,
 )
-from rankscope.plots.labels import spread, thinned
 from rankscope.plots.style import COLUMN
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -111,27 +109,12 @@ def test_existing_files_are_kept_without_force(figures: dict[str, Callable[[], F
 
 def test_global_settings_stay_as_they_were(figures: dict[str, Callable[[], Figure]], tmp_path: Path) -> None:
     with mpl.rc_context({"font.size": 31.0}):
-        before = dict(mpl.rcParams)
+        before = _settings()
         fig = figures["size"]()
         save_figure(fig, tmp_path / "x")
-        assert dict(mpl.rcParams) == before
+        assert _settings() == before
         assert fig.axes[0].xaxis.label.get_fontsize() == 7.5
 
 
-def test_spread_keeps_order_gap_and_bounds() -> None:
-    wanted = [0.99, 0.5, 0.98, 0.51, 0.0]
-    got = spread(wanted, 0.1)
-    ordered = [got[i] for i in sorted(range(5), key=wanted.__getitem__)]
-    assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(ordered))
-    assert min(got) >= 0
-    assert max(got) <= 1
-    assert spread([], 0.1) == []
-    crowded = sorted(spread([0.5] * 11, 0.5))
-    assert crowded == pytest.approx([i / 10 for i in range(11)])
-
-
-def test_thinned_keeps_the_ends() -> None:
-    assert thinned(3, 5) == [0, 1, 2]
-    assert thinned(30, 6)[0] == 0
-    assert thinned(30, 6)[-1] == 29
-    assert len(thinned(30, 6)) == 6
+def _settings() -> dict[str, Any]:
+    return {key: mpl.rcParams[key] for key in mpl.rcParams if key != "backend"}  # asking for it loads pyplot
