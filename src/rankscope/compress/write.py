@@ -38,7 +38,7 @@ def write_weights(
     folder: Path,
     specs: Sequence[TensorSpec],
     tensors: Iterable[tuple[str, Tensor]],
-    shard_bytes: int = SHARD_BYTES,
+    shard_bytes: int | None = None,
 ) -> None:
     """Write ``model.safetensors``, or shards of at most ``shard_bytes`` and their index, into ``folder``.
 
@@ -46,9 +46,9 @@ def write_weights(
         folder: an existing folder.
         specs: every tensor, in the order in which ``tensors`` yields them.
         tensors: names and values; each is written and dropped before the next is asked for.
-        shard_bytes: largest file; a single larger tensor gets a file of its own.
+        shard_bytes: largest file, `SHARD_BYTES` by default; a larger tensor gets a file of its own.
     """
-    shards = _split(specs, shard_bytes)
+    shards = _split(specs, SHARD_BYTES if shard_bytes is None else shard_bytes)
     stream = iter(tensors)
     if len(shards) == 1:
         _write_file(folder / "model.safetensors", shards[0], stream)

@@ -14,7 +14,9 @@ class LowRankBoltConfig(T5Config):
     """Chronos-Bolt's config (a `T5Config`) plus ``rankscope``: the factored modules and their ranks."""
 
     model_type = "rankscope-bolt"
-    rankscope: dict[str, Any] | None = None
+
+    def __init__(self, rankscope: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**{"rankscope": rankscope, **kwargs})
 
 
 class LowRankBoltModel(ChronosBoltModelForForecasting):

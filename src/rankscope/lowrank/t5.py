@@ -13,7 +13,9 @@ class LowRankT5Config(T5Config):
     """`T5Config` plus ``rankscope``: the factored modules and their ranks."""
 
     model_type = "rankscope-t5"
-    rankscope: dict[str, Any] | None = None
+
+    def __init__(self, rankscope: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**{"rankscope": rankscope, **kwargs})
 
 
 class LowRankT5ForConditionalGeneration(T5ForConditionalGeneration):

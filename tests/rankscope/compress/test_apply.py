@@ -206,7 +206,7 @@ def test_shards_are_read_and_written(
 ) -> None:
     source = make("chronos-t5", shards=3)
     compress(source, out=tmp_path / "one", eps=0.1)
-    monkeypatch.setattr(write.write_weights, "__defaults__", (4000,))
+    monkeypatch.setattr(write, "SHARD_BYTES", 4000)
     compress(source, out=tmp_path / "many", eps=0.1)
     files = sorted(file.name for file in (tmp_path / "many").glob("*.safetensors"))
     assert len(files) > 2
