@@ -67,6 +67,15 @@ def test_force_replaces_the_whole_folder(system: Callable[[Any], None], old: Pat
     assert [path.name for path in old.parent.iterdir()] == ["out"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="one-step exchange is Linux's")
+def test_linux_replaces_in_one_step(old: Path, monkeypatch: Any) -> None:
+    """No moment without a folder: the two-step way would call os.replace."""
+    monkeypatch.setattr(os, "replace", full)
+    with atomic_folder(old, force=True) as work:
+        (work / "b.txt").write_text("new")
+    assert listing(old.parent) == {"out/b.txt": "new"}
+
+
 @both
 def test_force_replaces_a_file_or_a_link(system: Callable[[Any], None], old: Path, monkeypatch: Any) -> None:
     system(monkeypatch)

@@ -14,7 +14,7 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from huggingface_hub import errors
+from huggingface_hub import constants, errors
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import CheckpointError
@@ -26,8 +26,8 @@ ID = "owner/model"
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch: Any, tmp_path: Path) -> None:
     """Keep the machine's own cache and network out of these tests."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.chdir(tmp_path)
 
 
