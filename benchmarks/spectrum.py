@@ -1,0 +1,336 @@
+"""Time and peak memory of `rankscope spectrum` on a t5-base-shaped Chronos-T5, beside two ways to do without it.
+
+Writes a random checkpoint in the published format (12 + 12 layers of width 768: 144 attention matrices, 201 M
+parameters, about 800 MB in float32) into a temporary folder. Then alternates, each in a process of its own:
+
+- ``svdvals``: bare `torch.linalg.svdvals` of the same matrices, one after the other, with torch's threads;
+- ``spectrum``: `rankscope.analysis.spectrum.measure_spectrum`, all singular values and per-head ranks;
+- ``ranks-only``: the same with ``ranks_only=True``, at three ε (the default) and at one;
+- ``weightwatcher``: `WeightWatcher.analyze()` with its default options (no vectors, no randomisation, no plots) on
+  a module of exactly these 144 linear layers, so that it neither reads nor fits anything else.
+
+Seconds are those of the work itself, reading the file included for rankscope and excluded for the other two, which
+favours them; ``process_seconds`` adds start and imports. The floor is what the arithmetic and the bytes would cost
+at the rates measured in the same run: a float64 matrix product on all cores, and a plain read of the file.
+
+    python benchmarks/spectrum.py                      # everything, about six minutes on two cores
+    python benchmarks/spectrum.py --layers 1 --rounds 1   # a rehearsal
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import io
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+D_MODEL, D_FF, HEADS, D_KV, VOCABULARY = 768, 3072, 12, 64, 4096
+EPS = {"ranks-only": (0.1, 0.05, 0.01), "ranks-only-one-eps": (0.05,), "spectrum": (0.1, 0.05, 0.01)}
+
+
+def write_checkpoint(folder: Path, layers: int) -> None:
+    """Write a random Chronos-T5 of t5-base's shape, tensor by tensor drawn with its published initialisation scale."""
+    import torch
+    from safetensors.torch import save_file
+
+    from rankscope.families import family_of
+
+    config = {
+        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "t5",
+        "d_model": D_MODEL,
+        "d_ff": D_FF,
+        "d_kv": D_KV,
+        "num_heads": HEADS,
+        "num_layers": layers,
+        "num_decoder_layers": layers,
+        "vocab_size": VOCABULARY,
+        "feed_forward_proj": "relu",
+        "relative_attention_num_buckets": 32,
+        "is_encoder_decoder": True,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+        "chronos_config": {
+            "tokenizer_class": "MeanScaleUniformBins",
+            "tokenizer_kwargs": {"low_limit": -15.0, "high_limit": 15.0},
+            "n_tokens": VOCABULARY,
+            "n_special_tokens": 2,
+            "pad_token_id": 0,
+            "eos_token_id": 1,
+            "use_eos_token": True,
+            "model_type": "seq2seq",
+            "context_length": 512,
+            "prediction_length": 64,
+            "num_samples": 20,
+            "temperature": 1.0,
+            "top_k": 50,
+            "top_p": 1.0,
+        },
+    }
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        name: torch.randn(shape, generator=generator) * shape[-1] ** -0.5
+        for name, shape in family_of(config).expected_shapes(config).items()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def run_spectrum(folder: Path, case: str) -> dict[str, Any]:
+    """Time the library's own function, from opening the folder to the finished report."""
+    import torch
+
+    from rankscope.analysis.spectrum import measure_spectrum
+    from rankscope.checkpoints import open_checkpoint
+
+    imported = peak_mb()
+    start = time.perf_counter()
+    report = measure_spectrum(open_checkpoint(folder), EPS[case], ranks_only=case != "spectrum")
+    seconds = time.perf_counter() - start
+    ranks = sum(row.eps_ranks["0.05"] for row in report.sites)
+    return {
+        "seconds": seconds,
+        "matrices": len(report.sites),
+        "sum_of_ranks_at_0.05": ranks,
+        "peak_mb_after_imports": imported,
+        "torch": torch.__version__,
+    }
+
+
+def run_svdvals(folder: Path, case: str) -> dict[str, Any]:
+    """Sum of the times of bare `torch.linalg.svdvals`, one matrix after the other."""
+    import torch
+
+    from rankscope.checkpoints import open_checkpoint
+
+    checkpoint = open_checkpoint(folder)
+    torch.linalg.svdvals(torch.randn(D_MODEL, D_MODEL))  # start the thread pool outside the clock
+    seconds, ranks = 0.0, 0
+    sites = checkpoint.sites()
+    for site in sites:
+        w = checkpoint.tensor(site.name)
+        start = time.perf_counter()
+        sigma = torch.linalg.svdvals(w)
+        seconds += time.perf_counter() - start
+        ranks += int((sigma > 0.05 * sigma[0]).sum())
+    return {
+        "seconds": seconds,
+        "matrices": len(sites),
+        "sum_of_ranks_at_0.05": ranks,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def run_weightwatcher(folder: Path, case: str) -> dict[str, Any]:
+    """Time `WeightWatcher.analyze()` on a module that holds the attention matrices and nothing else."""
+    import logging
+    import warnings
+
+    import torch
+    import weightwatcher
+
+    from rankscope.checkpoints import open_checkpoint
+
+    warnings.filterwarnings("ignore")
+    checkpoint = open_checkpoint(folder)
+    layers = torch.nn.ModuleList()
+    for site in checkpoint.sites():
+        linear = torch.nn.Linear(*reversed(checkpoint.shape(site)), bias=False)
+        linear.weight = torch.nn.Parameter(checkpoint.tensor(site.name), requires_grad=False)
+        layers.append(linear)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        watcher = weightwatcher.WeightWatcher(model=layers, log_level=logging.ERROR)
+        start = time.perf_counter()
+        details = watcher.analyze()
+        seconds = time.perf_counter() - start
+    return {"seconds": seconds, "matrices": len(details), "version": weightwatcher.__version__}
+
+
+def run_floor(folder: Path, case: str) -> dict[str, Any]:
+    """Rates of this machine: a float64 matrix product on all cores, a matrix-vector product, a plain read."""
+    import torch
+
+    a = torch.randn(D_MODEL, D_MODEL, dtype=torch.float64)
+    product = fastest(lambda: a @ a)
+    wide = torch.randn(4096, 4096, dtype=torch.float64)
+    vector = torch.randn(4096, dtype=torch.float64)
+    streamed = fastest(lambda: wide @ vector)
+    file = folder / "model.safetensors"
+    start = time.perf_counter()
+    with file.open("rb", buffering=0) as stream:
+        while stream.read(1 << 22):
+            pass
+    read = time.perf_counter() - start
+    return {
+        "seconds": 0.0,
+        "float64_gflops": 2 * D_MODEL**3 / product / 1e9,
+        "memory_gb_per_s": wide.nbytes / streamed / 1e9,
+        "read_gb_per_s": file.stat().st_size / read / 1e9,
+    }
+
+
+def fastest(function: Callable[[], object], times: int = 10) -> float:
+    """Shortest of several runs, in seconds."""
+    function()
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+RUNS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
+    "svdvals": run_svdvals,
+    "spectrum": run_spectrum,
+    "ranks-only": run_spectrum,
+    "ranks-only-one-eps": run_spectrum,
+    "weightwatcher": run_weightwatcher,
+    "floor": run_floor,
+}
+
+
+def peak_mb() -> float:
+    """Peak resident memory of this process so far, in MB (10⁶ bytes).
+
+    On Linux from VmHWM: ``ru_maxrss`` of a fresh process starts at the peak of the process that started it.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024 / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+def child(folder: Path, case: str) -> dict[str, Any]:
+    """Run one case in a fresh process; its peak memory is that process's."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, __file__, "--case", case, "--folder", str(folder)], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"{case} failed:\n{done.stderr[-2000:]}")
+    return {**json.loads(done.stdout.splitlines()[-1]), "process_seconds": time.perf_counter() - start}
+
+
+def spread(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Median, minimum and maximum seconds of the runs of one case, its largest peak, and what it reported last."""
+    seconds = [row["seconds"] for row in rows]
+    return {
+        **rows[-1],
+        "seconds": {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)},
+        "process_seconds": statistics.median(row["process_seconds"] for row in rows),
+        "peak_mb": max(row["peak_mb"] for row in rows),
+        "runs": len(rows),
+    }
+
+
+def floor_seconds(rates: dict[str, Any], matrices: int, eps: int) -> dict[str, Any]:
+    """Least time of the arithmetic at the measured rates, for the Gram route and for counting at ``eps`` levels.
+
+    Gram matrix: half of 2n³, by symmetry. Reduction to tridiagonal form: 4n³/3, half of it matrix-vector products
+    that stream the trailing matrix, 8·n³/3 bytes, from a cache or from memory. LDLᵀ: n³/3 per ε.
+    """
+    n3 = D_MODEL**3 * matrices / 1e9
+    flops = rates["float64_gflops"]
+    read = 4 * D_MODEL**2 * matrices / 1e9 / rates["read_gb_per_s"]
+    return {
+        "spectrum": {"gram": n3 / flops, "tridiagonal": 4 / 3 * n3 / flops, "read": read},
+        "ranks-only": {"gram": n3 / flops, "ldl": eps * n3 / 3 / flops, "read": read},
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    model = ""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "system": platform.platform()}
+
+
+def commit() -> str:
+    """Commit the numbers belong to, marked where the sources differ from it."""
+    here = Path(__file__).resolve().parent
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--", "../src", "."], cwd=here, capture_output=True, text=True
+    ).stdout.strip()
+    return f"{head}+changes" if changed else head
+
+
+def main() -> None:
+    """Write the checkpoint, alternate the cases, and print and save the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", type=int, default=12, help="layers per stack (12 is t5-base)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of every case but weightwatcher")
+    parser.add_argument("--slow-rounds", type=int, default=1, help="runs of weightwatcher")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--case", choices=list(RUNS), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        result = RUNS[options.case](options.folder, options.case)
+        print(json.dumps({**result, "peak_mb": peak_mb()}))
+        return
+    rows: dict[str, list[dict[str, Any]]] = {case: [] for case in RUNS}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "t5-base-random"
+        write_checkpoint(folder, options.layers)
+        for round_ in range(max(options.rounds, options.slow_rounds)):
+            for case in RUNS:
+                if round_ < (options.slow_rounds if case == "weightwatcher" else options.rounds):
+                    rows[case].append(child(folder, case))
+                    print(f"{case:20} {rows[case][-1]['seconds']:8.2f} s  {rows[case][-1]['peak_mb']:7.0f} MB")
+    result = summary({case: spread(found) for case, found in rows.items() if found}, options)
+    print(json.dumps(result["ratios"], indent=2))
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def summary(cases: dict[str, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """Ratios between the cases, with where and when they were measured."""
+    median = {case: row["seconds"]["median"] for case, row in cases.items()}
+    rates = cases.pop("floor")
+    floors = floor_seconds(rates, cases["spectrum"]["matrices"], len(EPS["ranks-only"]))
+    ratios = {
+        "spectrum_over_svdvals": median["spectrum"] / median["svdvals"],
+        "weightwatcher_over_spectrum": median["weightwatcher"] / median["spectrum"],
+        "spectrum_over_ranks_only": median["spectrum"] / median["ranks-only"],
+        "spectrum_over_ranks_only_one_eps": median["spectrum"] / median["ranks-only-one-eps"],
+        "spectrum_over_floor": median["spectrum"] / sum(floors["spectrum"].values()),
+        "ranks_only_over_floor": median["ranks-only"] / sum(floors["ranks-only"].values()),
+        "peak_mb": {case: row["peak_mb"] for case, row in cases.items()},
+    }
+    return {
+        "benchmark": "spectrum",
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(),
+        "command": " ".join(["python", "benchmarks/spectrum.py", *sys.argv[1:]]),
+        "machine": machine(),
+        "layers": options.layers,
+        "cases": cases,
+        "rates": {key: value for key, value in rates.items() if "per_s" in key or "gflops" in key},
+        "floor_seconds": floors,
+        "ratios": ratios,
+    }
+
+
+if __name__ == "__main__":
+    main()
