@@ -268,9 +268,12 @@ def commit() -> str:
     """Commit the numbers belong to, marked where the sources differ from it."""
     here = Path(__file__).resolve().parent
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
-    changed = subprocess.run(
-        ["git", "status", "--porcelain", "--", "../src", "."], cwd=here, capture_output=True, text=True
-    ).stdout.strip()
+    used = [
+        "spectrum.py",
+        *(f"../src/rankscope/{part}" for part in ("analysis", "checkpoints", "families", "numerics")),
+    ]
+    status = ["git", "status", "--porcelain", "--", *used]
+    changed = subprocess.run(status, cwd=here, capture_output=True, text=True).stdout.strip()
     return f"{head}+changes" if changed else head
 
 
@@ -296,7 +299,8 @@ def main() -> None:
             for case in RUNS:
                 if round_ < (options.slow_rounds if case == "weightwatcher" else options.rounds):
                     rows[case].append(child(folder, case))
-                    print(f"{case:20} {rows[case][-1]['seconds']:8.2f} s  {rows[case][-1]['peak_mb']:7.0f} MB")
+                    last = rows[case][-1]
+                    print(f"{case:20} {last['seconds']:8.2f} s  {last['peak_mb']:7.0f} MB", flush=True)
     result = summary({case: spread(found) for case, found in rows.items() if found}, options)
     print(json.dumps(result["ratios"], indent=2))
     if options.out:
