@@ -34,7 +34,7 @@ def main() -> None:
                 maps[f"{name}: {signal}"] = row.angles
     random = torch.Generator().manual_seed(0)
     for width in (16, rows[0][1].d_model):
-        maps[f"random in R^{width}"] = angle_matrix(torch.randn(given.items, width, generator=random)).numpy()
+        maps[f"random, d = {width}"] = angle_matrix(torch.randn(given.items, width, generator=random)).numpy()
     print(*save_figure(angle_maps(maps), f"{given.out}/fig8"))
 
 

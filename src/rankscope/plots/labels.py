@@ -79,7 +79,7 @@ def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, heig
     """Write each line's label where the line ends, moved apart where labels would meet.
 
     Lines that reach the right edge are labelled right of the axes; lines that leave through the bottom are
-    labelled there. Where none reaches the right edge a legend takes the empty corner instead. Limits and scales
+    labelled there. Where most leave that way a legend in the empty corner replaces the labels. Limits and scales
     must be final.
 
     Args:
@@ -91,11 +91,11 @@ def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, heig
     """
     ends = [_visible_end(ax, line) for line in lines]
     right = [i for i, (x, _) in enumerate(ends) if x > 0.9]
-    if not right and len(lines) > 1:
-        # all lines fall steeply: the upper right is empty, and dashes tell the lines apart without colour
+    if len(lines) > 2 * len(right) and len(lines) > 1:
+        # most lines fall steeply and leave a corner empty; there dashes tell them apart without colour
         for i, line in enumerate(lines):
             line.set_linestyle(MARKS[i % len(MARKS)].dash)
-        ax.legend(lines, labels, loc="upper right", ncols=ceil(len(lines) / 8))
+        ax.legend(lines, labels, loc="best", ncols=ceil(len(lines) / 8))
         return
     row = 1.15 * size / (72 * height)
     for i, place in zip(right, spread([ends[i][1] for i in right], row, 0.01, 0.99), strict=True):

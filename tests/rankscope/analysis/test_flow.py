@@ -123,3 +123,20 @@ def test_the_same_seed_gives_the_same_report(bolt_folder: Path) -> None:
     checkpoint = open_checkpoint(bolt_folder)
     first, again = (measure_flow(checkpoint, "noise", n=3, length=12, seed=5).to_json() for _ in range(2))
     assert first == again
+
+
+def test_factored_checkpoints_flow_like_their_dense_originals(chronos_t5_folder: Path, tmp_path: Path) -> None:
+    from rankscope.compress.apply import compress
+
+    dense = open_checkpoint(chronos_t5_folder)
+    # below rank 6 of the 8×16 matrices the factors are smaller, so some sites are really factored
+    compress(dense, eps=0.6, out=tmp_path / "small")
+    small = open_checkpoint(tmp_path / "small")
+    assert "factored" in {small.layout(site) for site in small.sites()}
+    report = measure_flow(small, "sine", n=3, length=16, eps=(0.6, 1e-4))
+    before = measure_flow(dense, "sine", n=3, length=16, eps=(0.6, 1e-4))
+    np.testing.assert_allclose(report.layers[0].sigma, before.layers[0].sigma, rtol=1e-5)  # the same embedding
+    for row, old in zip(report.layers, before.layers, strict=True):
+        for role, ranks in row.weight_eps_ranks.items():
+            assert ranks["0.6"] == old.weight_eps_ranks[role]["0.6"]
+            assert ranks["0.0001"] <= old.weight_eps_ranks[role]["0.0001"]
