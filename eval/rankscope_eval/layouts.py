@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ID_NAMES = ("item_id", "unique_id", "series_id", "id", "series", "item")
-TIME_NAMES = ("timestamp", "date", "datetime", "ds", "time", "start", "month", "period")
+TIME_NAMES = ("timestamp", "date", "datetime", "ds", "time", "start", "period", "month", "year")
 TARGET_NAMES = ("target", "value", "y")
 EPOCH = "1970-01-01"
 

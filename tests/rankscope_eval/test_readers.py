@@ -189,3 +189,9 @@ def test_rows_without_their_frequency_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'b' states no frequency"):
         read_series(path)
     check(read_series(path, freq="M"))
+
+
+def test_bare_years_are_years(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("Year,flow\n1871,1120\n1872,1160\n1873,963\n")
+    (one,) = read_series(tmp_path / "x.csv")
+    assert (one.item_id, one.start, len(one)) == ("flow", pd.Period("1871", freq="Y"), 3)
