@@ -75,7 +75,7 @@ def run(
     refuse_cuda(device, "matrices are decomposed by LAPACK")
     refuse_existing(out, force)
     with Output(json) as output:
-        with progress_bar("measuring") as progress:
+        with progress_bar("opening the model") as progress:
             report = compress(
                 open_checkpoint(model, revision=revision),
                 out=out,

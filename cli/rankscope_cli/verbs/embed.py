@@ -62,7 +62,7 @@ def run(
     check_figures(figures, EMBEDDING, force)
     with Output(json, out, force) as output:
         tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
-        with progress_bar("loading") as progress:
+        with progress_bar("opening the model") as progress:
             report = measure_embedding(
                 [open_checkpoint(model, revision=revision) for model in models or ["bundled"]],
                 kind,

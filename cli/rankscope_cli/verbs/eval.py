@@ -68,7 +68,7 @@ def run(
         "dtype": resolve_dtype(dtype),
     }
     with Output(json, out, force) as output:
-        with progress_bar("loading") as progress:
+        with progress_bar("opening the model") as progress:
             report = evaluate(
                 at_revision(models or ["bundled"], revision, settings),
                 suite=suite,

@@ -62,10 +62,9 @@ def run(
 
     check_figures(figures, SPECTRUM, force)
     with Output(json, out, force) as output:
-        checkpoint = open_checkpoint(model, revision=revision)
-        with progress_bar("measuring") as progress:
+        with progress_bar("opening the model") as progress:
             report = measure_spectrum(
-                checkpoint,
+                open_checkpoint(model, revision=revision),
                 numbers("eps", eps, DEFAULT_EPS),
                 words(sites),
                 ranks_only=ranks_only,

@@ -1,0 +1,220 @@
+"""The app as a whole: lazy, legible help, exit codes, interruptions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope.errors import DataError
+from rankscope_cli.app import VERBS, load_verb
+from rankscope_cli.exits import report_error
+
+HEAVY = ("torch", "numpy", "pandas", "scipy", "transformers", "chronos", "gluonts", "matplotlib", "datasets", "yaml")
+LIBRARY = {  # what each verb calls, where a test makes it fail
+    "spectrum": "rankscope.analysis.spectrum.measure_spectrum",
+    "flow": "rankscope.analysis.flow.measure_flow",
+    "embed": "rankscope.analysis.embedding.measure_embedding",
+    "compress": "rankscope.compress.compress",
+    "eval": "rankscope_eval.evaluate",
+    "forecast": "rankscope_eval.forecast_file",
+    "pretrain": "rankscope.pretrain.pretrain",
+}
+EXTRA = {
+    "compress": ("--eps", "0.1", "--out", "out"),
+    "forecast": ("--input", "x.csv", "--horizon", "2", "--out", "out.csv"),
+    "pretrain": ("bundled", "--out", "out"),
+}
+
+
+def words(verb: str, model: Path) -> tuple[object, ...]:
+    if verb == "pretrain":
+        return (verb, *EXTRA[verb])
+    return (verb, model, *EXTRA.get(verb, ("--out", "out.csv")))
+
+
+def make_fail(monkeypatch: pytest.MonkeyPatch, verb: str, error: BaseException) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    module, _, name = LIBRARY[verb].rpartition(".")
+    monkeypatch.setattr(import_module(module), name, fail)
+
+
+def loaded_after(*args: str) -> str:
+    code = (
+        "import sys\n"
+        "from rankscope_cli.app import run\n"
+        f"code = run({list(args)!r})\n"
+        f"print('LOADED', code, [m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("args", [("--help",), ("--version",), ("spectrum", "--help"), ("eval", "-h"), ("sepctrum",)])
+def test_nothing_heavy_is_imported_before_a_verb_runs(args: tuple[str, ...]) -> None:
+    assert loaded_after(*args) in ("LOADED 0 []", "LOADED 2 []")
+
+
+def test_spectrum_imports_only_what_it_needs(chronos_t5_folder: Path) -> None:
+    code = (
+        "import sys\n"
+        "from rankscope_cli.app import run\n"
+        f"assert run(['spectrum', {str(chronos_t5_folder)!r}, '--json']) == 0\n"
+        "heavy = ('transformers', 'chronos', 'gluonts', 'pandas', 'matplotlib')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("verb", [None, *VERBS])
+def test_help_fits_and_gives_examples(cli: Any, verb: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    result = cli(*([verb] if verb else []), "--help")
+    assert result.exit_code == 0
+    assert max(len(line) for line in result.stdout.splitlines()) <= 100
+    if verb is None:
+        assert all(name in result.stdout for name in VERBS)
+    else:
+        assert 2 <= result.stdout.count(f"  rankscope {verb}") <= 3
+        assert "[bold]" not in result.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_the_shared_options(verb: str) -> None:
+    options = {name for param in load_verb(verb).params for name in param.opts}
+    shared = {"--json", "--out", "--force", "--device", "--debug"}
+    assert shared <= options
+    if verb != "pretrain":  # a run's seed and number format are in its config
+        assert {"--seed", "--dtype", "--revision"} <= options
+
+
+def test_version(cli: Any) -> None:
+    from rankscope import __version__
+
+    assert cli("--version").stdout == f"rankscope {__version__}\n"
+
+
+def test_no_arguments_print_the_help(cli: Any) -> None:
+    result = cli()
+    assert result.exit_code == 2
+    assert "compress" in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (("specrum",), "'spectrum'"),
+        (("spectrum", "--epz", "1"), "--eps"),
+        (("compress", "--eps", "0.1"), "--out"),
+        (("eval", "--max-series", "0"), "--max-series"),
+        (("forecast", "--horizon", "x", "--input", "y"), "--horizon"),
+    ],
+)
+def test_usage_errors_are_one_line(refused: Any, args: tuple[str, ...], part: str) -> None:
+    assert part in refused(*args)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_bad_input_exits_with_two(refused: Any, monkeypatch: Any, chronos_t5_folder: Path, verb: str) -> None:
+    monkeypatch.chdir(chronos_t5_folder.parent)
+    make_fail(monkeypatch, verb, DataError("series 'a' is\nempty."))
+    assert refused(*words(verb, chronos_t5_folder)) == "error: series 'a' is empty.\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_our_own_faults_exit_with_one_and_point_to_debug(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, chronos_t5_folder: Path, verb: str
+) -> None:
+    monkeypatch.chdir(chronos_t5_folder.parent)
+    make_fail(monkeypatch, verb, KeyError("lost"))
+    result = cli(*words(verb, chronos_t5_folder))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: KeyError: 'lost'")
+    assert "--debug" in result.stderr
+    assert "Traceback" not in result.output
+    for args in ((*words(verb, chronos_t5_folder), "--debug"), ("--debug", *words(verb, chronos_t5_folder))):
+        result = cli(*args)
+        assert result.exit_code == 1
+        assert "Traceback" in result.stderr
+        assert "in fail" in result.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_ctrl_c_in_every_verb_leaves_nothing(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, chronos_t5_folder: Path, verb: str
+) -> None:
+    folder = chronos_t5_folder.parent
+    monkeypatch.chdir(folder)
+    before = sorted(path.name for path in folder.iterdir())
+    make_fail(monkeypatch, verb, KeyboardInterrupt())
+    result = cli(*words(verb, chronos_t5_folder))
+    assert result.exit_code == 130
+    assert result.stdout == ""
+    assert result.stderr.splitlines()[-1] == "interrupted."
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+SLOW_COMPRESS = """
+import sys, time
+from pathlib import Path
+import rankscope.compress.apply as apply
+
+def slow(*args, **kwargs):
+    Path("factorising").touch()
+    time.sleep(1)
+
+apply.truncated_svd = slow
+from rankscope_cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_killed_compress_keeps_the_old_folder(cli: Any, chronos_t5_folder: Path, number: signal.Signals) -> None:
+    work = chronos_t5_folder.parent
+    assert cli("compress", chronos_t5_folder, "--eps", "0.1", "--out", work / "small").exit_code == 0
+    before = {path.name: path.read_bytes() for path in (work / "small").iterdir()}
+    names = sorted(path.name for path in work.iterdir())
+    args = ["compress", str(chronos_t5_folder), "--eps", "0.9", "--out", "small", "--force"]
+    script = [sys.executable, "-c", SLOW_COMPRESS, *args]
+    child = subprocess.Popen(script, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (work / "factorising").exists():
+        assert child.poll() is None, child.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert any(path.name.endswith(".partial") for path in work.iterdir())
+    child.send_signal(number)
+    out, err = child.communicate(timeout=60)
+    (work / "factorising").unlink()
+    assert child.returncode == 130, err
+    assert out == ""
+    assert err == "interrupted.\n"
+    assert {path.name: path.read_bytes() for path in (work / "small").iterdir()} == before
+    assert sorted(path.name for path in work.iterdir()) == names
+
+
+def test_a_closed_pipe_is_no_error(chronos_t5_folder: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = [sys.executable, "-m", "rankscope_cli", "spectrum", str(chronos_t5_folder)]
+    done = subprocess.run(script, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_operating_system_errors_name_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_error(PermissionError(13, "Permission denied", "/root/x")) == 2
+    assert capsys.readouterr().err == "error: /root/x: Permission denied\n"
+    assert report_error(MemoryError()) == 1
+    assert "out of memory" in capsys.readouterr().err

@@ -1,0 +1,169 @@
+"""What goes to stdout, stderr and files, and the progress bar."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rankscope_cli.options import numbers, words
+from rankscope_cli.output import Output, plain, to_json_text, write_frame
+from rankscope_cli.progress import progress_bar
+from rankscope_cli.tables import figures, plain_table, print_table, size, spread
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_json_has_no_nan_and_plain_types() -> None:
+    value = {"a": np.float32("nan"), 1: [np.int64(3), float("inf"), None, True], "p": Path("x"), "m": np.eye(1)}
+    text = to_json_text(value)
+    assert json.loads(text) == {"a": None, "1": [3, None, None, True], "p": "x", "m": [[1.0]]}
+    assert plain((1, "é")) == [1, "é"]
+
+
+def test_only_the_result_reaches_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    class Report:
+        def to_json(self) -> dict[str, Any]:
+            return {"x": 1}
+
+    with Output(as_json=True) as output:
+        print("chatter of a library")  # noqa: T201
+        output.deliver(Report(), lambda console: None)
+        print("more of it")  # noqa: T201
+    seen = capsys.readouterr()
+    assert seen.out == '{"x": 1}\n'
+    assert seen.err == "chatter of a library\nmore of it\n"
+
+
+def test_stdout_is_given_back_after_an_error() -> None:
+    before = sys.stdout
+    with pytest.raises(RuntimeError), Output(as_json=True):
+        raise RuntimeError
+    assert sys.stdout is before
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_tables_keep_lists_and_gaps(tmp_path: Path, suffix: str) -> None:
+    frame = pd.DataFrame({"layer": pd.array([0, None], dtype="Int64"), "ranks": [[1, 2], [3]]})
+    file = tmp_path / f"t{suffix}"
+    write_frame(frame, file, suffix)
+    if suffix == ".csv":
+        assert file.read_text() == 'layer,ranks\n0,"[1, 2]"\n,[3]\n'
+    else:
+        back = pd.read_parquet(file)
+        assert [list(cell) for cell in back["ranks"]] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize(("suffix", "read"), [(".csv", pd.read_csv), (".parquet", pd.read_parquet)])
+def test_spectrum_as_a_table(cli: Any, chronos_t5_folder: Path, tmp_path: Path, suffix: str, read: Any) -> None:
+    assert cli("spectrum", chronos_t5_folder, "--eps", "0.1", "--out", tmp_path / f"s{suffix}").exit_code == 0
+    frame = read(tmp_path / f"s{suffix}")
+    assert len(frame) == 2 * 4 + 3 * 8
+    assert {"stack", "layer", "role", "eps_rank@0.1", "size_ratio@0.1"} <= set(frame.columns)
+
+
+def test_eval_csv_has_the_published_columns(cli: Any, tmp_path: Path) -> None:
+    assert cli("eval", "naive", "--tasks", "nile", "--out", tmp_path / "scores.csv").exit_code == 0
+    header, *rows = (tmp_path / "scores.csv").read_text().splitlines()
+    assert header == "dataset,model,MASE,WQL"
+    assert [row.split(",")[:2] for row in rows] == [["nile", "naive"], ["nile", "seasonal-naive"]]
+
+
+def test_piped_tables_are_whole(cli: Any, chronos_t5_folder: Path) -> None:
+    text = cli("spectrum", chronos_t5_folder).stdout
+    assert "\x1b" not in text
+    assert "…" not in text
+    assert text.count("cross.q") == 3 + 1
+    assert "size ratio" in text
+
+
+@pytest.mark.parametrize("verb", ["spectrum", "flow", "embed"])
+def test_tables_fit_80_columns(cli: Any, chronos_t5_folder: Path, monkeypatch: Any, verb: str) -> None:
+    from rich.console import Console
+
+    monkeypatch.setattr(Output, "console", lambda self: Console(file=self._stdout, width=80, no_color=True))
+    few = () if verb == "spectrum" else ("--n", "2", "--length", "16")
+    text = cli(verb, chronos_t5_folder, *few).stdout
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert "…" not in text
+
+
+def test_a_narrow_console_loses_no_digit() -> None:
+    from rich.console import Console
+
+    from rankscope_cli.tables import add_columns
+
+    table = plain_table()
+    add_columns(table, ["name", "number"])
+    table.add_row("a", "1234567890")
+    screen = io.StringIO()
+    print_table(table, Console(file=screen, width=8))
+    assert "1234567890" in screen.getvalue()
+
+
+def test_figures_appear_together(cli: Any, chronos_t5_folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "figures"
+    assert cli("flow", chronos_t5_folder, "--n", 2, "--length", 16, "--figures", place).exit_code == 0
+    names = sorted(path.name for path in place.iterdir())
+    assert names == ["flow_decoder.png", "flow_decoder.svg", "flow_encoder.png", "flow_encoder.svg"]
+    again = cli("flow", chronos_t5_folder, "--n", 2, "--length", 16, "--figures", place)
+    assert again.exit_code == 2
+    assert "--force" in again.stderr
+
+
+def test_list_options() -> None:
+    assert words(["q, k", "v,"]) == ("q", "k", "v")
+    assert numbers("eps", None, (0.5,)) == (0.5,)
+    assert numbers("eps", ["0.1", "1e-2,0.1"], ()) == (0.1, 0.01)
+
+
+def test_cells() -> None:
+    assert [figures(value) for value in (0, 0.00012345, 9.995, 1234567.0, -0.5)] == [
+        "0",
+        "1.23e-04",
+        "9.99",
+        "1.23e+06",
+        "-0.500",
+    ]
+    assert spread([1, 2]) == "1.5 (1–2)"
+    assert size(2_500_000_000) == "2.50 GB"
+
+
+def test_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with progress_bar("work", delay=0) as progress:
+        progress(1, 2, "half")
+        time.sleep(0.05)
+    assert screen.getvalue() == ""
+
+
+@pytest.mark.parametrize("delay", [0.02, 5.0])
+def test_the_bar_waits_then_shows_what_is_done(monkeypatch: pytest.MonkeyPatch, delay: float) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(os, "environ", {**os.environ, "COLUMNS": "80"})
+    with progress_bar("work", delay=delay) as progress:
+        progress(1, 4, "first phase")
+        time.sleep(0.6)
+        progress(0, 9, "second phase")
+        progress(3, 9, "second phase")
+    text = screen.getvalue()
+    if delay > 1:
+        assert text == ""
+    else:
+        assert "first phase" in text
+        assert "1/4" in text
+        assert "3/9" in text
