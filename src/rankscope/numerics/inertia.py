@@ -1,7 +1,9 @@
 """ε-ranks without singular values: count the eigenvalues of WWᵀ above ε²σ_1² by the signs of an LDLᵀ factorisation.
 
 Sylvester's law of inertia: A = WWᵀ − τI and D of A = LDLᵀ have equally many positive eigenvalues, so those of D
-count the σ_j with σ_j² > τ. One factorisation costs a few matrix products where all eigenvalues cost ten times that.
+count the σ_j with σ_j² > τ. At width 768 one factorisation costs about two thirds of a matrix product, all
+eigenvalues cost four products, the Gram matrix and σ_1 about one each: counting at one ε is 1.6 times faster than
+all singular values, counting at three is not.
 
 **When the count is exact.** All is done in float64. Rounding acts like a perturbation of WWᵀ by at most about
 δσ_1² with δ = 1e-12 (usually 1e-15 to 1e-14), and σ_1² is known to a relative 1e-7, usually 1e-9. So the count is
