@@ -347,3 +347,11 @@ def test_pretrain_options(refused: Callable[..., str]) -> None:
     assert "--force" in refused("pretrain", "bundled", "--out", "done")
     assert "resume" in refused("pretrain", "bundled", "--out", "out", "--resume")
     assert not Path("out").exists()
+
+
+def test_pretrain_keeps_the_snapshots_of_an_unfinished_run(refused: Callable[..., str]) -> None:
+    snapshot = Path("out.run/checkpoint-10")
+    snapshot.mkdir(parents=True)
+    (snapshot / "trainer_state.json").write_text("{}")
+    assert "--resume" in refused("pretrain", "bundled", "--out", "out")
+    assert snapshot.exists()

@@ -28,8 +28,6 @@ def prescribed_checkpoint(folder: Path, write: Any, config: dict[str, Any], tens
             rows, columns = tensors[site.name].shape
             k = min(rows, columns)
             ranks = np.sort(rng.choice(np.arange(1, k + 1), size=len(EPS), replace=False))
-            edges = [1.0, *EPS, EPS[-1] / 10]
-            bounds = [0, *ranks, k]
             # between two ε, a quarter away from both
             tops = [1.0, *(eps / 1.25 for eps in EPS)]
             floors = [1.25 * eps for eps in (*EPS, EPS[-1] / 10)]

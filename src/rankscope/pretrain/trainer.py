@@ -66,7 +66,7 @@ def pretrain(
         config: the run.
         out: folder of the finished checkpoint; snapshots of the run are kept beside it until it is done.
         resume: go on from the newest snapshot of an interrupted run with this ``out``.
-        force: replace ``out`` if it exists.
+        force: replace ``out``, and the snapshots of an unfinished run, if they exist.
         device: ``auto``, ``cpu`` or ``cuda``.
         workers: processes that generate series; 0 generates in the training process.
         progress: told the step, the total and the loss.
@@ -75,7 +75,7 @@ def pretrain(
         The report; the folder also holds ``pretrain.json`` (config and report) and ``loss.csv``.
 
     Raises:
-        OutputError: ``out`` exists, or there is nothing to resume.
+        OutputError: ``out`` or an unfinished run of it exists, or there is nothing to resume.
         RankscopeError: the loss became NaN; the snapshot before it is kept and named.
     """
     from transformers import set_seed
@@ -86,6 +86,10 @@ def pretrain(
     newest = _newest_snapshot(run)
     if resume and newest is None:
         raise OutputError(f"nothing to resume: no snapshot in {run}. Start without --resume.")
+    if newest is not None and not resume and not force:
+        raise OutputError(
+            f"snapshots of an unfinished run lie in {run}: go on with --resume, or start anew with --force."
+        )
     if not resume and run.exists():
         shutil.rmtree(run)
     run.mkdir(parents=True, exist_ok=True)
