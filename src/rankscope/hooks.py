@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,6 +19,7 @@ LayerKey = tuple[str, int]
 """Stack ("encoder" or "decoder") and layer index."""
 
 
+@runtime_checkable
 class Sink(Protocol):
     """What takes the rows of one module's input, call after call."""
 

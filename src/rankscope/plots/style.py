@@ -30,7 +30,7 @@ class Mark:
 
     colour: str
     marker: str
-    dash: str
+    dash: Any
     filled: bool = True
 
     def kwargs(self) -> dict[str, Any]:
@@ -44,8 +44,8 @@ MARKS: tuple[Mark, ...] = (
     Mark("#c8553d", "s", "--", filled=False),
     Mark("#2d7d5a", "^", "-."),
     Mark("#7a6a9b", "D", ":", filled=False),
-    Mark("#8a6d1d", "v", (0, (5, 1, 1, 1, 1, 1))),  # type: ignore[arg-type]
-    Mark("#4d4d4d", "P", (0, (1, 1)), filled=False),  # type: ignore[arg-type]
+    Mark("#8a6d1d", "v", (0, (5, 1, 1, 1, 1, 1))),
+    Mark("#4d4d4d", "P", (0, (1, 1)), filled=False),
 )
 
 
