@@ -87,9 +87,7 @@ def test_hooks_are_gone_when_placing_them_fails(model: T5ForConditionalGeneratio
     assert hook_count(model) == at_first
 
 
-def test_streamed_moment_equals_the_one_shot_moment(
-    model: T5ForConditionalGeneration, series: Tensor
-) -> None:
+def test_streamed_moment_equals_the_one_shot_moment(model: T5ForConditionalGeneration, series: Tensor) -> None:
     with (
         capture_layer_inputs(blocks(model)) as whole,
         stream_moments({"x": model.encoder.block[2]}) as streamed,

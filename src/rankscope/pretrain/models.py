@@ -59,22 +59,24 @@ def _t5_config(config: PretrainConfig, vocabulary: int) -> T5Config:
     from transformers import T5Config
 
     shape = config.model
-    return T5Config(
-        vocab_size=vocabulary,
-        d_model=shape.d_model,
-        d_kv=shape.d_kv,
-        d_ff=shape.d_ff,
-        num_layers=shape.num_layers,
-        num_decoder_layers=shape.num_decoder_layers,
-        num_heads=shape.num_heads,
-        dropout_rate=shape.dropout_rate,
-        initializer_factor=shape.initializer_factor,
-        feed_forward_proj="relu",
-        decoder_start_token_id=PAD,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        tie_word_embeddings=True,
-    )
+    # A dict, because the signature of T5Config differs between transformers 4 and 5.
+    settings: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "d_model": shape.d_model,
+        "d_kv": shape.d_kv,
+        "d_ff": shape.d_ff,
+        "num_layers": shape.num_layers,
+        "num_decoder_layers": shape.num_decoder_layers,
+        "num_heads": shape.num_heads,
+        "dropout_rate": shape.dropout_rate,
+        "initializer_factor": shape.initializer_factor,
+        "feed_forward_proj": "relu",
+        "decoder_start_token_id": PAD,
+        "pad_token_id": PAD,
+        "eos_token_id": EOS,
+        "tie_word_embeddings": True,
+    }
+    return T5Config(**settings)
 
 
 def _chronos_t5(config: PretrainConfig) -> PreTrainedModel:

@@ -66,9 +66,7 @@ def series_from_file(path: str | Path, *, min_length: int = 1) -> SeriesTable:
     return SeriesTable(tuple(name for name, _ in pairs), tuple(values for _, values in pairs), str(file))
 
 
-def windows(
-    table: SeriesTable, n: int, length: int, rng: np.random.Generator
-) -> Float[np.ndarray, "series time"]:
+def windows(table: SeriesTable, n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
     """``n`` windows of ``length`` consecutive values, each from a random series that is long enough.
 
     Missing values stay NaN: the models know how to mask them.
@@ -92,9 +90,7 @@ def windows(
             rows.append(window)
         if len(rows) == n:
             return np.stack(rows)
-    raise DataError(
-        f"{table.source}: hardly any window of length {length} has an observed value: fill the gaps first."
-    )
+    raise DataError(f"{table.source}: hardly any window of length {length} has an observed value: fill the gaps first.")
 
 
 def _read(file: Path) -> pd.DataFrame:
@@ -175,9 +171,7 @@ def _pairs(frame: pd.DataFrame, file: Path) -> Iterator[tuple[str, np.ndarray]]:
             yield _joined(key, name, columns), _array(rows[name])
 
 
-def _list_series(
-    frame: pd.DataFrame, lists: list[str], id_column: str | None
-) -> Iterator[tuple[str, np.ndarray]]:
+def _list_series(frame: pd.DataFrame, lists: list[str], id_column: str | None) -> Iterator[tuple[str, np.ndarray]]:
     keys = frame[id_column] if id_column is not None else range(len(frame))
     for position, key in enumerate(keys):
         for name in lists:

@@ -54,15 +54,11 @@ def list_layout() -> pd.DataFrame:
 
 
 LAYOUTS = (long_layout, wide_layout, list_layout)
-CASES = [
-    (writer, layout) for writer in WRITERS for layout in LAYOUTS if (writer, layout) != ("csv", list_layout)
-]
+CASES = [(writer, layout) for writer in WRITERS for layout in LAYOUTS if (writer, layout) != ("csv", list_layout)]
 
 
 @pytest.mark.parametrize(("writer", "layout"), CASES)
-def test_every_layout_in_every_format(
-    tmp_path: Path, writer: str, layout: Callable[[], pd.DataFrame]
-) -> None:
+def test_every_layout_in_every_format(tmp_path: Path, writer: str, layout: Callable[[], pd.DataFrame]) -> None:
     name, write = WRITERS[writer]
     write(layout(), tmp_path / name)
     table = series_from_file(tmp_path / name)
