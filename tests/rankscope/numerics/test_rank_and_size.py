@@ -76,7 +76,7 @@ def test_equal_values_have_full_effective_rank_in_every_batch() -> None:
     torch.testing.assert_close(effective_rank(torch.ones(2, 3, 7)), torch.full((2, 3), 7.0, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("eps", [-0.1, 1.0, 2, float("nan"), float("inf")])
+@pytest.mark.parametrize("eps", [-0.1, 1.0, 2.0, float("nan"), float("inf")])
 def test_eps_outside_its_range_is_named(eps: float) -> None:
     with pytest.raises(OptionError, match="eps"):
         validate_eps(eps)
