@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from rankscope.pretrain.data.seasonal import structured_series
 
 Series = Float[np.ndarray, "series time"]
+Bank = Float[np.ndarray, "draws longer"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Mixture:
 
 
 def corpus_batch(
-    rng: np.random.Generator, n: int, context: int, horizon: int, mixture: Mixture, bank: Series | None
-) -> tuple[Series, Series]:
+    rng: np.random.Generator, n: int, context: int, horizon: int, mixture: Mixture, bank: Bank | None
+) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
     """Draw ``n`` training examples.
 
     Args:
@@ -88,7 +89,7 @@ def tsmixup(rng: np.random.Generator, series: Series, share: float, concentratio
     return mixed
 
 
-def _with_kernels(rng: np.random.Generator, series: Series, bank: Series, share: float) -> Series:
+def _with_kernels(rng: np.random.Generator, series: Series, bank: Bank, share: float) -> Series:
     n, length = series.shape
     chosen = np.flatnonzero(rng.random(n) < share)
     rows = rng.integers(0, len(bank), len(chosen))

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 Series = Float[np.ndarray, "series time"]
+Column = Float[np.ndarray, "series 1"]
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,10 @@ class _Seen:
         mask = np.arange(length)[None, :] >= length - span[:, None]
         return cls(span[:, None].astype(float), mask.astype(float))
 
-    def mean(self, series: Series) -> Series:
+    def mean(self, series: Series) -> Column:
         return (series * self.mask).sum(axis=1, keepdims=True) / self.mask.sum(axis=1, keepdims=True)
 
-    def spread(self, series: Series) -> Series:
+    def spread(self, series: Series) -> Column:
         deviation = (series - self.mean(series)) * self.mask
         return np.sqrt((deviation**2).sum(axis=1, keepdims=True) / self.mask.sum(axis=1, keepdims=True))
 
@@ -51,16 +52,16 @@ class Calendar:
 
 
 CALENDARS: dict[str, Calendar] = {
-    "hourly": Calendar(24, 168, 24),
-    "half-hourly": Calendar(48, 336, 4),
-    "quarter-hourly": Calendar(96, 672, 3),
-    "minutely": Calendar(60, 1440, 2),
-    "daily": Calendar(7, 365.25, 18),
-    "business": Calendar(5, 261, 6),
-    "weekly": Calendar(52.18, 0, 5),
-    "monthly": Calendar(12, 0, 18),
-    "quarterly": Calendar(4, 0, 10),
-    "yearly": Calendar(0, 0, 6),
+    "hourly": Calendar(24.0, 168.0, 24.0),
+    "half-hourly": Calendar(48.0, 336.0, 4.0),
+    "quarter-hourly": Calendar(96.0, 672.0, 3.0),
+    "minutely": Calendar(60.0, 1440.0, 2.0),
+    "daily": Calendar(7.0, 365.25, 18.0),
+    "business": Calendar(5.0, 261.0, 6.0),
+    "weekly": Calendar(52.18, 0.0, 5.0),
+    "monthly": Calendar(12.0, 0.0, 18.0),
+    "quarterly": Calendar(4.0, 0.0, 10.0),
+    "yearly": Calendar(0.0, 0.0, 6.0),
 }
 FREE_PERIOD_SHARE = 0.1
 HARMONICS = 10
@@ -133,7 +134,7 @@ def _season(rng: np.random.Generator, period: np.ndarray, length: int) -> Series
 
 
 def _day_factor(
-    rng: np.random.Generator, period: np.ndarray, hourly_like: Int[np.ndarray, " series"], length: int
+    rng: np.random.Generator, period: np.ndarray, hourly_like: Bool[np.ndarray, " series"], length: int
 ) -> Series:
     """Strength of the daily pattern by day of the week: working days alike, the weekend weaker or stronger."""
     n = len(period)
