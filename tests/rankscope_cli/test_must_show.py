@@ -94,10 +94,10 @@ def test_seasonal_naive_scores_equal_the_published_ones(document: Any, shared_fo
             assert row[metric] == pytest.approx(float(reference[metric]), rel=1e-4)
 
 
-@pytest.fixture(params=["random", "bundled", "bundled-bolt"])
+@pytest.fixture(params=["forecaster_folder", "bolt_folder", "bundled", "bundled-bolt"])
 def model(request: pytest.FixtureRequest) -> str:
-    if request.param == "random":
-        return str(request.getfixturevalue("forecaster_folder"))
+    if request.param.endswith("_folder"):
+        return str(request.getfixturevalue(request.param))
     if request.param not in list_bundled():
         pytest.skip(f"no checkpoint {request.param} is bundled")
     return request.param

@@ -150,7 +150,9 @@ class Forecast:
         for key, rows in self.frame.groupby("item_id", sort=False):
             table.add_section()
             for row in rows.head(SHOWN).itertuples(index=False):
-                table.add_row(str(key), str(row[1]), *(figures(float(value), 4) for value in row[2:]))
+                table.add_row(
+                    str(key), str(row[1]).removesuffix(" 00:00:00"), *(figures(float(value), 4) for value in row[2:])
+                )
         print_table(table, console)
         if self.horizon > SHOWN:
             console.print(f"The first {SHOWN} steps of every series; --out FILE writes all.")
