@@ -55,7 +55,7 @@ def loaded_after(*args: str) -> str:
         f"code = run({list(args)!r})\n"
         f"print('LOADED', code, [m for m in {HEAVY!r} if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout.splitlines()[-1]
 
 
@@ -72,7 +72,7 @@ def test_spectrum_imports_only_what_it_needs(chronos_t5_folder: Path) -> None:
         "heavy = ('transformers', 'chronos', 'gluonts', 'pandas', 'matplotlib')\n"
         "print([m for m in heavy if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -188,14 +188,14 @@ def test_a_killed_compress_keeps_the_old_folder(cli: Any, chronos_t5_folder: Pat
     args = ["compress", str(chronos_t5_folder), "--eps", "0.9", "--out", "small", "--force"]
     script = [sys.executable, "-c", SLOW_COMPRESS, *args]
     child = subprocess.Popen(script, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (work / "factorising").exists():
         assert child.poll() is None, child.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert any(path.name.endswith(".partial") for path in work.iterdir())
     child.send_signal(number)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=300)
     (work / "factorising").unlink()
     assert child.returncode == 130, err
     assert out == ""
@@ -208,7 +208,7 @@ def test_a_closed_pipe_is_no_error(chronos_t5_folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     script = [sys.executable, "-m", "rankscope_cli", "spectrum", str(chronos_t5_folder)]
-    done = subprocess.run(script, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    done = subprocess.run(script, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=300, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
 
