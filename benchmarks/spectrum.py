@@ -264,6 +264,11 @@ def machine() -> dict[str, Any]:
     return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "system": platform.platform()}
 
 
+def conditions() -> dict[str, Any]:
+    """What else the machine was doing: load over 1, 5 and 15 minutes, and the niceness of this process."""
+    return {"load_average": [round(load, 2) for load in os.getloadavg()], "nice": os.nice(0)}
+
+
 def commit() -> str:
     """Commit the numbers belong to, marked where the sources differ from it."""
     here = Path(__file__).resolve().parent
@@ -292,6 +297,7 @@ def main() -> None:
         print(json.dumps({**result, "peak_mb": peak_mb()}))
         return
     rows: dict[str, list[dict[str, Any]]] = {case: [] for case in RUNS}
+    before = conditions()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "t5-base-random"
         write_checkpoint(folder, options.layers)
@@ -302,6 +308,7 @@ def main() -> None:
                     last = rows[case][-1]
                     print(f"{case:20} {last['seconds']:8.2f} s  {last['peak_mb']:7.0f} MB", flush=True)
     result = summary({case: spread(found) for case, found in rows.items() if found}, options)
+    result["conditions"] = {"before": before, "after": conditions()}
     print(json.dumps(result["ratios"], indent=2))
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -107,7 +107,7 @@ def singular_values(
 def gram(m: Float[Tensor, "m n"], side: int | None = None, workspace: Workspace | None = None) -> Float[Tensor, "k k"]:
     """Float64 Gram matrix over rows (``side`` 0, M·Mᵀ) or columns (1, Mᵀ·M); the smaller side by default.
 
-    Only strips on and below the diagonal are multiplied, then mirrored. The long side is read in chunks, so
+    Only rows on and right of the diagonal are multiplied, in strips, then mirrored. The long side is read in chunks, so
     that the float64 copy stays small beside a large embedding matrix. With a ``workspace`` the result is one
     of its buffers, overwritten by the thread's next call for the same side.
     """
@@ -126,11 +126,11 @@ def gram(m: Float[Tensor, "m n"], side: int | None = None, workspace: Workspace 
         wide = wide.copy_(block if side == 0 else block.mT)
         wide = wide if side == 0 else wide.mT
         for start in range(0, size, _STRIP):
-            strip = total[start:, start : start + _STRIP]
-            strip.addmm_(wide[start:], wide[start : start + _STRIP].mT, beta=float(left > 0))
+            end = min(start + _STRIP, size)
+            total[start:end, start:].addmm_(wide[start:end], wide[start:].mT, beta=float(left > 0))
     for start in range(0, size, _STRIP):
         end = min(start + _STRIP, size)
-        total[start:end, end:] = total[end:, start:end].mT
+        total[end:, start:end] = total[start:end, end:].mT
     return total
 
 

@@ -115,3 +115,21 @@ def test_lanczos_finds_the_largest_eigenvalue(size: int, seed: int, power: int) 
     sigma = torch.logspace(0, -power / 4, size, dtype=torch.float64)
     m = prescribed(sigma, size, size, seed)
     assert lanczos.largest_eigenvalue(m @ m.T) == pytest.approx(1.0, rel=1e-7)
+
+
+@pytest.mark.parametrize("second", [0.999999999, 0.9999, 0.99, 0.1, 1e-4, 0.0])
+def test_lanczos_is_not_misled_by_a_pair_or_by_an_early_end(second: float) -> None:
+    # an isolated leading value converges long before the first check, where orthogonality is already lost
+    values = second * torch.linspace(1.0, 0.5, 200, dtype=torch.float64)
+    values[0] = 1.0
+    m = prescribed(values.sqrt(), 200, 200, 5)
+    assert lanczos.largest_eigenvalue(m @ m.T) == pytest.approx(1.0, rel=1e-7)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 7, 150, 299, 300])
+def test_blocks_that_are_definite_either_way_count_what_was_prescribed(rank: int) -> None:
+    sigma = torch.full((300,), 0.02, dtype=torch.float64)
+    sigma[:rank] = torch.linspace(1.0, 0.2, rank, dtype=torch.float64)
+    m = prescribed(sigma, 300, 300, 6)
+    assert positive_eigenvalues(m @ m.T, 0.01) == rank
+    assert inertia._by_blocks(m @ m.T, 0.01, Workspace()) in (rank, None)
