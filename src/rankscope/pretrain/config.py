@@ -13,6 +13,7 @@ from rankscope.errors import OptionError, unknown_choice
 from rankscope.pretrain.data.mixture import Mixture
 
 FAMILIES = ("chronos-t5", "chronos-bolt")
+STARTS = ("published", "broad")
 SCHEDULES = ("linear", "cosine", "constant", "warmup_stable_decay")
 
 
@@ -31,6 +32,9 @@ class ModelShape:
         patch_size: observations per patch (Chronos-Bolt).
         dropout_rate: dropout while training.
         initializer_factor: scale of the initial weights (0.05 in the published Chronos configs).
+        start: ``published`` leaves the weights as the stock model draws them. ``broad`` gives position biases a
+            spread, and every Linear of Chronos-Bolt's patch blocks the scale of its own fan-in: the published
+            start is a saddle that takes many thousands of steps to leave, and short runs cannot afford it.
     """
 
     d_model: int = 128
@@ -43,6 +47,7 @@ class ModelShape:
     patch_size: int = 16
     dropout_rate: float = 0.0
     initializer_factor: float = 0.05
+    start: str = "published"
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,8 @@ class PretrainConfig:
             raise OptionError(unknown_choice("family", self.family, FAMILIES))
         if self.schedule not in SCHEDULES:
             raise OptionError(unknown_choice("schedule", self.schedule, SCHEDULES))
+        if self.model.start not in STARTS:
+            raise OptionError(unknown_choice("model.start", self.model.start, STARTS))
         whole = ("context", "horizon", "max_steps", "batch_size", "accumulation", "save_steps", "log_steps")
         for name in whole:
             if getattr(self, name) < 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rankscope.pretrain.config import PretrainConfig
 
 if TYPE_CHECKING:
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LOW_LIMIT, HIGH_LIMIT = -15.0, 15.0
 PAD, EOS, SPECIAL_TOKENS = 0, 1, 2
+QUIET_OUTPUT = 0.1
+"""Scale of the output block under ``start: broad``: first forecasts stay near the mean of the history."""
+POSITION_SPREAD = 2.0
+"""Standard deviation of the position biases (attention logits) under ``start: broad``."""
 
 
 def new_model(config: PretrainConfig) -> PreTrainedModel:
@@ -23,7 +29,10 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
     Returns:
         A transformers model whose ``save_pretrained`` folder ``BaseChronosPipeline.from_pretrained`` reads.
     """
-    return _chronos_t5(config) if config.family == "chronos-t5" else _chronos_bolt(config)
+    model = _chronos_t5(config) if config.family == "chronos-t5" else _chronos_bolt(config)
+    if config.model.start == "broad":
+        _start_broadly(model)
+    return model
 
 
 def chronos_config(config: PretrainConfig) -> dict[str, Any]:
@@ -94,3 +103,18 @@ def _chronos_bolt(config: PretrainConfig) -> PreTrainedModel:
     t5.chronos_config = chronos_config(config)
     t5.chronos_pipeline_class = "ChronosBoltPipeline"
     return ChronosBoltModelForForecasting(t5)
+
+
+@torch.no_grad()
+def _start_broadly(model: Any) -> None:
+    """Spread the position biases; scale Bolt's patch blocks by their own fan-in, with a quiet output."""
+    for name, weight in model.named_parameters():
+        if "relative_attention_bias" in name:
+            torch.nn.init.normal_(weight, std=POSITION_SPREAD)
+    if not hasattr(model, "input_patch_embedding"):
+        return
+    for block, scale in ((model.input_patch_embedding, 1.0), (model.output_patch_embedding, QUIET_OUTPUT)):
+        for linear in (block.hidden_layer, block.output_layer, block.residual_layer):
+            torch.nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+        for linear in (block.output_layer, block.residual_layer):
+            linear.weight.mul_(scale)
