@@ -119,6 +119,8 @@ def _save(config: PretrainConfig, model: Any, report: PretrainReport, run: Path,
         record = {"config": config.to_dict(), "report": report.to_json()}
         (folder / "pretrain.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         shutil.copyfile(run / "loss.csv", folder / "loss.csv")
+        for weights in folder.glob("*.safetensors"):  # safetensors writes them for the owner alone
+            weights.chmod((folder / "config.json").stat().st_mode)
     shutil.rmtree(run, ignore_errors=True)
 
 
