@@ -187,7 +187,15 @@ def test_a_killed_compress_keeps_the_old_folder(cli: Any, chronos_t5_folder: Pat
     names = sorted(path.name for path in work.iterdir())
     args = ["compress", str(chronos_t5_folder), "--eps", "0.9", "--out", "small", "--force"]
     script = [sys.executable, "-c", SLOW_COMPRESS, *args]
-    child = subprocess.Popen(script, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A test run in the background ignores SIGINT, and its children would inherit that.
+    child = subprocess.Popen(
+        script,
+        cwd=work,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     deadline = time.monotonic() + 300
     while not (work / "factorising").exists():
         assert child.poll() is None, child.communicate()
