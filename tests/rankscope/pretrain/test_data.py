@@ -81,7 +81,9 @@ def test_histories_are_shortened_and_punctured_as_asked():
     begun = np.maximum.accumulate(~np.isnan(history), axis=1)
     assert not np.isnan(history[begun]).any()
     assert np.isfinite(future).all()
-    punctured, _ = corpus_batch(np.random.default_rng(0), 300, 48, 16, Mixture(short_share=0.0, missing_share=1.0), None)
+    punctured, _ = corpus_batch(
+        np.random.default_rng(0), 300, 48, 16, Mixture(short_share=0.0, missing_share=1.0), None
+    )
     share = np.isnan(punctured).mean()
     assert 0.05 < share < 0.2
     assert not np.isnan(punctured[:, -1]).any()
