@@ -32,7 +32,8 @@ def test_each_list_of_numbers_is_a_series_in_single_precision() -> None:
 
 
 def test_a_real_dataset_is_read(tmp_path: Any) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     stamps = list(pd.date_range("2000-01-01", periods=5))
     table = datasets.Dataset.from_dict({"id": ["a"], "timestamp": [stamps], "target": [[0.1, 2.0, np.nan, 4.0, 5.0]]})
     (one,) = table_to_series(table.with_format("numpy"), "here")
