@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from rankscope.checkpoints import list_bundled
 from rankscope.families import family_of
 
 EPS = (0.3, 0.1, 0.05, 0.01)
@@ -98,8 +97,6 @@ def test_seasonal_naive_scores_equal_the_published_ones(document: Any, shared_fo
 def model(request: pytest.FixtureRequest) -> str:
     if request.param.endswith("_folder"):
         return str(request.getfixturevalue(request.param))
-    if request.param not in list_bundled():
-        pytest.skip(f"no checkpoint {request.param} is bundled")
     return request.param
 
 
