@@ -9,12 +9,15 @@ from typing import Any
 
 import yaml
 
+from rankscope.design import RankDesign
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.pretrain.data.mixture import Mixture
 
 FAMILIES = ("chronos-t5", "chronos-bolt")
 STARTS = ("published", "broad")
 SCHEDULES = ("linear", "cosine", "constant", "warmup_stable_decay")
+PRECISIONS = ("auto", "fp32", "bf16")
+EMBEDDING_SOURCES = ("random", "inherit", "chebyshev")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,62 @@ class ModelShape:
 
 
 @dataclass(frozen=True)
+class EmbeddingStart:
+    """Where the embedding (Chronos-T5: the vocabulary; Chronos-Bolt: the input patch block) comes from.
+
+    Attributes:
+        source: ``random`` draws it; ``inherit`` takes it from ``model`` (the paper's "reuse"); ``chebyshev``
+            builds a vocabulary of exact rank ``rank`` (App. H, Chronos-T5 only).
+        model: checkpoint to inherit from: a folder, a hub id or a bundled name.
+        rank: algebraic rank of the Chebyshev vocabulary.
+        frozen: whether training leaves it as it is.
+    """
+
+    source: str = "random"
+    model: str = ""
+    rank: int = 0
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        if self.source not in EMBEDDING_SOURCES:
+            raise OptionError(unknown_choice("embedding.source", self.source, EMBEDDING_SOURCES))
+        if (self.source == "inherit") != bool(self.model):
+            raise OptionError("embedding.model names the checkpoint of source: inherit, and of no other source.")
+        if (self.source == "chebyshev") != (self.rank > 0):
+            raise OptionError("embedding.rank is the rank (at least 1) of source: chebyshev, and of no other source.")
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Scores during training.
+
+    Attributes:
+        every: steps between scores, 0 for none.
+        suite: name or file of the suite.
+        series: at most this many series of each task, 0 for all.
+    """
+
+    every: int = 0
+    suite: str = "embedded"
+    series: int = 20
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Spectra logged during training (Fig. 13).
+
+    Attributes:
+        steps: after which optimiser steps; 0 is the start.
+        every: besides, after every multiple of this many steps; 0 for none.
+        roles: which matrices, as the ``--sites`` option of ``spectrum`` names them.
+    """
+
+    steps: tuple[int, ...] = ()
+    every: int = 0
+    roles: tuple[str, ...] = ("q", "k", "v", "o")
+
+
+@dataclass(frozen=True)
 class PretrainConfig:
     """A pretraining run.
 
@@ -59,7 +118,10 @@ class PretrainConfig:
         model: size of the network.
         context: longest history, observations.
         horizon: observations to forecast.
+        low_rank: ranks by design, None for the stock network.
+        embedding: where the embedding comes from.
         mixture: what the generated corpus is made of.
+        shards: folder that ``rankscope synth`` wrote; its series replace the generated ones. Empty for none.
         bank_kernels: kernels in the KernelSynth bank.
         bank_draws: draws of each kernel.
         max_steps: optimiser steps.
@@ -67,19 +129,29 @@ class PretrainConfig:
         accumulation: micro-batches per optimiser step.
         learning_rate: peak learning rate of AdamW.
         weight_decay: decoupled weight decay.
+        beta2: second-moment decay of AdamW.
+        max_grad_norm: gradients are clipped to this norm.
         warmup_steps: steps of linear warm-up.
         schedule: how the rate falls afterwards.
         decay_steps: for ``warmup_stable_decay``, steps of the final decay.
         save_steps: steps between snapshots from which a stopped run goes on.
         log_steps: steps between log lines.
+        precision: ``auto`` is bf16 where the device has it natively (CUDA), else fp32.
+        compile: whether torch.compile fuses the network.
+        gradient_checkpointing: whether activations are computed again in the backward pass to save memory.
+        validation: scores during training.
+        spectra: spectra logged during training.
         seed: the run is a function of it.
     """
 
     family: str = "chronos-t5"
     model: ModelShape = field(default_factory=ModelShape)
+    low_rank: RankDesign | None = None
+    embedding: EmbeddingStart = field(default_factory=EmbeddingStart)
     context: int = 512
     horizon: int = 64
     mixture: Mixture = field(default_factory=Mixture)
+    shards: str = ""
     bank_kernels: int = 500
     bank_draws: int = 16
     max_steps: int = 1000
@@ -87,11 +159,18 @@ class PretrainConfig:
     accumulation: int = 1
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
+    beta2: float = 0.999
+    max_grad_norm: float = 1.0
     warmup_steps: int = 200
     schedule: str = "linear"
     decay_steps: int = 0
     save_steps: int = 500
     log_steps: int = 50
+    precision: str = "auto"
+    compile: bool = False
+    gradient_checkpointing: bool = False
+    validation: Validation = field(default_factory=Validation)
+    spectra: Snapshots = field(default_factory=Snapshots)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -99,6 +178,8 @@ class PretrainConfig:
             raise OptionError(unknown_choice("family", self.family, FAMILIES))
         if self.schedule not in SCHEDULES:
             raise OptionError(unknown_choice("schedule", self.schedule, SCHEDULES))
+        if self.precision not in PRECISIONS:
+            raise OptionError(unknown_choice("precision", self.precision, PRECISIONS))
         if self.model.start not in STARTS:
             raise OptionError(unknown_choice("model.start", self.model.start, STARTS))
         whole = ("context", "horizon", "max_steps", "batch_size", "accumulation", "save_steps", "log_steps")
@@ -139,10 +220,21 @@ def read_config(path: Path | str) -> PretrainConfig:
 def config_from_dict(values: dict[str, Any]) -> PretrainConfig:
     """Build a run from nested dicts; unknown fields are refused by name."""
     values = dict(values)
-    for name, kind in (("model", ModelShape), ("mixture", Mixture)):
-        if name in values:
+    for name, kind in SECTIONS.items():
+        if values.get(name) is not None:
             values[name] = _build(kind, values[name], f"{name}.")
     return _build(PretrainConfig, values, "")
+
+
+SECTIONS: dict[str, type] = {
+    "model": ModelShape,
+    "low_rank": RankDesign,
+    "embedding": EmbeddingStart,
+    "mixture": Mixture,
+    "validation": Validation,
+    "spectra": Snapshots,
+}
+"""Field of the YAML file → the record it holds."""
 
 
 def _build(kind: type, values: Any, prefix: str) -> Any:
@@ -152,4 +244,5 @@ def _build(kind: type, values: Any, prefix: str) -> Any:
     for name in values:
         if name not in names:
             raise OptionError(unknown_choice("config field", f"{prefix}{name}", [prefix + n for n in names]))
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return kind(**values)
