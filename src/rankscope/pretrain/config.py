@@ -193,6 +193,12 @@ class PretrainConfig:
             )
         if self.family == "chronos-bolt" and self.context % self.model.patch_size:
             raise OptionError(f"context {self.context} is no multiple of patch_size {self.model.patch_size}.")
+        if self.embedding.source == "chebyshev" and self.family != "chronos-t5":
+            raise OptionError("embedding.source chebyshev is a vocabulary, which only family chronos-t5 has.")
+        if self.embedding.rank > self.model.d_model:
+            raise OptionError(
+                f"embedding.rank {self.embedding.rank} is above model.d_model {self.model.d_model}: lower the rank."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain nested dicts, as the YAML file holds them."""

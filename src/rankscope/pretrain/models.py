@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rankscope.pretrain.config import PretrainConfig
+from rankscope.pretrain.vocabulary import start_from_chebyshev
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, T5Config
@@ -32,6 +33,8 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
     model = _chronos_t5(config) if config.family == "chronos-t5" else _chronos_bolt(config)
     if config.model.start == "broad":
         _start_broadly(model)
+    if config.embedding.source == "chebyshev":
+        start_from_chebyshev(model, config.embedding, config.seed)
     return model
 
 
