@@ -86,7 +86,10 @@ def test_what_is_saved_computes_what_was_trained(tmp_path):
     ids = torch.arange(3, 23).reshape(2, 10)
     with torch.no_grad():
         expected, got = (m(input_ids=ids, decoder_input_ids=ids).logits for m in (model, again))
+        hidden = model(input_ids=ids, decoder_input_ids=ids, output_hidden_states=True).decoder_hidden_states[-1]
     assert torch.equal(got, expected)
+    # transformers 4 does not scale the decoder's output where config.json says that the head is untied
+    torch.testing.assert_close(got, hidden @ model.lm_head.weight.T)
 
 
 def test_a_vocabulary_that_is_not_frozen_is_trained(tmp_path):
