@@ -7,7 +7,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -64,8 +64,9 @@ def _doorway(base: type, model_type: str, where: str, class_name: str) -> type:
 class _AfterImport(importlib.abc.MetaPathFinder):
     """Wait for one module of transformers, register when it has been executed, and step aside."""
 
+    # the path of a namespace package is iterable, but no Sequence
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self, fullname: str, path: Iterable[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != _AUTO_CONFIG:
             return None
