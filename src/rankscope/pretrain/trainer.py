@@ -1,30 +1,32 @@
-"""Pretraining on top of transformers' Trainer: devices, precision, accumulation and resuming come from there."""
+"""Pretraining on top of transformers' Trainer: devices, precision, processes and accumulation come from there."""
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import json
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-
-from rankscope.atomic import atomic_file, atomic_folder, refuse_existing
-from rankscope.errors import OutputError, RankscopeError
+from rankscope.atomic import atomic_folder, refuse_existing
+from rankscope.errors import OptionError, OutputError
+from rankscope.pretrain import curves, events, processes, run_folder
+from rankscope.pretrain.arguments import resolve_precision, training_arguments
 from rankscope.pretrain.config import PretrainConfig, config_from_dict
-from rankscope.pretrain.data.kernels import kernel_bank
+from rankscope.pretrain.corpus import open_corpus
+from rankscope.pretrain.meter import Clock, LossMeter
 from rankscope.pretrain.models import new_model
-from rankscope.pretrain.stream import BoltCollator, SeriesStream, TokenCollator
+from rankscope.pretrain.run_folder import Snapshot
+from rankscope.pretrain.same_run import RunRecord, check_same_run, differences, read_record
+from rankscope.pretrain.spectra import SpectraLog, live_sites
+from rankscope.pretrain.stream import BoltCollator, TokenCollator
 from rankscope.progress import Progress, silent
 
-if TYPE_CHECKING:
-    from transformers import TrainingArguments
-
-RUN_FOLDER = ".run"
-"""Snapshots live in this subfolder of the output until the run is done."""
+RECORD = "pretrain.json"
+LOSSES, SCORES = "loss.csv", "validation.csv"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class PretrainReport:
         steps: optimiser steps taken in all.
         loss: mean training loss over the last log interval.
         seconds: wall time of this call.
-        parameters: trainable numbers in the model.
+        parameters: numbers in the model, frozen ones included.
     """
 
     folder: str
@@ -50,6 +52,18 @@ class PretrainReport:
         return {"schema": "rankscope/pretrain@1", **self.__dict__}
 
 
+@dataclass(frozen=True)
+class _Start:
+    """Where a run begins: at a snapshot, or, without one, at step 0; or it is finished already."""
+
+    snapshot: Snapshot | None
+    finished: PretrainReport | None = None
+
+    @property
+    def step(self) -> int:
+        return self.snapshot.step if self.snapshot else 0
+
+
 def pretrain(
     config: PretrainConfig,
     out: Path | str,
@@ -59,201 +73,186 @@ def pretrain(
     device: str = "auto",
     workers: int = 0,
     progress: Progress = silent,
+    validate: Callable[[Any], Mapping[str, float]] | None = None,
+    skip_damaged: bool = False,
+    tensorboard: bool = False,
 ) -> PretrainReport:
     """Train a model from scratch and save it as a checkpoint that chronos-forecasting reads.
+
+    Started by ``torchrun`` or ``accelerate launch`` every process calls this, and they train one model together: each
+    takes ``config.batch_size`` series per step. The first process alone writes and reports.
 
     Args:
         config: the run.
         out: folder of the finished checkpoint; snapshots of the run are kept beside it until it is done.
-        resume: go on from the newest snapshot of an interrupted run with this ``out``.
+        resume: go on from the newest whole snapshot of a stopped run with this ``out``, however it was stopped. A
+            run that is finished already is not repeated: its report is returned.
         force: replace ``out``, and the snapshots of an unfinished run, if they exist.
         device: ``auto``, ``cpu`` or ``cuda``.
-        workers: processes that generate series; 0 generates in the training process.
-        progress: told the step, the total and the loss.
+        workers: processes that generate series, per training process; 0 generates in the training process.
+        progress: told the step, the total and the loss with the speed.
+        validate: scores by name of the network as it is then, in evaluation mode; needed, and called in the first
+            process only, where ``config.validation.every`` is set. ``rankscope_eval.validation`` makes one.
+        skip_damaged: leave damaged files of ``config.shards`` out, where they are otherwise an error.
+        tensorboard: also write event files, into the folder ``tensorboard``.
 
     Returns:
-        The report; the folder also holds ``pretrain.json`` (config and report) and ``loss.csv``.
+        The report. The folder also holds ``pretrain.json`` (config and report), ``loss.csv`` and, where the config
+        asks for them, ``validation.csv`` and ``spectra.parquet``.
 
     Raises:
-        OutputError: ``out`` or an unfinished run of it exists, or there is nothing to resume.
-        RankscopeError: the loss became NaN; the snapshot before it is kept and named.
+        OptionError: an option that cannot be used, or scores are asked for without ``validate``.
+        OutputError: ``out`` or an unfinished run of it exists, there is nothing to resume, what is to be resumed is
+            another run, or another process is in it.
+        RankscopeError: the loss or the weights became NaN or infinite; the snapshot before is kept and named.
     """
     from transformers import set_seed
 
+    if config.validation.every and validate is None:
+        raise OptionError(
+            f"validation.every is {config.validation.every}, but nothing was given to score with: pass validate, e.g. "
+            "rankscope_eval.validation.score_during_training(suite)."
+        )
+    begun = time.perf_counter()
     target = Path(out)
+    run = run_folder.run_folder(target)
+    arguments = training_arguments(config, run, device, workers)
+    record = RunRecord(config, resolve_precision(config, device), processes.count())
+    with contextlib.ExitStack() as held:
+        start = processes.on_main(lambda: _prepare(record, target, resume, force, held))
+        if start.finished is not None:
+            return start.finished
+        set_seed(config.seed)
+        corpus = open_corpus(config, run, skip_damaged, progress)
+        model = new_model(config)
+        spectra = _spectra(config, model, run, start.step)
+        written = events.Events(run / events.FOLDER if tensorboard and processes.is_main() else None, start.step)
+        trainer = _trainer(config, model, arguments, corpus, start, _Beside(run, progress, validate, spectra, written))
+        result = trainer.train(resume_from_checkpoint=str(start.snapshot.folder) if start.snapshot else None)
+        written.close()
+        report = PretrainReport(
+            folder=str(target),
+            steps=int(trainer.state.global_step),
+            loss=processes.on_main(lambda: curves.last_value(run / LOSSES, "loss", result.training_loss)),
+            seconds=round(time.perf_counter() - begun, 1),
+            parameters=sum(p.numel() for p in model.parameters()),
+        )
+        processes.on_main(lambda: _save(config, model, report, run, target, force, spectra))
+    return report
+
+
+def _prepare(record: RunRecord, target: Path, resume: bool, force: bool, held: contextlib.ExitStack) -> _Start:
+    """Decide where the run begins, refuse what may not be, and leave its folder as it was at that point."""
+    run = run_folder.run_folder(target)
+    if resume and not force and (report := _finished(record, target)) is not None:
+        if run.is_dir():  # the process was killed between saving and cleaning up
+            shutil.rmtree(run)
+        return _Start(None, report)
     refuse_existing(target, force)
-    run = target.with_name(f"{target.name}{RUN_FOLDER}")
-    newest = _newest_snapshot(run)
-    if resume and newest is None:
-        raise OutputError(f"nothing to resume: no snapshot in {run}. Start without --resume.")
+    earlier, newest = read_record(run) if resume else None, run_folder.newest(run)
+    if resume and earlier is None:
+        raise OutputError(f"nothing to resume: no run in {run}. Start without --resume.")
     if newest is not None and not resume and not force:
         raise OutputError(
             f"snapshots of an unfinished run lie in {run}: go on with --resume, or start anew with --force."
         )
-    if not resume and run.exists():
-        shutil.rmtree(run)
-    run.mkdir(parents=True, exist_ok=True)
-    _check_same_run(run, config)
-    _forget_losses_after(run, int(newest.name.rpartition("-")[2]) if resume and newest else 0)
-    set_seed(config.seed)
-    bank = _bank(config, run, progress)
-    model = new_model(config)
-    begun = time.perf_counter()
-    trainer = _trainer(config, model, SeriesStream(config, bank), run, device, workers, progress)
-    result = trainer.train(resume_from_checkpoint=str(newest) if resume else None)
-    report = PretrainReport(
-        folder=str(target),
-        steps=int(trainer.state.global_step),
-        loss=_last_loss(run, result.training_loss),
-        seconds=round(time.perf_counter() - begun, 1),
-        parameters=sum(p.numel() for p in model.parameters()),
+    step = newest.step if resume and newest else 0
+    if earlier is not None:
+        check_same_run(run, earlier, record, step)
+    held.enter_context(run_folder.claimed(run))
+    for stale in target.parent.glob(f".{target.name}.*.partial"):  # of a process killed while it saved
+        shutil.rmtree(stale, ignore_errors=True)
+    if not resume:
+        run_folder.clear(run)
+    run_folder.tidy(run)
+    for name in (LOSSES, SCORES):
+        curves.forget_after(run / name, step)
+    record.write(run)
+    return _Start(newest if resume else None)
+
+
+def _finished(record: RunRecord, target: Path) -> PretrainReport | None:
+    """Return the report of the same run where ``target`` holds its result."""
+    try:
+        found = json.loads((target / RECORD).read_text(encoding="utf-8"))
+        report = {field.name: found["report"][field.name] for field in fields(PretrainReport)}
+        same = not differences(config_from_dict(found["config"]), record.config)
+        return PretrainReport(**{**report, "folder": str(target)}) if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What a run does beside its steps."""
+
+    run: Path
+    progress: Progress
+    validate: Callable[[Any], Mapping[str, float]] | None
+    spectra: SpectraLog | None
+    events: events.Events
+
+
+def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, start: _Start, beside: _Beside) -> Any:
+    from rankscope.pretrain.callbacks.health import Health
+    from rankscope.pretrain.callbacks.logs import Logs
+    from rankscope.pretrain.callbacks.scores import Scores
+    from rankscope.pretrain.callbacks.sealing import Sealing
+    from rankscope.pretrain.callbacks.spectra import Spectra
+    from rankscope.pretrain.loop import Loop
+
+    meter, clock, run = LossMeter(), Clock(), beside.run
+    if start.snapshot is not None:
+        meter.restore(start.snapshot.loss_total, start.snapshot.loss_steps)
+    if config.gradient_checkpointing:
+        _recompute_activations(model)
+    callbacks: list[Any] = [Health(meter, run)]
+    if beside.spectra is not None:
+        callbacks.append(Spectra(config.spectra, beside.spectra, clock))
+    if config.validation.every and beside.validate is not None:
+        callbacks.append(Scores(config, run, beside.validate, clock, beside.events, beside.progress))
+    callbacks.append(Logs(config, run, meter, clock, beside.events, beside.progress))
+    callbacks.append(Sealing(meter, run))
+    collate = TokenCollator(model.config.chronos_config) if config.family == "chronos-t5" else BoltCollator()
+    return Loop(
+        model=model, args=arguments, train_dataset=corpus, data_collator=collate, callbacks=callbacks, meter=meter
     )
-    if trainer.is_world_process_zero():
-        _save(config, model, report, run, target, force)
-    return report
 
 
-def _save(config: PretrainConfig, model: Any, report: PretrainReport, run: Path, target: Path, force: bool) -> None:
+def _recompute_activations(model: Any) -> None:
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
+def _spectra(config: PretrainConfig, model: Any, run: Path, step: int) -> SpectraLog | None:
+    if not config.spectra.steps and not config.spectra.every:
+        return None
+    log = SpectraLog(run, live_sites(config, model))
+    processes.on_main(lambda: log.forget_after(step))
+    return log
+
+
+def _save(
+    config: PretrainConfig,
+    model: Any,
+    report: PretrainReport,
+    run: Path,
+    target: Path,
+    force: bool,
+    spectra: SpectraLog | None,
+) -> None:
     with atomic_folder(target, force=force) as folder:
+        model.config.use_cache = True  # the Trainer turns it off, and forecasts would be slow for it
         model.to("cpu").save_pretrained(folder)
         record = {"config": config.to_dict(), "report": report.to_json()}
-        (folder / "pretrain.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        shutil.copyfile(run / "loss.csv", folder / "loss.csv")
+        (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        for name in (LOSSES, SCORES):
+            if (run / name).exists():
+                shutil.copyfile(run / name, folder / name)
+        if spectra is not None:
+            spectra.gather(folder)
+        if (run / events.FOLDER).is_dir():
+            shutil.copytree(run / events.FOLDER, folder / events.FOLDER)
         for weights in folder.glob("*.safetensors"):  # safetensors writes them for the owner alone
             weights.chmod((folder / "config.json").stat().st_mode)
     shutil.rmtree(run, ignore_errors=True)
-
-
-def _trainer(
-    config: PretrainConfig,
-    model: Any,
-    data: SeriesStream,
-    run: Path,
-    device: str,
-    workers: int,
-    progress: Progress,
-) -> Any:
-    from torch.utils.data import SequentialSampler
-    from transformers import Trainer, TrainerCallback
-
-    class InOrder(Trainer):
-        def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
-            return SequentialSampler(data)
-
-    class Log(TrainerCallback):
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-            if logs and "loss" in logs and state.is_world_process_zero:
-                _append_loss(run, state.global_step, logs)
-                progress(state.global_step, config.max_steps, f"loss {float(logs['loss']):.3f}")
-                if not torch.isfinite(torch.tensor(float(logs["loss"]))):
-                    raise RankscopeError(
-                        f"the loss became {logs['loss']} at step {state.global_step}: lower learning_rate "
-                        f"and go on with --resume from {_newest_snapshot(run) or 'the start'}."
-                    )
-
-    collate = TokenCollator(model.config.chronos_config) if config.family == "chronos-t5" else BoltCollator()
-    trainer = InOrder(
-        model=model,
-        args=_arguments(config, run, device, workers),
-        train_dataset=data,
-        data_collator=collate,
-        callbacks=[Log()],
-    )
-    from transformers.trainer_callback import PrinterCallback, ProgressCallback
-
-    trainer.remove_callback(PrinterCallback)
-    trainer.remove_callback(ProgressCallback)
-    return trainer
-
-
-def _arguments(config: PretrainConfig, run: Path, device: str, workers: int) -> TrainingArguments:
-    from transformers import TrainingArguments
-
-    extra = {"num_decay_steps": config.decay_steps} if config.schedule == "warmup_stable_decay" else {}
-    return TrainingArguments(
-        output_dir=str(run),
-        max_steps=config.max_steps,
-        per_device_train_batch_size=config.batch_size,
-        gradient_accumulation_steps=config.accumulation,
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-        warmup_steps=config.warmup_steps,
-        lr_scheduler_type=config.schedule,
-        lr_scheduler_kwargs=extra,
-        save_steps=config.save_steps,
-        save_total_limit=2,
-        logging_steps=config.log_steps,
-        logging_nan_inf_filter=False,
-        seed=config.seed,
-        data_seed=config.seed,
-        dataloader_num_workers=workers,
-        dataloader_pin_memory=torch.cuda.is_available() and device != "cpu",
-        remove_unused_columns=False,
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=device == "cpu",
-        bf16=device != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
-    )
-
-
-def _check_same_run(run: Path, config: PretrainConfig) -> None:
-    """Keep the config beside the snapshots and refuse to go on with another model or corpus."""
-    file = run / "config.json"
-    if file.exists():
-        earlier = config_from_dict(json.loads(file.read_text(encoding="utf-8")))
-        for name in ("family", "model", "context", "horizon", "mixture", "batch_size", "seed"):
-            was, now = getattr(earlier, name), getattr(config, name)
-            if was != now:
-                raise OutputError(f"the run in {run} has {name} {was!r}, not {now!r}: resume it as it was.")
-    with atomic_file(file) as path:
-        path.write_text(json.dumps(config.to_dict(), indent=2), encoding="utf-8")
-
-
-def _bank(config: PretrainConfig, run: Path, progress: Progress) -> Any:
-    import numpy as np
-
-    if config.bank_kernels < 1 or config.mixture.kernel_share <= 0:
-        return None
-    file = run / "bank.npy"
-    if file.exists():
-        return np.load(file, allow_pickle=False)
-    length = config.context + config.horizon + 64
-    bank = kernel_bank(config.seed, config.bank_kernels, config.bank_draws, length, progress)
-    with atomic_file(file) as path:
-        np.save(path, bank)
-    return bank
-
-
-def _newest_snapshot(run: Path) -> Path | None:
-    steps = [p for p in run.glob("checkpoint-*") if (p / "trainer_state.json").exists()]
-    return max(steps, key=lambda p: int(p.name.rpartition("-")[2]), default=None)
-
-
-def _append_loss(run: Path, step: int, logs: dict[str, Any]) -> None:
-    file = run / "loss.csv"
-    fresh = not file.exists()
-    with file.open("a", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle)
-        if fresh:
-            writer.writerow(["step", "loss", "learning_rate", "grad_norm"])
-        writer.writerow([step, logs["loss"], logs.get("learning_rate"), logs.get("grad_norm")])
-
-
-def _forget_losses_after(run: Path, step: int) -> None:
-    """Drop the log lines of steps that will be taken again."""
-    file = run / "loss.csv"
-    if not file.exists():
-        return
-    with file.open(encoding="utf-8", newline="") as handle:
-        rows = list(csv.reader(handle))
-    with atomic_file(file) as path, path.open("w", newline="", encoding="utf-8") as handle:
-        csv.writer(handle).writerows(rows[:1] + [row for row in rows[1:] if int(row[0]) <= step])
-
-
-def _last_loss(run: Path, fallback: float) -> float:
-    file = run / "loss.csv"
-    if not file.exists():
-        return float(fallback)
-    with file.open(encoding="utf-8") as handle:
-        rows = list(csv.DictReader(handle))
-    return float(rows[-1]["loss"]) if rows else float(fallback)

@@ -1,0 +1,55 @@
+"""The series of a run, opened once: by the main process first, which draws what all of them read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from rankscope.atomic import atomic_file
+from rankscope.pretrain import processes
+from rankscope.pretrain.blocks import Blocks
+from rankscope.pretrain.config import PretrainConfig
+from rankscope.pretrain.data.kernels import kernel_bank
+from rankscope.pretrain.stream import SeriesStream
+from rankscope.progress import Progress
+
+BANK = "bank.npy"
+
+
+def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress: Progress) -> Any:
+    """Open the series of a run.
+
+    Args:
+        config: the run.
+        run: its folder, which keeps the KernelSynth bank.
+        skip_damaged: whether damaged files of a shard folder are left out.
+        progress: told about the drawing of the bank.
+
+    Returns:
+        A map-style data set whose rows do not depend on the number of processes.
+
+    Raises:
+        DataError: the shard folder is missing, empty or damaged.
+    """
+    bank = kernel_series(config, run, progress)
+    return Blocks(SeriesStream(config, bank), config.batch_size * processes.count())
+
+
+def kernel_series(config: PretrainConfig, run: Path, progress: Progress) -> Float[np.ndarray, "series time"] | None:
+    """Draw the KernelSynth bank, or read the one that the run has drawn before; None where none is asked for."""
+    if config.bank_kernels < 1 or config.mixture.kernel_share <= 0:
+        return None
+    file = run / BANK
+
+    def draw() -> None:
+        if not file.exists():
+            length = config.context + config.horizon + 64
+            bank = kernel_bank(config.seed, config.bank_kernels, config.bank_draws, length, progress)
+            with atomic_file(file) as path:
+                np.save(path, bank)
+
+    processes.on_main(draw)
+    return np.load(file, allow_pickle=False)

@@ -1,0 +1,35 @@
+"""transformers' Trainer with the data in order and a loss meter of its own; import it where a run begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import SequentialSampler
+from transformers import Trainer
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+from rankscope.pretrain.meter import LossMeter
+
+
+class Loop(Trainer):
+    """Takes the series in order, and counts every loss in ``meter``."""
+
+    def __init__(self, *args: Any, meter: LossMeter, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.meter = meter
+        # T5's forward accepts any keyword and ignores `num_items_in_batch`. The Trainer takes the keywords for a sign
+        # that the loss is divided by it, and would then forget to divide by micro-batches and processes.
+        self.model_accepts_loss_kwargs = False
+        self.remove_callback(PrinterCallback)
+        self.remove_callback(ProgressCallback)
+
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> SequentialSampler:
+        data: Any = self.train_dataset
+        return SequentialSampler(data)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Run one micro-batch forward and backward."""
+        loss = super().training_step(*args, **kwargs)
+        self.meter.add(loss)
+        return loss

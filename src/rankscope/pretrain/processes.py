@@ -1,0 +1,100 @@
+"""One run in several processes: the main one writes and reports, the others wait, and an error ends them all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.errors import RankscopeError
+
+Result = TypeVar("Result")
+
+RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
+"""Where torchrun, accelerate and the MPI launchers tell a process its number."""
+
+
+class PeerFailed(RankscopeError):
+    """Another process stopped the run and has said why: this one ends without a word."""
+
+
+def is_main() -> bool:
+    """Whether this process writes and reports: the only one, or the first of those that a launcher started."""
+    if _joined():
+        return int(torch.distributed.get_rank()) == 0
+    return next((int(os.environ[name]) for name in RANKS if name in os.environ), 0) == 0
+
+
+def count() -> int:
+    """Number of processes that train together."""
+    return int(torch.distributed.get_world_size()) if _joined() else 1
+
+
+def on_main(work: Callable[[], Result]) -> Result:
+    """Let the main process do ``work`` while the others wait, and hand its result to all.
+
+    Args:
+        work: called in the main process only; what it returns must be picklable.
+
+    Raises:
+        PeerFailed: in every other process, where ``work`` raised in the main one (which raises the error itself).
+    """
+    if not _joined():
+        return work()
+    told: list[Any] = [None, False]
+    error: Exception | None = None
+    if is_main():
+        try:
+            told[0] = work()
+        except Exception as raised:
+            error, told[1] = raised, True
+    torch.distributed.broadcast_object_list(told, src=0)
+    if error is not None:
+        raise error
+    if told[1]:
+        raise PeerFailed("the main process stopped: see its message.")
+    return told[0]
+
+
+def agree(problem: str | None) -> None:
+    """Stop all processes where any of them has a problem; every process calls this at the same step.
+
+    Raises:
+        RankscopeError: in the main process, with the problem of the first process that has one.
+        PeerFailed: in the others.
+    """
+    if _joined():
+        told: list[Any] = [None] * count()
+        torch.distributed.all_gather_object(told, problem)
+        problem = next((one for one in told if one), None)
+    if problem is not None:
+        raise RankscopeError(problem) if is_main() else PeerFailed(problem)
+
+
+def mean(value: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Average of a number over all processes."""
+    if not _joined():
+        return value
+    total = value.clone()
+    torch.distributed.all_reduce(total)
+    return total / count()
+
+
+def wait() -> None:
+    """Wait until all processes have come here."""
+    if _joined():
+        torch.distributed.barrier()
+
+
+def leave() -> None:
+    """Close the connection to the other processes, as torch asks for at the end of a program."""
+    if _joined():
+        torch.distributed.destroy_process_group()
+
+
+def _joined() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -1,0 +1,108 @@
+"""Whether a config goes on with a run, or would make another one of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rankscope.atomic import atomic_file
+from rankscope.errors import OptionError, OutputError
+from rankscope.pretrain.config import PretrainConfig, config_from_dict
+
+RECORD = "config.json"
+MAY_CHANGE = ("log_steps", "save_steps", "validation", "spectra", "gradient_checkpointing")
+"""What a resumed run may do differently: none of it changes a weight. Everything else does, in value or rounding."""
+END = ("max_steps", "decay_steps")
+"""What may change while the learning rate has not begun to depend on it."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run is a function of.
+
+    Attributes:
+        config: the run.
+        precision: number format of the forward pass, ``fp32`` or ``bf16``; ``auto`` depends on the device.
+        processes: processes that train together.
+    """
+
+    config: PretrainConfig
+    precision: str
+    processes: int
+
+    def write(self, run: Path) -> None:
+        """Keep the record beside the snapshots."""
+        record = {"config": self.config.to_dict(), "precision": self.precision, "processes": self.processes}
+        with atomic_file(run / RECORD) as path:
+            path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def read_record(run: Path) -> RunRecord | None:
+    """Read what the run in a folder was started as; None where nothing says so.
+
+    Raises:
+        OutputError: the record is damaged, or of another version.
+    """
+    try:
+        found = json.loads((run / RECORD).read_text(encoding="utf-8"))
+        return RunRecord(config_from_dict(found["config"]), str(found["precision"]), int(found["processes"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, OptionError, ValueError, KeyError, TypeError) as error:
+        raise OutputError(
+            f"{run / RECORD} does not say what run this was ({error}): start anew with --force or another --out."
+        ) from error
+
+
+def check_same_run(run: Path, earlier: RunRecord, now: RunRecord, step: int) -> None:
+    """Refuse to go on with a run as another one.
+
+    Args:
+        run: its folder, for the message.
+        earlier: what it was started as.
+        now: what it would go on as.
+        step: optimiser steps it has taken.
+
+    Raises:
+        OutputError: a field differs that the weights depend on.
+    """
+    for name, was, wanted in differences(earlier.config, now.config):
+        if name in END and _still_open(earlier.config, now.config, step):
+            continue
+        raise OutputError(
+            f"the run in {run} has {name} {was!r}, not {wanted!r}: resume it as it was, or start anew with --force "
+            "or another --out."
+        )
+    if now.config.max_steps < step:
+        raise OutputError(f"the run in {run} is at step {step} already: max_steps {now.config.max_steps} is below it.")
+    if earlier.processes != now.processes:
+        raise OutputError(
+            f"the run in {run} was started in {earlier.processes} process(es), not {now.processes}: resume it so."
+        )
+    if earlier.precision != now.precision:
+        raise OutputError(
+            f"the run in {run} computes in {earlier.precision}, this device in {now.precision}: resume it on the same "
+            "kind of device."
+        )
+
+
+def differences(earlier: PretrainConfig, now: PretrainConfig) -> list[tuple[str, Any, Any]]:
+    """Fields that two configs differ in, those that `MAY_CHANGE` left out: (dotted name, earlier value, new value)."""
+    was, is_ = earlier.to_dict(), now.to_dict()
+    return [found for name in was if name not in MAY_CHANGE for found in _differences(name, was[name], is_[name])]
+
+
+def _differences(name: str, was: Any, wanted: Any) -> list[tuple[str, Any, Any]]:
+    if isinstance(was, dict) and isinstance(wanted, dict):
+        return [found for key in was for found in _differences(f"{name}.{key}", was[key], wanted.get(key))]
+    return [] if was == wanted else [(name, was, wanted)]
+
+
+def _still_open(earlier: PretrainConfig, now: PretrainConfig, step: int) -> bool:
+    """Whether the learning rate of the first ``step`` steps is the same under both ends."""
+    if now.schedule == "constant":
+        return True
+    begins = min(config.max_steps - config.decay_steps for config in (earlier, now))
+    return now.schedule == "warmup_stable_decay" and step <= begins
