@@ -36,8 +36,9 @@ class ModelShape:
         dropout_rate: dropout while training.
         initializer_factor: scale of the initial weights (0.05 in the published Chronos configs).
         start: ``published`` leaves the weights as the stock model draws them. ``broad`` gives position biases a
-            spread, and every Linear of Chronos-Bolt's patch blocks the scale of its own fan-in: the published
-            start is a saddle that takes many thousands of steps to leave, and short runs cannot afford it.
+            spread, the vocabulary of Chronos-T5 unit variance, and every Linear of Chronos-Bolt's patch blocks the
+            scale of its own fan-in: the published start is a plateau that takes many thousands of steps to leave,
+            and short runs cannot afford it.
     """
 
     d_model: int = 128

@@ -110,11 +110,12 @@ def _chronos_bolt(config: PretrainConfig) -> PreTrainedModel:
 
 @torch.no_grad()
 def _start_broadly(model: Any) -> None:
-    """Spread the position biases; scale Bolt's patch blocks by their own fan-in, with a quiet output."""
+    """Spread the position biases; give the vocabulary unit variance, Bolt's patch blocks that of their fan-in."""
     for name, weight in model.named_parameters():
         if "relative_attention_bias" in name:
             torch.nn.init.normal_(weight, std=POSITION_SPREAD)
     if not hasattr(model, "input_patch_embedding"):
+        torch.nn.init.normal_(model.shared.weight, std=1.0)
         return
     for block, scale in ((model.input_patch_embedding, 1.0), (model.output_patch_embedding, QUIET_OUTPUT)):
         for linear in (block.hidden_layer, block.output_layer, block.residual_layer):
