@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 DELAY = 2.0
 """Seconds of silence before the bar: shorter work needs none."""
+PACE = 30.0
+"""Seconds between two lines, where lines are printed in place of a bar."""
 
 
 @contextmanager
@@ -38,6 +41,57 @@ def progress_bar(what: str, *, delay: float = DELAY) -> Iterator[Progress]:
     finally:
         timer.cancel()
         bar.close()
+
+
+@contextmanager
+def progress_lines(what: str, *, pace: float = PACE) -> Iterator[Progress]:
+    """Like `progress_bar`, but off a terminal print a line on stderr at most every ``pace`` seconds.
+
+    For work of hours, whose output goes to a file that somebody looks into. The first and the last report of a phase
+    are always printed; lines begin with the time of day and end with what is left of the phase.
+    """
+    if sys.stderr.isatty():
+        with progress_bar(what) as report:
+            yield report
+        return
+    yield _Lines(pace).report
+
+
+class _Lines:
+    """Prints reports, not too many of them."""
+
+    def __init__(self, pace: float) -> None:
+        self._pace = pace
+        self._printed: float | None = None
+        self._phase: tuple[float, int, int] | None = None
+        """When the phase began, how much was done by then, and its total."""
+
+    def report(self, done: int, total: int, what: str) -> None:
+        """Take a report from the library: a `rankscope.progress.Progress`."""
+        now = time.monotonic()
+        if self._phase is None or total != self._phase[2] or done < self._phase[1]:
+            self._phase, self._printed = (now, done, total), None
+        if self._printed is not None and now - self._printed < self._pace and done < total:
+            return
+        self._printed = now
+        begun, before, _ = self._phase
+        count = f"{done}/{total}" if total else f"{done}"
+        left = (now - begun) / (done - before) * (total - done) if before < done < total else 0.0
+        eta = f", {_duration(left)} left" if left else ""
+        print(f"{time.strftime('%H:%M:%S')} {count} {what}{eta}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _duration(seconds: float) -> str:
+    """Write a time span in its two largest units.
+
+    >>> _duration(12.4), _duration(754), _duration(98_765)
+    ('12 s', '12 min 34 s', '27 h 26 min')
+    """
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
 
 
 class _DelayedBar:
@@ -72,7 +126,7 @@ class _DelayedBar:
                 return
             self._bar = Bar(
                 SpinnerColumn(),
-                TextColumn("{task.description}", table_column=Column(max_width=32, no_wrap=True)),
+                TextColumn("{task.description}", table_column=Column(max_width=44, no_wrap=True)),
                 BarColumn(bar_width=20),
                 TextColumn("{task.fields[count]}"),
                 TimeRemainingColumn(),

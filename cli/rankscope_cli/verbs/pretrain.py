@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankscope.errors import OptionError, unknown_choice
-from rankscope_cli.exits import say
-from rankscope_cli.options import Debug, Device, Force, Json
+from rankscope.errors import OptionError, RankscopeError, unknown_choice
+from rankscope_cli.exits import BAD_INPUT, INTERRUPTED, say
+from rankscope_cli.options import Debug, Device, Dtype, Force, Json
 from rankscope_cli.output import Output
-from rankscope_cli.progress import progress_bar
+from rankscope_cli.progress import progress_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.pretrain import PretrainReport
+    from rankscope.pretrain import PretrainConfig, PretrainReport
+
+PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 
 
 def run(
@@ -28,34 +33,75 @@ def run(
         str, typer.Option("--out", "-o", metavar="DIR", help="Folder of the new checkpoint.", rich_help_panel="Output")
     ],
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of a stopped run.")] = False,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="Folder of local data files that validation scores on.")
+    ] = None,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Leave damaged shard files out; without it they are an error.")
+    ] = False,
     force: Force = False,
     json: Json = False,
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Also write TensorBoard event files.", rich_help_panel="Output"),
+    ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, metavar="N", help="In place of the config's seed.", rich_help_panel="Runtime"),
+    ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers", min=0, metavar="N", help="Processes that make batches, per GPU.", rich_help_panel="Runtime"
+        ),
+    ] = 0,
     device: Device = "auto",
+    dtype: Dtype = None,
     debug: Debug = False,
 ) -> None:
     """Train a Chronos-T5 or Chronos-Bolt model from scratch on generated series.
 
-    Snapshots and loss.csv lie beside the output folder until the run is done; a stopped run goes on with --resume. The
-    seed is the config's.
+    Snapshots and loss.csv lie beside the output folder, in DIR.run, until the run is done; a stopped run, however it
+    was stopped, goes on exactly with --resume. --dtype float32 or bfloat16 replaces the config's precision.
+
+    torchrun and accelerate launch train on several GPUs or machines; every process takes the config's batch_size.
+    (accelerate launch --cpu starts several processes only under MPI: torchrun does without.)
 
     Examples:
         rankscope pretrain bundled --out mine/
         rankscope pretrain run.yaml --out mine/ --resume
+        rankscope pretrain run.yaml --out mine/ --seed 1 --workers 4 --tensorboard
+        torchrun --nproc-per-node 8 -m rankscope_cli pretrain run.yaml --out mine/
     """
     import rankscope.pretrain as library
     from rankscope.placement import resolve_device
+    from rankscope.pretrain import processes
 
-    with Output(json) as output:
-        settings = library.read_config(find_config(config))
+    with _one_voice(), Output(json) as output:
+        settings = override(library.read_config(find_config(config)), seed, dtype)
+        where = resolve_device(device)
         try:
-            with progress_bar("generating series") as progress:
+            with _progress() as progress:
                 report = library.pretrain(
-                    settings, out, resume=resume, force=force, device=resolve_device(device), progress=progress
+                    settings,
+                    out,
+                    resume=resume,
+                    force=force,
+                    device=where,
+                    workers=workers,
+                    progress=progress,
+                    validate=validation(settings, data),
+                    skip_damaged=skip_damaged,
+                    tensorboard=tensorboard and _has_tensorboard(),
                 )
         except KeyboardInterrupt:
+            if not processes.is_main():
+                raise typer.Exit(INTERRUPTED) from None
             say("stopped: the same command with --resume goes on from the newest snapshot.")
             raise
-        output.deliver(report, lambda console: _show(report, console))
+        if processes.is_main():
+            output.deliver(report, lambda console: _show(report, console))
+        processes.leave()
 
 
 def find_config(config: str) -> Path:
@@ -73,6 +119,69 @@ def find_config(config: str) -> Path:
     if config in shipped:
         return shipped[config]
     raise OptionError(unknown_choice("config", config, sorted(shipped), "The path of a YAML file works too."))
+
+
+def override(settings: PretrainConfig, seed: int | None, dtype: str | None) -> PretrainConfig:
+    """Put the options of the command line in place of the config's fields.
+
+    Raises:
+        OptionError: a number format that no model is trained in.
+    """
+    changes: dict[str, Any] = {} if seed is None else {"seed": seed}
+    if dtype is not None:
+        if dtype not in PRECISIONS:
+            raise OptionError(unknown_choice("--dtype", dtype, PRECISIONS))
+        changes["precision"] = PRECISIONS[dtype]
+    return dataclasses.replace(settings, **changes)
+
+
+def validation(settings: PretrainConfig, data: str | None) -> Callable[[Any], dict[str, float]] | None:
+    """Make the scores that a config asks for during training, or None.
+
+    Raises:
+        RankscopeError: the suite or its data cannot be used.
+    """
+    asked = settings.validation
+    if not asked.every:
+        return None
+    from rankscope_eval import score_during_training
+
+    return score_during_training(asked.suite, asked.series, data)
+
+
+def _has_tensorboard() -> bool:
+    from rankscope.pretrain import events, processes
+
+    if not events.installed() and processes.is_main():
+        say(events.MISSING)
+    return events.installed()
+
+
+@contextmanager
+def _one_voice() -> Iterator[None]:
+    """Let one of several processes speak for all: what they all run into is said once."""
+    from rankscope.pretrain import processes
+
+    try:
+        yield
+    except processes.PeerFailed:
+        raise typer.Exit(BAD_INPUT) from None
+    except RankscopeError:
+        if processes.is_main() or processes.joined():  # before they are joined, the first one finds the same
+            raise
+        raise typer.Exit(BAD_INPUT) from None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, str], None]]:
+    from rankscope.pretrain import processes
+    from rankscope.progress import silent
+
+    if not processes.is_main():
+        yield silent
+        return
+    with progress_lines("generating series") as progress:
+        yield progress
 
 
 def _show(report: PretrainReport, console: Console) -> None:

@@ -24,14 +24,14 @@ class PeerFailed(RankscopeError):
 
 def is_main() -> bool:
     """Whether this process writes and reports: the only one, or the first of those that a launcher started."""
-    if _joined():
+    if joined():
         return int(torch.distributed.get_rank()) == 0
     return next((int(os.environ[name]) for name in RANKS if name in os.environ), 0) == 0
 
 
 def count() -> int:
     """Number of processes that train together."""
-    return int(torch.distributed.get_world_size()) if _joined() else 1
+    return int(torch.distributed.get_world_size()) if joined() else 1
 
 
 def on_main(work: Callable[[], Result]) -> Result:
@@ -43,7 +43,7 @@ def on_main(work: Callable[[], Result]) -> Result:
     Raises:
         PeerFailed: in every other process, where ``work`` raised in the main one (which raises the error itself).
     """
-    if not _joined():
+    if not joined():
         return work()
     told: list[Any] = [None, False]
     error: Exception | None = None
@@ -60,41 +60,54 @@ def on_main(work: Callable[[], Result]) -> Result:
     return told[0]
 
 
-def agree(problem: str | None) -> None:
-    """Stop all processes where any of them has a problem; every process calls this at the same step.
+def together(work: Callable[[], Result]) -> Result:
+    """Let every process do ``work``; if it fails in any of them, it fails in all.
+
+    Args:
+        work: called in every process; the processes may meet in it only before anything that fails in some of them.
 
     Raises:
-        RankscopeError: in the main process, with the problem of the first process that has one.
-        PeerFailed: in the others.
+        PeerFailed: in all processes but the first whose ``work`` raised (which raises the error itself).
     """
-    if _joined():
-        told: list[Any] = [None] * count()
-        torch.distributed.all_gather_object(told, problem)
-        problem = next((one for one in told if one), None)
-    if problem is not None:
-        raise RankscopeError(problem) if is_main() else PeerFailed(problem)
+    if not joined():
+        return work()
+    result: Any = None
+    error: Exception | None = None
+    try:
+        result = work()
+    except Exception as raised:
+        error = raised
+    speaks = error is not None and not isinstance(error, PeerFailed)
+    told: list[Any] = [None] * count()
+    torch.distributed.all_gather_object(told, speaks)
+    if error is not None and (not speaks or told.index(True) == torch.distributed.get_rank()):
+        raise error
+    if True in told:
+        raise PeerFailed("another process stopped: see its message.")
+    return result
 
 
 def mean(value: Float[Tensor, ""]) -> Float[Tensor, ""]:
     """Average of a number over all processes."""
-    if not _joined():
+    if not joined():
         return value
     total = value.clone()
     torch.distributed.all_reduce(total)
     return total / count()
 
 
+def joined() -> bool:
+    """Whether a launcher's processes have been connected with each other."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def wait() -> None:
     """Wait until all processes have come here."""
-    if _joined():
+    if joined():
         torch.distributed.barrier()
 
 
 def leave() -> None:
     """Close the connection to the other processes, as torch asks for at the end of a program."""
-    if _joined():
+    if joined():
         torch.distributed.destroy_process_group()
-
-
-def _joined() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -55,6 +55,13 @@ def due(plan: Snapshots, step: int) -> bool:
     return step in plan.steps or (plan.every > 0 and step % plan.every == 0)
 
 
+def forget_after(run: Path, step: int) -> None:
+    """Drop the spectra of steps that a run will take again."""
+    for file in (run / PARTS).glob("[0-9]*.parquet"):
+        if int(file.stem) > step:
+            file.unlink()
+
+
 class SpectraLog:
     """Writes one Parquet file per logged step into a folder of the run, and gathers them at the end.
 
@@ -83,12 +90,6 @@ class SpectraLog:
         """Wait until everything taken so far is on disk, and raise what went wrong in the thread."""
         while self.running:
             self.running.pop(0).result()
-
-    def forget_after(self, step: int) -> None:
-        """Drop the spectra of steps that will be taken again."""
-        for file in self.folder.glob("*.parquet"):
-            if int(file.stem) > step:
-                file.unlink()
 
     def gather(self, target: Path) -> None:
         """Write all steps as one table into the folder ``target``."""
@@ -122,7 +123,7 @@ def read_spectra(folder: Path | str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    whole, parts = Path(folder) / SPECTRA, sorted((Path(folder) / PARTS).glob("*.parquet"))
+    whole, parts = Path(folder) / SPECTRA, sorted((Path(folder) / PARTS).glob("[0-9]*.parquet"))
     if whole.is_file():
         return pd.read_parquet(whole)
     if not parts:

@@ -21,7 +21,7 @@ from rankscope.pretrain.meter import Clock, LossMeter
 from rankscope.pretrain.models import new_model
 from rankscope.pretrain.run_folder import Snapshot
 from rankscope.pretrain.same_run import RunRecord, check_same_run, differences, read_record
-from rankscope.pretrain.spectra import SpectraLog, live_sites
+from rankscope.pretrain.spectra import SpectraLog, forget_after, live_sites
 from rankscope.pretrain.stream import BoltCollator, TokenCollator
 from rankscope.progress import Progress, silent
 
@@ -122,10 +122,10 @@ def pretrain(
         start = processes.on_main(lambda: _prepare(record, target, resume, force, held))
         if start.finished is not None:
             return start.finished
+        corpus = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
         set_seed(config.seed)
-        corpus = open_corpus(config, run, skip_damaged, progress)
-        model = new_model(config)
-        spectra = _spectra(config, model, run, start.step)
+        model = processes.together(lambda: new_model(config))
+        spectra = processes.together(lambda: _spectra(config, model, run))
         written = events.Events(run / events.FOLDER if tensorboard and processes.is_main() else None, start.step)
         trainer = _trainer(config, model, arguments, corpus, start, _Beside(run, progress, validate, spectra, written))
         result = trainer.train(resume_from_checkpoint=str(start.snapshot.folder) if start.snapshot else None)
@@ -167,6 +167,7 @@ def _prepare(record: RunRecord, target: Path, resume: bool, force: bool, held: c
     run_folder.tidy(run)
     for name in (LOSSES, SCORES):
         curves.forget_after(run / name, step)
+    forget_after(run, step)
     record.write(run)
     return _Start(newest if resume else None)
 
@@ -224,12 +225,9 @@ def _recompute_activations(model: Any) -> None:
     enable({"use_reentrant": False})
 
 
-def _spectra(config: PretrainConfig, model: Any, run: Path, step: int) -> SpectraLog | None:
-    if not config.spectra.steps and not config.spectra.every:
-        return None
-    log = SpectraLog(run, live_sites(config, model))
-    processes.on_main(lambda: log.forget_after(step))
-    return log
+def _spectra(config: PretrainConfig, model: Any, run: Path) -> SpectraLog | None:
+    asked = bool(config.spectra.steps) or config.spectra.every > 0
+    return SpectraLog(run, live_sites(config, model)) if asked else None
 
 
 def _save(

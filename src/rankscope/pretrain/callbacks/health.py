@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from rankscope.errors import RankscopeError
 from rankscope.pretrain import processes
 from rankscope.pretrain.meter import LossMeter
 from rankscope.pretrain.run_folder import newest
@@ -34,7 +35,11 @@ class Health(TrainerCallback):
             problem = f"the loss became NaN or infinite by step {state.global_step}"
         elif storing and not _finite(model):
             problem = f"the weights became NaN or infinite by step {state.global_step}"
-        processes.agree(None if problem is None else f"{problem}: {self._advice()}")
+        processes.together(lambda: self._stop(problem))
+
+    def _stop(self, problem: str | None) -> None:
+        if problem is not None:
+            raise RankscopeError(f"{problem}: {self._advice()}")
 
     def _advice(self) -> str:
         last = newest(self.run)
