@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rankscope_eval.report import EvalReport, EvalRow, EvalSummary
     from rankscope_eval.series import Series
     from rankscope_eval.suites import Suite, Task, list_suites, load_suite
+    from rankscope_eval.validation import score_during_training
 
 __all__ = [
     "evaluate",
@@ -36,6 +37,7 @@ __all__ = [
     "forecast_series",
     "geometric_mean",
     "relative_scores",
+    "score_during_training",
 ]
 
 _HOME = {
@@ -53,6 +55,7 @@ _HOME = {
     "forecast_series": "forecast",
     "geometric_mean": "relative",
     "relative_scores": "relative",
+    "score_during_training": "validation",
 }
 
 
