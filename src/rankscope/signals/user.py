@@ -25,7 +25,7 @@ class SeriesTable:
     """Named series of any lengths, float64, missing values as NaN."""
 
     ids: tuple[str, ...]
-    values: tuple[Float[np.ndarray, " time"], ...]
+    values: tuple[Float[np.ndarray, " _"], ...]
     source: str
 
     def __len__(self) -> int:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from rankscope.errors import OptionError
+from rankscope.pretrain.data.mixup import mix_within
+from rankscope.pretrain.data.pool import SeriesPool
 from rankscope.pretrain.data.seasonal import structured_series
 
 Series = Float[np.ndarray, "series time"]
@@ -24,6 +27,8 @@ class Mixture:
         shortest: the fewest observations a cut history keeps.
         missing_share: share of series with values missing at random.
         concentration: Dirichlet concentration of the mixing weights (Chronos paper: 1.5).
+        files: the user's series files, Parquet, CSV, JSONL or Arrow; none by default.
+        file_share: share of series that are windows of those files; the others may be mixed with them.
     """
 
     kernel_share: float = 0.15
@@ -32,10 +37,31 @@ class Mixture:
     shortest: int = 8
     missing_share: float = 0.05
     concentration: float = 1.5
+    files: tuple[str, ...] = ()
+    file_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.files, str):
+            raise OptionError(f"mixture.files must be a list of files: write [{self.files}].")
+        for name in ("kernel_share", "mixup_share", "short_share", "missing_share", "file_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise OptionError(f"mixture.{name} is {getattr(self, name)}: it is a share, from 0 to 1.")
+        if self.shortest < 1:
+            raise OptionError(f"mixture.shortest is {self.shortest}: it must be at least 1.")
+        if self.concentration <= 0:
+            raise OptionError(f"mixture.concentration is {self.concentration}: it must be above 0.")
+        if bool(self.files) != (self.file_share > 0):
+            raise OptionError("mixture.files and mixture.file_share above 0 belong together: give both or neither.")
 
 
 def corpus_batch(
-    rng: np.random.Generator, n: int, context: int, horizon: int, mixture: Mixture, bank: Bank | None
+    rng: np.random.Generator,
+    n: int,
+    context: int,
+    horizon: int,
+    mixture: Mixture,
+    bank: Bank | None,
+    pool: SeriesPool | None = None,
 ) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
     """Draw ``n`` training examples.
 
@@ -46,47 +72,72 @@ def corpus_batch(
         horizon: observations to forecast.
         mixture: shares of the corpus.
         bank: KernelSynth series at least ``context + horizon`` long, or None for none.
+        pool: series of ``mixture.files``, or None for none.
 
     Returns:
-        Histories (series, context) in float32 with NaN where there is no observation, and futures (series, horizon).
+        Histories (series, context) in float32 with NaN where there is no observation, and futures (series, horizon),
+        where only the user's series can have NaN.
     """
-    length = context + horizon
-    kept = _kept(rng, n, context, mixture)
-    series = structured_series(rng, n, length, kept + horizon)
-    if bank is not None and mixture.kernel_share > 0:
-        series = _with_kernels(rng, series, bank, mixture.kernel_share)
-    series = tsmixup(rng, series, mixture.mixup_share, mixture.concentration)
-    history = series[:, :context].astype(np.float32)
-    future = series[:, context:].astype(np.float32)
-    return _spoil(rng, history, kept, mixture), future
+    kept = history_lengths(rng, n, context, mixture)
+    series = clean_series(rng, n, context + horizon, kept + horizon, mixture, bank, pool)
+    return spoil(rng, series[:, :context].astype(np.float32), series[:, context:].astype(np.float32), kept, mixture)
 
 
-def tsmixup(rng: np.random.Generator, series: Series, share: float, concentration: float) -> Series:
-    """Replace a share of the series by convex mixtures of 2 or 3 mean-scaled ones (TSMixup, arXiv 2403.07815).
+def clean_series(
+    rng: np.random.Generator,
+    n: int,
+    length: int,
+    seen: Int[np.ndarray, " series"],
+    mixture: Mixture,
+    bank: Bank | None,
+    pool: SeriesPool | None,
+) -> Series:
+    """Draw ``n`` whole series of the corpus: structured ones, with KernelSynth, the user's and mixtures among them.
 
     Args:
         rng: source of all randomness.
-        series: the pool (series, time).
-        share: share of the pool to replace.
-        concentration: Dirichlet concentration of the weights.
+        n: number of series.
+        length: observations in each.
+        seen: how many of the last observations will be looked at, per series; see `structured_series`.
+        mixture: shares of the corpus.
+        bank: standardised KernelSynth series at least ``length`` long, or None for none.
+        pool: the user's series, or None for none.
 
     Returns:
-        The pool with mixtures in place (series, time).
+        Series (series, time) in float64; NaN only in and from the user's.
     """
-    n = len(series)
-    chosen = np.flatnonzero(rng.random(n) < share)
-    if len(chosen) == 0:
-        return series
-    scale = np.abs(series).mean(axis=1, keepdims=True)
-    scaled = series / np.where(scale > 0, scale, 1.0)
-    partners = rng.integers(0, n, (len(chosen), 3))
-    weights = rng.dirichlet(np.full(3, concentration), len(chosen))
-    pairs = rng.random(len(chosen)) < 0.5
-    weights[pairs, 2] = 0.0
-    weights /= weights.sum(axis=1, keepdims=True)
-    mixed = series.copy()
-    mixed[chosen] = np.einsum("nk,nkt->nt", weights, scaled[partners])
-    return mixed
+    series = structured_series(rng, n, length, seen)
+    if bank is not None and mixture.kernel_share > 0:
+        series = _with_kernels(rng, series, bank, mixture.kernel_share)
+    if pool is not None and mixture.file_share > 0:
+        chosen = np.flatnonzero(rng.random(n) < mixture.file_share)
+        series[chosen] = pool.windows(rng, len(chosen), length)
+    return mix_within(rng, series, mixture.mixup_share, mixture.concentration)
+
+
+def history_lengths(rng: np.random.Generator, n: int, context: int, mixture: Mixture) -> Int[np.ndarray, " series"]:
+    """Draw the length of each history: log-uniform for those that are cut, else ``context``."""
+    least = min(mixture.shortest, context)
+    kept = np.exp(rng.uniform(np.log(least), np.log(context), n)).astype(int)
+    return np.where(rng.random(n) < mixture.short_share, kept, context)
+
+
+def spoil(
+    rng: np.random.Generator,
+    history: Float[np.ndarray, "series context"],
+    future: Float[np.ndarray, "series horizon"],
+    kept: Int[np.ndarray, " series"],
+    mixture: Mixture,
+) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
+    """Cut histories to their lengths and puncture some; where nothing of one is left, its future is not asked for."""
+    n, context = history.shape
+    absent = np.arange(context)[None, :] < (context - kept)[:, None]
+    rate = rng.uniform(0.01, 0.2, (n, 1)) * (rng.random((n, 1)) < mixture.missing_share)
+    absent |= rng.random((n, context)) < rate
+    absent[:, -1] = False
+    history = np.where(absent, np.float32(np.nan), history)
+    unseen = np.isnan(history).all(axis=1, keepdims=True)
+    return history, np.where(unseen, np.float32(np.nan), future)
 
 
 def _with_kernels(rng: np.random.Generator, series: Series, bank: Bank, share: float) -> Series:
@@ -100,21 +151,3 @@ def _with_kernels(rng: np.random.Generator, series: Series, bank: Bank, share: f
         series = series.copy()
         series[chosen] = windows + level
     return series
-
-
-def _kept(rng: np.random.Generator, n: int, context: int, mixture: Mixture) -> Int[np.ndarray, " series"]:
-    """Draw the length of each history: log-uniform for those that are cut."""
-    least = min(mixture.shortest, context)
-    kept = np.exp(rng.uniform(np.log(least), np.log(context), n)).astype(int)
-    return np.where(rng.random(n) < mixture.short_share, kept, context)
-
-
-def _spoil(rng: np.random.Generator, history: Series, kept: Int[np.ndarray, " series"], mixture: Mixture) -> Series:
-    n, context = history.shape
-    absent = np.arange(context)[None, :] < (context - kept)[:, None]
-    rate = rng.uniform(0.01, 0.2, (n, 1)) * (rng.random((n, 1)) < mixture.missing_share)
-    absent |= rng.random((n, context)) < rate
-    absent[:, -1] = False
-    history = history.copy()
-    history[absent] = np.nan
-    return history
