@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rankscope.checkpoints._layouts import check_agreement, expected_shapes, factored_ranks
+from rankscope.checkpoints._layouts import check_agreement, expected_shapes, factored
 from rankscope.checkpoints._safetensors import WEIGHT_DTYPES, TensorInfo, read_json, read_tensor
 from rankscope.checkpoints._sources import locate
 from rankscope.checkpoints._weights import read_index
 from rankscope.errors import CheckpointError, RankscopeError
-from rankscope.families import Family, Site, family_of, select_sites
+from rankscope.families import Factored, Family, HeadWidth, Layout, Site, family_of, read_layouts, select_sites
 
 if TYPE_CHECKING:
     from rankscope.numerics.factored import FactoredMatrix
@@ -32,7 +32,7 @@ class Checkpoint:
         config: the content of its ``config.json``.
         family: its model family.
         index: every stored tensor.
-        ranks: rank of every factored module; empty for a dense checkpoint.
+        layouts: layout of every module that is not dense; empty for a dense checkpoint.
     """
 
     source: str
@@ -40,23 +40,37 @@ class Checkpoint:
     config: dict[str, Any] = field(repr=False)
     family: Family = field(repr=False)
     index: Mapping[str, TensorInfo] = field(repr=False)
-    ranks: Mapping[str, int] = field(repr=False)
+    layouts: Mapping[str, Layout] = field(repr=False)
 
     def sites(self, select: Sequence[str] | str | None = None) -> tuple[Site, ...]:
         """Sites that the words select, attention by default; see `rankscope.families.select_sites`."""
         return select_sites(self.family.sites(self.config), select)
 
-    def layout(self, site: Site) -> Literal["dense", "factored"]:
-        """How the matrix of a site is stored."""
-        return "factored" if site.module in self.ranks else "dense"
+    @property
+    def factored(self) -> dict[str, Factored]:
+        """Those modules that are stored as two thin matrices."""
+        return factored(self.layouts)
+
+    def layout(self, site: Site) -> Literal["dense", "factored", "head-width"]:
+        """How the matrix of a site is stored; ``head-width`` is dense, at its layer's own width."""
+        if site.module in self.factored:
+            return "factored"
+        return "head-width" if isinstance(self.layouts.get(site.module.rpartition(".")[0]), HeadWidth) else "dense"
 
     def shape(self, site: Site) -> tuple[int, int]:
         """Shape (d_out, d_in) of the matrix of a site, whichever way it is stored."""
-        if site.module in self.ranks:
-            up, down = (self._info(f"{site.module}.{part}.weight") for part in ("up", "down"))
-            return up.shape[0], down.shape[1]
-        d_out, d_in = self._info(site.name).shape
-        return d_out, d_in
+        layout = self.factored.get(site.module)
+        if layout is None:
+            d_out, d_in = self._info(site.name).shape
+            return d_out, d_in
+        up, down = (self._info(f"{site.module}.{part}.weight") for part in ("up", "down"))
+        across = layout.heads if layout.heads and layout.axis == 1 else 1
+        return up.shape[0], down.shape[1] * across
+
+    def stored(self, site: Site) -> int:
+        """How many numbers are stored of the matrix of a site."""
+        layout = self.factored.get(site.module)
+        return prod(self.shape(site)) if layout is None else layout.parameters(*self.shape(site))
 
     def tensor(self, name: str) -> Tensor:
         """Read one tensor in its stored number format.
@@ -83,14 +97,17 @@ class Checkpoint:
         return tensor
 
     def matrix(self, site: Site) -> Tensor | FactoredMatrix:
-        """Read the matrix of a site: a tensor where it is stored dense, else its two factors."""
-        if site.module not in self.ranks:
-            return self.tensor(site.name)
-        from rankscope.numerics.factored import FactoredMatrix
+        """Read the matrix of a site: a tensor where it is stored dense, else its two factors.
 
-        return FactoredMatrix(
-            up=self.tensor(f"{site.module}.up.weight"), down=self.tensor(f"{site.module}.down.weight")
-        )
+        The factors of heads that have sketches of their own are put together to two, one of them block-diagonal.
+        """
+        layout = self.factored.get(site.module)
+        if layout is None:
+            return self.tensor(site.name)
+        from rankscope.numerics.factored import FactoredMatrix, joined_heads
+
+        up, down = (self.tensor(f"{site.module}.{part}.weight") for part in ("up", "down"))
+        return FactoredMatrix(up, down) if layout.heads is None else joined_heads(up, down, layout.heads, layout.axis)
 
     def module(self, dtype: torch.dtype = torch.float32) -> nn.Module:
         """Build the module in evaluation mode (imports transformers)."""
@@ -134,8 +151,8 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
     config = read_json(folder / "config.json")
     try:
         family = family_of(config)
-        ranks = factored_ranks(config.get("rankscope"))
-        expected = expected_shapes(config, family, ranks)
+        layouts = read_layouts(config.get("rankscope"))
+        expected = expected_shapes(config, family, layouts)
     except RankscopeError as error:
         raise type(error)(f"{source}: {error}") from error
     index = read_index(folder)
@@ -143,4 +160,4 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
         check_agreement(config, family, expected, index)
     except CheckpointError as error:
         raise CheckpointError(f"{source}: {error}") from error
-    return Checkpoint(source, folder, config, family, index, ranks)
+    return Checkpoint(source, folder, config, family, index, layouts)

@@ -1,4 +1,4 @@
-"""What a config says of compressed sites, and whether config and weights agree."""
+"""Whether what a config says of the layout of its sites agrees with the weights."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from rankscope.checkpoints._safetensors import TensorInfo
-from rankscope.errors import CheckpointError, unknown_choice
-from rankscope.families import Family
+from rankscope.errors import CheckpointError
+from rankscope.families import Factored, Family, HeadWidth, Layout, read_layouts
 
-VERSION = 1
-LAYOUTS = ("dense", "factored")
 _FIX = "use the config.json that was saved with these weights."
 _LAYER_TENSOR = re.compile(r"^(encoder|decoder)\.block\.\d+\.")
 # Old T5 conversions carry a position bias for cross-attention that no model reads.
 _UNREAD = re.compile(r"EncDecAttention\.relative_attention_bias\.weight$")
+
+
+def factored(layouts: Mapping[str, Layout]) -> dict[str, Factored]:
+    """Those layouts that are factored, by module."""
+    return {module: layout for module, layout in layouts.items() if isinstance(layout, Factored)}
 
 
 def factored_ranks(block: object) -> dict[str, int]:
@@ -27,62 +30,57 @@ def factored_ranks(block: object) -> dict[str, int]:
     Raises:
         CheckpointError: its version, a layout or a rank is not one that this release can read.
     """
-    if block is None:
-        return {}
-    if not isinstance(block, Mapping) or not isinstance(block.get("sites"), Mapping):
-        raise CheckpointError(
-            "config.json: rankscope must be an object that holds an object named sites; compress again."
-        )
-    if block.get("version") != VERSION:
-        raise CheckpointError(
-            f"config.json: rankscope.version {block.get('version')!r} is not known, this release reads "
-            f"{VERSION}: update rankscope."
-        )
-    ranks: dict[str, int] = {}
-    for module, site in block["sites"].items():
-        layout = site.get("layout") if isinstance(site, Mapping) else None
-        if layout not in LAYOUTS:
-            raise CheckpointError(
-                unknown_choice(f"config.json: layout of {module}", layout, LAYOUTS, "Update rankscope.")
-            )
-        if layout == "factored":
-            ranks[module] = _rank(module, site.get("rank"))
-    return ranks
+    return {module: layout.inner for module, layout in factored(read_layouts(block)).items()}
 
 
-def _rank(module: str, rank: object) -> int:
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-        raise CheckpointError(f"config.json: rank of {module} must be a whole number ≥ 1, found {rank!r}.")
-    return rank
-
-
-def expected_shapes(config: Mapping[str, Any], family: Family, ranks: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def expected_shapes(
+    config: Mapping[str, Any], family: Family, layouts: Mapping[str, Layout]
+) -> dict[str, tuple[int, ...]]:
     """Shapes of every tensor that the checkpoint must hold, with factored matrices as their two factors."""
-    linear = {site.module for site in family.sites(config) if site.role != "embedding"}
-    unknown = set(ranks) - linear
-    if unknown:
-        raise CheckpointError(
-            f"config.json: rankscope.sites names {min(unknown)!r}, which is no linear layer of the model; {_FIX}"
-        )
+    _check_modules(config, family, layouts)
+    factors = factored(layouts)
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in family.expected_shapes(config).items():
         module, _, kind = name.rpartition(".")
-        if module not in ranks:
+        if module not in factors:
             shapes[name] = shape
         elif kind == "bias":
             shapes[f"{module}.up.bias"] = shape
         else:
-            shapes.update(_factor_shapes(module, shape, ranks[module]))
+            shapes.update(_factor_shapes(module, shape, factors[module]))
     return shapes
 
 
-def _factor_shapes(module: str, shape: tuple[int, ...], rank: int) -> dict[str, tuple[int, ...]]:
+def _check_modules(config: Mapping[str, Any], family: Family, layouts: Mapping[str, Layout]) -> None:
+    sites = family.sites(config)
+    linear = {site.module for site in sites if site.role != "embedding"}
+    attention = {site.module.rpartition(".")[0] for site in sites if site.kind == "attention"}
+    for module, layout in layouts.items():
+        if isinstance(layout, Factored) and module not in linear:
+            raise CheckpointError(
+                f"config.json: rankscope.sites names {module!r}, which is no linear layer of the model; {_FIX}"
+            )
+        if isinstance(layout, HeadWidth) and module not in attention:
+            raise CheckpointError(
+                f"config.json: rankscope.sites gives head widths to {module!r}, which is no attention of the model; "
+                f"{_FIX}"
+            )
+
+
+def _factor_shapes(module: str, shape: tuple[int, ...], layout: Factored) -> dict[str, tuple[int, ...]]:
     d_out, d_in = shape
-    if rank > min(shape):
+    if layout.heads is not None and shape[layout.axis] % layout.heads:
         raise CheckpointError(
-            f"config.json: rank {rank} of {module} is above {min(shape)}, the most a {d_out}×{d_in} matrix has; {_FIX}"
+            f"config.json: the {d_out}×{d_in} matrix of {module} does not split into {layout.heads} heads; {_FIX}"
         )
-    return {f"{module}.up.weight": (d_out, rank), f"{module}.down.weight": (rank, d_in)}
+    if layout.rank > layout.largest(d_out, d_in):
+        part = "" if layout.heads is None else f" in {layout.heads} heads"
+        raise CheckpointError(
+            f"config.json: rank {layout.rank} of {module} is above {layout.largest(d_out, d_in)}, the most a "
+            f"{d_out}×{d_in} matrix{part} has; {_FIX}"
+        )
+    up, down = layout.shapes(d_out, d_in)
+    return {f"{module}.up.weight": up, f"{module}.down.weight": down}
 
 
 def check_agreement(

@@ -20,7 +20,7 @@ from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps, plan_
 from rankscope.compress.report import CompressReport, site_report
 from rankscope.compress.write import TensorSpec, write_weights
 from rankscope.errors import FamilyError, OptionError, unknown_choice
-from rankscope.families import Site
+from rankscope.families import Factored, Site
 from rankscope.lowrank.layout import low_rank_config
 from rankscope.numerics import FactoredMatrix, singular_values, validate_eps
 from rankscope.numerics.parallel import parallel_map
@@ -154,7 +154,9 @@ def _measure(
     spectra = []
     sigmas = parallel_map(values, (source.matrix(site) for site in sites), workers)
     for done, (site, sigma) in enumerate(zip(sites, sigmas, strict=True), start=1):
-        spectra.append(Spectrum(site.name, source.shape(site), sigma, source.ranks.get(site.module)))
+        now = source.factored.get(site.module)
+        stored = (None, None) if now is None else (now.inner, source.stored(site))
+        spectra.append(Spectrum(site.name, source.shape(site), sigma, *stored))
         progress(done, len(sites), "singular values")
     return spectra
 
@@ -214,8 +216,8 @@ def _run(
 
 
 def _write_config(source: Checkpoint, plan: Plan, method: str, kind: torch.dtype | None, folder: Path) -> None:
-    ranks = dict(source.ranks) | {site.module: site.rank for site in plan.sites if site.layout == "factored"}
-    config = low_rank_config(source.config, source.family.name, ranks, method)
+    factored = {site.module: Factored(site.rank) for site in plan.sites if site.changed}
+    config = low_rank_config(source.config, source.family.name, {**source.layouts, **factored}, method)
     if kind is not None:
         keys = [key for key in ("torch_dtype", "dtype") if key in config] or ["torch_dtype"]
         config.update(dict.fromkeys(keys, str(kind).removeprefix("torch.")))

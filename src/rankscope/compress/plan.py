@@ -22,20 +22,22 @@ class Spectrum:
         name: tensor name of the dense weight.
         shape: (d_out, d_in).
         sigma: descending singular values; values that are left out are zero.
-        stored_rank: rank of the stored factors, None for a dense matrix.
+        stored_rank: inner size of the stored factors, None for a dense matrix.
+        stored_factors: numbers in the stored factors, where those are not r(m+n): heads with sketches of their own.
     """
 
     name: str
     shape: tuple[int, int]
     sigma: Float[Tensor, " k"]
     stored_rank: int | None = None
+    stored_factors: int | None = None
 
     @property
     def stored(self) -> int:
         """Numbers stored now: mn dense, r(m+n) factored."""
         if self.stored_rank is None:
             return self.shape[0] * self.shape[1]
-        return self.stored_rank * sum(self.shape)
+        return self.stored_rank * sum(self.shape) if self.stored_factors is None else self.stored_factors
 
 
 @dataclass(frozen=True)
@@ -183,9 +185,9 @@ def _site_plan(spectrum: Spectrum, eps: float) -> SitePlan:
             return _kept(spectrum, eps)
         after = factored_parameters(spectrum.shape, rank)
     else:
-        if rank >= spectrum.stored_rank:
-            return _kept(spectrum, eps)
         after = rank * sum(spectrum.shape)
+        if after >= spectrum.stored:
+            return _kept(spectrum, eps)
     sigma = spectrum.sigma
     return SitePlan(
         name=spectrum.name,

@@ -11,9 +11,22 @@ from typing import Any
 from rankscope.errors import CheckpointError, FamilyError, unknown_choice
 from rankscope.families import chronos2, chronos_bolt, chronos_t5, t5
 from rankscope.families._record import Family, Site
+from rankscope.families.layouts import Factored, HeadWidth, Layout, read_layouts
 from rankscope.families.select import SELECTORS, select_sites
 
-__all__ = ["COMPRESSED", "FAMILIES", "SELECTORS", "Family", "Site", "family_of", "select_sites"]
+__all__ = [
+    "COMPRESSED",
+    "FAMILIES",
+    "SELECTORS",
+    "Factored",
+    "Family",
+    "HeadWidth",
+    "Layout",
+    "Site",
+    "family_of",
+    "read_layouts",
+    "select_sites",
+]
 
 FAMILIES: dict[str, Family] = {
     record.name: record for record in (chronos_t5.FAMILY, chronos_bolt.FAMILY, chronos2.FAMILY, t5.FAMILY)

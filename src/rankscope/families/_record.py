@@ -33,8 +33,9 @@ class Site:
         role: ``self.q`` … ``self.o``, ``cross.q`` …, ``group.q`` … (Chronos-2), ``mlp_in``, ``mlp_gate``,
             ``mlp_out``, ``embedding``, ``patch_in``, ``patch_out``, ``patch_residual``.
         heads: number of heads, None outside attention.
-        head_width: width of one head, None outside attention.
+        head_width: width of one head, None outside attention and where the heads differ.
         head_axis: axis of the (out, in) weight that splits into heads: 0 for q, k and v, 1 for o.
+        uneven: widths of the heads where they differ.
     """
 
     name: str
@@ -44,6 +45,16 @@ class Site:
     heads: int | None = None
     head_width: int | None = None
     head_axis: int | None = None
+    uneven: tuple[int, ...] = ()
+
+    @property
+    def head_widths(self) -> tuple[int, ...]:
+        """Width of every head, empty outside attention.
+
+        >>> Site("a.q.weight", "encoder", 0, "self.q", 2, 4, 0).head_widths
+        (4, 4)
+        """
+        return self.uneven or (self.head_width or 0,) * (self.heads or 0)
 
     @property
     def module(self) -> str:

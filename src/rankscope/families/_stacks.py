@@ -8,15 +8,30 @@ from typing import Any
 from torch import Tensor, nn
 
 from rankscope.families._record import Config, Shapes, Site, Stack, positive
+from rankscope.families.layouts import HeadWidth, head_widths
 
 
 def attention_sites(module: str, stack: Stack, layer: int, scope: str, config: Config) -> tuple[Site, ...]:
     """Sites of the four matrices of one attention module; ``scope`` is ``self``, ``cross`` or ``group``."""
     heads, width = positive(config, "num_heads"), positive(config, "d_kv")
-    return tuple(
-        Site(f"{module}.{letter}.weight", stack, layer, f"{scope}.{letter}", heads, width, int(letter == "o"))
-        for letter in "qkvo"
-    )
+    layout = head_widths(config, module, heads) or HeadWidth((width,) * heads, (width,) * heads)
+    sites = []
+    for letter in "qkvo":
+        widths = layout.of(letter)
+        same = len(set(widths)) == 1
+        sites.append(
+            Site(
+                f"{module}.{letter}.weight",
+                stack,
+                layer,
+                f"{scope}.{letter}",
+                heads,
+                widths[0] if same else None,
+                int(letter == "o"),
+                () if same else widths,
+            )
+        )
+    return tuple(sites)
 
 
 def gated(config: Config) -> bool:
@@ -65,8 +80,8 @@ def _stack_sites(config: Config) -> Iterator[Site]:
 def layer_shape(site: Site, config: Config) -> tuple[int, int]:
     """Shape (out, in) of an attention or MLP matrix by its role."""
     d_model, d_ff = positive(config, "d_model"), positive(config, "d_ff")
-    inner = positive(config, "num_heads") * positive(config, "d_kv")
     if site.kind == "attention":
+        inner = sum(site.head_widths)
         return (d_model, inner) if site.head_axis == 1 else (inner, d_model)
     return (d_model, d_ff) if site.role == "mlp_out" else (d_ff, d_model)
 

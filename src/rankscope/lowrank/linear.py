@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import OptionError
+from rankscope.families import Factored
+from rankscope.numerics.factored import FactoredMatrix, joined_heads
 
 
 class FactoredLinear(nn.Module):
@@ -14,12 +16,20 @@ class FactoredLinear(nn.Module):
 
     It stores rank·(d_in + d_out) numbers in place of d_in·d_out; a bias, if any, belongs to ``up``.
 
+    With ``heads`` every head has two factors of that rank of its own (eq. 21), which lie below or beside each other.
+    Along axis 0 head i of the output is up⁽ⁱ⁾·down⁽ⁱ⁾·x, with ``up`` (d_out, rank) and ``down`` (heads·rank, d_in).
+    Along axis 1 head i of the input gives up⁽ⁱ⁾·down⁽ⁱ⁾·x⁽ⁱ⁾ and the results add up, with ``up`` (d_out, heads·rank)
+    and ``down`` (heads·rank, d_in/heads).
+
     >>> layer = FactoredLinear(8, 6, rank=2)
     >>> layer(torch.ones(3, 8)).shape, sum(p.numel() for p in layer.parameters())
     (torch.Size([3, 6]), 28)
+    >>> sum(p.numel() for p in FactoredLinear(8, 6, rank=2, heads=3).parameters())
+    60
 
     Raises:
-        OptionError: the rank is below 1 or above min(d_in, d_out).
+        OptionError: the heads do not divide the axis, or the rank is below 1 or above what the matrix, or a head's
+            part of it, can have.
     """
 
     def __init__(
@@ -28,26 +38,49 @@ class FactoredLinear(nn.Module):
         d_out: int,
         rank: int,
         *,
+        heads: int | None = None,
+        axis: int = 0,
         bias: bool = False,
         init_std: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not 1 <= rank <= min(d_in, d_out):
-            raise OptionError(f"rank {rank} is outside 1…{min(d_in, d_out)} for a {d_out}×{d_in} matrix.")
+        self.layout = layout = Factored(rank, heads, axis)
+        if heads is not None and (d_out, d_in)[axis] % heads:
+            raise OptionError(f"a {d_out}×{d_in} matrix does not split into {heads} heads along axis {axis}.")
+        most = layout.largest(d_out, d_in)
+        if not 1 <= rank <= most:
+            part = "" if heads is None else f" of {heads} heads"
+            raise OptionError(f"rank {rank} is outside 1…{most} for a {d_out}×{d_in} matrix{part}.")
         self.in_features, self.out_features, self.rank = d_in, d_out, rank
         self.init_std = d_in**-0.5 if init_std is None else init_std
-        self.down = nn.Linear(d_in, rank, bias=False, device=device, dtype=dtype)
-        self.up = nn.Linear(rank, d_out, bias=bias, device=device, dtype=dtype)
+        up, down = layout.shapes(d_out, d_in)
+        self.down = nn.Linear(down[1], down[0], bias=False, device=device, dtype=dtype)
+        self.up = nn.Linear(up[1], up[0], bias=bias, device=device, dtype=dtype)
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         """Apply the two thin maps one after the other."""
-        return self.up(self.down(x))
+        heads = self.layout.heads
+        if heads is None:
+            return self.up(self.down(x))
+        if self.layout.axis == 1:
+            split = self.down.weight.unflatten(0, (heads, -1))
+            return self.up(torch.einsum("...hd,hrd->...hr", x.unflatten(-1, (heads, -1)), split).flatten(-2))
+        sketched = self.down(x).unflatten(-1, (heads, -1))
+        out = torch.einsum("...hr,hdr->...hd", sketched, self.up.weight.unflatten(0, (heads, -1))).flatten(-2)
+        return out if self.bias is None else out + self.bias
+
+    def matrix(self) -> FactoredMatrix:
+        """The matrix this layer applies, in two factors."""
+        heads, axis = self.layout.heads, self.layout.axis
+        up, down = self.up.weight, self.down.weight
+        return FactoredMatrix(up, down) if heads is None else joined_heads(up, down, heads, axis)
 
     def dense(self) -> Float[Tensor, "d_out d_in"]:
         """Multiply the factors out: the matrix this layer applies."""
-        return self.up.weight @ self.down.weight
+        whole = self.matrix()
+        return whole.up @ whole.down
 
     @property
     def weight(self) -> Float[Tensor, "d_out d_in"]:
@@ -65,4 +98,5 @@ class FactoredLinear(nn.Module):
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, rank={self.rank}"
+        heads = "" if self.layout.heads is None else f", heads={self.layout.heads}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, rank={self.rank}{heads}"

@@ -1,4 +1,4 @@
-"""The swap that puts factored layers into a stock module, and how they are initialised."""
+"""The swap that gives a stock module the layouts of its config, and how what is new is initialised."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from rankscope.errors import CheckpointError
-from rankscope.lowrank.layout import factored_ranks
+from rankscope.families import Factored, HeadWidth, Layout, read_layouts
 from rankscope.lowrank.linear import FactoredLinear
 
 
@@ -18,12 +18,17 @@ def factor_model(model: PreTrainedModel, config: PretrainedConfig) -> None:
     Raises:
         CheckpointError: the block is unreadable or does not fit the model.
     """
-    ranks = factored_ranks(config.rankscope)
-    factor_modules(model, ranks, d_head=config.d_kv, factor=config.initializer_factor)
+    layouts = read_layouts(config.rankscope)
+    widen_heads(model, layouts)
+    factor_modules(model, layouts, d_head=config.d_kv, factor=config.initializer_factor)
     model.post_init()
     # Not through `_init_weights`: transformers 5 asks the stock encoder and decoder, which do not know the
-    # layer, and gives every child Linear one generic law. On the meta device, and while 4.x loads, this
+    # layers, and gives every child Linear one generic law. On the meta device, and while 4.x loads, this
     # draws nothing.
+    for name, layout in layouts.items():
+        layer = model.get_submodule(name)
+        if isinstance(layout, HeadWidth):
+            initialise_heads(layer, layout, config.initializer_factor)
     for layer in model.modules():
         if isinstance(layer, FactoredLinear):
             initialise_factors(layer)
@@ -41,6 +46,21 @@ def initialise_factors(layer: FactoredLinear) -> None:
         nn.init.zeros_(layer.bias)
 
 
+def initialise_heads(attention: nn.Module, layout: HeadWidth, factor: float) -> None:
+    """Draw the dense projections of a head-width attention by T5's law, at the layer's own widths.
+
+    T5 draws queries with variance 1/(d_model·d_kv), so that scores do not depend on the width of the head, and outputs
+    with 1/(heads·d_kv). Here d_kv is the head's own width, and heads·d_kv the sum of the heads' widths.
+    """
+    for letter, child in attention.named_children():
+        if letter in ("q", "k", "v", "o") and isinstance(child, nn.Linear):
+            widths = layout.of(letter)
+            rows = child.weight.detach().split(widths if letter != "o" else child.out_features)
+            for head, part in enumerate(rows):
+                d_head = widths[head] if letter != "o" else 1
+                nn.init.normal_(part, std=stock_std(letter, child.in_features, d_head, factor))
+
+
 def stock_std(name: str, d_in: int, d_head: int, factor: float) -> float:
     """Standard deviation T5 and the Chronos models give a dense weight: factor/√d_in, queries also /√d_head.
 
@@ -51,30 +71,67 @@ def stock_std(name: str, d_in: int, d_head: int, factor: float) -> float:
     return factor * width**-0.5
 
 
-def factor_modules(model: nn.Module, ranks: Mapping[str, int], *, d_head: int, factor: float) -> None:
-    """Put a `FactoredLinear` of the given rank in place of every named ``nn.Linear`` of ``model``.
+def widen_heads(model: nn.Module, layouts: Mapping[str, Layout]) -> None:
+    """Put a `HeadWidthAttention` in place of every attention of ``model`` that has head widths.
+
+    Raises:
+        CheckpointError: a name is no T5 attention of the model, or lists another number of heads.
+    """
+    widths = {name: layout for name, layout in layouts.items() if isinstance(layout, HeadWidth)}
+    if not widths:
+        return
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    from rankscope.lowrank.heads import HeadWidthAttention
+
+    for name, layout in widths.items():
+        stock = _submodule(model, name)
+        if not isinstance(stock, T5Attention):
+            raise CheckpointError(
+                f"config.json: rankscope.sites gives head widths to {name}, no T5 attention of the model."
+            )
+        stack = model.get_submodule(name.split(".")[0])
+        _put(model, name, HeadWidthAttention(stock, stack.config, layout))
+
+
+def factor_modules(model: nn.Module, layouts: Mapping[str, Layout], *, d_head: int, factor: float) -> None:
+    """Put a `FactoredLinear` of the given rank in place of every ``nn.Linear`` of ``model`` that is to be factored.
 
     Raises:
         CheckpointError: a name is no linear layer of the model, or its rank does not fit.
     """
-    for name, rank in ranks.items():
-        try:
-            linear = model.get_submodule(name)
-        except AttributeError:
-            linear = None
+    for name, layout in layouts.items():
+        if not isinstance(layout, Factored):
+            continue
+        linear = _submodule(model, name)
         if not isinstance(linear, nn.Linear):
             raise CheckpointError(f"config.json: rankscope.sites names {name}, no linear layer of the model.")
         d_in, d_out = linear.in_features, linear.out_features
-        if rank > min(d_in, d_out):
-            raise CheckpointError(f"config.json: site {name}: rank {rank} exceeds its {d_out}×{d_in} matrix.")
+        if layout.rank > layout.largest(d_out, d_in):
+            raise CheckpointError(f"config.json: site {name}: rank {layout.rank} exceeds its {d_out}×{d_in} matrix.")
+        around = layouts.get(name.rpartition(".")[0])
+        width = max(around.qk) if isinstance(around, HeadWidth) else d_head
         layer = FactoredLinear(
             d_in,
             d_out,
-            rank,
+            layout.rank,
+            heads=layout.heads,
+            axis=layout.axis,
             bias=linear.bias is not None,
-            init_std=stock_std(name, d_in, d_head, factor),
+            init_std=stock_std(name, d_in, width, factor),
             device=linear.weight.device,
             dtype=linear.weight.dtype,
         )
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, layer)
+        _put(model, name, layer)
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module | None:
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        return None
+
+
+def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, layer)

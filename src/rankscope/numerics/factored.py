@@ -69,5 +69,24 @@ class FactoredMatrix:
         return singular_values(slices @ _right(shared, dtype).mT, dtype=dtype)
 
 
+def joined_heads(
+    up: Float[Tensor, "d_up r_up"], down: Float[Tensor, "r_down d_down"], heads: int, axis: int
+) -> FactoredMatrix:
+    """Factors of every head as factors of the whole matrix (eq. 21): one is block-diagonal, the other as it is.
+
+    Along axis 0 head i is rows of W, W⁽ⁱ⁾ = W₁⁽ⁱ⁾ W₂⁽ⁱ⁾: ``up`` holds the W₁⁽ⁱ⁾ below each other, and so does ``down``
+    the W₂⁽ⁱ⁾. Along axis 1 head i is columns of W: ``up`` holds the W₁⁽ⁱ⁾ side by side.
+
+    >>> joined_heads(torch.ones(4, 1), torch.ones(2, 3), heads=2, axis=0).up
+    tensor([[1., 0.],
+            [1., 0.],
+            [0., 1.],
+            [0., 1.]])
+    """
+    split = up if axis == 0 else down
+    blocks = torch.block_diag(*split.reshape(heads, -1, split.shape[1]))
+    return FactoredMatrix(blocks, down) if axis == 0 else FactoredMatrix(up, blocks)
+
+
 def _right(factor: Tensor, dtype: torch.dtype | None) -> Tensor:
     return torch.linalg.qr(upcast(factor, dtype), mode="r").R

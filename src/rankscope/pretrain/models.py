@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rankscope.design import by_design
 from rankscope.pretrain.config import PretrainConfig
 from rankscope.pretrain.vocabulary import start_from_chebyshev
 
@@ -96,7 +97,11 @@ def _chronos_t5(config: PretrainConfig) -> PreTrainedModel:
 
     t5 = _t5_config(config, config.model.n_tokens)
     t5.chronos_config = chronos_config(config)
-    return T5ForConditionalGeneration(t5)
+    if config.low_rank is None:
+        return T5ForConditionalGeneration(t5)
+    from rankscope.lowrank import LowRankT5Config, LowRankT5ForConditionalGeneration
+
+    return LowRankT5ForConditionalGeneration(LowRankT5Config.from_dict(_by_design(t5, config)))
 
 
 def _chronos_bolt(config: PretrainConfig) -> PreTrainedModel:
@@ -105,7 +110,16 @@ def _chronos_bolt(config: PretrainConfig) -> PreTrainedModel:
     t5 = _t5_config(config, 2)
     t5.chronos_config = chronos_config(config)
     t5.chronos_pipeline_class = "ChronosBoltPipeline"
-    return ChronosBoltModelForForecasting(t5)
+    if config.low_rank is None:
+        return ChronosBoltModelForForecasting(t5)
+    from rankscope.lowrank import LowRankBoltConfig, LowRankBoltModel
+
+    return LowRankBoltModel(LowRankBoltConfig.from_dict(_by_design(t5, config)))
+
+
+def _by_design(t5: T5Config, config: PretrainConfig) -> dict[str, Any]:
+    assert config.low_rank is not None
+    return by_design(t5.to_dict(), config.low_rank)
 
 
 @torch.no_grad()

@@ -41,7 +41,8 @@ def live_matrix(model: Any, site: Site) -> Matrix:
     """Return the matrix that a site of a network in training applies, in factors where it is stored so."""
     module = model.get_submodule(site.module)
     if isinstance(module, FactoredLinear):
-        return FactoredMatrix(module.up.weight.detach(), module.down.weight.detach())
+        with torch.no_grad():
+            return module.matrix()
     matrix = module.dense() if callable(getattr(module, "dense", None)) else module.weight
     return matrix.detach()
 

@@ -158,7 +158,7 @@ def test_factored_sites(tmp_path: Path, write_checkpoint: Make, tiny_config: Mak
         ({"version": None}, "version None is not known"),
         ({"sites": None}, "an object named sites"),
         (
-            {"sites": {"decoder.block.0.layer.0.SelfAttention.q": {"layout": "head-width"}}},
+            {"sites": {"decoder.block.0.layer.0.SelfAttention.q": {"layout": "head-widths"}}},
             "head-width.*dense, factored",
         ),
         ({"sites": {"decoder.block.0.layer.0.SelfAttention.q": 3}}, "layout None|layout of"),

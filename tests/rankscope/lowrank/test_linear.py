@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from rankscope.errors import CheckpointError, OptionError
+from rankscope.families import Factored
 from rankscope.lowrank.linear import FactoredLinear
 from rankscope.lowrank.swap import factor_modules, initialise_factors, stock_std
 
@@ -18,6 +19,39 @@ def test_forward_equals_the_dense_product(bias: bool) -> None:
             dense.bias.copy_(layer.bias)
     x = torch.randn(5, 2, 12, dtype=torch.float64)
     torch.testing.assert_close(layer(x), dense(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_heads_with_sketches_of_their_own_equal_a_loop_over_heads(axis: int, bias: bool) -> None:
+    """Eq. 21, head by head: rows of q, k and v (axis 0), columns of o (axis 1)."""
+    torch.manual_seed(0)
+    d_in, d_out, heads, rank = 12, 20, 4, 3
+    layer = FactoredLinear(d_in, d_out, rank, heads=heads, axis=axis, bias=bias).double()
+    x = torch.randn(5, 2, d_in, dtype=torch.float64)
+    ups = layer.up.weight.chunk(heads, dim=axis)
+    downs = layer.down.weight.chunk(heads)
+    if axis == 0:
+        expected = torch.cat([x @ (up @ down).T for up, down in zip(ups, downs, strict=True)], dim=-1)
+    else:
+        parts = zip(x.chunk(heads, dim=-1), ups, downs, strict=True)
+        expected = sum(part @ (up @ down).T for part, up, down in parts)
+    if bias:
+        expected = expected + layer.bias
+    torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-12)
+    plain = x @ layer.dense().T + (layer.bias if bias else 0)
+    torch.testing.assert_close(plain, expected, rtol=0, atol=1e-12)
+    d, d_head = (d_in, d_out // heads) if axis == 0 else (d_out, d_in // heads)
+    assert sum(p.numel() for p in layer.parameters()) == heads * rank * (d + d_head) + (d_out if bias else 0)
+
+
+def test_sketches_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(OptionError, match="7×12 matrix does not split into 2 heads along axis 0"):
+        FactoredLinear(12, 7, rank=1, heads=2)
+    with pytest.raises(OptionError, match=r"rank 5 is outside 1…4 for a 8×12 matrix of 2 heads"):
+        FactoredLinear(12, 8, rank=5, heads=2)
+    with pytest.raises(OptionError, match=r"rank 7 is outside 1…6 for a 8×12 matrix of 2 heads"):
+        FactoredLinear(12, 8, rank=7, heads=2, axis=1)
 
 
 @pytest.mark.parametrize("rank", [0, -1, 8])
@@ -38,10 +72,11 @@ def test_weight_is_a_stand_in_without_data() -> None:
     assert layer.float().weight.dtype == torch.float32
 
 
+@pytest.mark.parametrize("heads", [None, 4])
 @pytest.mark.parametrize(("d_in", "d_out", "rank"), [(64, 64, 1), (256, 64, 8), (64, 256, 64)])
-def test_initial_product_has_the_stock_variance(d_in: int, d_out: int, rank: int) -> None:
+def test_initial_product_has_the_stock_variance(d_in: int, d_out: int, rank: int, heads: int | None) -> None:
     torch.manual_seed(0)
-    layer = FactoredLinear(d_in, d_out, rank, init_std=0.3)
+    layer = FactoredLinear(d_in, d_out, rank, heads=heads, init_std=0.3)
     variances = []
     for _ in range(40):
         initialise_factors(layer)
@@ -63,12 +98,12 @@ def test_stock_std_is_what_t5_draws() -> None:
 
 def test_only_linear_layers_are_swapped() -> None:
     model = nn.ModuleDict({"a": nn.Linear(4, 6), "b": nn.Embedding(3, 4)})
-    factor_modules(model, {"a": 2}, d_head=1, factor=1.0)
+    factor_modules(model, {"a": Factored(2)}, d_head=1, factor=1.0)
     assert isinstance(model["a"], FactoredLinear)
     assert (model["a"].in_features, model["a"].out_features, model["a"].rank) == (4, 6, 2)
     assert model["a"].bias is not None
     for name in ("b", "absent", "a"):
         with pytest.raises(CheckpointError, match=f"names {name}, no linear layer"):
-            factor_modules(model, {name: 1}, d_head=1, factor=1.0)
+            factor_modules(model, {name: Factored(1)}, d_head=1, factor=1.0)
     with pytest.raises(CheckpointError, match="rank 5 exceeds its 6×4 matrix"):
-        factor_modules(nn.ModuleDict({"a": nn.Linear(4, 6)}), {"a": 5}, d_head=1, factor=1.0)
+        factor_modules(nn.ModuleDict({"a": nn.Linear(4, 6)}), {"a": Factored(5)}, d_head=1, factor=1.0)

@@ -1,0 +1,187 @@
+"""How a checkpoint stores its matrices: the ``rankscope`` block of ``config.json``, read once for everybody.
+
+``sites`` names modules. A linear layer may be ``factored``: two thin matrices in its place (eq. 20), or two for each
+head (eq. 21). An attention may be ``head-width``: its heads have the widths that are listed, one number per head for
+queries and keys (``qk``), one for values and outputs (``vo``). Both may meet: q of a head-width attention can itself
+be factored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope.errors import CheckpointError, unknown_choice
+
+VERSION = 1
+LAYOUTS = ("dense", "factored", "head-width")
+SKETCHES = ("shared", "per-head")
+
+
+@dataclass(frozen=True)
+class Factored:
+    """A matrix kept as two thin ones.
+
+    Attributes:
+        rank: inner size; of every head where each has a sketch of its own.
+        heads: None for one sketch (eq. 20: W = up·down), else the number of heads that have their own (eq. 21).
+        axis: axis of the (out, in) weight that splits into heads: 0 for q, k and v, 1 for o.
+    """
+
+    rank: int
+    heads: int | None = None
+    axis: int = 0
+
+    @property
+    def inner(self) -> int:
+        """Inner size over all heads: an upper bound of the rank of the matrix."""
+        return self.rank * (self.heads or 1)
+
+    def shapes(self, d_out: int, d_in: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Shapes of the stored factors, up first; the factors of the heads lie below or beside each other.
+
+        >>> Factored(3).shapes(8, 16), Factored(3, heads=2).shapes(8, 16), Factored(3, heads=2, axis=1).shapes(16, 8)
+        (((8, 3), (3, 16)), ((8, 3), (6, 16)), ((16, 6), (6, 4)))
+        """
+        heads = self.heads or 1
+        if self.axis == 0:
+            return (d_out, self.rank), (heads * self.rank, d_in)
+        return (d_out, heads * self.rank), (heads * self.rank, d_in // heads)
+
+    def largest(self, d_out: int, d_in: int) -> int:
+        """Largest rank that a matrix, or the part of it that belongs to one head, can have."""
+        if self.heads is None:
+            return min(d_out, d_in)
+        return min(d_out // self.heads, d_in) if self.axis == 0 else min(d_out, d_in // self.heads)
+
+    def parameters(self, d_out: int, d_in: int) -> int:
+        """Numbers stored in both factors.
+
+        >>> Factored(3, heads=2).parameters(8, 16)
+        120
+        """
+        return sum(rows * columns for rows, columns in self.shapes(d_out, d_in))
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``config.json``."""
+        if self.heads is None:
+            return {"layout": "factored", "rank": self.rank}
+        return {
+            "layout": "factored",
+            "rank": self.rank,
+            "sketch": "per-head",
+            "heads": self.heads,
+            "axis": self.axis,
+        }
+
+
+@dataclass(frozen=True)
+class HeadWidth:
+    """Widths of the heads of one attention.
+
+    Attributes:
+        qk: width of every head's queries and keys.
+        vo: width of every head's values.
+    """
+
+    qk: tuple[int, ...]
+    vo: tuple[int, ...]
+
+    def of(self, letter: str) -> tuple[int, ...]:
+        """Widths of the heads in the matrix q, k, v or o."""
+        return self.qk if letter in "qk" else self.vo
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``config.json``."""
+        return {"layout": "head-width", "qk": list(self.qk), "vo": list(self.vo)}
+
+
+Layout = Factored | HeadWidth
+"""What ``rankscope.sites`` says of one module; a module that it does not name is dense."""
+
+
+def read_layouts(block: object) -> dict[str, Layout]:
+    """Layout of every module that the ``rankscope`` block of a config lists, dense ones left out; no block is empty.
+
+    >>> read_layouts({"version": 1, "sites": {"encoder.q": {"layout": "factored", "rank": 3}}})
+    {'encoder.q': Factored(rank=3, heads=None, axis=0)}
+
+    Raises:
+        CheckpointError: its version, a layout or a number is not one that this release can read.
+    """
+    if block is None:
+        return {}
+    if not isinstance(block, Mapping) or not isinstance(block.get("sites"), Mapping):
+        raise CheckpointError(
+            "config.json: rankscope must be an object that holds an object named sites; "
+            "use the config.json that was saved with the weights."
+        )
+    if block.get("version") != VERSION:
+        raise CheckpointError(
+            f"config.json: rankscope.version {block.get('version')!r} is not known, this release reads "
+            f"{VERSION}: update rankscope."
+        )
+    found = {module: _layout(module, entry) for module, entry in block["sites"].items()}
+    return {module: layout for module, layout in found.items() if layout is not None}
+
+
+def head_widths(config: Mapping[str, Any], module: str, heads: int) -> HeadWidth | None:
+    """Widths of the heads of the attention ``module``, None where they are the config's ``d_kv``.
+
+    Raises:
+        CheckpointError: the entry is unreadable, or lists another number of heads.
+    """
+    block = config.get("rankscope")
+    sites = block.get("sites") if isinstance(block, Mapping) else None
+    entry = sites.get(module) if isinstance(sites, Mapping) else None
+    if not isinstance(entry, Mapping) or entry.get("layout") != "head-width":
+        return None
+    found = _head_width(module, entry)
+    if len(found.qk) != heads:
+        raise CheckpointError(f"config.json: site {module} lists {len(found.qk)} heads, num_heads is {heads}.")
+    return found
+
+
+def _layout(module: str, entry: object) -> Layout | None:
+    name = entry.get("layout") if isinstance(entry, Mapping) else None
+    if not isinstance(entry, Mapping) or name not in LAYOUTS:
+        raise CheckpointError(unknown_choice(f"config.json: layout of {module}", name, LAYOUTS, "Update rankscope."))
+    if name == "dense":
+        return None
+    return _factored(module, entry) if name == "factored" else _head_width(module, entry)
+
+
+def _factored(module: str, entry: Mapping[str, Any]) -> Factored:
+    rank = _whole(f"rank of {module}", entry.get("rank"))
+    sketch = entry.get("sketch", "shared")
+    if sketch not in SKETCHES:
+        raise CheckpointError(unknown_choice(f"config.json: sketch of {module}", sketch, SKETCHES, "Update rankscope."))
+    if sketch == "shared":
+        return Factored(rank)
+    if entry.get("axis", 0) not in (0, 1):
+        raise CheckpointError(f"config.json: axis of {module} must be 0 or 1, found {entry.get('axis')!r}.")
+    return Factored(rank, _whole(f"heads of {module}", entry.get("heads")), entry.get("axis", 0))
+
+
+def _head_width(module: str, entry: Mapping[str, Any]) -> HeadWidth:
+    widths = []
+    for key in ("qk", "vo"):
+        listed = entry.get(key)
+        if not isinstance(listed, (list, tuple)) or not listed:
+            raise CheckpointError(
+                f"config.json: {key} of {module} must list the width of every head, found {listed!r}."
+            )
+        widths.append(tuple(_whole(f"a width in {key} of {module}", width) for width in listed))
+    if len(widths[0]) != len(widths[1]):
+        raise CheckpointError(
+            f"config.json: {module} lists {len(widths[0])} heads in qk and {len(widths[1])} in vo: "
+            "both need one width per head."
+        )
+    return HeadWidth(*widths)
+
+
+def _whole(what: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise CheckpointError(f"config.json: {what} must be a whole number ≥ 1, found {value!r}.")
+    return value
