@@ -43,7 +43,6 @@ def forget_after(file: Path, step: int) -> None:
         writer.writerows(kept)
 
 
-def last_value(file: Path, column: str, fallback: float) -> float:
-    """Return the last entry of a column, or ``fallback`` where there is no line."""
-    rows = read_rows(file)
-    return float(rows[-1][column]) if rows else float(fallback)
+def last_value(file: Path, column: str) -> float:
+    """Return the last entry of a column."""
+    return float(read_rows(file)[-1][column])

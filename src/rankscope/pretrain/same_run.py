@@ -12,8 +12,10 @@ from rankscope.errors import OptionError, OutputError
 from rankscope.pretrain.config import PretrainConfig, config_from_dict
 
 RECORD = "config.json"
-MAY_CHANGE = ("log_steps", "save_steps", "validation", "spectra", "gradient_checkpointing")
-"""What a resumed run may do differently: none of it changes a weight. Everything else does, in value or rounding."""
+MAY_CHANGE = ("log_steps", "save_steps", "validation", "spectra")
+"""What a resumed run may do differently: none of it changes a bit of a weight. Everything else does; activations that
+are computed again and compiled networks round differently.
+"""
 END = ("max_steps", "decay_steps")
 """What may change while the learning rate has not begun to depend on it."""
 

@@ -128,12 +128,12 @@ def pretrain(
         spectra = processes.together(lambda: _spectra(config, model, run))
         written = events.Events(run / events.FOLDER if tensorboard and processes.is_main() else None, start.step)
         trainer = _trainer(config, model, arguments, corpus, start, _Beside(run, progress, validate, spectra, written))
-        result = trainer.train(resume_from_checkpoint=str(start.snapshot.folder) if start.snapshot else None)
+        steps = _train(trainer, start, config.max_steps)
         written.close()
         report = PretrainReport(
             folder=str(target),
-            steps=int(trainer.state.global_step),
-            loss=processes.on_main(lambda: curves.last_value(run / LOSSES, "loss", result.training_loss)),
+            steps=steps,
+            loss=processes.on_main(lambda: curves.last_value(run / LOSSES, "loss")),
             seconds=round(time.perf_counter() - begun, 1),
             parameters=sum(p.numel() for p in model.parameters()),
         )
@@ -218,6 +218,18 @@ def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, st
     return Loop(
         model=model, args=arguments, train_dataset=corpus, data_collator=collate, callbacks=callbacks, meter=meter
     )
+
+
+def _train(trainer: Any, start: _Start, max_steps: int) -> int:
+    """Take the steps that are left; return how many have been taken in all."""
+    if start.snapshot is None:
+        trainer.train()
+    elif start.step < max_steps:
+        trainer.train(resume_from_checkpoint=str(start.snapshot.folder))
+    else:  # stopped between the last snapshot and the result: the Trainer would take one step too many
+        trainer._load_from_checkpoint(str(start.snapshot.folder))
+        return start.step
+    return int(trainer.state.global_step)
 
 
 def _recompute_activations(model: Any) -> None:
