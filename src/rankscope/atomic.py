@@ -50,6 +50,29 @@ def atomic_folder(target: Path | str, force: bool = False) -> Iterator[Path]:
         _remove(work)
 
 
+def publish_folder(work: Path | str, target: Path | str, force: bool = False) -> None:
+    """Let a finished folder become ``target``: what `atomic_folder` does at the end, for work that outlives a process.
+
+    Args:
+        work: the finished folder, in the file system of ``target``; it is gone afterwards.
+        target: its new place.
+        force: replace ``target`` if it exists.
+
+    Raises:
+        OutputError: the target exists (without ``force``) or cannot be written; ``work`` is still there then.
+    """
+    source, path = Path(work), Path(target)
+    refuse_existing(path, force)
+    try:
+        _sync_tree(source)
+        _swap(source, path)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}. What it was to be is in {source}."
+        ) from error
+    _remove(source)  # what stood at the target before
+
+
 @contextlib.contextmanager
 def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``target`` that replaces it when the block ends without an error.

@@ -1,6 +1,45 @@
-"""Train Chronos-T5 and Chronos-Bolt models from scratch on generated series."""
+"""Train Chronos-T5 and Chronos-Bolt models from scratch on generated series; each name is loaded when it is used."""
 
-from rankscope.pretrain.config import ModelShape, PretrainConfig, config_from_dict, read_config
-from rankscope.pretrain.trainer import PretrainReport, pretrain
+from __future__ import annotations
 
-__all__ = ["ModelShape", "PretrainConfig", "PretrainReport", "config_from_dict", "pretrain", "read_config"]
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rankscope.pretrain.config import ModelShape, PretrainConfig, config_from_dict, read_config
+    from rankscope.pretrain.data.shard_writer import write_shards
+    from rankscope.pretrain.data.shards import open_shards
+    from rankscope.pretrain.data.synthesis import Synthesis
+    from rankscope.pretrain.trainer import PretrainReport, pretrain
+
+_HOMES = {
+    "ModelShape": "config",
+    "PretrainConfig": "config",
+    "config_from_dict": "config",
+    "read_config": "config",
+    "PretrainReport": "trainer",
+    "pretrain": "trainer",
+    "Synthesis": "data.synthesis",
+    "write_shards": "data.shard_writer",
+    "open_shards": "data.shards",
+}
+"""Name → its module in this package: a process that writes shards must not load torch."""
+
+__all__ = [
+    "ModelShape",
+    "PretrainConfig",
+    "PretrainReport",
+    "Synthesis",
+    "config_from_dict",
+    "open_shards",
+    "pretrain",
+    "read_config",
+    "write_shards",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -10,23 +10,52 @@ import torch
 from jaxtyping import Float
 from torch.utils.data import Dataset
 
+from rankscope.errors import DataError
 from rankscope.pretrain.config import PretrainConfig
-from rankscope.pretrain.data.mixture import corpus_batch
+from rankscope.pretrain.data.mixture import corpus_batch, history_lengths, spoil
+from rankscope.pretrain.data.pool import SeriesPool, read_pool
+from rankscope.pretrain.data.shards import Shards, open_shards
+from rankscope.pretrain.data.windows import random_window
 
 FARTHEST = 20.0
 """Targets further from the history's mean than this many of its deviations teach nothing and are left out."""
 
 
 class SeriesStream(Dataset):
-    """Endless-looking map-style data set whose batches are generated when they are asked for.
+    """Endless-looking map-style data set whose batches are generated, or read from shards, when they are asked for.
 
     ``torch.utils.data`` hands a whole batch of indices to `__getitems__`; the first of them seeds the batch, so the
-    stream needs no state, any worker can make any batch, and skipping forward is free.
+    stream needs no state, any worker can make any batch, and skipping forward is free. accelerate deals whole batches
+    to the processes in turn, so that each makes batches that no other one does, and together they make what one
+    process with all the batches would.
     """
 
-    def __init__(self, config: PretrainConfig, bank: Float[np.ndarray, "series time"] | None) -> None:
+    def __init__(
+        self,
+        config: PretrainConfig,
+        bank: Float[np.ndarray, "series time"] | None,
+        shards: Shards | None = None,
+        pool: SeriesPool | None = None,
+    ) -> None:
+        """Open what the config names and is not given.
+
+        Args:
+            config: the run.
+            bank: KernelSynth series to draw from; of no use with shards.
+            shards: opened ``config.shards``.
+            pool: series of ``config.mixture.files``.
+
+        Raises:
+            DataError: the shards or the files cannot be used, or hold series too short for the horizon.
+        """
         self.config = config
         self.bank = bank
+        self.shards = open_shards(config.shards) if config.shards and shards is None else shards
+        if self.shards is not None:
+            _check_lengths(self.shards, config)
+        elif config.mixture.files and pool is None:
+            pool = read_pool(config.mixture.files, _least(config))
+        self.pool = pool
 
     def __len__(self) -> int:
         config = self.config
@@ -36,7 +65,7 @@ class SeriesStream(Dataset):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Generate the series of one batch.
+        """Generate or read the series of one batch.
 
         Args:
             indices: positions in the stream; the batch is a function of the first one and their number.
@@ -46,11 +75,44 @@ class SeriesStream(Dataset):
         """
         config = self.config
         rng = np.random.default_rng([config.seed, 5, indices[0]])
-        history, future = corpus_batch(rng, len(indices), config.context, config.horizon, config.mixture, self.bank)
-        return [
-            {"context": torch.from_numpy(h), "target": torch.from_numpy(f)}
-            for h, f in zip(history, future, strict=True)
-        ]
+        if self.shards is None:
+            made = corpus_batch(rng, len(indices), config.context, config.horizon, config.mixture, self.bank, self.pool)
+        else:
+            made = stored_batch(rng, len(indices), config, self.shards)
+        return [{"context": torch.from_numpy(h), "target": torch.from_numpy(f)} for h, f in zip(*made, strict=True)]
+
+
+def stored_batch(
+    rng: np.random.Generator, n: int, config: PretrainConfig, shards: Shards
+) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
+    """Random windows of random series of a folder of shards, their histories spoiled as those of generated series.
+
+    Args:
+        rng: source of all randomness.
+        n: number of examples.
+        config: the run; of its mixture only what spoils histories has a meaning here.
+        shards: the series.
+
+    Returns:
+        Histories (series, context) and futures (series, horizon) in float32, NaN where a value is missing.
+    """
+    length = config.context + config.horizon
+    series = [random_window(rng, values, length, _least(config)) for values in shards.draw(rng, n)]
+    whole = np.stack(series)
+    kept = history_lengths(rng, n, config.context, config.mixture)
+    return spoil(rng, whole[:, : config.context], whole[:, config.context :], kept, config.mixture)
+
+
+def _least(config: PretrainConfig) -> int:
+    return config.horizon + min(config.mixture.shortest, config.context)
+
+
+def _check_lengths(shards: Shards, config: PretrainConfig) -> None:
+    if shards.shortest < _least(config):
+        raise DataError(
+            f"{shards.folder} holds series of {shards.shortest} values: horizon {config.horizon} and mixture.shortest "
+            f"{config.mixture.shortest} ask for at least {_least(config)}."
+        )
 
 
 class BoltCollator:

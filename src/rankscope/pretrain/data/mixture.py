@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,8 @@ from rankscope.pretrain.data.seasonal import structured_series
 
 Series = Float[np.ndarray, "series time"]
 Bank = Float[np.ndarray, "draws longer"]
+Source = Callable[[np.random.Generator, int, int], Series]
+"""Gives so many series of such a length."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ def corpus_batch(
         where only the user's series can have NaN.
     """
     kept = history_lengths(rng, n, context, mixture)
-    series = clean_series(rng, n, context + horizon, kept + horizon, mixture, bank, pool)
+    kernels = None if bank is None else functools.partial(_windows_of, bank)
+    series = clean_series(rng, n, context + horizon, kept + horizon, mixture, kernels, pool)
     return spoil(rng, series[:, :context].astype(np.float32), series[:, context:].astype(np.float32), kept, mixture)
 
 
@@ -89,7 +94,7 @@ def clean_series(
     length: int,
     seen: Int[np.ndarray, " series"],
     mixture: Mixture,
-    bank: Bank | None,
+    kernels: Source | None,
     pool: SeriesPool | None,
 ) -> Series:
     """Draw ``n`` whole series of the corpus: structured ones, with KernelSynth, the user's and mixtures among them.
@@ -100,15 +105,15 @@ def clean_series(
         length: observations in each.
         seen: how many of the last observations will be looked at, per series; see `structured_series`.
         mixture: shares of the corpus.
-        bank: standardised KernelSynth series at least ``length`` long, or None for none.
+        kernels: gives standardised KernelSynth series, or None for none.
         pool: the user's series, or None for none.
 
     Returns:
         Series (series, time) in float64; NaN only in and from the user's.
     """
     series = structured_series(rng, n, length, seen)
-    if bank is not None and mixture.kernel_share > 0:
-        series = _with_kernels(rng, series, bank, mixture.kernel_share)
+    if kernels is not None and mixture.kernel_share > 0:
+        series = _with_kernels(rng, series, mixture.kernel_share, kernels)
     if pool is not None and mixture.file_share > 0:
         chosen = np.flatnonzero(rng.random(n) < mixture.file_share)
         series[chosen] = pool.windows(rng, len(chosen), length)
@@ -140,14 +145,22 @@ def spoil(
     return history, np.where(unseen, np.float32(np.nan), future)
 
 
-def _with_kernels(rng: np.random.Generator, series: Series, bank: Bank, share: float) -> Series:
+def _windows_of(bank: Bank, rng: np.random.Generator, n: int, length: int) -> Series:
+    rows = rng.integers(0, len(bank), n)
+    starts = rng.integers(0, bank.shape[1] - length + 1, n)
+    windows = np.empty((n, length), dtype=bank.dtype)
+    for window, row, start in zip(windows, rows, starts, strict=True):
+        window[:] = bank[row, start : start + length]
+    return windows
+
+
+def _with_kernels(rng: np.random.Generator, series: Series, share: float, source: Source) -> Series:
     n, length = series.shape
     chosen = np.flatnonzero(rng.random(n) < share)
-    rows = rng.integers(0, len(bank), len(chosen))
-    starts = rng.integers(0, bank.shape[1] - length + 1, len(chosen))
-    windows = np.stack([bank[r, s : s + length] for r, s in zip(rows, starts, strict=True)]) if len(chosen) else None
-    if windows is not None:
-        level = np.exp(rng.uniform(np.log(0.3), np.log(30), (len(chosen), 1))) * (rng.random((len(chosen), 1)) < 0.7)
-        series = series.copy()
-        series[chosen] = windows + level
+    if len(chosen) == 0:
+        return series
+    windows = source(rng, len(chosen), length)
+    level = np.exp(rng.uniform(np.log(0.3), np.log(30), (len(chosen), 1))) * (rng.random((len(chosen), 1)) < 0.7)
+    series = series.copy()
+    series[chosen] = windows + level
     return series
