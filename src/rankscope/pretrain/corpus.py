@@ -13,6 +13,7 @@ from rankscope.pretrain import processes
 from rankscope.pretrain.blocks import Blocks
 from rankscope.pretrain.config import PretrainConfig
 from rankscope.pretrain.data.kernels import kernel_bank
+from rankscope.pretrain.data.shards import open_shards
 from rankscope.pretrain.stream import SeriesStream
 from rankscope.progress import Progress
 
@@ -26,16 +27,22 @@ def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress:
         config: the run.
         run: its folder, which keeps the KernelSynth bank.
         skip_damaged: whether damaged files of a shard folder are left out.
-        progress: told about the drawing of the bank.
+        progress: told about the drawing of the bank, and how many damaged shards were left out.
 
     Returns:
         A map-style data set whose rows do not depend on the number of processes.
 
     Raises:
-        DataError: the shard folder is missing, empty or damaged.
+        DataError: the shard folder is missing, empty or damaged, or the user's files cannot be used.
     """
-    bank = kernel_series(config, run, progress)
-    return Blocks(SeriesStream(config, bank), config.batch_size * processes.count())
+    bank, shards = None, None
+    if config.shards:
+        shards = open_shards(config.shards, skip_damaged=skip_damaged)
+        if shards.damaged:
+            progress(0, 0, f"left out {len(shards.damaged)} damaged shards")
+    else:
+        bank = kernel_series(config, run, progress)
+    return Blocks(SeriesStream(config, bank, shards), config.batch_size * processes.count())
 
 
 def kernel_series(config: PretrainConfig, run: Path, progress: Progress) -> Float[np.ndarray, "series time"] | None:
