@@ -21,6 +21,7 @@ VERBS = {
     "compress": "Write a smaller checkpoint by truncated SVD, and the command that verifies it.",
     "eval": "MASE and WQL on a suite of data sets, also relative to a baseline.",
     "forecast": "Forecast the series of a file.",
+    "synth": "Write generated series to shards for training.",
     "pretrain": "Train a model from scratch on generated series.",
 }
 """Verb → the line that ``rankscope --help`` shows; the module ``rankscope_cli.verbs.<verb>`` holds it."""

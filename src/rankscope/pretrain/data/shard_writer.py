@@ -146,7 +146,8 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
                     files = sorted((*index.files, future.result()), key=lambda file: file.name)
                     index = replace(index, files=tuple(files))
                     index.write(partial)
-                progress(before + made.value, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
+                if made.value and pending:
+                    progress(before + made.value, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
         except BrokenProcessPool as error:
             raise RankscopeError(
                 f"a worker process was killed, perhaps for lack of memory: go on with --resume, and fewer --workers. "
@@ -155,11 +156,12 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
         finally:
             stop.set()
             executor.shutdown(wait=False, cancel_futures=True)
+    progress(spec.n, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
     return index
 
 
 def _speed(made: int, spec: Synthesis, seconds: float) -> str:
-    return f"{made / seconds:,.0f} series/s, {made * spec.length * 4 / 1e6 / seconds:,.1f} MB/s" if made else "starting"
+    return f"{made / seconds:,.0f} series/s, {made * spec.length * 4 / 1e6 / seconds:,.1f} MB/s"
 
 
 def _report(index: ShardIndex, target: Path, written: int, seconds: float) -> SynthReport:
