@@ -41,8 +41,8 @@ def live_matrix(model: Any, site: Site) -> Matrix:
     """Return the matrix that a site of a network in training applies, in factors where it is stored so."""
     module = model.get_submodule(site.module)
     if isinstance(module, FactoredLinear):
-        with torch.no_grad():
-            return module.matrix()
+        factors = module.matrix()
+        return FactoredMatrix(factors.up.detach(), factors.down.detach())
     matrix = module.dense() if callable(getattr(module, "dense", None)) else module.weight
     return matrix.detach()
 
