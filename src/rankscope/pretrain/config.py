@@ -14,7 +14,7 @@ from rankscope.errors import OptionError, unknown_choice
 from rankscope.pretrain.data.mixture import Mixture
 
 FAMILIES = ("chronos-t5", "chronos-bolt")
-STARTS = ("published", "broad")
+STARTS = ("published", "broad", "recency")
 SCHEDULES = ("linear", "cosine", "constant", "warmup_stable_decay")
 PRECISIONS = ("auto", "fp32", "bf16")
 EMBEDDING_SOURCES = ("random", "inherit", "chebyshev")
@@ -37,8 +37,9 @@ class ModelShape:
         initializer_factor: scale of the initial weights (0.05 in the published Chronos configs).
         start: ``published`` leaves the weights as the stock model draws them. ``broad`` gives position biases a
             spread, the vocabulary of Chronos-T5 unit variance, and every Linear of Chronos-Bolt's patch blocks the
-            scale of its own fan-in: the published start is a plateau that takes many thousands of steps to leave,
-            and short runs cannot afford it.
+            scale of its own fan-in. ``recency`` besides lets every head look back a distance of its own, through
+            values and outputs of full scale; see `rankscope.pretrain.starts`. At the published start a network
+            forecasts nothing but the level for many thousands of steps, which short runs cannot afford.
     """
 
     d_model: int = 128

@@ -42,7 +42,9 @@ def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress:
             progress(0, 0, f"left out {len(shards.damaged)} damaged shards")
     else:
         bank = kernel_series(config, run, progress)
-    return Blocks(SeriesStream(config, bank, shards), config.batch_size * processes.count())
+    return Blocks(
+        SeriesStream(config, bank, shards, processes=processes.count()), config.batch_size * processes.count()
+    )
 
 
 def kernel_series(config: PretrainConfig, run: Path, progress: Progress) -> Float[np.ndarray, "series time"] | None:

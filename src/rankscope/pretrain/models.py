@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from rankscope.design import by_design
 from rankscope.pretrain.config import PretrainConfig
+from rankscope.pretrain.starts import start_broadly, start_recent
 from rankscope.pretrain.vocabulary import start_from_chebyshev
 
 if TYPE_CHECKING:
@@ -16,10 +15,8 @@ if TYPE_CHECKING:
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LOW_LIMIT, HIGH_LIMIT = -15.0, 15.0
 PAD, EOS, SPECIAL_TOKENS = 0, 1, 2
-QUIET_OUTPUT = 0.1
-"""Scale of the output block under ``start: broad``: first forecasts stay near the mean of the history."""
-POSITION_SPREAD = 2.0
-"""Standard deviation of the position biases (attention logits) under ``start: broad``."""
+STARTERS = {"broad": start_broadly, "recency": start_recent}
+"""``model.start`` → what rewrites the weights that the stock model drew."""
 
 
 def new_model(config: PretrainConfig) -> PreTrainedModel:
@@ -32,8 +29,8 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
         A transformers model whose ``save_pretrained`` folder ``BaseChronosPipeline.from_pretrained`` reads.
     """
     model = _chronos_t5(config) if config.family == "chronos-t5" else _chronos_bolt(config)
-    if config.model.start == "broad":
-        _start_broadly(model)
+    if config.model.start in STARTERS:
+        STARTERS[config.model.start](model)
     if config.embedding.source == "chebyshev":
         start_from_chebyshev(model, config.embedding, config.seed)
     return model
@@ -120,19 +117,3 @@ def _chronos_bolt(config: PretrainConfig) -> PreTrainedModel:
 def _by_design(t5: T5Config, config: PretrainConfig) -> dict[str, Any]:
     assert config.low_rank is not None
     return by_design(t5.to_dict(), config.low_rank)
-
-
-@torch.no_grad()
-def _start_broadly(model: Any) -> None:
-    """Spread the position biases; give the vocabulary unit variance, Bolt's patch blocks that of their fan-in."""
-    for name, weight in model.named_parameters():
-        if "relative_attention_bias" in name:
-            torch.nn.init.normal_(weight, std=POSITION_SPREAD)
-    if not hasattr(model, "input_patch_embedding"):
-        torch.nn.init.normal_(model.shared.weight, std=1.0)
-        return
-    for block, scale in ((model.input_patch_embedding, 1.0), (model.output_patch_embedding, QUIET_OUTPUT)):
-        for linear in (block.hidden_layer, block.output_layer, block.residual_layer):
-            torch.nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
-        for linear in (block.output_layer, block.residual_layer):
-            linear.weight.mul_(scale)

@@ -36,6 +36,7 @@ class SeriesStream(Dataset):
         bank: Float[np.ndarray, "series time"] | None,
         shards: Shards | None = None,
         pool: SeriesPool | None = None,
+        processes: int = 1,
     ) -> None:
         """Open what the config names and is not given.
 
@@ -44,12 +45,14 @@ class SeriesStream(Dataset):
             bank: KernelSynth series to draw from; of no use with shards.
             shards: opened ``config.shards``.
             pool: series of ``config.mixture.files``.
+            processes: how many share a step's series, for the curriculum.
 
         Raises:
             DataError: the shards or the files cannot be used, or hold series too short for the horizon.
         """
         self.config = config
         self.bank = bank
+        self.per_step = config.batch_size * config.accumulation * processes
         self.shards = open_shards(config.shards) if config.shards and shards is None else shards
         if self.shards is not None:
             _check_lengths(self.shards, config)
@@ -76,7 +79,9 @@ class SeriesStream(Dataset):
         config = self.config
         rng = np.random.default_rng([config.seed, 5, indices[0]])
         if self.shards is None:
-            made = corpus_batch(rng, len(indices), config.context, config.horizon, config.mixture, self.bank, self.pool)
+            step = indices[0] // self.per_step
+            sizes = (len(indices), config.context, config.horizon)
+            made = corpus_batch(rng, *sizes, config.mixture, self.bank, self.pool, step)
         else:
             made = stored_batch(rng, len(indices), config, self.shards)
         return [{"context": torch.from_numpy(h), "target": torch.from_numpy(f)} for h, f in zip(*made, strict=True)]

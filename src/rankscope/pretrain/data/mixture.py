@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from rankscope.errors import OptionError
 from rankscope.pretrain.data.mixup import mix_within
 from rankscope.pretrain.data.pool import SeriesPool
-from rankscope.pretrain.data.seasonal import structured_series
+from rankscope.pretrain.data.seasonal import seasonal_series, structured_series
 
 Series = Float[np.ndarray, "series time"]
 Bank = Float[np.ndarray, "draws longer"]
@@ -33,6 +33,9 @@ class Mixture:
         concentration: Dirichlet concentration of the mixing weights (Chronos paper: 1.5).
         files: the user's series files, Parquet, CSV, JSONL or Arrow; none by default.
         file_share: share of series that are windows of those files; the others may be mixed with them.
+        seasonal_share: share of plain seasonal series once the curriculum is over; they replace any others.
+        curriculum: optimiser steps over which the share of plain seasonal series falls from all to
+            ``seasonal_share``: seasons are learnt soonest where nothing is larger than they are.
     """
 
     kernel_share: float = 0.15
@@ -43,19 +46,32 @@ class Mixture:
     concentration: float = 1.5
     files: tuple[str, ...] = ()
     file_share: float = 0.0
+    seasonal_share: float = 0.0
+    curriculum: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.files, str):
             raise OptionError(f"mixture.files must be a list of files: write [{self.files}].")
-        for name in ("kernel_share", "mixup_share", "short_share", "missing_share", "file_share"):
+        for name in ("kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise OptionError(f"mixture.{name} is {getattr(self, name)}: it is a share, from 0 to 1.")
         if self.shortest < 1:
             raise OptionError(f"mixture.shortest is {self.shortest}: it must be at least 1.")
+        if self.curriculum < 0:
+            raise OptionError(f"mixture.curriculum is {self.curriculum}: it is a number of steps.")
         if self.concentration <= 0:
             raise OptionError(f"mixture.concentration is {self.concentration}: it must be above 0.")
         if bool(self.files) != (self.file_share > 0):
             raise OptionError("mixture.files and mixture.file_share above 0 belong together: give both or neither.")
+
+    def seasonal_share_at(self, step: int) -> float:
+        """Return the share of plain seasonal series in the batch of an optimiser step.
+
+        >>> Mixture(seasonal_share=0.2, curriculum=100).seasonal_share_at(50)
+        0.6
+        """
+        left = max(0.0, 1 - step / self.curriculum) if self.curriculum else 0.0
+        return self.seasonal_share + (1 - self.seasonal_share) * left
 
 
 def corpus_batch(
@@ -66,6 +82,7 @@ def corpus_batch(
     mixture: Mixture,
     bank: Bank | None,
     pool: SeriesPool | None = None,
+    step: int = 0,
 ) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
     """Draw ``n`` training examples.
 
@@ -77,6 +94,7 @@ def corpus_batch(
         mixture: shares of the corpus.
         bank: KernelSynth series at least ``context + horizon`` long, or None for none.
         pool: series of ``mixture.files``, or None for none.
+        step: optimiser step, for the curriculum.
 
     Returns:
         Histories (series, context) in float32 with NaN where there is no observation, and futures (series, horizon),
@@ -85,6 +103,8 @@ def corpus_batch(
     kept = history_lengths(rng, n, context, mixture)
     kernels = None if bank is None else functools.partial(_windows_of, bank)
     series = clean_series(rng, n, context + horizon, kept + horizon, mixture, kernels, pool)
+    plain = np.flatnonzero(rng.random(n) < mixture.seasonal_share_at(step))
+    series[plain] = seasonal_series(rng, len(plain), context + horizon)
     return spoil(rng, series[:, :context].astype(np.float32), series[:, context:].astype(np.float32), kept, mixture)
 
 

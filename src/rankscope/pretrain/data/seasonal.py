@@ -229,3 +229,30 @@ def _observe(rng: np.random.Generator, series: Series, seen: _Seen) -> Series:
     out = np.where(kind > 0.82, positive, out)
     out = np.where(kind > 0.89, counts, out)
     return np.where(kind > 0.95, gaps, out)
+
+
+CLEAN_NOISE = (0.02, 0.3)
+LONGEST_CLEAN_PERIOD = 128
+
+
+def seasonal_series(rng: np.random.Generator, n: int, length: int) -> Series:
+    """Draw ``n`` plain seasonal series: one or two seasonalities, little noise, at most a straight trend, a level.
+
+    They are what a young network learns seasons from: nothing in them is larger than the season.
+
+    Args:
+        rng: source of all randomness.
+        n: number of series.
+        length: observations in each.
+
+    Returns:
+        float64 array (series, time).
+    """
+    period, outer, _ = _draw_periods(rng, n)
+    wrong = (period < 2) | (period > LONGEST_CLEAN_PERIOD)
+    period[wrong] = rng.choice([4.0, 7.0, 12.0, 24.0], int(wrong.sum()))
+    series = _season(rng, period, length) + 0.3 * _season(rng, outer, length) * (rng.random((n, 1)) < 0.4)
+    noise = np.exp(rng.uniform(*np.log(CLEAN_NOISE), (n, 1)))
+    slope = rng.normal(size=(n, 1)) * (rng.random((n, 1)) < 0.3)
+    level = np.exp(rng.uniform(np.log(1.0), np.log(30.0), (n, 1)))
+    return series + noise * rng.normal(size=(n, length)) + slope * np.linspace(-1, 1, length)[None, :] + level
