@@ -212,6 +212,8 @@ def _flat(row: SweepRow, keys: Sequence[str]) -> dict[str, Any]:
     if ranks is not None:
         flat |= {"attention_parameters": ranks.attention_parameters, "bytes": ranks.bytes}
         for key in keys:
+            if key not in ranks.mean_ranks[ALL]:  # measured at other tolerances
+                continue
             flat |= {f"rank@{key}": ranks.mean_ranks[ALL][key], f"head_rank@{key}": mean_head_rank(ranks, key)}
             flat |= {f"{name}.rank@{key}": means[key] for name, means in ranks.mean_ranks.items() if name != ALL}
             flat |= {f"{one.matrix}.rank@{key}": one.eps_ranks[key] for one in ranks.embeddings}

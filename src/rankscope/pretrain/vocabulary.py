@@ -50,7 +50,8 @@ def chebyshev_vocabulary(
 
 def start_from_chebyshev(model: Any, embedding: EmbeddingStart, seed: int) -> None:
     """Give a fresh Chronos-T5 the Chebyshev vocabulary that ``embedding`` asks for, and a head of its own."""
-    table = chebyshev_vocabulary(model.config.chronos_config, model.config.d_model, embedding.rank, seed)
+    with torch.device("cpu"):  # numbers, also where the model is a sketch without any (device meta)
+        table = chebyshev_vocabulary(model.config.chronos_config, model.config.d_model, embedding.rank, seed)
     set_vocabulary(model, table, frozen=embedding.frozen)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from rankscope.pretrain.config import PretrainConfig
 from rankscope.progress import Progress, silent
@@ -22,70 +23,70 @@ def step_cost(config: PretrainConfig, parameters: int) -> float:
     return OVERHEAD + config.batch_size * config.accumulation * tokens * parameters
 
 
+class Work(NamedTuple):
+    """What a point has to do: optimiser steps, the cost of one, and how many it takes between two reports."""
+
+    steps: int
+    cost: float
+    log_steps: int = 1
+
+
 class Meter:
     """Adds up the steps of all points, weighted by their cost, and tells a `Progress` about them.
 
     Args:
-        work: point → (steps, cost of a step).
+        work: what each point has to do.
         report: told ``(done, total, what)`` in steps of average cost; ``what`` names point and step.
         clock: seconds.
     """
 
     def __init__(
-        self,
-        work: Mapping[str, tuple[int, float]],
-        report: Progress = silent,
-        clock: Callable[[], float] = time.monotonic,
+        self, work: Mapping[str, Work], report: Progress = silent, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._work = dict(work)
         self._report = report
         self._clock = clock
-        steps = sum(steps for steps, _ in work.values())
-        cost = sum(steps * cost for steps, cost in work.values())
-        self._unit = cost / steps if steps else 1.0
-        self.total = steps
-        self._at: dict[str, int] = dict.fromkeys(work, 0)
-        self._skipped: dict[str, int] = dict.fromkeys(work, 0)
-        self._begun: float | None = None
+        self._begun = clock()
+        self.total = sum(one.steps for one in work.values())
+        self._whole = sum(one.steps * one.cost for one in work.values())
+        self._at: dict[str, int] = {}
+        self._skipped: dict[str, int] = {}
 
     def step(self, point: str, done: int) -> None:
-        """A point has taken ``done`` steps; what it had before the first report is not counted as work done now."""
-        if self._begun is None:
-            self._begun = self._clock()
-        if self._at[point] == 0 and done > 0:
-            self._skipped[point] = done
-        if done != self._at[point]:
+        """A point has taken ``done`` steps; those of an earlier attempt are not counted as work done now."""
+        work = self._work[point]
+        if point not in self._at:
+            self._skipped[point] = max(0, done - work.log_steps)
+        if done != self._at.get(point):
             self._at[point] = done
-            self._tell(f"{point} step {done}/{self._work[point][0]}")
+            self._tell(f"{point} step {done}/{work.steps}")
 
     def finish(self, point: str) -> None:
         """A point is over, done or failed: nothing of it is left, and steps that were not seen are no work done."""
-        steps = self._work[point][0]
-        self._skipped[point] += steps - self._at[point]
+        steps = self._work[point].steps
+        self._skipped[point] = self._skipped.get(point, 0) + steps - self._at.get(point, 0)
         self._at[point] = steps
         self._tell(f"{point} is over")
 
     @property
     def seconds_left(self) -> float | None:
         """Seconds that the rest will take at the pace so far; None while there is no pace."""
-        if self._begun is None:
-            return None
-        now = self._clock() - self._begun
+        passed = self._clock() - self._begun
         made = self._sum(self._at) - self._sum(self._skipped)
-        left = sum(steps * cost for steps, cost in self._work.values()) - self._sum(self._at)
-        return now * left / made if made > 0 and now > 0 else None
+        left = self._whole - self._sum(self._at)
+        return passed * left / made if made > 0 else None
 
     def _sum(self, at: Mapping[str, int]) -> float:
-        return sum(done * self._work[point][1] for point, done in at.items())
+        return sum((done * self._work[point].cost for point, done in at.items()), 0.0)
 
     def _tell(self, what: str) -> None:
-        self._report(round(self._sum(self._at) / self._unit), self.total, what)
+        self._report(round(self.total * self._sum(self._at) / self._whole), self.total, what)
 
 
 def duration(seconds: float | None) -> str:
     """A duration in words.
 
-    >>> duration(None), duration(42), duration(900), duration(9000)
+    >>> duration(None), duration(42.0), duration(900.0), duration(9000.0)
     ('unknown', '42 s', '15 min', '2.5 h')
     """
     if seconds is None:

@@ -9,7 +9,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rankscope.analysis.sweep import SweepRow
 from rankscope.pretrain.sweeps.folder import SweepFolder
@@ -20,6 +20,7 @@ RETRIES = 2
 """How often a point whose process died is taken up again."""
 
 
+@runtime_checkable
 class Pool(Protocol):
     """Runs points; the sweep asks it for room, starts points, and collects those that ended."""
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import threading
 from typing import Any
 
 from rankscope.analysis.sweep import SweepRow
 from rankscope.errors import OptionError
 from rankscope.pretrain.sweeps.pools import RETRIES, lost
 from rankscope.pretrain.sweeps.worker import PointTask, one_line, run_point
+
+ANSWER = 10.0
+"""Seconds within which a cluster has to answer."""
 
 
 class RayPool:
@@ -79,9 +85,25 @@ def _import_ray() -> Any:
 
 def _connect(ray: Any, address: str, jobs: int) -> None:
     own = {} if address else {"num_cpus": jobs or None, "include_dashboard": False}
+    _check_answers(address)
+    before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address or "local", log_to_driver=False, configure_logging=False, **own)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        raise OptionError(f"no Ray cluster answers at {address!r}: {one_line(error)}") from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # Ray puts a handler of its own in place
+
+
+def _check_answers(address: str) -> None:
+    """Refuse ``host:port`` where nothing listens: Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
+    except (OSError, OverflowError) as error:
         raise OptionError(f"no Ray cluster answers at {address!r}: {one_line(error)}") from error
 
 

@@ -11,7 +11,7 @@ from rankscope.analysis.sweep import SweepReport, SweepRow
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.pretrain.config import EmbeddingStart, PretrainConfig
 from rankscope.pretrain.sweeps.folder import LOCK, SweepFolder, held
-from rankscope.pretrain.sweeps.meter import Meter, duration, step_cost
+from rankscope.pretrain.sweeps.meter import Meter, Work, duration, step_cost
 from rankscope.pretrain.sweeps.pools import InlinePool, Pool, ProcessPool, lost, visible_gpus
 from rankscope.pretrain.sweeps.spec import Point, SweepSpec, with_steps
 from rankscope.pretrain.sweeps.worker import BEAT, PointTask, Scoring, read_beat
@@ -215,8 +215,7 @@ class _Run:
         self.over: dict[str, SweepRow] = {}
         self.count = len(tasks)
         self.note = note
-        work = {t.point.name: (t.point.config.max_steps, _cost(t.point.config)) for t in tasks}
-        self.meter = Meter(work, progress)
+        self.meter = Meter({task.point.name: _work(task.point.config) for task in tasks}, progress)
         self.progress = progress
         self.now: Point | None = None
 
@@ -229,7 +228,8 @@ class _Run:
                 for row in pool.finished(BEAT):
                     self._take(row)
                 for name in self.running:
-                    self.meter.step(name, int(read_beat(self.folder, name).get("step", 0)))
+                    if beat := read_beat(self.folder, name):
+                        self.meter.step(name, int(beat["step"]))
         finally:
             pool.close()
 
@@ -271,8 +271,8 @@ class _Run:
             self.progress(done, total, f"{point.name}: {what}")
 
 
-def _cost(config: PretrainConfig) -> float:
-    return step_cost(config, count_parameters(config))
+def _work(config: PretrainConfig) -> Work:
+    return Work(config.max_steps, step_cost(config, count_parameters(config)), config.log_steps)
 
 
 def _pool(engine: Engine, progress: Progress) -> Pool:
