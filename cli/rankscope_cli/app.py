@@ -23,6 +23,7 @@ VERBS = {
     "forecast": "Forecast the series of a file.",
     "synth": "Write generated series to shards for training.",
     "pretrain": "Train a model from scratch on generated series.",
+    "sweep": "Train, measure and score all points that a figure needs.",
 }
 """Verb → the line that ``rankscope --help`` shows; the module ``rankscope_cli.verbs.<verb>`` holds it."""
 
