@@ -79,7 +79,7 @@ class SweepRow:
         seconds: wall time of training, of the last attempt where there were several.
         resumed_at: first logged step of each attempt after the first: where a stopped or lost run went on.
         ranks: measurements of the checkpoint.
-        scores: e.g. WQL and MASE, where scoring was asked for.
+        scores: e.g. WQL and MASE, where scoring was asked for; None for a score that is no number.
         scored_with: what they were scored with, e.g. the name of the suite.
     """
 
@@ -95,7 +95,7 @@ class SweepRow:
     seconds: float = 0.0
     resumed_at: tuple[int, ...] = ()
     ranks: PointRanks | None = None
-    scores: dict[str, float] = field(default_factory=dict)
+    scores: dict[str, float | None] = field(default_factory=dict)
     scored_with: str = ""
 
     def to_json(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import time
@@ -151,7 +152,8 @@ def _measured(task: PointTask, folder: SweepFolder, row: SweepRow) -> SweepRow:
         row = replace(row, ranks=measure_point(str(target), task.eps))
         folder.write_row(row)
     if task.scoring is not None and row.scored_with != task.scoring.name:
-        scores = {name: float(value) for name, value in task.scoring.score(target).items()}
+        found = task.scoring.score(target)
+        scores = {name: float(value) if math.isfinite(value) else None for name, value in found.items()}
         row = replace(row, scores=scores, scored_with=task.scoring.name)
     return row
 

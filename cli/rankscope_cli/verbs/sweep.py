@@ -1,0 +1,167 @@
+"""``rankscope sweep``: every point that a figure needs, trained, measured and scored by one command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankscope.errors import OptionError
+from rankscope_cli.exits import FAILED, say
+from rankscope_cli.options import Debug, Device, Force, Json, Samples, check_choice, words
+from rankscope_cli.output import Output
+from rankscope_cli.progress import progress_bar
+from rankscope_cli.sweep_table import show_plan, show_sweep
+
+if TYPE_CHECKING:
+    from rankscope.pretrain.sweeps import Scoring
+
+ENGINES = ("local", "ray")
+_SPREAD, _SCORES = "Where it runs", "Scores"
+
+
+def run(
+    sweep: Annotated[
+        str,
+        typer.Argument(
+            metavar="SWEEP",
+            help="width, chebyshev, patch, heads, design, design-bolt, or a YAML file.",
+            show_default=False,
+        ),
+    ],
+    *,
+    out: Annotated[
+        str,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder of the sweep, new or begun.", rich_help_panel="Output"),
+    ],
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, metavar="N", help="Optimiser steps of every point.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, metavar="S", help="Seed of every point, in place of the sweep's own.")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="POINT,…", help="Only these points, and those that they inherit from."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points with parameters and steps.")] = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine", metavar="|".join(ENGINES), help="This machine, or a Ray cluster.", rich_help_panel=_SPREAD
+        ),
+    ] = "local",
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs",
+            min=0,
+            metavar="N",
+            help="Points at a time; 0: one per GPU, or one; on a cluster as many as fit.",
+            rich_help_panel=_SPREAD,
+        ),
+    ] = 0,
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address",
+            metavar="A",
+            help="Ray cluster: auto, host:port or ray://host:port; without it Ray starts here.",
+            rich_help_panel=_SPREAD,
+        ),
+    ] = "",
+    score: Annotated[
+        str | None,
+        typer.Option(
+            "--score",
+            metavar="SUITE",
+            help="Score every point on this suite of rankscope eval.",
+            rich_help_panel=_SCORES,
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="Folder of local data files.", rich_help_panel=_SCORES)
+    ] = None,
+    max_series: Annotated[
+        int | None,
+        typer.Option(
+            "--max-series", min=1, metavar="N", help="Only the first series of each data set.", rich_help_panel=_SCORES
+        ),
+    ] = None,
+    num_samples: Samples = 20,
+    force: Force = False,
+    json: Json = False,
+    device: Device = "auto",
+    debug: Debug = False,
+) -> None:
+    """Train, measure and score every point of a sweep.
+
+    Points lie in DIR/points, their ranks and scores in DIR/sweep.json, .csv and .parquet. The same command goes on
+    where a stopped one left off: finished points are skipped, half-done ones go on from their snapshot. A point that
+    fails is named at the end (exit code 1); the others are trained. With --engine ray, DIR lies on storage that all
+    machines share. --force trains the chosen points anew.
+
+    Examples:
+        rankscope sweep width --out width/ --dry-run
+        rankscope sweep design --out design/ --score embedded
+        rankscope sweep heads --out /shared/heads --engine ray --address auto
+    """
+    from rankscope.placement import resolve_device
+    from rankscope.pretrain import sweeps
+
+    check_choice("engine", engine, ENGINES)
+    resolve_device("cpu" if engine == "ray" and device == "cuda" else device)  # the GPUs are the cluster's
+    spec = sweeps.find_sweep(sweep)
+    how = sweeps.Engine(engine, jobs=jobs, address=address, device=device)
+    scoring = _scoring(score, data, max_series, num_samples, device)
+    with Output(json) as output:
+        if dry_run:
+            points, chosen = sweeps.choose_points(spec, steps=steps, seed=seed, only=words(only))
+            plan = sweeps.plan_sweep(spec, points, chosen, out)
+            output.deliver(plan, lambda console: show_plan(plan, console))
+            return
+        try:
+            with progress_bar("preparing") as progress:
+                report = sweeps.run_sweep(
+                    spec,
+                    out,
+                    steps=steps,
+                    seed=seed,
+                    only=words(only),
+                    engine=how,
+                    scoring=scoring,
+                    force=force,
+                    progress=progress,
+                    note=None if sys.stderr.isatty() else say,
+                )
+        except KeyboardInterrupt:
+            say("stopped: the same command goes on where this one left off.")
+            raise
+        output.deliver(report, lambda console: show_sweep(report, console))
+        output.wrote([Path(out) / f"sweep{suffix}" for suffix in (".json", ".csv", ".parquet")])
+    for row in report.failed:
+        say(f"failed: {row.point}: {row.error}")
+    if report.failed:
+        raise typer.Exit(FAILED)
+
+
+def _scoring(
+    suite: str | None, data: str | None, max_series: int | None, num_samples: int, device: str
+) -> Scoring | None:
+    """What ``--score`` asks for; the name says everything that scores depend on.
+
+    Raises:
+        RankscopeError: the suite or its data cannot be used.
+    """
+    if suite is None:
+        if data is not None or max_series is not None:
+            raise OptionError("--data and --max-series say how to score: name the suite with --score.")
+        return None
+    from rankscope.pretrain.sweeps import Scoring
+    from rankscope_eval.checkpoint_scores import checkpoint_scorer
+
+    scorer = checkpoint_scorer(suite, data, max_series, num_samples=num_samples, device=device)
+    limits = f", first {max_series} series" if max_series is not None else ""
+    return Scoring(scorer, f"{suite}, {num_samples} samples{limits}")
