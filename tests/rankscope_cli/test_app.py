@@ -26,16 +26,18 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "eval": "rankscope_eval.evaluate",
     "forecast": "rankscope_eval.forecast_file",
     "pretrain": "rankscope.pretrain.pretrain",
+    "sweep": "rankscope.pretrain.sweeps.run_sweep",
 }
 EXTRA = {
     "compress": ("--eps", "0.1", "--out", "out"),
     "forecast": ("--input", "x.csv", "--horizon", "2", "--out", "out.csv"),
     "pretrain": ("bundled", "--out", "out"),
+    "sweep": ("width", "--out", "out"),
 }
 
 
 def words(verb: str, model: Path) -> tuple[object, ...]:
-    if verb == "pretrain":
+    if verb in ("pretrain", "sweep"):
         return (verb, *EXTRA[verb])
     return (verb, model, *EXTRA.get(verb, ("--out", "out.csv")))
 
@@ -94,7 +96,7 @@ def test_every_verb_has_the_shared_options(verb: str) -> None:
     options = {name for param in load_verb(verb).params for name in param.opts}
     shared = {"--json", "--out", "--force", "--device", "--debug"}
     assert shared <= options
-    if verb != "pretrain":  # a run's seed and number format are in its config
+    if verb not in ("pretrain", "sweep"):  # a run's seed and number format are in its config
         assert {"--seed", "--dtype", "--revision"} <= options
 
 

@@ -12,7 +12,7 @@ from rankscope.errors import OptionError
 from rankscope_cli.exits import FAILED, say
 from rankscope_cli.options import Debug, Device, Force, Json, Samples, check_choice, words
 from rankscope_cli.output import Output
-from rankscope_cli.progress import progress_bar
+from rankscope_cli.progress import progress_lines
 from rankscope_cli.sweep_table import show_plan, show_sweep
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def run(
             output.deliver(plan, lambda console: show_plan(plan, console))
             return
         try:
-            with progress_bar("preparing") as progress:
+            with progress_lines("preparing") as progress:
                 report = sweeps.run_sweep(
                     spec,
                     out,
