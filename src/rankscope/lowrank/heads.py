@@ -163,7 +163,7 @@ class HeadWidthAttention(T5Attention):
         if isinstance(cache, EncoderDecoderCache):
             part = cache.self_attention_cache if other is None else cache.cross_attention_cache
             if other is not None and cache.is_updated.get(layer):
-                keys, values = _cached(part, layer)
+                keys, values = cached(part, layer)
                 return self.qk.spread(keys), self.vo.spread(values)
         source = own if other is None else other
         keys, values = self.qk.cached(self.k(source)), self.vo.cached(self.v(source))
@@ -191,7 +191,8 @@ def _seen(cache: Any, layer: int | None) -> Any:
     return length.clone() if isinstance(length, Tensor) else length
 
 
-def _cached(cache: Any, layer: int | None) -> tuple[Tensor, Tensor]:
+def cached(cache: Any, layer: int | None) -> tuple[Tensor, Tensor]:
+    """Keys and values of a layer, as they lie in a cache of any release of transformers."""
     if hasattr(cache, "layers"):
         return cache.layers[layer].keys, cache.layers[layer].values
     return cache.key_cache[layer], cache.value_cache[layer]
