@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -27,6 +27,7 @@ EPOCH = 946_684_800
 """2000-01-01 in seconds."""
 
 
+@runtime_checkable
 class ShardReader(Protocol):
     """An open shard: groups of series, one after the other."""
 

@@ -104,7 +104,9 @@ def test_what_cannot_teach_is_left_out_and_counted(tmp_path: Path) -> None:
     pool = read_pool([tmp_path / "some.jsonl"], 4)
     assert (len(pool), pool.short, pool.constant) == (1, 2, 1)
     assert pool.values.tolist() == [1, 2, 3, 4, 5]
-    with pytest.raises(DataError, match=r"some.jsonl has no series.*of 4, 4 have fewer than 6 .*longest has 5") as caught:
+    with pytest.raises(
+        DataError, match=r"some.jsonl has no series.*of 4, 4 have fewer than 6 .*longest has 5"
+    ) as caught:
         read_pool([tmp_path / "some.jsonl"], 6)
     assert "\n" not in str(caught.value)
 
@@ -154,6 +156,6 @@ def test_bad_mixtures_get_one_line(changes: dict, message: str) -> None:
 
 def test_a_bare_file_name_is_no_list_of_files() -> None:
     mixture = Mixture()
-    object.__setattr__(mixture, "files", "a.csv")  # what YAML gives; the run-time checker of the tests is not there then
+    object.__setattr__(mixture, "files", "a.csv")  # as YAML gives it, past the tests' type checker
     with pytest.raises(OptionError, match="list of files"):
         mixture.__post_init__()
