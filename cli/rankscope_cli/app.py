@@ -22,6 +22,7 @@ VERBS = {
     "eval": "MASE and WQL on a suite of data sets, also relative to a baseline.",
     "forecast": "Forecast the series of a file.",
     "synth": "Write generated series to shards for training.",
+    "design": "Design a network of low rank, and the run that trains it.",
     "pretrain": "Train a model from scratch on generated series.",
     "sweep": "Train, measure and score all points that a figure needs.",
 }

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from rankscope.checkpoints._checkpoint import Checkpoint, open_checkpoint
-from rankscope.checkpoints._layouts import factored_ranks
+from rankscope.checkpoints._checkpoint import Checkpoint, Description, describe, open_checkpoint
+from rankscope.checkpoints._layouts import expected_shapes, factored_ranks
 from rankscope.checkpoints._safetensors import TensorInfo
 from rankscope.checkpoints._sources import list_bundled
 
-__all__ = ["Checkpoint", "TensorInfo", "factored_ranks", "list_bundled", "open_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "Description",
+    "TensorInfo",
+    "describe",
+    "expected_shapes",
+    "factored_ranks",
+    "list_bundled",
+    "open_checkpoint",
+]

@@ -161,3 +161,37 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
     except CheckpointError as error:
         raise CheckpointError(f"{source}: {error}") from error
     return Checkpoint(source, folder, config, family, index, layouts)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a ``config.json`` says of a model; its weights may be elsewhere, or not exist yet.
+
+    Attributes:
+        source: the name the model was found by.
+        folder: where its files are.
+        config: the content of its ``config.json``.
+        family: its model family.
+    """
+
+    source: str
+    folder: Path
+    config: dict[str, Any] = field(repr=False)
+    family: Family = field(repr=False)
+
+
+def describe(model: str | Path | None = None, *, revision: str | None = None) -> Description:
+    """Read the config of a model by bundled name, local folder or hub id; no weights are read or downloaded.
+
+    Raises:
+        CheckpointError: there is no such model, or its config is unreadable.
+        FamilyError: the config describes no known family.
+    """
+    source, folder = locate(model, revision, config_only=True)
+    config = read_json(folder / "config.json")
+    try:
+        family = family_of(config)
+        family.expected_shapes(config)
+    except RankscopeError as error:
+        raise type(error)(f"{source}: {error}") from error
+    return Description(source, folder, config, family)

@@ -7,17 +7,19 @@ from pathlib import Path
 from rankscope.checkpoints._weights import SHARDED, SINGLE, pickle_only
 from rankscope.errors import CheckpointError
 
+_CONFIG = ["config.json"]
 _FILES = ["config.json", "generation_config.json", SINGLE, SHARDED, "model-*.safetensors"]
 _SECONDS = 10.0
 
 
-def download(repository: str, revision: str | None, alternatives: str) -> Path:
+def download(repository: str, revision: str | None, alternatives: str, config_only: bool = False) -> Path:
     """Download the safetensors and JSON files of a hub repository, or find them in the local cache.
 
     Args:
         repository: hub id, ``owner/name``.
         revision: branch, tag or commit; the default branch where None.
         alternatives: what the error message offers where the hub cannot be reached.
+        config_only: leave the weights where they are.
 
     Raises:
         CheckpointError: repository or revision do not exist or are gated, the weights are pickled, or the hub
@@ -31,6 +33,7 @@ def download(repository: str, revision: str | None, alternatives: str) -> Path:
         RevisionNotFoundError,
     )
 
+    files = _CONFIG if config_only else _FILES
     try:
         info = HfApi().model_info(repository, revision=revision, timeout=_SECONDS)
     except GatedRepoError as error:
@@ -46,22 +49,22 @@ def download(repository: str, revision: str | None, alternatives: str) -> Path:
             "check the spelling, or log in with `hf auth login` if it is private."
         ) from error
     except Exception as error:  # whatever the installed HTTP client raises for a missing network
-        return _from_cache(repository, revision, alternatives, error)
+        return _from_cache(repository, revision, files, alternatives, error)
     names = [file.rfilename for file in info.siblings or []]
     pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-    if pickles and SINGLE not in names and SHARDED not in names:
+    if not config_only and pickles and SINGLE not in names and SHARDED not in names:
         raise CheckpointError(pickle_only(repository, pickles[0]))
     try:
-        return Path(snapshot_download(repository, revision=info.sha, allow_patterns=_FILES))
+        return Path(snapshot_download(repository, revision=info.sha, allow_patterns=files))
     except Exception as error:
         raise CheckpointError(_unreachable(repository, alternatives, error)) from error
 
 
-def _from_cache(repository: str, revision: str | None, alternatives: str, reason: Exception) -> Path:
+def _from_cache(repository: str, revision: str | None, files: list[str], alternatives: str, reason: Exception) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=_FILES, local_files_only=True))
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=files, local_files_only=True))
     except Exception as error:
         raise CheckpointError(_unreachable(repository, alternatives, reason)) from error
 

@@ -21,10 +21,11 @@ def list_bundled() -> list[str]:
     return sorted(folder.name for folder in _BUNDLED.iterdir() if (folder / "config.json").is_file())
 
 
-def locate(model: str | Path | None, revision: str | None = None) -> tuple[str, Path]:
+def locate(model: str | Path | None, revision: str | None = None, config_only: bool = False) -> tuple[str, Path]:
     """Find the folder of a model, downloading it where the name is a hub id.
 
-    A bundled name wins over a local folder of the same name: write ``./bundled`` for the folder.
+    A bundled name wins over a local folder of the same name: write ``./bundled`` for the folder. With
+    ``config_only`` no weights are downloaded.
 
     Raises:
         CheckpointError: there is no such model, or the hub cannot give it.
@@ -38,7 +39,7 @@ def locate(model: str | Path | None, revision: str | None = None) -> tuple[str, 
     if "://" in name:
         raise CheckpointError(f"model {name!r} is a URL: download it and pass the local folder, or pass a hub id.")
     if _HUB_ID.match(name) and not isinstance(model, Path):
-        return name, download(name, revision, local_alternatives())
+        return name, download(name, revision, local_alternatives(), config_only)
     raise CheckpointError(_no_such_model(name))
 
 

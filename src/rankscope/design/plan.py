@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rankscope.design.schedule import RankDesign, schedule
+from rankscope.design.schedule import RankDesign, rank_at
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import Factored, HeadWidth, Layout, Site, family_of
 from rankscope.lowrank.layout import low_rank_config
@@ -70,7 +70,7 @@ def site_rank(site: Site, config: Mapping[str, Any], design: RankDesign) -> int:
     heads, width = site.heads or 1, site.head_width or 1
     continued = site.role.startswith("cross.") and design.cross_depth == "continue"
     i = (site.layer or 0) + (config["num_layers"] if continued else 0)
-    rank = schedule(design, i, config["d_model"] // heads)
+    rank = rank_at(design, i, config["d_model"] // heads)
     shared = design.layout == "factored" and design.sketch == "shared"
     most = min(config["d_model"], heads * width) if shared else width
     if rank > most:
@@ -85,7 +85,7 @@ def site_rank(site: Site, config: Mapping[str, Any], design: RankDesign) -> int:
 def mlp_rank(site: Site, config: Mapping[str, Any], design: RankDesign) -> int:
     """Rank of a feed-forward matrix: that of the layer's self-attention over all heads, at most its full rank."""
     heads = config["num_heads"]
-    rank = schedule(design, site.layer or 0, config["d_model"] // heads)
+    rank = rank_at(design, site.layer or 0, config["d_model"] // heads)
     shared = design.layout == "factored" and design.sketch == "shared"
     return min(rank if shared else heads * rank, config["d_model"], config["d_ff"])
 

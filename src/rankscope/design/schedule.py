@@ -60,7 +60,7 @@ class RankDesign:
                 raise OptionError(f"low_rank.{field} is {number!r}: it must be a number {least} 0.")
 
 
-def schedule(design: RankDesign, depth: int, most: int) -> int:
+def rank_at(design: RankDesign, depth: int, most: int) -> int:
     """Rank r(i) at ``depth`` i, counted from 0; the one owner of the definition.
 
     Args:
@@ -68,11 +68,11 @@ def schedule(design: RankDesign, depth: int, most: int) -> int:
         depth: i.
         most: what ``pow2`` is cut at (d_model/heads in the released code); ``ceil`` is cut at nothing.
 
-    >>> [schedule(RankDesign(3, 0.27), i, 64) for i in range(6)]
+    >>> [rank_at(RankDesign(3, 0.27), i, 64) for i in range(6)]
     [3, 4, 5, 5, 5, 5]
-    >>> [schedule(RankDesign(3, 0.27, schedule="pow2"), i, 64) for i in (0, 9, 10)]
+    >>> [rank_at(RankDesign(3, 0.27, schedule="pow2"), i, 64) for i in (0, 9, 10)]
     [4, 4, 8]
-    >>> schedule(RankDesign(3, 0.5), 8, 64)  # 3·√9, whatever floating point makes of it
+    >>> rank_at(RankDesign(3, 0.5), 8, 64)  # 3·√9, whatever floating point makes of it
     9
     """
     exact = design.r0 * (1 + depth) ** design.alpha

@@ -16,6 +16,7 @@ from rankscope.pretrain.data.mixture import Mixture
 FAMILIES = ("chronos-t5", "chronos-bolt")
 STARTS = ("published", "broad", "recency")
 SCHEDULES = ("linear", "cosine", "constant", "warmup_stable_decay")
+ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "swish", "tanh")
 PRECISIONS = ("auto", "fp32", "bf16")
 EMBEDDING_SOURCES = ("random", "inherit", "chebyshev")
 
@@ -35,6 +36,11 @@ class ModelShape:
         patch_size: observations per patch (Chronos-Bolt).
         dropout_rate: dropout while training.
         initializer_factor: scale of the initial weights (0.05 in the published Chronos configs).
+        feed_forward_proj: activation of the feed-forward layers, ``relu`` or, gated, e.g. ``gated-gelu``.
+        relative_attention_num_buckets: distances that a position bias tells apart.
+        relative_attention_max_distance: distance, in tokens, from which on it tells none apart.
+        layer_norm_epsilon: what keeps the layer norms from dividing by zero.
+        tie_word_embeddings: whether Chronos-T5 reads tokens out with its vocabulary, or has a head of its own.
         start: ``published`` leaves the weights as the stock model draws them. ``broad`` gives position biases a
             spread, the vocabulary of Chronos-T5 unit variance, and every Linear of Chronos-Bolt's patch blocks the
             scale of its own fan-in. ``recency`` besides lets every head look back a distance of its own, through
@@ -52,6 +58,11 @@ class ModelShape:
     patch_size: int = 16
     dropout_rate: float = 0.0
     initializer_factor: float = 0.05
+    feed_forward_proj: str = "relu"
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    layer_norm_epsilon: float = 1e-6
+    tie_word_embeddings: bool = True
     start: str = "published"
 
 
@@ -64,7 +75,9 @@ class EmbeddingStart:
             builds a vocabulary of exact rank ``rank`` (App. H, Chronos-T5 only).
         model: checkpoint to inherit from: a folder, a hub id or a bundled name.
         rank: algebraic rank of the Chebyshev vocabulary.
-        frozen: whether training leaves it as it is.
+        frozen: whether training, weight decay included, leaves it as it is. The vocabulary of Chronos-T5 also reads
+            the tokens out, unless ``model.tie_word_embeddings`` is false: frozen, it is so in both roles. (A Chebyshev
+            vocabulary gets a head of its own in any case.)
     """
 
     source: str = "random"
@@ -184,6 +197,9 @@ class PretrainConfig:
             raise OptionError(unknown_choice("precision", self.precision, PRECISIONS))
         if self.model.start not in STARTS:
             raise OptionError(unknown_choice("model.start", self.model.start, STARTS))
+        if self.model.feed_forward_proj.removeprefix("gated-") not in ACTIVATIONS:
+            known = [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)]
+            raise OptionError(unknown_choice("model.feed_forward_proj", self.model.feed_forward_proj, known))
         whole = ("context", "horizon", "max_steps", "batch_size", "accumulation", "save_steps", "log_steps")
         for name in whole:
             if getattr(self, name) < 1:

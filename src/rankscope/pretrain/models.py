@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rankscope.design import by_design
 from rankscope.pretrain.config import PretrainConfig
+from rankscope.pretrain.inherit import freeze_embedding, inherit_embedding
 from rankscope.pretrain.starts import start_broadly, start_recent
-from rankscope.pretrain.vocabulary import start_from_chebyshev
+from rankscope.pretrain.vocabulary import start_from_chebyshev, untie_head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, T5Config
@@ -27,12 +28,22 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
 
     Returns:
         A transformers model whose ``save_pretrained`` folder ``BaseChronosPipeline.from_pretrained`` reads.
+
+    Raises:
+        OptionError: r(i) does not fit the network, or the embedding to inherit does not.
+        CheckpointError: the checkpoint to inherit from cannot be read.
     """
     model = _chronos_t5(config) if config.family == "chronos-t5" else _chronos_bolt(config)
     if config.model.start in STARTERS:
         STARTERS[config.model.start](model)
+    if not config.model.tie_word_embeddings and config.family == "chronos-t5":
+        untie_head(model)
     if config.embedding.source == "chebyshev":
         start_from_chebyshev(model, config.embedding, config.seed)
+    elif config.embedding.source == "inherit":
+        inherit_embedding(model, config)
+    if config.embedding.frozen:
+        freeze_embedding(model)
     return model
 
 
@@ -80,7 +91,10 @@ def _t5_config(config: PretrainConfig, vocabulary: int) -> T5Config:
         "num_heads": shape.num_heads,
         "dropout_rate": shape.dropout_rate,
         "initializer_factor": shape.initializer_factor,
-        "feed_forward_proj": "relu",
+        "feed_forward_proj": shape.feed_forward_proj,
+        "relative_attention_num_buckets": shape.relative_attention_num_buckets,
+        "relative_attention_max_distance": shape.relative_attention_max_distance,
+        "layer_norm_epsilon": shape.layer_norm_epsilon,
         "decoder_start_token_id": PAD,
         "pad_token_id": PAD,
         "eos_token_id": EOS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.design import RankDesign, schedule
+from rankscope.design import RankDesign, rank_at
 from rankscope.errors import OptionError
 
 TABLE_3 = {(3, 0.27): 0.075, (5, 0.35): 0.150, (7, 0.40): 0.250}
@@ -15,7 +15,7 @@ TABLE_3 = {(3, 0.27): 0.075, (5, 0.35): 0.150, (7, 0.40): 0.250}
 
 
 def ranks(design: RankDesign, layers: int = 12, most: int = 64) -> list[int]:
-    return [schedule(design, i, most) for i in range(layers)]
+    return [rank_at(design, i, most) for i in range(layers)]
 
 
 def exact_ceil(r0: float, alpha: str, depth: int) -> int:
@@ -29,14 +29,14 @@ def exact_ceil(r0: float, alpha: str, depth: int) -> int:
 @given(r0=st.integers(1, 64), hundredths=st.integers(0, 200), depth=st.integers(0, 40))
 def test_ceil_is_exact_where_floating_point_is_not(r0: int, hundredths: int, depth: int) -> None:
     alpha = f"{hundredths / 100:.2f}"
-    assert schedule(RankDesign(float(r0), float(alpha)), depth, 64) == exact_ceil(r0, alpha, depth)
+    assert rank_at(RankDesign(float(r0), float(alpha)), depth, 64) == exact_ceil(r0, alpha, depth)
 
 
 def test_whole_numbers_are_not_raised() -> None:
     """0.7·100^0.5 is 7 and 3·1000^(1/3) is 30, but floating point gives a little more than one of them."""
     raised = 0
     for r0, base, alpha, whole in [(0.7, 100, 0.5, 7), (3.0, 1000, 1 / 3, 30), (1.1, 10, 1.0, 11), (0.07, 100, 1.0, 7)]:
-        assert schedule(RankDesign(r0, alpha), base - 1, 64) == whole
+        assert rank_at(RankDesign(r0, alpha), base - 1, 64) == whole
         raised += math.ceil(r0 * base**alpha) != whole
     assert raised
 
@@ -66,11 +66,11 @@ def test_released_rule() -> None:
     """b(i+1)^β with the exponent of two rounded, at least 1, at most d_model/heads."""
     assert ranks(RankDesign(3, 0.27, schedule="pow2")) == [4] * 10 + [8] * 2
     assert ranks(RankDesign(7, 0.40, schedule="pow2")) == [8] * 3 + [16] * 9
-    assert schedule(RankDesign(0.1, 0.0, schedule="pow2"), 0, 64) == 1
-    assert schedule(RankDesign(100, 1.0, schedule="pow2"), 9, 64) == 64
-    assert schedule(RankDesign(100, 1.0, schedule="pow2"), 9, 85) == 85
+    assert rank_at(RankDesign(0.1, 0.0, schedule="pow2"), 0, 64) == 1
+    assert rank_at(RankDesign(100, 1.0, schedule="pow2"), 9, 64) == 64
+    assert rank_at(RankDesign(100, 1.0, schedule="pow2"), 9, 85) == 85
     for r0, depth in ((1.4, 0), (1.5, 0), (5.6, 0), (5.7, 0)):
-        found = schedule(RankDesign(r0, 0.0, schedule="pow2"), depth, 64)
+        found = rank_at(RankDesign(r0, 0.0, schedule="pow2"), depth, 64)
         nearest = min((2**k for k in range(7)), key=lambda power: abs(math.log(power / r0)))
         assert found == nearest
 

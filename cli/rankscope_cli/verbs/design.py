@@ -1,0 +1,189 @@
+"""``rankscope design``: a network of low rank by design, and the run that trains it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankscope.errors import OptionError
+from rankscope_cli.exits import say
+from rankscope_cli.options import Debug, Force, Json, Model, Revision, check_choice, number
+from rankscope_cli.output import Output
+from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, where
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankscope.checkpoints import Description
+    from rankscope.design import DesignReport, RankDesign
+    from rankscope.pretrain.config import EmbeddingStart
+
+SCHEDULES = ("ceil", "pow2")
+CROSS_DEPTHS = ("restart", "continue")
+LAYOUTS = ("head-width", "factored")
+SKETCHES = ("per-head", "shared")
+EMBEDDINGS = ("random", "inherit")
+_TRAINING = "Training"
+
+
+def run(
+    model: Model = None,
+    *,
+    r0: Annotated[str, typer.Option("--r0", metavar="R", help="Rank of the first layer, before rounding.")] = "3",
+    alpha: Annotated[str, typer.Option("--alpha", metavar="A", help="Growth of the rank with depth.")] = "0.27",
+    schedule: Annotated[
+        str,
+        typer.Option(
+            "--schedule",
+            metavar="|".join(SCHEDULES),
+            help="Round up, or, as the released code, to the nearest power of two.",
+        ),
+    ] = "ceil",
+    cross_depth: Annotated[
+        str,
+        typer.Option(
+            "--cross-depth",
+            metavar="|".join(CROSS_DEPTHS),
+            help="Depth of cross-attention: from 0, or after the encoder's last layer, as the released code.",
+        ),
+    ] = "restart",
+    layout: Annotated[
+        str,
+        typer.Option(
+            "--layout",
+            metavar="|".join(LAYOUTS),
+            help="Heads of width r(i), which shrinks the cache too, or matrices in two thin factors.",
+        ),
+    ] = "head-width",
+    sketch: Annotated[
+        str | None,
+        typer.Option(
+            "--sketch",
+            metavar="|".join(SKETCHES),
+            help="With --layout factored: factors of rank r(i) for each head (default), or for all heads together.",
+        ),
+    ] = None,
+    mlp: Annotated[
+        bool, typer.Option("--mlp", help="Factor the feed-forward matrices too, at the rank of the self-attention.")
+    ] = False,
+    embedding: Annotated[
+        str,
+        typer.Option(
+            "--embedding",
+            metavar="|".join(EMBEDDINGS),
+            help="Draw the embedding, or inherit MODEL's.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = "random",
+    freeze_embedding: Annotated[
+        bool,
+        typer.Option("--freeze-embedding", help="Do not train the inherited embedding.", rich_help_panel=_TRAINING),
+    ] = False,
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="DIR", help="Folder of the design.", rich_help_panel="Output")
+    ],
+    force: Force = False,
+    json: Json = False,
+    revision: Revision = None,
+    debug: Debug = False,
+) -> None:
+    """Design a network of low rank after MODEL's shape: layer i has rank r(i) = ⌈r0 (1+i)^alpha⌉, i from 0.
+
+    Reads MODEL's config.json only. DIR gets pretrain.yaml, a run for `rankscope pretrain`, config.json, the network's
+    own, and design.json, what this prints. The run has the steps and data of MODEL's own pretrain.json where there is
+    one, so that both compare at equal cost, and Chronos' published recipe (200,000 steps) elsewhere: edit it freely.
+
+    A matrix whose two factors would store no fewer numbers stays dense. Size ratio: numbers stored of all attention
+    matrices, after over before.
+
+    Examples:
+        rankscope design --r0 3 --alpha 0.27 --out low/
+        rankscope design amazon/chronos-t5-base --r0 7 --alpha 0.4 --schedule pow2 --cross-depth continue --out low/
+        rankscope design --layout factored --sketch shared --r0 16 --alpha 0.3 --mlp --out low/
+        rankscope design --embedding inherit --freeze-embedding --out low/
+        rankscope pretrain low/pretrain.yaml --out mine/
+    """
+    for name, value, choices in (
+        ("schedule", schedule, SCHEDULES),
+        ("cross-depth", cross_depth, CROSS_DEPTHS),
+        ("layout", layout, LAYOUTS),
+        ("sketch", sketch, SKETCHES),
+        ("embedding", embedding, EMBEDDINGS),
+    ):
+        check_choice(name, value, choices)
+    if sketch is not None and layout != "factored":
+        raise OptionError(f"--sketch {sketch} has no meaning with --layout {layout}: add --layout factored.")
+    if freeze_embedding and embedding != "inherit":
+        raise OptionError("--freeze-embedding would keep a random embedding random: add --embedding inherit.")
+    from rankscope.checkpoints import describe
+    from rankscope.design import RankDesign
+    from rankscope.pretrain.recipe import write_design
+
+    design = RankDesign(
+        r0=number("r0", r0),
+        alpha=number("alpha", alpha),
+        schedule=schedule,
+        cross_depth=cross_depth,
+        layout=layout,
+        sketch=sketch or SKETCHES[0],
+        mlp=mlp,
+    )
+    with Output(json) as output:
+        source = describe(model, revision=revision)
+        start = _embedding(source, embedding, freeze_embedding, revision)
+        report = write_design(source, design, out, embedding=start, force=force)
+        for setting in report.not_kept:
+            say(f"a pretraining run cannot keep {setting}.")
+        output.deliver(report, lambda console: _show(report, console))
+
+
+def _embedding(source: Description, embedding: str, frozen: bool, revision: str | None) -> EmbeddingStart:
+    from rankscope.checkpoints import list_bundled, open_checkpoint
+    from rankscope.pretrain.config import EmbeddingStart
+
+    if embedding != "inherit":
+        return EmbeddingStart()
+    if revision is not None:
+        raise OptionError("--embedding inherit takes no --revision: download it and pass the folder.")
+    open_checkpoint(source.source)  # its weights must be there when the run begins: better to hear of it now
+    local = Path(source.source).is_dir() and source.source not in list_bundled()
+    # a run may be started from any folder
+    return EmbeddingStart("inherit", str(source.folder.resolve()) if local else source.source, frozen=frozen)
+
+
+def _show(report: DesignReport, console: Console) -> None:
+    table = plain_table(title=f"{report.model} by design: {_in_words(report.design)}")
+    add_columns(table, ["layer", "part", "r(i)", "before", "after", "size", "cache"], left=2)
+    for row in report.layers:
+        rank = MISSING if row.rank is None else str(row.rank)
+        table.add_row(
+            where(row.stack, row.layer),
+            row.part,
+            rank + (f" ({row.dense} dense)" if row.dense and row.rank is not None else ""),
+            f"{row.parameters_before:,}",
+            f"{row.parameters_after:,}",
+            ratio_text(row.size_ratio, 3),
+            ratio_text(row.cache_ratio, 3),
+        )
+    table.add_section()
+    for name, counts, cache in (
+        ("attention", report.attention, report.cache_ratio),
+        ("all parameters", report.parameters, None),
+    ):
+        before, after = counts["before"], counts["after"]
+        table.add_row("", name, "", f"{before:,}", f"{after:,}", ratio_text(after / before, 3), ratio_text(cache, 3))
+    print_table(table, console)
+    console.print()
+    console.print(f"size ratio {report.size_ratio:.3f}. Train it:", markup=False)
+    run = shlex.quote(str(Path(report.out) / "pretrain.yaml"))
+    console.print(f"  rankscope pretrain {run} --out trained/", markup=False)
+
+
+def _in_words(design: RankDesign) -> str:
+    words = [f"r0 {design.r0:g}", f"alpha {design.alpha:g}", design.schedule, design.layout]
+    if design.layout == "factored":
+        words.append(design.sketch)
+    return ", ".join(words)
