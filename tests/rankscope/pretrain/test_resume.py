@@ -194,7 +194,8 @@ def test_only_two_snapshots_are_kept(tiny, tmp_path):
 
 def test_a_second_process_keeps_out_of_a_run(tiny, tmp_path):
     run = unfinished_run(tmp_path / "out", tiny())
-    hold = f"import fcntl, time; f = open({str(run / 'lock')!r}, 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); time.sleep(60)"
+    lock = f"f = open({str(run / 'lock')!r}, 'a'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    hold = f"import fcntl, time; {lock}; print(1, flush=True); time.sleep(60)"
     other = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE)
     try:
         other.stdout.readline()
