@@ -10,13 +10,6 @@ from rankscope.errors import FamilyError, unknown_choice
 from rankscope.families import Layout
 from rankscope.families.layouts import VERSION
 
-MODEL_TYPES = {
-    "rankscope-t5": ("rankscope.lowrank.t5", "LowRankT5Config"),
-    "rankscope-bolt": ("rankscope.lowrank.bolt", "LowRankBoltConfig"),
-    "rankscope-chronos2": ("rankscope.lowrank.chronos2", "LowRankChronos2Config"),
-}
-"""``model_type`` → module and name of the config class that builds it."""
-
 
 @dataclass(frozen=True)
 class Target:

@@ -11,7 +11,12 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-from rankscope.lowrank.layout import MODEL_TYPES
+MODEL_TYPES = {
+    "rankscope-t5": ("rankscope.lowrank.t5", "LowRankT5Config"),
+    "rankscope-bolt": ("rankscope.lowrank.bolt", "LowRankBoltConfig"),
+    "rankscope-chronos2": ("rankscope.lowrank.chronos2", "LowRankChronos2Config"),
+}
+"""``model_type`` → module and name of the config class that builds it."""
 
 _AUTO_CONFIG = "transformers.models.auto.configuration_auto"
 
