@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -152,6 +153,25 @@ def sweep_from_json(data: Mapping[str, Any]) -> SweepReport:
         raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
     rows = tuple(row_from_json(row) for row in data["points"])
     return SweepReport(data["name"], data["about"], data["folder"], tuple(data["eps"]), rows)
+
+
+def read_sweep_report(path: str | Path) -> SweepReport:
+    """Read the result of a sweep: its folder, or a ``sweep.json``.
+
+    Raises:
+        OptionError: there is none, or it is no result of a sweep.
+    """
+    place = Path(path)
+    file = place / "sweep.json" if place.is_dir() else place
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"{file} cannot be read: {error.strerror}; name the folder of a sweep.") from error
+    except ValueError as error:
+        raise OptionError(f"{file} is no JSON: name the folder of a sweep.") from error
+    if not isinstance(data, dict):
+        raise OptionError(f"{file} holds no sweep: name the folder of a sweep.")
+    return sweep_from_json(data)
 
 
 def row_from_json(data: Mapping[str, Any]) -> SweepRow:

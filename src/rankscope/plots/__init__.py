@@ -3,10 +3,13 @@
 from rankscope.plots.angles import angle_maps, embedding_angles
 from rankscope.plots.embedding import embedding_projection, embedding_spectra
 from rankscope.plots.flow import flow
+from rankscope.plots.pareto import pareto
 from rankscope.plots.ranks import ranks_by_layer
 from rankscope.plots.size import size_by_eps, size_of_report
 from rankscope.plots.spectra import spectra
 from rankscope.plots.style import MARKS, STYLE_FILE, Mark, figure, save_figure, styled
+from rankscope.plots.sweep import ranks_by_heads, ranks_by_vocabulary, ranks_by_width, spectra_by_patch
+from rankscope.plots.training import training_spectra
 
 __all__ = [
     "ranks_by_layer",
@@ -18,6 +21,12 @@ __all__ = [
     "embedding_projection",
     "size_by_eps",
     "size_of_report",
+    "ranks_by_width",
+    "ranks_by_vocabulary",
+    "ranks_by_heads",
+    "spectra_by_patch",
+    "training_spectra",
+    "pareto",
     "save_figure",
     "figure",
     "styled",

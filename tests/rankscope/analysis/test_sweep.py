@@ -13,6 +13,7 @@ from rankscope.analysis.sweep import (
     SweepRow,
     mean_head_rank,
     measure_point,
+    read_sweep_report,
     row_from_json,
     sweep_from_json,
 )
@@ -99,6 +100,19 @@ def test_a_report_survives_json(measured):
     assert [row.point for row in again.failed] == ["d-32"]
     with pytest.raises(OptionError, match="expected a result of schema"):
         sweep_from_json({"schema": "rankscope/eval@1"})
+
+
+def test_a_report_is_read_from_its_folder_or_file(measured, tmp_path):
+    report = SweepReport("width", "about", "out", EPS, rows(measured[0]))
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(report.to_json()))
+    assert read_sweep_report(tmp_path) == read_sweep_report(file) == report
+    for text, message in (("{", "is no JSON"), ("[]", "holds no sweep")):
+        file.write_text(text)
+        with pytest.raises(OptionError, match=message):
+            read_sweep_report(file)
+    with pytest.raises(OptionError, match="cannot be read"):
+        read_sweep_report(tmp_path / "none.json")
 
 
 def test_the_table_has_a_row_per_point(measured):

@@ -3,11 +3,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from rankscope.analysis.embedding import EmbeddingReport, EmbeddingSpectrum, Projection
 from rankscope.analysis.flow import FlowReport, LayerFlow, ranks_by_eps
+from rankscope.analysis.sweep import EmbeddingRanks, PointRanks, SweepReport, SweepRow
 from rankscope.families import Site
 from rankscope.numerics import angle_matrix
 
@@ -70,3 +72,54 @@ def embedding_report() -> EmbeddingReport:
             )
         )
     return EmbeddingReport("sine", 1, 40, 0, EPS, tuple(rows))
+
+
+def sweep_row(model: dict[str, int], rank: float, seed: int = 0, vocabulary: int = 0) -> SweepRow:
+    """A finished point whose ranks grow as ε falls."""
+    keys = [str(eps) for eps in EPS]
+    mean = {key: rank * (i + 1) + seed for i, key in enumerate(keys)}
+    heads = {key: [[int(mean[key]) // 2, int(mean[key]) // 2 + 1]] for key in keys}
+    name = "-".join(str(value) for value in (*model.values(), vocabulary, seed))
+    sigma = tuple(decaying(1.5 / model.get("patch_size", 4)).tolist())
+    ranks = PointRanks(
+        attention_parameters=int(1000 * rank),
+        bytes=int(9000 * rank),
+        mean_ranks={"all": mean, "encoder.self": {key: value + 1 for key, value in mean.items()}},
+        layer_ranks={"encoder.self": {key: [int(value)] for key, value in mean.items()}},
+        head_ranks={"encoder.self": heads},
+        embeddings=(EmbeddingRanks("corpus", 9, sigma, dict.fromkeys(keys, 3)),),
+    )
+    scores: dict[str, float | None] = {
+        "relative_WQL": 1 - rank / 100,
+        "relative_MASE": 1 - rank / 90,
+        "forecast_seconds": rank,
+    }
+    config = {"model": {"d_kv": 8, **model}, "embedding": {"rank": vocabulary}, "seed": seed}
+    return SweepRow(name, dict(model), config, "done", loss=1.0, ranks=ranks, scores=scores)
+
+
+@pytest.fixture
+def sweep_report() -> Any:
+    """``sweep_report("d_model", [16, 32], seeds=2)``: a sweep over one field of the model, or over the vocabulary."""
+
+    def make(field: str, values: list[int], seeds: int = 1) -> SweepReport:
+        rows = [
+            sweep_row({} if field == "rank" else {field: value}, 3.0 + i, seed, value if field == "rank" else 0)
+            for i, value in enumerate(values)
+            for seed in range(seeds)
+        ]
+        return SweepReport("toy", "", "out", EPS, (*rows, SweepRow("lost", {}, {}, "failed", "it died")))
+
+    return make
+
+
+@pytest.fixture
+def spectra_frame() -> pd.DataFrame:
+    """What a run of two layers logged at three steps."""
+    rows = [
+        (step, f"encoder.{layer}.q", "encoder", layer, "self.q", index, value * (1 + step))
+        for step in (0, 5, 50)
+        for layer in (0, 1)
+        for index, value in enumerate(decaying(0.1 * (1 + layer)))
+    ]
+    return pd.DataFrame(rows, columns=["step", "site", "stack", "layer", "role", "index", "sigma"])

@@ -14,11 +14,17 @@ from rankscope.plots import (
     embedding_projection,
     embedding_spectra,
     flow,
+    pareto,
+    ranks_by_heads,
     ranks_by_layer,
+    ranks_by_vocabulary,
+    ranks_by_width,
     save_figure,
     size_by_eps,
     size_of_report,
     spectra,
+    spectra_by_patch,
+    training_spectra,
 )
 from rankscope.plots.style import COLUMN
 
@@ -26,8 +32,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
-def figures(flow_report: Any, spectrum_report: Any, embedding_report: Any) -> dict[str, Callable[[], Figure]]:
+def figures(
+    flow_report: Any, spectrum_report: Any, embedding_report: Any, sweep_report: Any, spectra_frame: Any
+) -> dict[str, Callable[[], Figure]]:
     return {
+        "width": lambda: ranks_by_width(sweep_report("d_model", [16, 32, 64, 128], seeds=2)),
+        "vocabulary": lambda: ranks_by_vocabulary(sweep_report("rank", [1, 2, 4, 8, 16, 32])),
+        "heads": lambda: ranks_by_heads(sweep_report("num_heads", [3, 6, 12, 24, 48, 96])),
+        "patch": lambda: spectra_by_patch(sweep_report("patch_size", [1, 2, 4, 8, 16, 32])),
+        "training": lambda: training_spectra(spectra_frame),
+        "pareto": lambda: pareto(sweep_report("d_model", [1, 2, 3, 4, 5, 6, 7])),
         "flow": lambda: flow(flow_report),
         "ranks": lambda: ranks_by_layer(spectrum_report),
         "spectra": lambda: spectra(spectrum_report),
@@ -38,7 +52,8 @@ def figures(flow_report: Any, spectrum_report: Any, embedding_report: Any) -> di
     }
 
 
-NAMES = ("flow", "ranks", "spectra", "size", "embedding", "projection", "angles")
+SWEEPS = ("width", "vocabulary", "heads", "patch", "training", "pareto")
+NAMES = ("flow", "ranks", "spectra", "size", "embedding", "projection", "angles", *SWEEPS)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,218 @@
+"""Sweeps as figures: ranks of W_Q against what was varied (Fig. 4a, 4c, 16), embeddings by patch size (Fig. 3a)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from rankscope.errors import OptionError, unknown_choice
+from rankscope.plots.style import MARKS, Mark, figure, styled
+
+if TYPE_CHECKING:
+    from rankscope.analysis.sweep import PointRanks, SweepReport, SweepRow
+
+FLOOR = 1e-8
+"""Relative singular values below this are rounding of the stored float32 weights."""
+CONTOUR = "#b9c6d4"
+RATIOS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
+"""Contours of rank over width."""
+
+Value = Callable[["PointRanks", str], float]
+
+
+def ranks_by_width(report: SweepReport, *, group: str = "all") -> Figure:
+    """Mean ε-rank of W_Q against the width d, one line per ε, over contours of rank/d (Fig. 4a, b).
+
+    Args:
+        report: a sweep over ``model.d_model``.
+        group: ``all``, ``encoder.self``, ``decoder.self`` or ``decoder.cross``.
+
+    Raises:
+        OptionError: no point is done, or there is no such group.
+    """
+    with styled():
+        fig, (ax,) = figure(height=2.5)
+        top = _lines(ax, report, "model.d_model", _mean_rank(report, group))
+        low, high = ax.get_xlim()
+        x = np.geomspace(low, high, 200)
+        ends = []
+        for ratio in RATIOS:
+            if ratio * high < 0.03 * top:
+                continue
+            ax.plot(x, ratio * x, color=CONTOUR, linewidth=0.7, zorder=0, gid=f"contour-{ratio:g}")
+            ends.append((ratio * high, ratio) if ratio * high <= top else (top, ratio))
+        ax.set_xlim(low, high)
+        ax.set_ylim(0, top)
+        _label_contours(ax, ends, high, top)
+        ax.set_xlabel("width $d$ (grey: rank/$d$)")
+        ax.set_ylabel("mean ε-rank of $W_Q$")
+        _legend(fig, ax)
+    return fig
+
+
+def ranks_by_vocabulary(report: SweepReport, *, group: str = "all") -> Figure:
+    """Mean ε-rank of W_Q against the algebraic rank of a fixed vocabulary, one line per ε (Fig. 4c).
+
+    Args:
+        report: a sweep over ``embedding.rank``.
+        group: as in `ranks_by_width`.
+
+    Raises:
+        OptionError: no point is done, or there is no such group.
+    """
+    with styled():
+        fig, (ax,) = figure(height=2.5)
+        top = _lines(ax, report, "embedding.rank", _mean_rank(report, group))
+        ax.set_ylim(0, top)
+        ax.set_xlabel("rank of the fixed vocabulary")
+        ax.set_ylabel("mean ε-rank of $W_Q$")
+        _legend(fig, ax)
+    return fig
+
+
+def ranks_by_heads(report: SweepReport, *, group: str = "all") -> Figure:
+    """Mean ε-rank of W_Q (left) and of one head's rows of it (right) against the number of heads (Fig. 16).
+
+    The grey line on the right is the width of a head, the most that its rank can be.
+
+    Args:
+        report: a sweep over ``model.num_heads``.
+        group: as in `ranks_by_width`.
+
+    Raises:
+        OptionError: no point is done, or there is no such group.
+    """
+    with styled():
+        fig, (whole, single) = figure(1, 2, height=2.5)
+        top = _lines(whole, report, "model.num_heads", _mean_rank(report, group))
+        whole.set_ylim(0, top)
+        whole.set_ylabel("mean ε-rank of $W_Q$")
+        most = _lines(single, report, "model.num_heads", _head_rank(report, group))
+        widths = sorted({(_at(row, "model.num_heads"), _at(row, "model.d_kv")) for row in report.done})
+        single.plot(*zip(*widths, strict=True), color=CONTOUR, linewidth=1.0, zorder=0, gid="head-width")
+        single.set_ylim(0, most)
+        single.set_ylabel("mean ε-rank of one head")
+        for ax in (whole, single):
+            ax.set_xlabel("heads $h$")
+        _legend(fig, whole)
+    return fig
+
+
+def spectra_by_patch(report: SweepReport) -> Figure:
+    """Relative singular values of embedded sinusoids, one line per patch size (Fig. 3a).
+
+    Raises:
+        OptionError: no point is done, or there is more than one of a patch size.
+    """
+    rows = sorted(_done(report), key=lambda row: _at(row, "model.patch_size"))
+    sizes = [int(_at(row, "model.patch_size")) for row in rows]
+    if len(set(sizes)) < len(sizes):
+        raise OptionError("the sweep has several points of one patch size: draw those of one seed.")
+    with styled():
+        fig, (ax,) = figure(height=2.6)
+        smallest = 1.0
+        for position, (row, size) in enumerate(zip(rows, sizes, strict=True)):
+            assert row.ranks is not None
+            sigma = np.asarray(next(one.sigma for one in row.ranks.embeddings if one.matrix == "corpus"))
+            relative = sigma / sigma[0] if sigma[0] > 0 else sigma
+            shown = relative[relative > FLOOR]
+            smallest = min(smallest, float(shown.min(initial=1.0)))
+            mark = MARKS[position % len(MARKS)].kwargs() | {"markevery": (position, max(len(shown) // 7, 1))}
+            ax.plot(np.arange(1, len(shown) + 1), shown, label=f"k = {size}", gid=f"patch-{size}", **mark)
+        ax.set_yscale("log")
+        ax.set_ylim(max(FLOOR, smallest / 1.5), 1.5)
+        ax.set_xlim(left=0)
+        ax.set_xlabel("index $j$ of the singular value")
+        ax.set_ylabel(r"$\sigma_j / \sigma_1$ of the embedding")
+        fig.legend(loc="outside upper center", ncols=3, title="patch size")
+    return fig
+
+
+def _done(report: SweepReport) -> tuple[SweepRow, ...]:
+    if not report.done:
+        states = ", ".join(sorted({row.state for row in report.points}))
+        raise OptionError(f"no point of sweep {report.name!r} is done ({states}): run the sweep first.")
+    return report.done
+
+
+def _at(row: SweepRow, dotted: str) -> float:
+    value: Any = row.config
+    for name in dotted.split("."):
+        value = value[name]
+    return float(value)
+
+
+def _mean_rank(report: SweepReport, group: str) -> Value:
+    _check_group(report, group)
+    return lambda ranks, key: ranks.mean_ranks[group][key]
+
+
+def _head_rank(report: SweepReport, group: str) -> Value:
+    _check_group(report, group)
+
+    def value(ranks: PointRanks, key: str) -> float:
+        chosen = ranks.head_ranks.values() if group == "all" else (ranks.head_ranks[group],)
+        return fmean(rank for one in chosen for layer in one[key] for rank in layer)
+
+    return value
+
+
+def _check_group(report: SweepReport, group: str) -> None:
+    first = _done(report)[0].ranks
+    assert first is not None
+    if group not in first.mean_ranks:
+        raise OptionError(unknown_choice("group", group, first.mean_ranks))
+
+
+def _lines(ax: Axes, report: SweepReport, field: str, value: Value) -> float:
+    """One line per ε on a binary logarithmic x axis; seeds are averaged, whiskers span them. Returns the top."""
+    found: dict[float, list[PointRanks]] = {}
+    for row in _done(report):
+        if row.ranks is not None:
+            found.setdefault(_at(row, field), []).append(row.ranks)
+    xs = sorted(found)
+    top = 0.0
+    for mark, eps in zip(MARKS, sorted(report.eps), strict=False):
+        ys = [[value(ranks, repr(float(eps))) for ranks in found[x]] for x in xs]
+        top = max(top, *(max(y) for y in ys))
+        _line(ax, xs, ys, mark, f"ε = {eps:g}")
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_locator(FixedLocator(xs))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlim(xs[0] / 1.25, xs[-1] * 1.25)
+    return max(top, 1.0) * 1.08
+
+
+def _line(ax: Axes, xs: Sequence[float], ys: Sequence[Sequence[float]], mark: Mark, label: str) -> None:
+    means = [fmean(y) for y in ys]
+    ax.plot(xs, means, label=label, gid=label, **mark.kwargs())
+    if any(len(y) > 1 for y in ys):
+        spans = [
+            [m - min(y) for m, y in zip(means, ys, strict=True)],
+            [max(y) - m for m, y in zip(means, ys, strict=True)],
+        ]
+        ax.errorbar(xs, means, yerr=spans, fmt="none", ecolor=mark.colour, elinewidth=0.7, capsize=2)
+
+
+def _label_contours(ax: Axes, ends: Sequence[tuple[float, float]], right: float, top: float) -> None:
+    """Write each ratio where its contour leaves the axes: at the right edge, or above the top."""
+    for y, ratio in ends:
+        text = f"{ratio:g}"
+        if y < top:
+            ax.annotate(text, (right, y), xytext=(3, 0), textcoords="offset points", va="center", ha="left", size=7)
+        elif top / ratio > ax.get_xlim()[0]:
+            ax.annotate(
+                text, (top / ratio, top), xytext=(0, 2), textcoords="offset points", va="bottom", ha="center", size=7
+            )
+
+
+def _legend(fig: Figure, ax: Axes) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
