@@ -26,18 +26,20 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "eval": "rankscope_eval.evaluate",
     "forecast": "rankscope_eval.forecast_file",
     "pretrain": "rankscope.pretrain.pretrain",
+    "synth": "rankscope.pretrain.write_shards",
     "sweep": "rankscope.pretrain.sweeps.run_sweep",
 }
 EXTRA = {
     "compress": ("--eps", "0.1", "--out", "out"),
     "forecast": ("--input", "x.csv", "--horizon", "2", "--out", "out.csv"),
     "pretrain": ("bundled", "--out", "out"),
+    "synth": ("--kind", "structured", "--n", "4", "--out", "out"),
     "sweep": ("width", "--out", "out"),
 }
 
 
 def words(verb: str, model: Path) -> tuple[object, ...]:
-    if verb in ("pretrain", "sweep"):
+    if verb in ("pretrain", "synth", "sweep"):
         return (verb, *EXTRA[verb])
     return (verb, model, *EXTRA.get(verb, ("--out", "out.csv")))
 
@@ -96,7 +98,7 @@ def test_every_verb_has_the_shared_options(verb: str) -> None:
     options = {name for param in load_verb(verb).params for name in param.opts}
     shared = {"--json", "--out", "--force", "--device", "--debug"}
     assert shared <= options
-    if verb not in ("pretrain", "sweep"):  # a run's seed and number format are in its config
+    if verb not in ("pretrain", "synth", "sweep"):  # a run's seed and number format are in its config
         assert {"--seed", "--dtype", "--revision"} <= options
 
 

@@ -67,6 +67,7 @@ def make(shard: int) -> ShardFile:
     """
     spec, folder = _state["spec"], _state["folder"]
     name = f"shard-{shard:05d}.{spec.format}"
+    _tick(0)
     series, lengths = shard_series(spec, shard, _state["pool"], _tick)
     with atomic_file(folder / name) as path:
         write_shard(path, spec.kind, shard * spec.shard_size, series, lengths)

@@ -134,12 +134,10 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
     before = sum(file.rows for file in index.files)
     settings = (spec, str(partial), made, stop)
     begun = time.perf_counter()
-    with (
-        shard_worker.single_threaded_children(),
-        ProcessPoolExecutor(min(workers, len(todo)), context, shard_worker.start, settings) as executor,
-    ):
-        pending: set[Future[ShardFile]] = {executor.submit(shard_worker.make, number) for number in todo}
+    with shard_worker.single_threaded_children():
+        executor = ProcessPoolExecutor(min(workers, len(todo)), context, shard_worker.start, settings)
         try:
+            pending: set[Future[ShardFile]] = {executor.submit(shard_worker.make, number) for number in todo}
             while pending:
                 done, pending = wait(pending, POLL, FIRST_COMPLETED)
                 for future in done:
@@ -154,8 +152,8 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
                 f"{len(index.files)} finished shards are in {partial}."
             ) from error
         finally:
-            stop.set()
-            executor.shutdown(wait=False, cancel_futures=True)
+            stop.set()  # the shards at hand are given up at their next chunk
+            executor.shutdown(wait=True, cancel_futures=True)
     progress(spec.n, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
     return index
 
