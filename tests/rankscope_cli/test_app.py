@@ -25,6 +25,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "compress": "rankscope.compress.compress",
     "eval": "rankscope_eval.evaluate",
     "forecast": "rankscope_eval.forecast_file",
+    "design": "rankscope.pretrain.recipe.write_design",
     "pretrain": "rankscope.pretrain.pretrain",
     "synth": "rankscope.pretrain.write_shards",
     "sweep": "rankscope.pretrain.sweeps.run_sweep",
@@ -32,6 +33,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
 EXTRA = {
     "compress": ("--eps", "0.1", "--out", "out"),
     "forecast": ("--input", "x.csv", "--horizon", "2", "--out", "out.csv"),
+    "design": ("--out", "out"),
     "pretrain": ("bundled", "--out", "out"),
     "synth": ("--kind", "structured", "--n", "4", "--out", "out"),
     "sweep": ("width", "--out", "out"),

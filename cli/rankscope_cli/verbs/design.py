@@ -10,9 +10,21 @@ import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
-from rankscope_cli.options import Debug, Force, Json, Model, Revision, check_choice, number
+from rankscope_cli.options import (
+    Debug,
+    Device,
+    Dtype,
+    Force,
+    Json,
+    Model,
+    Revision,
+    check_choice,
+    number,
+    refuse_cuda,
+)
 from rankscope_cli.output import Output
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, where
+from rankscope_cli.verbs.pretrain import PRECISIONS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,6 +99,12 @@ def run(
     ],
     force: Force = False,
     json: Json = False,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, metavar="N", help="Seed of the run.", rich_help_panel="Runtime"),
+    ] = None,
+    dtype: Dtype = None,
+    device: Device = "auto",
     revision: Revision = None,
     debug: Debug = False,
 ) -> None:
@@ -95,6 +113,7 @@ def run(
     Reads MODEL's config.json only. DIR gets pretrain.yaml, a run for `rankscope pretrain`, config.json, the network's
     own, and design.json, what this prints. The run has the steps and data of MODEL's own pretrain.json where there is
     one, so that both compare at equal cost, and Chronos' published recipe (200,000 steps) elsewhere: edit it freely.
+    --dtype float32 or bfloat16 is the precision it trains in.
 
     A matrix whose two factors would store no fewer numbers stays dense. Size ratio: numbers stored of all attention
     matrices, after over before.
@@ -102,8 +121,7 @@ def run(
     Examples:
         rankscope design --r0 3 --alpha 0.27 --out low/
         rankscope design amazon/chronos-t5-base --r0 7 --alpha 0.4 --schedule pow2 --cross-depth continue --out low/
-        rankscope design --layout factored --sketch shared --r0 16 --alpha 0.3 --mlp --out low/
-        rankscope design --embedding inherit --freeze-embedding --out low/
+        rankscope design --layout factored --mlp --embedding inherit --freeze-embedding --out low/
         rankscope pretrain low/pretrain.yaml --out mine/
     """
     for name, value, choices in (
@@ -118,6 +136,8 @@ def run(
         raise OptionError(f"--sketch {sketch} has no meaning with --layout {layout}: add --layout factored.")
     if freeze_embedding and embedding != "inherit":
         raise OptionError("--freeze-embedding would keep a random embedding random: add --embedding inherit.")
+    refuse_cuda(device, "a design is written")
+    check_choice("dtype", dtype, tuple(PRECISIONS))
     from rankscope.checkpoints import describe
     from rankscope.design import RankDesign
     from rankscope.pretrain.recipe import write_design
@@ -134,7 +154,8 @@ def run(
     with Output(json) as output:
         source = describe(model, revision=revision)
         start = _embedding(source, embedding, freeze_embedding, revision)
-        report = write_design(source, design, out, embedding=start, force=force)
+        precision = None if dtype is None else PRECISIONS[dtype]
+        report = write_design(source, design, out, embedding=start, seed=seed, precision=precision, force=force)
         for setting in report.not_kept:
             say(f"a pretraining run cannot keep {setting}.")
         output.deliver(report, lambda console: _show(report, console))

@@ -38,6 +38,8 @@ def write_design(
     out: Path | str,
     *,
     embedding: EmbeddingStart | None = None,
+    seed: int | None = None,
+    precision: str | None = None,
     force: bool = False,
 ) -> DesignReport:
     """Write the folder of a by-design run: ``pretrain.yaml``, ``config.json`` and ``design.json``, whole or not at all.
@@ -47,6 +49,8 @@ def write_design(
         design: schedule and layout.
         out: folder to write.
         embedding: where the embedding comes from; drawn at random by default.
+        seed: of the run, in place of the recipe's.
+        precision: of the run, in place of the recipe's.
         force: replace ``out`` if it exists.
 
     Raises:
@@ -57,7 +61,9 @@ def write_design(
     refuse_existing(out, force)
     stock, recipe = stock_run(source)
     report = design_report(source.config, design, source.source)
-    config = dataclasses.replace(stock, low_rank=design, embedding=embedding or EmbeddingStart())
+    asked: dict[str, Any] = {"seed": seed, "precision": precision}
+    asked = {key: value for key, value in asked.items() if value is not None}
+    config = dataclasses.replace(stock, low_rank=design, embedding=embedding or EmbeddingStart(), **asked)
     network = network_config(config)
     lost = not_kept(source.config, network_config(stock).to_dict())
     report = dataclasses.replace(report, out=str(out), recipe=recipe, not_kept=lost)
