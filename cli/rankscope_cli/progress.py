@@ -75,10 +75,10 @@ class _Lines:
             return
         self._printed = now
         begun, before, _ = self._phase
-        count = f"{done}/{total}" if total else f"{done}"
+        count = f"{done}/{total} " if total else ""
         left = (now - begun) / (done - before) * (total - done) if before < done < total else 0.0
         eta = f", {_duration(left)} left" if left else ""
-        print(f"{time.strftime('%H:%M:%S')} {count} {what}{eta}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"{time.strftime('%H:%M:%S')} {count}{what}{eta}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _duration(seconds: float) -> str:

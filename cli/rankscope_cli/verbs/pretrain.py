@@ -143,6 +143,8 @@ def validation(settings: PretrainConfig, data: str | None) -> Callable[[Any], di
     """
     asked = settings.validation
     if not asked.every:
+        if data is not None:
+            raise OptionError("--data is of no use here: the config's validation.every is 0, so nothing is scored.")
         return None
     from rankscope_eval import score_during_training
 

@@ -11,6 +11,7 @@ import yaml
 
 from rankscope.design import RankDesign
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.families import SELECTORS
 from rankscope.pretrain.data.mixture import Mixture
 
 FAMILIES = ("chronos-t5", "chronos-bolt")
@@ -108,6 +109,11 @@ class Validation:
     suite: str = "embedded"
     series: int = 20
 
+    def __post_init__(self) -> None:
+        for name in ("every", "series"):
+            if getattr(self, name) < 0:
+                raise OptionError(f"validation.{name} is {getattr(self, name)}: it must be at least 0.")
+
 
 @dataclass(frozen=True)
 class Snapshots:
@@ -122,6 +128,14 @@ class Snapshots:
     steps: tuple[int, ...] = ()
     every: int = 0
     roles: tuple[str, ...] = ("q", "k", "v", "o")
+
+    def __post_init__(self) -> None:
+        for step in (*self.steps, self.every):
+            if step < 0:
+                raise OptionError(f"spectra.steps and spectra.every must be at least 0, not {step}.")
+        for role in self.roles:
+            if role not in SELECTORS:
+                raise OptionError(unknown_choice("spectra.roles", role, SELECTORS))
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,17 @@ def claimed(run: Path) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def removed_if_empty(run: Path) -> Iterator[None]:
+    """Remove the folder of a run that an error ends before its first log line or snapshot: there is nothing in it."""
+    try:
+        yield
+    except Exception:
+        if not any(run.glob("checkpoint-*")) and not any(run.glob("*.csv")):
+            shutil.rmtree(run, ignore_errors=True)
+        raise
+
+
 def _lock(handle: int, run: Path) -> None:
     try:
         import fcntl

@@ -119,15 +119,18 @@ def pretrain(
     arguments = training_arguments(config, run, device, workers)
     record = RunRecord(config, resolve_precision(config, device), processes.count())
     with contextlib.ExitStack() as held:
-        start = processes.on_main(lambda: _prepare(record, target, resume, force, held))
+        start = processes.on_main(lambda: _look(record, target, resume, force))
         if start.finished is not None:
             return start.finished
-        corpus = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
         set_seed(config.seed)
         model = processes.together(lambda: new_model(config))
         spectra = processes.together(lambda: _spectra(config, model, run))
+        opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress)) if config.shards else None
+        processes.on_main(lambda: _begin(record, target, start, resume, held))  # from here on files change
+        if opened is None:
+            opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
         written = events.Events(run / events.FOLDER if tensorboard and processes.is_main() else None, start.step)
-        trainer = _trainer(config, model, arguments, corpus, start, _Beside(run, progress, validate, spectra, written))
+        trainer = _trainer(config, model, arguments, opened, start, _Beside(run, progress, validate, spectra, written))
         steps = _train(trainer, start, config.max_steps)
         written.close()
         report = PretrainReport(
@@ -141,35 +144,42 @@ def pretrain(
     return report
 
 
-def _prepare(record: RunRecord, target: Path, resume: bool, force: bool, held: contextlib.ExitStack) -> _Start:
-    """Decide where the run begins, refuse what may not be, and leave its folder as it was at that point."""
+def _look(record: RunRecord, target: Path, resume: bool, force: bool) -> _Start:
+    """Decide where the run begins, and refuse what may not be."""
     run = run_folder.run_folder(target)
     if resume and not force and (report := _finished(record, target)) is not None:
         if run.is_dir():  # the process was killed between saving and cleaning up
             shutil.rmtree(run)
         return _Start(None, report)
     refuse_existing(target, force)
-    earlier, newest = read_record(run) if resume else None, run_folder.newest(run)
-    if resume and earlier is None:
+    newest = run_folder.newest(run)
+    if not resume:
+        if newest is not None and not force:
+            raise OutputError(
+                f"snapshots of an unfinished run lie in {run}: go on with --resume, or start anew with --force."
+            )
+        return _Start(None)
+    earlier = read_record(run)
+    if earlier is None:
         raise OutputError(f"nothing to resume: no run in {run}. Start without --resume.")
-    if newest is not None and not resume and not force:
-        raise OutputError(
-            f"snapshots of an unfinished run lie in {run}: go on with --resume, or start anew with --force."
-        )
-    step = newest.step if resume and newest else 0
-    if earlier is not None:
-        check_same_run(run, earlier, record, step)
+    check_same_run(run, earlier, record, newest.step if newest else 0)
+    return _Start(newest)
+
+
+def _begin(record: RunRecord, target: Path, start: _Start, resume: bool, held: contextlib.ExitStack) -> None:
+    """Claim the folder of the run, and leave in it what there was at the point where the run begins."""
+    run = run_folder.run_folder(target)
     held.enter_context(run_folder.claimed(run))
     for stale in target.parent.glob(f".{target.name}.*.partial"):  # of a process killed while it saved
         shutil.rmtree(stale, ignore_errors=True)
     if not resume:
         run_folder.clear(run)
+        held.enter_context(run_folder.removed_if_empty(run))
     run_folder.tidy(run)
     for name in (LOSSES, SCORES):
-        curves.forget_after(run / name, step)
-    forget_after(run, step)
+        curves.forget_after(run / name, start.step)
+    forget_after(run, start.step)
     record.write(run)
-    return _Start(newest if resume else None)
 
 
 def _finished(record: RunRecord, target: Path) -> PretrainReport | None:

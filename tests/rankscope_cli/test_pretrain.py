@@ -1,0 +1,103 @@
+"""The verb pretrain: its options reach the run, and bad input costs one line."""
+
+import json
+
+import pytest
+
+RUN = """
+family: chronos-bolt
+model: {d_model: 16, d_kv: 4, d_ff: 16, num_layers: 1, num_decoder_layers: 1, num_heads: 2, patch_size: 8}
+context: 32
+horizon: 8
+bank_kernels: 1
+bank_draws: 2
+max_steps: 3
+batch_size: 2
+warmup_steps: 1
+log_steps: 1
+"""
+
+
+@pytest.fixture
+def run_yaml(tmp_path):
+    """``run_yaml("seed: 3")``: a run of three steps, with more lines."""
+
+    def write(more=""):
+        file = tmp_path / "run.yaml"
+        file.write_text(RUN + more)
+        return file
+
+    return write
+
+
+def saved(folder):
+    return json.loads((folder / "pretrain.json").read_text())["config"]
+
+
+def test_options_replace_fields_of_the_config(document, run_yaml, tmp_path):
+    more = "validation: {every: 2, suite: suite.yaml, series: 1}\nspectra: {steps: [0]}\n"
+    suite = tmp_path / "suite.yaml"
+    suite.write_text("- {name: mine, prediction_length: 2, offset: -2, file: [mine.csv]}\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.csv").write_text(
+        "date,a\n" + "".join(f"{2000 + n // 12}-{n % 12 + 1:02d}-01,{n % 5 + 1}\n" for n in range(40))
+    )
+    out = tmp_path / "out"
+    file = run_yaml(more.replace("suite.yaml", str(suite)))
+    options = ["--seed", "7", "--dtype", "bfloat16", "--tensorboard", "--data", tmp_path / "data", "--device", "cpu"]
+    report = document("pretrain", file, "--out", out, *options)
+    assert report["schema"] == "rankscope/pretrain@1"
+    assert report["steps"] == 3
+    assert (saved(out)["seed"], saved(out)["precision"]) == (7, "bf16")
+    assert [line.split(",")[0] for line in (out / "validation.csv").read_text().splitlines()] == ["step", "2", "3"]
+    assert (out / "spectra.parquet").is_file()
+    assert list((out / "tensorboard").glob("events*"))
+
+
+def test_off_a_terminal_there_are_lines(cli, run_yaml, tmp_path):
+    result = cli("pretrain", run_yaml(), "--out", tmp_path / "out", "--device", "cpu")
+    assert result.exit_code == 0, result.stderr
+    lines = [line for line in result.stderr.splitlines() if "loss" in line]
+    assert len(lines) == 2  # the first and the last
+    assert " 1/3 loss " in lines[0]
+    assert " 3/3 loss " in lines[1]
+
+
+def test_without_tensorboard_it_says_so_once(cli, run_yaml, monkeypatch, tmp_path):
+    monkeypatch.setattr("rankscope.pretrain.events.installed", lambda: False)
+    result = cli("pretrain", run_yaml(), "--out", tmp_path / "out", "--device", "cpu", "--tensorboard")
+    assert result.exit_code == 0
+    assert result.stderr.count("rankscope[logs]") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "named"),
+    [
+        ("bacth_size: 3", (), "did you mean 'batch_size'"),
+        ("spectra: {step: [1]}", (), "did you mean 'spectra.steps'"),
+        ("validation: {every: 1, suite: embeded}", (), "did you mean 'embedded'"),
+        ("validation: {every: 1, series: -3}", (), "series"),
+        ("spectra: {steps: [0], roles: [w]}", (), "'w'"),
+        ("shards: nowhere", (), "nowhere"),
+        ("", ("--dtype", "float64"), "float32, bfloat16"),
+        ("", ("--resume",), "nothing to resume"),
+        ("", ("--data", "nowhere"), "--data"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_written(refused, run_yaml, tmp_path, more, options, named):
+    assert named in refused("pretrain", run_yaml(more), "--out", tmp_path / "out", "--device", "cpu", *options)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+
+
+def test_another_config_does_not_resume_a_run(refused, run_yaml, tmp_path):
+    run = tmp_path / "out.run"
+    run.mkdir()
+    from rankscope.pretrain import read_config
+    from rankscope.pretrain.same_run import RunRecord
+
+    RunRecord(read_config(run_yaml()), "fp32", 1).write(run)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    command = ["pretrain", run_yaml("learning_rate: 0.5"), "--out", tmp_path / "out", "--device", "cpu", "--resume"]
+    assert "learning_rate 0.001, not 0.5" in refused(*command)
+    assert "seed 0, not 5" in refused("pretrain", run_yaml(), *command[2:], "--seed", "5")
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before

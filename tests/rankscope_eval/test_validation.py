@@ -1,0 +1,142 @@
+"""Scores during training are those of the saved checkpoint, and training does not notice them."""
+
+import dataclasses
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from rankscope.errors import DataError, OptionError
+from rankscope.pretrain import ModelShape, PretrainConfig, pretrain
+from rankscope.pretrain.as_saved import as_saved
+from rankscope.pretrain.config import Validation
+from rankscope.pretrain.models import new_model
+from rankscope_eval import evaluate, score_during_training
+
+SHAPE = ModelShape(
+    d_model=16, d_kv=4, d_ff=16, num_layers=1, num_decoder_layers=1, num_heads=2, n_tokens=64, patch_size=8
+)
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """Two small tasks."""
+    file = tmp_path / "toy.yaml"
+    file.write_text(
+        "- {name: nile, prediction_length: 6, offset: -6, embedded: nile}\n"
+        "- {name: macro, prediction_length: 4, offset: -4, embedded: macrodata}\n"
+    )
+    return file
+
+
+def run(family, suite, **changes):
+    shape = dataclasses.replace(SHAPE, dropout_rate=0.2)
+    base = PretrainConfig(
+        family=family,
+        model=shape,
+        context=32,
+        horizon=8,
+        bank_kernels=2,
+        bank_draws=3,
+        max_steps=5,
+        batch_size=4,
+        warmup_steps=1,
+        save_steps=2,
+        log_steps=1,
+        validation=Validation(every=2, suite=str(suite), series=2),
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def curve(folder):
+    lines = (folder / "validation.csv").read_text().splitlines()
+    return [dict(zip(lines[0].split(","), map(float, line.split(",")), strict=True)) for line in lines[1:]]
+
+
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+def test_the_last_scores_are_those_of_the_checkpoint(family, suite, tmp_path):
+    """`evaluate` loads the folder through chronos-forecasting and does its own means."""
+    pretrain(run(family, suite), tmp_path / "out", device="cpu", validate=score_during_training(suite, series=2))
+    rows = curve(tmp_path / "out")
+    assert [row["step"] for row in rows] == [2, 4, 5]
+    report = evaluate([str(tmp_path / "out")], suite=suite, max_series=2)
+    ours = [row for row in report.rows if row.model == str(tmp_path / "out")]
+    assert len(ours) == 2
+    assert report.summary[0].relative_WQL == pytest.approx(rows[-1]["relative_WQL"], rel=1e-5)
+    assert report.summary[0].relative_MASE == pytest.approx(rows[-1]["relative_MASE"], rel=1e-5)
+    assert math.sqrt(ours[0].WQL * ours[1].WQL) == pytest.approx(rows[-1]["WQL"], rel=1e-5)
+    assert math.sqrt(ours[0].MASE * ours[1].MASE) == pytest.approx(rows[-1]["MASE"], rel=1e-5)
+
+
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+def test_scores_change_no_weight(family, suite, tmp_path):
+    """Dropout draws random numbers, and so do the sample paths of a Chronos-T5."""
+    from safetensors.torch import load_file
+
+    config = run(family, suite)
+    pretrain(config, tmp_path / "with", device="cpu", validate=score_during_training(suite, series=1, num_samples=3))
+    pretrain(dataclasses.replace(config, validation=Validation()), tmp_path / "without", device="cpu")
+    ours, plain = (load_file(tmp_path / name / "model.safetensors") for name in ("with", "without"))
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+    assert (tmp_path / "with" / "loss.csv").read_bytes() == (tmp_path / "without" / "loss.csv").read_bytes()
+
+
+def test_a_stopped_run_goes_on_with_its_scores(suite, tmp_path):
+    config = run("chronos-bolt", suite)
+    scores = iter(range(100))
+
+    def stop(done, total, what):
+        if "loss" in what and done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(
+            config, tmp_path / "out", device="cpu", progress=stop, validate=lambda network: {"x": float(next(scores))}
+        )
+    assert [row["step"] for row in curve(tmp_path / "out.run")] == [2, 4, 5]
+    pretrain(config, tmp_path / "out", device="cpu", resume=True, validate=lambda network: {"x": 10.0})
+    assert curve(tmp_path / "out") == [{"step": 2, "x": 0}, {"step": 4, "x": 1}, {"step": 5, "x": 10}]
+
+
+def test_the_network_is_scored_as_it_would_be_saved_and_put_back(suite):
+    model = new_model(run("chronos-t5", suite))
+    model.train()
+    model.decoder.eval()
+    patched = model.__dict__["forward"] = lambda *args, **kwargs: pytest.fail("the patched forward pass was taken")
+    model.config.use_cache = False
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()  # noqa: NPY002
+    with as_saved(model) as network:
+        assert not any(module.training for module in network.modules())
+        assert network.config.use_cache
+        found = score_during_training(suite, series=1, num_samples=2)(network)
+        random.random(), np.random.rand()  # noqa: NPY002
+    assert set(found) == {"WQL", "MASE", "relative_WQL", "relative_MASE"}
+    assert model.training
+    assert model.encoder.training
+    assert not model.decoder.training
+    assert model.__dict__["forward"] is patched
+    assert model.config.use_cache is False
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()  # noqa: NPY002
+    assert after[:2] == states[:2]
+    assert torch.equal(after[2], states[2])
+
+
+def test_scores_of_a_network_that_forecasts_nan_are_nan(suite):
+    model = new_model(run("chronos-bolt", suite)).eval()
+    with torch.no_grad():
+        model.output_patch_embedding.output_layer.weight.fill_(torch.nan)
+    assert all(math.isnan(value) for value in score_during_training(suite, series=1)(model).values())
+
+
+def test_what_cannot_be_scored_is_refused_before_the_training(suite, tmp_path):
+    with pytest.raises(OptionError, match="series"):
+        score_during_training(suite, series=-1)
+    with pytest.raises(DataError, match="did you mean 'embedded'"):
+        score_during_training("embeded")
+    with pytest.raises(DataError, match="does not exist"):
+        score_during_training(suite, data=tmp_path / "nowhere")
+    with pytest.raises(OptionError, match="pass validate"):
+        pretrain(run("chronos-t5", suite), tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
