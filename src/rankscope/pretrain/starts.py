@@ -13,12 +13,18 @@ QUIET_OUTPUT = 0.1
 """Scale of Chronos-Bolt's output block: first forecasts stay near the mean of the history."""
 POSITION_SPREAD = 2.0
 """Standard deviation of the position biases under ``broad``, attention logits."""
-STEEPEST, FLATTEST = 2.0, 0.05
-"""Slopes of the position biases under ``recency``, attention logits per token of distance."""
+SLOPES = {"observation": (2.0, 0.02), "patch": (4.0, 0.3)}
+"""What a token is → steepest and flattest slope of the position biases under ``recency``, logits per token."""
 RECENCY_NOISE = 0.5
-"""Standard deviation of the position biases around their slopes under ``recency``, attention logits."""
+"""Standard deviation of the position biases around their slopes under ``recency``, logits."""
+OWN_TOKEN = -3.0
+"""Position bias of an encoder token towards itself under ``recency``, logits: the residual stream carries it anyway."""
 FEED_FORWARD_SCALE = 0.3
 """Scale of the feed-forward weights under ``recency``, as an `initializer_factor`."""
+MASK_SCALE = 0.2
+"""Scale of the mask's columns in Chronos-Bolt's input block: where nothing is missing they add the same to all."""
+SUMMARY_ADVANTAGE = 10.0
+"""Score by which Chronos-Bolt's decoder first prefers the summary token, logits, if both tokens were unchanged."""
 EXACT_OFFSETS = 1024
 """Offsets that are looked at to find the nearest one of a position bucket; every bucket begins below it."""
 
@@ -41,22 +47,66 @@ def start_broadly(model: Any) -> None:
 
 @torch.no_grad()
 def start_recent(model: Any) -> None:
-    """Start broadly, then let every head look back a distance of its own, through values and outputs of full scale.
+    """Start broadly, and such that the phase of the newest observations reaches the output from the first step on.
 
-    Head h's scores fall by a slope per token of distance, the slopes spaced evenly in the logarithm from steep to flat
-    as in ALiBi (arXiv 2108.12409, section 3), so that from the first step on some head reads the newest token alone
-    and some head all of them. Values and outputs get the variance of T5's own law at factor 1, because at the published
-    0.05 what attention reads does not reach the residual stream; queries and keys stay small.
+    At the published start (`initializer_factor` 0.05) it does not: the norms' gains, which share the factor, scale
+    every sublayer's input by 0.05, all tokens are read evenly, which cancels every season that is no divisor of the
+    patch, and the decoder reads the average of all tokens. Here
+
+    - gains are 1, values and outputs have the variance of T5's own law at factor 1, the feed-forward layers less;
+    - head h's scores fall by a slope per token of distance, the slopes spaced evenly in the logarithm as in ALiBi
+      (arXiv 2108.12409, section 3), and encoder tokens hardly read themselves;
+    - Chronos-Bolt's mask says little, and its decoder begins with the summary token (one rank-1 term per head);
+    - queries and keys keep the published scale otherwise, so that what rank they come to have is learnt.
     """
     start_broadly(model)
-    for name, weight in model.named_parameters():
-        if "relative_attention_bias" in name:
-            nearest = nearest_offsets(model.config, bidirectional=name.startswith("encoder"))
-            slope = torch.logspace(math.log10(FLATTEST), math.log10(STEEPEST), weight.shape[1])
-            weight.copy_(-nearest[:, None] * slope[None, :] + RECENCY_NOISE * torch.randn_like(weight))
+    slopes = SLOPES["patch" if hasattr(model, "input_patch_embedding") else "observation"]
     factor = model.config.initializer_factor
+    for name, weight in model.named_parameters():
+        if "layer_norm" in name:
+            weight.fill_(1.0)
+        elif "relative_attention_bias" in name:
+            _fall_with_distance(weight, slopes, model.config, encoder=name.startswith("encoder"))
     _rescale(model, ("v", "o"), 1.0 / factor)
     _rescale(model, ("wi", "wi_0", "wi_1", "wo"), FEED_FORWARD_SCALE / factor)
+    if hasattr(model, "input_patch_embedding"):
+        _quiet_mask(model)
+        _begin_with_summary(model)
+
+
+def _fall_with_distance(
+    weight: Float[Tensor, "buckets heads"], slopes: tuple[float, float], config: Any, *, encoder: bool
+) -> None:
+    nearest = nearest_offsets(config, bidirectional=encoder)
+    steepest, flattest = slopes
+    slope = torch.logspace(math.log10(flattest), math.log10(steepest), weight.shape[1])
+    weight.copy_(-nearest[:, None] * slope[None, :] + RECENCY_NOISE * torch.randn_like(weight))
+    if encoder:
+        weight[0] = OWN_TOKEN
+
+
+def _quiet_mask(model: Any) -> None:
+    block = model.input_patch_embedding
+    for linear in (block.hidden_layer, block.residual_layer):
+        linear.weight[:, linear.in_features // 2 :].mul_(MASK_SCALE)
+
+
+def _begin_with_summary(model: Any) -> None:
+    """Add to every cross-attention head one direction in which the decoder's token asks for the summary token."""
+    torch.nn.init.normal_(model.shared.weight, std=1.0)
+    if not getattr(model.chronos_config, "use_reg_token", False):
+        return
+    asks = torch.nn.functional.normalize(model.shared.weight[model.config.decoder_start_token_id], dim=0)
+    answers = torch.nn.functional.normalize(model.shared.weight[model.config.reg_token_id], dim=0)
+    scale = (SUMMARY_ADVANTAGE / model.config.d_model) ** 0.5
+    for layer in model.decoder.block:
+        attention = layer.layer[1].EncDecAttention
+        if not all(isinstance(getattr(attention, role), torch.nn.Linear) for role in "qk"):
+            continue  # stored as a product: a rank-1 term has no place of its own there
+        width = attention.q.out_features // model.config.num_heads
+        heads = torch.nn.functional.normalize(torch.randn(model.config.num_heads, width), dim=1).reshape(-1, 1)
+        attention.q.weight.add_(scale * heads * asks)
+        attention.k.weight.add_(scale * heads * answers)
 
 
 def nearest_offsets(config: Any, *, bidirectional: bool) -> Float[Tensor, " buckets"]:

@@ -1,6 +1,7 @@
 """Starts of a network: the scales they promise, for stock and by-design networks."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from rankscope.design import RankDesign
 from rankscope.pretrain import ModelShape, PretrainConfig
 from rankscope.pretrain.models import new_model
-from rankscope.pretrain.starts import FEED_FORWARD_SCALE, FLATTEST, STEEPEST, nearest_offsets
+from rankscope.pretrain.starts import FEED_FORWARD_SCALE, OWN_TOKEN, SLOPES, nearest_offsets
 
 SHAPE = ModelShape(d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4, n_tokens=500)
 
@@ -39,13 +40,52 @@ def test_nearest_offsets_are_those_of_a_plain_loop(bidirectional):
     assert found.tolist() == [0.0 if value == float("inf") else value for value in expected]
 
 
-def test_heads_look_back_further_and_further():
-    bias = build("recency").encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.detach()
-    nearest = nearest_offsets(build("published").config, bidirectional=True)
-    # Least squares of each head's bias on distance: its slope, up to the noise of 32 buckets.
+@pytest.mark.parametrize(("family", "token"), [("chronos-t5", "observation"), ("chronos-bolt", "patch")])
+def test_heads_look_back_further_and_further(family, token):
+    bias = build("recency", family).encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.detach()
+    assert (bias[0] == OWN_TOKEN).all()
+    nearest = nearest_offsets(build("published", family).config, bidirectional=True)
+    # Least squares of each head's bias on distance: its slope, up to the noise of the buckets.
     slopes = -(bias * nearest[:, None]).sum(0) / nearest.square().sum()
-    expected = torch.logspace(torch.log10(torch.tensor(FLATTEST)), torch.log10(torch.tensor(STEEPEST)), 4)
+    steepest, flattest = SLOPES[token]
+    expected = torch.logspace(math.log10(flattest), math.log10(steepest), 4)
     assert torch.allclose(slopes, expected, atol=4 * 0.5 / float(nearest.square().sum()) ** 0.5)
+
+
+def phase_in_decoder(model) -> float:
+    """Share of the energy of the decoder's last state that the phase of a sine explains, over random phases."""
+    generator = torch.Generator().manual_seed(0)
+    phase = 2 * math.pi * torch.rand(256, 1, generator=generator)
+    series = torch.cos(2 * math.pi * torch.arange(64.0)[None] / 12 + phase) + 5
+    states = []
+    hook = model.decoder.final_layer_norm.register_forward_hook(lambda module, args, out: states.append(out))
+    with hook, torch.no_grad():
+        model.eval()(context=series)
+    state = states[0].reshape(256, -1).double()
+    signal = torch.cat([phase.cos(), phase.sin()], 1).double()
+    fitted = signal @ torch.linalg.lstsq(signal, state - state.mean(0)).solution
+    return float(fitted.square().sum() / state.square().sum())
+
+
+def test_the_phase_of_a_season_reaches_the_decoder_from_the_start():
+    recency, published = phase_in_decoder(build("recency")), phase_in_decoder(build("published"))
+    assert recency > 0.003
+    assert recency > 100 * published
+
+
+def test_the_decoder_begins_with_the_summary_token():
+    model = build("recency").eval()
+    scores = []
+    cross = model.decoder.block[0].layer[1].EncDecAttention
+    hook = cross.register_forward_pre_hook(
+        lambda module, args, kwargs: scores.append((args[0], kwargs["key_value_states"])), with_kwargs=True
+    )
+    with hook, torch.no_grad():
+        model(context=torch.randn(16, 64, generator=torch.Generator().manual_seed(0)))
+    asking, read = scores[0]
+    split = lambda x, linear: linear(x).unflatten(-1, (4, -1)).transpose(1, 2)  # noqa: E731
+    weight = (split(asking, cross.q) @ split(read, cross.k).transpose(-1, -2)).softmax(-1)
+    assert float(weight[..., -1].detach().mean()) > 3 / read.shape[1]
 
 
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
@@ -60,6 +100,7 @@ def test_values_and_outputs_have_the_scale_of_factor_one_and_scores_stay_small(f
     norms = {role: _dense(getattr(attention, role)).square().mean().sqrt() for role in "qkvo"}
     published = build("published", family, low_rank=low_rank).encoder.block[1].layer[0].SelfAttention
     before = {role: _dense(getattr(published, role)).square().mean().sqrt() for role in "qkvo"}
+    assert (model.encoder.block[1].layer[0].layer_norm.weight == 1).all()
     for role in "qk":
         assert float(norms[role]) == pytest.approx(float(before[role]), rel=0.15)
     for role in "vo":

@@ -252,7 +252,8 @@ def seasonal_series(rng: np.random.Generator, n: int, length: int) -> Series:
     wrong = (period < 2) | (period > LONGEST_CLEAN_PERIOD)
     period[wrong] = rng.choice([4.0, 7.0, 12.0, 24.0], int(wrong.sum()))
     series = _season(rng, period, length) + 0.3 * _season(rng, outer, length) * (rng.random((n, 1)) < 0.4)
-    noise = np.exp(rng.uniform(*np.log(CLEAN_NOISE), (n, 1)))
+    least, most = CLEAN_NOISE
+    noise = np.exp(rng.uniform(np.log(least), np.log(most), (n, 1)))
     slope = rng.normal(size=(n, 1)) * (rng.random((n, 1)) < 0.3)
     level = np.exp(rng.uniform(np.log(1.0), np.log(30.0), (n, 1)))
     return series + noise * rng.normal(size=(n, length)) + slope * np.linspace(-1, 1, length)[None, :] + level
