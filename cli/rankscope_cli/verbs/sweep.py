@@ -10,7 +10,7 @@ import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import FAILED, say
-from rankscope_cli.options import Debug, Device, Force, Json, Samples, check_choice, words
+from rankscope_cli.options import Debug, Device, Json, check_choice, words
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.sweep_table import show_plan, show_sweep
@@ -90,8 +90,12 @@ def run(
             "--max-series", min=1, metavar="N", help="Only the first series of each data set.", rich_help_panel=_SCORES
         ),
     ] = None,
-    num_samples: Samples = 20,
-    force: Force = False,
+    num_samples: Annotated[
+        int, typer.Option("--num-samples", min=1, metavar="N", help="Sample paths per series.", rich_help_panel=_SCORES)
+    ] = 20,
+    force: Annotated[
+        bool, typer.Option("--force", help="Train the chosen points anew.", rich_help_panel="Output")
+    ] = False,
     json: Json = False,
     device: Device = "auto",
     debug: Debug = False,
@@ -101,7 +105,7 @@ def run(
     Points lie in DIR/points, their ranks and scores in DIR/sweep.json, .csv and .parquet. The same command goes on
     where a stopped one left off: finished points are skipped, half-done ones go on from their snapshot. A point that
     fails is named at the end (exit code 1); the others are trained. With --engine ray, DIR lies on storage that all
-    machines share. --force trains the chosen points anew.
+    machines share under one path.
 
     Examples:
         rankscope sweep width --out width/ --dry-run
