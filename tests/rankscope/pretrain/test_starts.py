@@ -122,3 +122,9 @@ def test_the_vocabulary_has_unit_variance_and_patch_blocks_that_of_their_fan_in(
 def _dense(module):
     weight = module.dense() if hasattr(module, "dense") else module.weight
     return weight.detach()
+
+
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+def test_a_network_can_be_counted_without_being_drawn(family):
+    with torch.device("meta"):
+        assert all(weight.is_meta for weight in build("recency", family).parameters())
