@@ -15,6 +15,7 @@ from rankscope.pretrain.models import new_model
 from rankscope.pretrain.sweeps import Engine, PointTask, Scoring, choose_points, find_sweep, plan_sweep, run_sweep
 from rankscope.pretrain.sweeps.folder import SweepFolder, held
 from rankscope.pretrain.sweeps.run import _Run, count_parameters
+from rankscope.pretrain.sweeps.spec import with_fields
 from rankscope.pretrain.sweeps.worker import inheriting
 
 CPU = Engine(device="cpu")
@@ -244,9 +245,21 @@ def test_the_inherited_checkpoint_is_the_point_of_this_folder(sweep, tmp_path):
     assert inheriting(task).embedding.model == str(tmp_path / "points" / "base")
 
 
-@pytest.mark.parametrize("name", ["width", "chebyshev", "patch"])
+def test_an_inherited_embedding_is_that_of_the_trained_point(sweep, tmp_path):
+    heir = {"embedding.source": "inherit", "embedding.model": "@base", "embedding.frozen": True, "low_rank.r0": 2.0}
+    spec = sweep(points={"base": {}, "heir": heir})
+    report = run(spec, tmp_path / "out", only=["heir"])
+    assert [(row.point, row.state, row.error) for row in report.points] == [("base", "done", ""), ("heir", "done", "")]
+    base, heir = (load_file(tmp_path / "out" / "points" / name / "model.safetensors") for name in ("base", "heir"))
+    assert (base["shared.weight"] == heir["shared.weight"]).all()
+    assert report.points[1].config["embedding"]["model"] == "@base"  # the folder may move
+    assert report.points[1].ranks.attention_parameters < report.points[0].ranks.attention_parameters
+
+
+@pytest.mark.parametrize("name", ["width", "chebyshev", "patch", "design", "design-bolt"])
 def test_parameters_of_a_plan_are_those_of_the_model(name):
-    config = find_sweep(name).expand()[0].config
+    config = [point for point in find_sweep(name).expand() if not point.needs][-1].config
+    config = with_fields(config, {"model.d_model": 64, "model.d_ff": 64})
     assert count_parameters(config) == sum(p.numel() for p in new_model(config).parameters())
 
 
