@@ -1,6 +1,7 @@
 """Results as figures: one function each, one journal column wide, legible without colour."""
 
 from rankscope.plots.angles import angle_maps, embedding_angles
+from rankscope.plots.change import start_and_end
 from rankscope.plots.embedding import embedding_projection, embedding_spectra
 from rankscope.plots.flow import flow
 from rankscope.plots.pareto import pareto
@@ -26,6 +27,7 @@ __all__ = [
     "ranks_by_heads",
     "spectra_by_patch",
     "training_spectra",
+    "start_and_end",
     "pareto",
     "save_figure",
     "figure",
