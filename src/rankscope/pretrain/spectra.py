@@ -83,7 +83,7 @@ class SpectraLog:
         if all(_device(matrix) == "cpu" for matrix in matrices):
             self._write(step, matrices)
             return
-        copies = [_on_cpu(matrix) for matrix in matrices]
+        copies = [_copy(matrix) for matrix in matrices]
         self.thread = self.thread or ThreadPoolExecutor(1, "spectra")
         self.running.append(self.thread.submit(self._write, step, copies))
 
@@ -158,7 +158,7 @@ def _device(matrix: Matrix) -> str:
     return (matrix.up if isinstance(matrix, FactoredMatrix) else matrix).device.type
 
 
-def _on_cpu(matrix: Matrix) -> Matrix:
+def _copy(matrix: Matrix) -> Matrix:
     if isinstance(matrix, FactoredMatrix):
-        return FactoredMatrix(matrix.up.cpu(), matrix.down.cpu())
-    return matrix.cpu()
+        return FactoredMatrix(matrix.up.to("cpu", copy=True), matrix.down.to("cpu", copy=True))
+    return matrix.to("cpu", copy=True)

@@ -18,6 +18,7 @@ from rankscope.pretrain import pretrain
 from rankscope.pretrain.config import Snapshots, Validation
 from rankscope.pretrain.run_folder import SEAL, newest, seal, snapshots, tidy
 from rankscope.pretrain.same_run import MAY_CHANGE
+from rankscope.pretrain.spectra import read_spectra
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -60,13 +61,14 @@ def test_a_resumed_run_is_the_undisturbed_one(family, tiny, curve, same_weights,
 
 
 def test_other_cadences_hold_from_the_snapshot_on(tiny, curve, same_weights, tmp_path):
-    config = tiny(max_steps=12, save_steps=4, log_steps=4)
+    config = tiny(max_steps=12, save_steps=4, log_steps=4, spectra=Snapshots(steps=(0, 7)))
     pretrain(config, tmp_path / "whole", device="cpu")
     stopped(config, tmp_path / "broken", 8)
     free = {"log_steps": 2, "save_steps": 3, "spectra": Snapshots(steps=(9,))}
     assert set(free) | {"validation"} == set(MAY_CHANGE)
     pretrain(dataclasses.replace(config, **free), tmp_path / "broken", device="cpu", resume=True)
     assert curve(tmp_path / "broken", "step") == [4, 6, 8, 10, 12]
+    assert set(read_spectra(tmp_path / "broken")["step"]) == {0, 9}  # step 7 was taken again, without a log
     assert same_weights(tmp_path / "broken", tmp_path / "whole")
 
 
@@ -140,6 +142,22 @@ def test_a_run_without_a_snapshot_yet_starts_at_its_beginning(tiny, same_weights
     pretrain(config, tmp_path / "whole", device="cpu")
     stopped(config, tmp_path / "out", 2)
     pretrain(config, tmp_path / "out", device="cpu", resume=True)
+    assert (tmp_path / "out" / "loss.csv").read_bytes() == (tmp_path / "whole" / "loss.csv").read_bytes()
+    assert same_weights(tmp_path / "out", tmp_path / "whole")
+
+
+def test_a_run_stopped_after_its_last_step_takes_no_further_one(tiny, same_weights, monkeypatch, tmp_path):
+    pretrain(tiny(), tmp_path / "whole", device="cpu")
+
+    def fail(*args):
+        raise Stop
+
+    with monkeypatch.context() as broken:
+        broken.setattr("rankscope.pretrain.trainer._save", fail)
+        with pytest.raises(Stop):
+            pretrain(tiny(), tmp_path / "out", device="cpu")
+    report = pretrain(tiny(), tmp_path / "out", device="cpu", resume=True)
+    assert report.steps == 6
     assert (tmp_path / "out" / "loss.csv").read_bytes() == (tmp_path / "whole" / "loss.csv").read_bytes()
     assert same_weights(tmp_path / "out", tmp_path / "whole")
 

@@ -1,6 +1,7 @@
 """Spectra during training are those of the weights at that step, whatever happens in between."""
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from safetensors.torch import load_file
 
 from rankscope.design import RankDesign
 from rankscope.errors import DataError, OptionError
-from rankscope.pretrain import pretrain
+from rankscope.pretrain import pretrain, spectra
+from rankscope.pretrain.callbacks import sealing
 from rankscope.pretrain.config import Snapshots
 from rankscope.pretrain.models import new_model
+from rankscope.pretrain.run_folder import seal
 from rankscope.pretrain.spectra import live_matrix, live_sites, read_spectra
 
 
@@ -68,6 +71,29 @@ def test_logging_spectra_changes_no_weight(tiny, same_weights, tmp_path):
     pretrain(tiny(spectra=Snapshots(every=1)), tmp_path / "with", device="cpu")
     assert same_weights(tmp_path / "without", tmp_path / "with")
     assert not (tmp_path / "without" / "spectra.parquet").exists()
+
+
+def test_beside_a_gpu_a_thread_writes_the_same_and_snapshots_wait_for_it(tiny, monkeypatch, tmp_path):
+    """The thread is slow here; a sealed snapshot means that every spectrum before it is on disk."""
+    config = tiny(max_steps=5, save_steps=2, spectra=Snapshots(every=1))
+    pretrain(config, tmp_path / "at-once", device="cpu")
+    sealed = {}
+
+    def slow(matrix):
+        time.sleep(0.02)
+        return sigma(matrix)
+
+    def look(folder, *args):
+        sealed[int(folder.name[11:])] = len(list((folder.parent / "spectra").glob("*.parquet")))
+        seal(folder, *args)
+
+    sigma = spectra._sigma
+    monkeypatch.setattr(spectra, "_device", lambda matrix: "cuda")
+    monkeypatch.setattr(spectra, "_sigma", slow)
+    monkeypatch.setattr(sealing, "seal", look)
+    pretrain(config, tmp_path / "threaded", device="cpu")
+    assert sealed == {2: 3, 4: 5, 5: 6}
+    assert read_spectra(tmp_path / "threaded").equals(read_spectra(tmp_path / "at-once"))
 
 
 def test_spectra_of_a_run_that_is_not_done_can_be_read(tiny, tmp_path):
