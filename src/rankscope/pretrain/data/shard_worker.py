@@ -29,13 +29,17 @@ class Stopped(RankscopeError):
 
 
 @contextmanager
-def single_threaded_children() -> Iterator[None]:
-    """Let processes that are started inside compute with one thread each."""
+def quiet_children() -> Iterator[None]:
+    """Let processes that are started inside compute with one thread each and never hear Ctrl-C, not even at first."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)

@@ -134,26 +134,26 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
     before = sum(file.rows for file in index.files)
     settings = (spec, str(partial), made, stop)
     begun = time.perf_counter()
-    with shard_worker.single_threaded_children():
-        executor = ProcessPoolExecutor(min(workers, len(todo)), context, shard_worker.start, settings)
-        try:
+    executor = ProcessPoolExecutor(min(workers, len(todo)), context, shard_worker.start, settings)
+    try:
+        with shard_worker.quiet_children():
             pending: set[Future[ShardFile]] = {executor.submit(shard_worker.make, number) for number in todo}
-            while pending:
-                done, pending = wait(pending, POLL, FIRST_COMPLETED)
-                for future in done:
-                    files = sorted((*index.files, future.result()), key=lambda file: file.name)
-                    index = replace(index, files=tuple(files))
-                    index.write(partial)
-                if made.value and pending:
-                    progress(before + made.value, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
-        except BrokenProcessPool as error:
-            raise RankscopeError(
-                f"a worker process was killed, perhaps for lack of memory: go on with --resume, and fewer --workers. "
-                f"{len(index.files)} finished shards are in {partial}."
-            ) from error
-        finally:
-            stop.set()  # the shards at hand are given up at their next chunk
-            executor.shutdown(wait=True, cancel_futures=True)
+        while pending:
+            done, pending = wait(pending, POLL, FIRST_COMPLETED)
+            for future in done:
+                files = sorted((*index.files, future.result()), key=lambda file: file.name)
+                index = replace(index, files=tuple(files))
+                index.write(partial)
+            if made.value and pending:
+                progress(before + made.value, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
+    except BrokenProcessPool as error:
+        raise RankscopeError(
+            f"a worker process was killed, perhaps for lack of memory: go on with --resume, and fewer --workers. "
+            f"{len(index.files)} finished shards are in {partial}."
+        ) from error
+    finally:
+        stop.set()  # the shards at hand are given up at their next chunk
+        executor.shutdown(wait=True, cancel_futures=True)
     progress(spec.n, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
     return index
 

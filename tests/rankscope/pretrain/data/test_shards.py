@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankscope.errors import DataError, OptionError, OutputError
+from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
 from rankscope.pretrain.data.shard_index import INDEX, read_index
 from rankscope.pretrain.data.shard_writer import write_shards
 from rankscope.pretrain.data.shards import Shards, open_shards
@@ -269,6 +270,18 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_no_process(tmp_path: Path)
     shards = open_shards(tmp_path / "out", verify=True)
     for number, series in enumerate(expected(Synthesis(**LONG))):
         assert np.array_equal(shards.series(number), series)
+
+
+def test_a_killed_worker_is_an_error_that_keeps_what_is_finished(tmp_path: Path) -> None:
+    spec = Synthesis("structured", 4000, 256, shard_size=50)
+
+    def kill(done: int, total: int, what: str) -> None:
+        multiprocessing.active_children()[0].kill()
+
+    with pytest.raises(RankscopeError, match="--resume"):
+        write_shards(spec, tmp_path / "out", workers=1, progress=kill)
+    assert not (tmp_path / "out").exists()
+    assert read_index(tmp_path / "out.partial").files
 
 
 def test_resuming_looks_at_what_is_there(whole: dict[str, Path], tmp_path: Path) -> None:
