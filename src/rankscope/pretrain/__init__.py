@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rankscope.pretrain.data.shard_writer import write_shards
     from rankscope.pretrain.data.shards import open_shards
     from rankscope.pretrain.data.synthesis import Synthesis
+    from rankscope.pretrain.spectra import read_spectra
     from rankscope.pretrain.trainer import PretrainReport, pretrain
 
 _HOMES = {
@@ -18,6 +19,7 @@ _HOMES = {
     "read_config": "config",
     "PretrainReport": "trainer",
     "pretrain": "trainer",
+    "read_spectra": "spectra",
     "Synthesis": "data.synthesis",
     "write_shards": "data.shard_writer",
     "open_shards": "data.shards",
@@ -33,6 +35,7 @@ __all__ = [
     "open_shards",
     "pretrain",
     "read_config",
+    "read_spectra",
     "write_shards",
 ]
 

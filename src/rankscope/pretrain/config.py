@@ -11,7 +11,6 @@ import yaml
 
 from rankscope.design import RankDesign
 from rankscope.errors import OptionError, unknown_choice
-from rankscope.families import SELECTORS
 from rankscope.pretrain.data.mixture import Mixture
 
 FAMILIES = ("chronos-t5", "chronos-bolt")
@@ -133,6 +132,10 @@ class Snapshots:
         for step in (*self.steps, self.every):
             if step < 0:
                 raise OptionError(f"spectra.steps and spectra.every must be at least 0, not {step}.")
+        if set(self.roles) <= set("qkvo"):
+            return
+        from rankscope.families import SELECTORS  # loads torch, which processes that write shards do without
+
         for role in self.roles:
             if role not in SELECTORS:
                 raise OptionError(unknown_choice("spectra.roles", role, SELECTORS))
