@@ -13,7 +13,8 @@ Every case composes its kernels at random from the published bank (up to 5, sums
 - ``shards``: `write_shards` from the start of its worker processes to the finished folder, one worker per core.
 
 The first four use as many threads as the BLAS takes, ``exact`` too where it has a use for them (on a busy machine
-OMP_NUM_THREADS=1 keeps them from waiting for each other). The two exact cases are warmed up by 500 series, as they are in any real use; kernels and draws are others in every round.
+OMP_NUM_THREADS=1 keeps them from waiting for each other). The two exact cases are warmed up by 500 series, as they are
+in any real use; kernels and draws are others in every round.
 
     python benchmarks/kernelsynth.py                # everything, about three minutes on two cores
     python benchmarks/kernelsynth.py --quick        # a rehearsal
