@@ -15,12 +15,15 @@ from rankscope.numerics.spectrum import (
     choose_method,
     gram,
     gram_singular_values,
-    per_head,
+    per_head_of_widths,
     power_of_two,
     singular_values,
     working_dtype,
 )
 from rankscope.numerics.workspace import Workspace
+
+Widths = tuple[int, ...]
+"""Width of every head of a matrix; empty where it has none."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ class Decomposition:
     stable_rank: float
 
 
-def decompose(w: Tensor | FactoredMatrix, heads: int | None, head_axis: int | None, plan: Plan) -> Decomposition:
-    """Decompose a weight matrix and, where it has ``heads``, their slices along ``head_axis``."""
+def decompose(w: Tensor | FactoredMatrix, widths: Widths, head_axis: int | None, plan: Plan) -> Decomposition:
+    """Decompose a weight matrix and, where it has heads of such ``widths``, their slices along ``head_axis``."""
     if isinstance(w, FactoredMatrix):
-        return _factored(w, heads, head_axis, plan)
+        return _factored(w, widths, head_axis, plan)
     w = w.to(plan.device)
     work = working_dtype(w.dtype, plan.dtype)
     # where float64 is asked for, every singular value is meant to be good, not only those that decide a rank
@@ -58,13 +61,13 @@ def decompose(w: Tensor | FactoredMatrix, heads: int | None, head_axis: int | No
     if not plan.ranks_only and choose_method(tuple(w.shape), smallest, work) == "svd":
         sigma = torch.linalg.svdvals(w.to(work))
         sliced = None
-        if heads is not None:
-            sliced = torch.linalg.svdvals(per_head(w.to(work), heads, head_axis or 0))
+        if widths:
+            sliced = torch.linalg.svdvals(per_head_of_widths(w.to(work), widths, head_axis or 0))
         return _from_sigma(_shape(w), sigma, sliced, plan)
-    return _by_gram(w, heads, head_axis, work, plan)
+    return _by_gram(w, widths, head_axis, work, plan)
 
 
-def _by_gram(w: Tensor, heads: int | None, head_axis: int | None, work: torch.dtype, plan: Plan) -> Decomposition:
+def _by_gram(w: Tensor, widths: Widths, head_axis: int | None, work: torch.dtype, plan: Plan) -> Decomposition:
     scale = power_of_two(w)
     scaled = w / scale if scale != 1.0 else w
     side = 0 if w.shape[0] < w.shape[1] else 1
@@ -72,8 +75,8 @@ def _by_gram(w: Tensor, heads: int | None, head_axis: int | None, work: torch.dt
         side = head_axis
     g = gram(scaled, side, plan.workspace)
     sliced = None
-    if heads is not None:
-        sliced = scale * _head_values(scaled, g if side == head_axis else None, heads, head_axis or 0)
+    if widths:
+        sliced = scale * _head_values(scaled, g if side == head_axis else None, widths, head_axis or 0)
     if not plan.ranks_only:
         return _from_sigma(_shape(w), (scale * gram_singular_values(g)).to(work), sliced, plan)
     ranks, top = gram_eps_ranks(g, plan.eps, plan.workspace)
@@ -89,21 +92,25 @@ def _by_gram(w: Tensor, heads: int | None, head_axis: int | None, work: torch.dt
     )
 
 
-def _head_values(w: Tensor, g: Tensor | None, heads: int, head_axis: int) -> Tensor:
+def _head_values(w: Tensor, g: Tensor | None, widths: Widths, head_axis: int) -> Tensor:
     """Singular values of the heads; their Gram matrices are diagonal blocks of the whole one, if it is given."""
     if g is None:
-        return singular_values(per_head(w, heads, head_axis), method="gram", dtype=torch.float64)
-    width = g.shape[0] // heads
-    blocks = [g[start : start + width, start : start + width] for start in range(0, g.shape[0], width)]
+        slices = per_head_of_widths(w, widths, head_axis)
+        return singular_values(slices, method="gram", dtype=torch.float64)
+    blocks, start, widest = [], 0, max(widths)
+    for width in widths:
+        block = g[start : start + width, start : start + width]
+        blocks.append(torch.nn.functional.pad(block, (0, widest - width, 0, widest - width)))
+        start += width
     return gram_singular_values(torch.stack(blocks))
 
 
-def _factored(w: FactoredMatrix, heads: int | None, head_axis: int | None, plan: Plan) -> Decomposition:
+def _factored(w: FactoredMatrix, widths: Widths, head_axis: int | None, plan: Plan) -> Decomposition:
     """The factors leave a matrix of the size of the rank: its singular values cost less than counting."""
     moved = FactoredMatrix(w.up.to(plan.device), w.down.to(plan.device))
     sliced = None
-    if heads is not None:
-        sliced = moved.per_head_singular_values(heads, head_axis or 0, dtype=plan.dtype)
+    if widths:
+        sliced = moved.per_head_singular_values(widths, head_axis or 0, dtype=plan.dtype)
     return _from_sigma(w.shape, moved.singular_values(dtype=plan.dtype), sliced, plan)
 
 

@@ -36,7 +36,7 @@ class SiteSpectrum:
 
     Attributes:
         site: which matrix.
-        layout: how the checkpoint stores it: ``dense`` or ``factored``.
+        layout: how the checkpoint stores it: ``dense``, ``factored`` or ``head-width``.
         shape: (d_out, d_in) of the matrix.
         sigma: singular values, descending; of a factored matrix the leading ``rank`` ones, the others are
             zero. None where only ranks were counted.
@@ -187,7 +187,7 @@ def measure_spectrum(
 
 
 def _measure(checkpoint: Checkpoint, plan: Plan, site: Site) -> tuple[Site, Decomposition]:
-    return site, decompose(checkpoint.matrix(site), site.heads, site.head_axis, plan)
+    return site, decompose(checkpoint.matrix(site), site.head_widths, site.head_axis, plan)
 
 
 def _row(checkpoint: Checkpoint, site: Site, found: Decomposition, levels: tuple[float, ...]) -> SiteSpectrum:

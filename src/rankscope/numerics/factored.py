@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import OptionError
-from rankscope.numerics.spectrum import singular_values, upcast
+from rankscope.numerics.spectrum import per_head_of_widths, singular_values, upcast
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,17 @@ class FactoredMatrix:
         return singular_values(_right(self.up, dtype) @ _right(self.down.mT, dtype).mT, dtype=dtype)
 
     def per_head_singular_values(
-        self, heads: int, head_axis: int, dtype: torch.dtype | None = None
+        self, widths: Sequence[int], head_axis: int, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "heads k"]:
-        """Leading singular values of each head's slice along an axis (0 rows, 1 columns), descending."""
+        """Leading singular values of each head's slice along an axis (0 rows, 1 columns), descending.
+
+        Raises:
+            OptionError: the widths of the heads do not add up to the axis.
+        """
         split, shared = (self.up, self.down.mT) if head_axis == 0 else (self.down.mT, self.up)
-        if head_axis not in (0, 1) or heads < 1 or split.shape[0] % heads:
-            raise OptionError(f"axis {head_axis} of shape {self.shape} does not split into {heads} heads.")
-        slices = upcast(split, dtype).reshape(heads, -1, self.rank)
+        if head_axis not in (0, 1) or split.shape[0] != sum(widths):
+            raise OptionError(f"axis {head_axis} of shape {self.shape} does not split into heads of {list(widths)}.")
+        slices = per_head_of_widths(upcast(split, dtype), widths)
         return singular_values(slices @ _right(shared, dtype).mT, dtype=dtype)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -156,6 +156,29 @@ def per_head(
     if head_axis == 0:
         return m.reshape(heads, width, m.shape[1])
     return m.reshape(m.shape[0], heads, width).transpose(0, 1)
+
+
+def per_head_of_widths(
+    m: Float[Tensor, "d_out d_in"], widths: Sequence[int], head_axis: int = 0
+) -> Float[Tensor, "heads d_head d_in"] | Float[Tensor, "heads d_out d_head"]:
+    """Each head's slice of a weight matrix whose heads have these widths; narrower ones are filled up with zeros.
+
+    Zero rows or columns add nothing but zeros to the singular values. Equal widths are a view (`per_head`).
+
+    Raises:
+        OptionError: the widths do not add up to the axis.
+
+    >>> per_head_of_widths(torch.ones(3, 2), (1, 2)).tolist()
+    [[[1.0, 1.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]]
+    """
+    if m.ndim != 2 or head_axis not in (0, 1) or m.shape[head_axis] != sum(widths):
+        raise OptionError(f"axis {head_axis} of shape {tuple(m.shape)} does not split into heads of {list(widths)}.")
+    if len(set(widths)) == 1:
+        return per_head(m, len(widths), head_axis)
+    widest = max(widths)
+    parts = (m if head_axis == 0 else m.mT).split(list(widths))
+    slices = torch.stack([torch.nn.functional.pad(part, (0, 0, 0, widest - len(part))) for part in parts])
+    return slices if head_axis == 0 else slices.mT
 
 
 def spectra(

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from rankscope.errors import OptionError
 from rankscope.numerics import FactoredMatrix, choose_method, eps_ranks, per_head, singular_values, spectra
+from rankscope.numerics.factored import joined_heads
 from rankscope.numerics.parallel import parallel_map
-from rankscope.numerics.spectrum import GRAM_SMALLEST_EPS, gram
+from rankscope.numerics.spectrum import GRAM_SMALLEST_EPS, gram, per_head_of_widths
 from rankscope.numerics.workspace import Workspace
 
 
@@ -109,6 +110,37 @@ def test_heads_are_slices_of_rows_or_columns() -> None:
 
 
 @settings(max_examples=20, deadline=None)
+@given(widths=st.lists(st.integers(1, 5), min_size=1, max_size=4), axis=st.integers(0, 1), seed=st.integers(0, 99))
+def test_heads_of_any_widths_have_the_singular_values_of_their_slices(widths: list[int], axis: int, seed: int) -> None:
+    m = random(sum(widths), 7, seed=seed)
+    m = m if axis == 0 else m.T.contiguous()
+    w = FactoredMatrix(m if axis == 0 else torch.eye(7, dtype=m.dtype), torch.eye(7, dtype=m.dtype) if axis == 0 else m)
+    slices, factored = per_head_of_widths(m, widths, axis), w.per_head_singular_values(widths, axis)
+    assert len(slices) == len(factored) == len(widths)
+    for part, padded, values in zip(m.split(widths, dim=axis), slices, factored, strict=True):
+        exact = torch.linalg.svdvals(part)
+        for found in (torch.linalg.svdvals(padded), values):
+            torch.testing.assert_close(found[: len(exact)], exact)
+            assert not found[len(exact) :].gt(1e-12).any()
+    with pytest.raises(OptionError, match="does not split into heads of"):
+        per_head_of_widths(m, [*widths, 1], axis)
+    with pytest.raises(OptionError, match="does not split into heads of"):
+        w.per_head_singular_values([*widths, 1], axis)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_factors_of_heads_joined_are_the_matrix_of_the_products(axis: int) -> None:
+    """Eq. 21 with a loop: heads below each other for q, k and v, side by side for o."""
+    heads, rank, d_head, d = 3, 2, 4, 5
+    ups = [random(d_head if axis == 0 else d, rank, seed=i) for i in range(heads)]
+    downs = [random(rank, d if axis == 0 else d_head, seed=9 + i) for i in range(heads)]
+    w = joined_heads(torch.cat(ups, dim=axis), torch.cat(downs), heads, axis)
+    expected = torch.cat([up @ down for up, down in zip(ups, downs, strict=True)], dim=axis)
+    torch.testing.assert_close(w.dense(), expected)
+    torch.testing.assert_close(w.singular_values()[:5], torch.linalg.svdvals(expected)[:5])
+
+
+@settings(max_examples=20, deadline=None)
 @given(rank=st.integers(1, 12), d_out=st.integers(1, 15), d_in=st.integers(1, 15), seed=st.integers(0, 99))
 def test_factored_spectrum_equals_that_of_the_product(rank: int, d_out: int, d_in: int, seed: int) -> None:
     w = FactoredMatrix(random(d_out, rank, seed=seed), random(rank, d_in, seed=seed + 1))
@@ -123,7 +155,7 @@ def test_factored_spectrum_equals_that_of_the_product(rank: int, d_out: int, d_i
 def test_factored_heads_equal_slices_of_the_product(head_axis: int) -> None:
     w = FactoredMatrix(random(12, 5), random(5, 8, seed=1))
     dense = w.dense()
-    found = w.per_head_singular_values(4, head_axis)
+    found = w.per_head_singular_values([w.shape[head_axis] // 4] * 4, head_axis)
     for values, part in zip(found, dense.chunk(4, dim=head_axis), strict=True):
         exact = torch.linalg.svdvals(part)
         torch.testing.assert_close(values[: len(exact)], exact[: len(values)])
