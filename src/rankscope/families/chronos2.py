@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from rankscope.errors import CheckpointError
 from rankscope.families._loading import load_module
 from rankscope.families._record import (
     Config,
@@ -29,6 +30,7 @@ from rankscope.families._stacks import (
     stack_blocks,
 )
 from rankscope.families.chronos_bolt import patch_size, quantile_count, special_tokens
+from rankscope.families.layouts import head_widths
 
 
 def matches(config: Config) -> bool:
@@ -44,8 +46,14 @@ def sites(config: Config) -> tuple[Site, ...]:
 def _layer_sites(config: Config) -> Iterator[Site]:
     for layer in range(positive(config, "num_layers")):
         block = f"encoder.block.{layer}.layer"
-        yield from attention_sites(f"{block}.0.self_attention", "encoder", layer, "self", config)
-        yield from attention_sites(f"{block}.1.self_attention", "encoder", layer, "group", config)
+        for part, scope in enumerate(("self", "group")):
+            attention = f"{block}.{part}.self_attention"
+            if head_widths(config, attention, positive(config, "num_heads")) is not None:
+                raise CheckpointError(
+                    f"config.json: site {attention} has head widths, but Chronos-2 turns queries and keys by rotary "
+                    "positions, which fix the width of its heads; use the config.json that was saved with the weights."
+                )
+            yield from attention_sites(attention, "encoder", layer, scope, config)
         yield Site(f"{block}.2.mlp.wi.weight", "encoder", layer, "mlp_in")
         yield Site(f"{block}.2.mlp.wo.weight", "encoder", layer, "mlp_out")
 

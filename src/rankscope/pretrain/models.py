@@ -33,7 +33,7 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
         OptionError: r(i) does not fit the network, or the embedding to inherit does not.
         CheckpointError: the checkpoint to inherit from cannot be read.
     """
-    model = _chronos_t5(config) if config.family == "chronos-t5" else _chronos_bolt(config)
+    model: Any = _chronos_t5(config) if config.family == "chronos-t5" else _chronos_bolt(config)
     if config.model.start in STARTERS and not model.shared.weight.is_meta:  # a meta network only counts numbers
         STARTERS[config.model.start](model)
     if not config.model.tie_word_embeddings and config.family == "chronos-t5":

@@ -276,3 +276,15 @@ def test_the_model_class_refuses_what_is_no_attention(tiny_config: Callable[...,
         build(
             "chronos-t5", tiny_config("chronos-t5"), {attentions(tiny_config("chronos-t5"))[0]: HeadWidth((2,), (2,))}
         )
+
+
+def test_chronos_2_has_no_head_widths(tiny_config: Callable[..., Any], write_checkpoint: Any, tmp_path: Path) -> None:
+    stock = tiny_config("chronos-2")
+    sites = {"encoder.block.0.layer.1.self_attention": HeadWidth((4, 4), (4, 4))}
+    config = low_rank_config(stock, "chronos-2", sites, "design")
+    tensors = FAMILIES["chronos-2"].expected_shapes(stock)
+    folder = write_checkpoint(tmp_path / "m", config, {name: torch.zeros(shape) for name, shape in tensors.items()})
+    with pytest.raises(CheckpointError, match="rotary positions"):
+        open_checkpoint(folder)
+    with pytest.raises(CheckpointError, match="no T5 attention"):
+        lowrank.LowRankChronos2Model(lowrank.LowRankChronos2Config.from_dict(config))
