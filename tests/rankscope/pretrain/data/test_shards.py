@@ -139,6 +139,7 @@ def break_file(folder: Path, how: str) -> str:
         file.write_bytes(
             {
                 "truncated": data[:-10],
+                "hole": data[:middle] + data[middle + 64 :],
                 "empty": b"",
                 "no footer": data[:-10] + b"0123456789",
                 "other format": b"x" * len(data),
@@ -148,7 +149,7 @@ def break_file(folder: Path, how: str) -> str:
     return file.name
 
 
-@pytest.mark.parametrize("how", ["missing", "truncated", "empty", "no footer", "other format", "other rows"])
+@pytest.mark.parametrize("how", ["missing", "truncated", "hole", "empty", "no footer", "other format", "other rows"])
 def test_a_damaged_file_is_named_and_skipped_only_on_demand(folder: Path, how: str) -> None:
     name = break_file(folder, how)
     with pytest.raises(DataError, match=name) as caught:
