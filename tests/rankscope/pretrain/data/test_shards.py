@@ -139,7 +139,7 @@ def break_file(folder: Path, how: str) -> str:
         file.write_bytes(
             {
                 "truncated": data[:-10],
-                "hole": data[:middle] + data[middle + 64 :],
+                "hole": data[:200] + data[264:],  # before the footer
                 "empty": b"",
                 "no footer": data[:-10] + b"0123456789",
                 "other format": b"x" * len(data),
