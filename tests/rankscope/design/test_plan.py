@@ -78,7 +78,7 @@ def width(rank: int) -> HeadWidth:
 
 
 def test_what_is_factored(tiny_config: Make) -> None:
-    """Eq. 21 for every head, o along its inputs; feed-forward at the rank over all heads; dense where nothing is saved."""
+    """Eq. 21 per head, o along its inputs; feed-forward at the rank over all heads; dense where nothing is saved."""
     config = tiny_config("chronos-t5", **BASE)
     module = "encoder.block.1.layer"
     layouts = design_layouts(config, RankDesign(2, 1.0, layout="factored", mlp=True))
