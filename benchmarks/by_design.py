@@ -1,0 +1,122 @@
+"""Low rank by design against the stock network at equal steps: size, scores, time and memory, beside the paper's Table 3.
+
+    rankscope sweep benchmarks/by_design.yaml --out by-design/
+    python benchmarks/by_design.py by-design/ --suite backtest.yaml --data DIR
+
+Time is that of one ``predict_quantiles`` of a batch, the models in turn in every round; a ratio is the median over the
+rounds of a model's time over the baseline's of the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from spectrum import commit, conditions, machine
+
+BASELINE = "baseline"
+PAPER = {
+    "r3": {"r0": 3, "alpha": 0.27, "size": 0.075, "time": 0.346, "space": 0.186, "WQL": 1.034, "MASE": 0.988},
+    "r5": {"r0": 5, "alpha": 0.35, "size": 0.150, "time": 0.398, "space": 0.312, "WQL": 1.048, "MASE": 0.982},
+    "r7": {"r0": 7, "alpha": 0.40, "size": 0.250, "time": 0.494, "space": 0.440, "WQL": 1.021, "MASE": 0.949},
+}
+"""Table 3 of the paper (Chronos-T5 base, trained from scratch, in-domain scores), relative to its baseline."""
+
+
+def attention_numbers(folder: Path) -> int:
+    """Numbers stored in the attention matrices of a checkpoint."""
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        names = [name for name in file.keys() if "Attention" in name and "relative_attention_bias" not in name]
+        return sum(file.get_tensor(name).numel() for name in names)
+
+
+def seconds(pipelines: dict[str, Any], rounds: int, batch: int, context: int) -> dict[str, list[float]]:
+    """Time one forecast of a batch by every model in turn, ``rounds`` times after one unmeasured round."""
+    import torch
+
+    series = torch.randn(batch, context, generator=torch.Generator().manual_seed(0)).cumsum(1)
+    found: dict[str, list[float]] = {name: [] for name in pipelines}
+    for number in range(rounds + 1):
+        for name, pipeline in pipelines.items():
+            begun = time.perf_counter()
+            pipeline.predict_quantiles(series, prediction_length=64)
+            if number:
+                found[name].append(time.perf_counter() - begun)
+    return found
+
+
+def main() -> None:
+    """Measure, print the table and write the JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sweep", type=Path, help="folder that `rankscope sweep` wrote")
+    parser.add_argument("--suite", default="embedded")
+    parser.add_argument("--data")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    given = parser.parse_args()
+
+    from rankscope import load_pipeline
+    from rankscope_eval import evaluate
+
+    folders = {
+        path.name: path for path in sorted((given.sweep / "points").iterdir()) if (path / "config.json").exists()
+    }
+    times = seconds(
+        {name: load_pipeline(str(path)) for name, path in folders.items()}, given.rounds, given.batch, given.context
+    )
+    base = folders[BASELINE]
+    report = evaluate([str(p) for p in folders.values()], suite=given.suite, data=given.data, baseline=str(base))
+    summary = {row["model"]: row for row in report.to_json()["summary"] if row["benchmark"] == "all"}
+    rows = []
+    for name, folder in folders.items():
+        ratios = [mine / reference for mine, reference in zip(times[name], times[BASELINE], strict=True)]
+        weights = (folder / "model.safetensors").stat().st_size
+        rows.append(
+            {
+                "name": name,
+                "steps": json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))["report"]["steps"],
+                "size": attention_numbers(folder) / attention_numbers(base),
+                "weight_bytes": weights,
+                "space": weights / (base / "model.safetensors").stat().st_size,
+                "seconds": {"median": statistics.median(times[name]), "min": min(times[name]), "max": max(times[name])},
+                "time": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+                "WQL": summary[str(folder)]["relative_WQL"],
+                "MASE": summary[str(folder)]["relative_MASE"],
+                "paper": PAPER.get(name),
+            }
+        )
+    print("point     size  space  time (min–max)        WQL   MASE  | paper: size  time   space  WQL    MASE")
+    for row in rows:
+        paper = row["paper"]
+        beside = "  ".join(f"{paper[k]:.3f}" for k in ("size", "time", "space", "WQL", "MASE")) if paper else "1"
+        spread = f"{row['time']['median']:.2f} ({row['time']['min']:.2f}–{row['time']['max']:.2f})"
+        print(
+            f"{row['name']:9} {row['size']:.3f} {row['space']:.3f}  {spread:20} {row['WQL']:.3f}  {row['MASE']:.3f} | {beside}"
+        )
+    found = {
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["python", *sys.argv]),
+        "commit": commit(),
+        "machine": machine(),
+        "conditions": conditions(),
+        "suite": str(given.suite),
+        "batch": given.batch,
+        "context": given.context,
+        "rows": rows,
+    }
+    if given.out:
+        given.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

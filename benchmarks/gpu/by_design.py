@@ -1,0 +1,17 @@
+"""Item 3: ranks by design at r0 = 3, 5, 7 against the stock tiny shape, at equal steps (Table 3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chronos_t5_tiny import CONFIG
+from training import record, run
+
+from rankscope.design import RankDesign
+
+STEPS, DECAY = 10_000, 2_000
+DESIGNS = {"r64": None, "r3": RankDesign(3.0, 0.27), "r5": RankDesign(5.0, 0.35), "r7": RankDesign(7.0, 0.40)}
+
+if __name__ == "__main__":
+    base = replace(CONFIG, max_steps=STEPS, decay_steps=DECAY)
+    record("by_design", [run(replace(base, low_rank=design), f"by-design-{name}") for name, design in DESIGNS.items()])

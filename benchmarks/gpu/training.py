@@ -1,0 +1,98 @@
+"""What the scripts of this folder share: train a config on the GPU at hand, score it, and say what bounded it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / part) for part in ("src", "eval", "cli") if (ROOT / part).is_dir()]
+
+from rankscope.pretrain import PretrainConfig, pretrain  # noqa: E402
+
+OUT = Path(os.environ.get("OUT", ROOT / "gpu-out"))
+"""Everything but the table goes here: checkpoints, their logs, and one JSON file per script."""
+REHEARSAL = "--rehearse" in sys.argv
+"""Few steps of small networks, to see on a CPU that a script runs to its end."""
+
+
+def rehearsed(config: PretrainConfig) -> PretrainConfig:
+    """Return the config, or a toy of it that takes seconds on a CPU."""
+    if not REHEARSAL:
+        return config
+    shape = replace(config.model, d_model=32, d_ff=64, d_kv=8 if config.low_rank is None else 16)
+    mixture = replace(config.mixture, curriculum=5)
+    changes = {"max_steps": 12, "warmup_steps": 2, "decay_steps": 4, "save_steps": 6, "log_steps": 4, "batch_size": 8}
+    return replace(config, model=shape, mixture=mixture, bank_kernels=20, compile=False, **changes)
+
+
+def run(config: PretrainConfig, name: str) -> dict[str, Any]:
+    """Train, go on with a stopped training, or read a finished one; then score it on the embedded suite.
+
+    Returns:
+        Parameters, steps per second, final loss, WQL and MASE relative to seasonal-naive.
+    """
+    from rankscope_cli.progress import progress_bar
+    from rankscope_eval import evaluate
+
+    config, target = rehearsed(config), OUT / name
+    if not target.exists():
+        started = any(target.with_name(f"{name}.run").glob("checkpoint-*"))
+        workers = max(0, min(12, (os.cpu_count() or 1) - 2))
+        with progress_bar(name) as progress:
+            pretrain(config, target, resume=started, force=not started, workers=workers, progress=progress)
+    report = json.loads((target / "pretrain.json").read_text(encoding="utf-8"))["report"]
+    scores = evaluate([str(target)], max_series=2 if REHEARSAL else None, device=device()).to_json()["summary"]
+    whole = next(row for row in scores if row["model"] == str(target) and row["benchmark"] == "all")
+    return {
+        "name": name,
+        "parameters": report["parameters"],
+        "steps": report["steps"],
+        "steps_per_second": report["steps"] / report["seconds"],
+        "loss": report["loss"],
+        "relative_WQL": whole["relative_WQL"],
+        "relative_MASE": whole["relative_MASE"],
+    }
+
+
+def device() -> str:
+    """Where to run: the GPU if there is one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def record(item: str, rows: list[dict[str, Any]]) -> None:
+    """Write the numbers with device, driver, torch, commit and command, and print them as a short table."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    found = {"item": item, "date": datetime.date.today().isoformat(), **machine(), "rehearsal": REHEARSAL, "rows": rows}
+    (OUT / f"{item}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    keys = list(rows[0])
+    lines = [keys, *([_cell(row[key]) for key in keys] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(keys))]
+    for line in lines:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def machine() -> Mapping[str, Any]:
+    """What the numbers were measured on."""
+    import torch
+    import transformers
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(query, capture_output=True, text=True).stdout.strip() if gpu != "none" else ""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    return {"device": gpu, "driver": driver, **versions, "commit": head, "command": " ".join(sys.argv)}
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
