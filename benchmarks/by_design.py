@@ -1,4 +1,4 @@
-"""Low rank by design against the stock network at equal steps: size, scores, time and memory, beside the paper's Table 3.
+"""Low rank by design against the stock network at equal steps: size, scores, time and memory, and the paper's Table 3.
 
     rankscope sweep benchmarks/by_design.yaml --out by-design/
     python benchmarks/by_design.py by-design/ --suite backtest.yaml --data DIR
@@ -34,7 +34,7 @@ def attention_numbers(folder: Path) -> int:
     from safetensors import safe_open
 
     with safe_open(folder / "model.safetensors", "pt") as file:
-        names = [name for name in file.keys() if "Attention" in name and "relative_attention_bias" not in name]
+        names = [name for name in list(file.keys()) if "Attention" in name and "relative_attention_bias" not in name]
         return sum(file.get_tensor(name).numel() for name in names)
 
 
@@ -100,9 +100,8 @@ def main() -> None:
         paper = row["paper"]
         beside = "  ".join(f"{paper[k]:.3f}" for k in ("size", "time", "space", "WQL", "MASE")) if paper else "1"
         spread = f"{row['time']['median']:.2f} ({row['time']['min']:.2f}–{row['time']['max']:.2f})"
-        print(
-            f"{row['name']:9} {row['size']:.3f} {row['space']:.3f}  {spread:20} {row['WQL']:.3f}  {row['MASE']:.3f} | {beside}"
-        )
+        mine = f"{row['size']:.3f} {row['space']:.3f}  {spread:20} {row['WQL']:.3f}  {row['MASE']:.3f}"
+        print(f"{row['name']:9} {mine} | {beside}")
     found = {
         "date": datetime.date.today().isoformat(),
         "command": " ".join(["python", *sys.argv]),
