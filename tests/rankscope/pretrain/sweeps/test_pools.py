@@ -25,7 +25,10 @@ from rankscope.pretrain.sweeps.ray_pool import RayPool
 from rankscope.pretrain.sweeps.run import _pool
 from rankscope.pretrain.sweeps.worker import read_beat
 
-LONG = {"max_steps": 300, "save_steps": 50, "log_steps": 5}
+TWO = {
+    "small": {"model.d_model": 8},
+    "large": {"max_steps": 200, "save_steps": 20, "log_steps": 5},  # long enough to be killed on its way
+}
 
 
 @contextlib.contextmanager
@@ -90,7 +93,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, write_sweep: Any) -> Path:
     """Points that nobody disturbed."""
     out = tmp_path_factory.mktemp("undisturbed") / "out"
     with one_thread():
-        report = run_sweep(write_sweep(out.parent, LONG), out, engine=Engine(device="cpu"))
+        report = run_sweep(write_sweep(out.parent, points=TWO), out, engine=Engine(device="cpu"))
     assert [row.error for row in report.points] == ["", ""]
     return out
 
@@ -99,15 +102,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory, write_sweep: Any) -> Path:
 def test_a_killed_worker_goes_on_from_its_snapshot(engine, whole, sweep, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     out = tmp_path / "out"
-    with cluster(engine) as address, killing(out, "large", 60) as killed:
+    with cluster(engine) as address, killing(out, "large", 25) as killed:
         how = Engine(engine, jobs=2, address=address, device="cpu")
-        small, large = run_sweep(sweep(LONG), out, engine=how).points
+        small, large = run_sweep(sweep(points=TWO), out, engine=how).points
     assert len(killed) == 1
     assert (small.state, large.state) == ("done", "done")
     assert small.resumed_at == ()
     (step,) = large.resumed_at
-    assert step > 50  # the first snapshot, at least
-    assert (step - 5) % 50 == 0
+    assert step > 20  # the first snapshot, at least
+    assert (step - 5) % 20 == 0
     for name in ("small", "large"):
         assert same_weights(out / "points" / name, whole / "points" / name)
 
