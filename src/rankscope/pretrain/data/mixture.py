@@ -67,8 +67,8 @@ class Mixture:
     def seasonal_share_at(self, step: int) -> float:
         """Return the share of plain seasonal series in the batch of an optimiser step.
 
-        >>> Mixture(seasonal_share=0.2, curriculum=100).seasonal_share_at(50)
-        0.6
+        >>> Mixture(seasonal_share=0.5, curriculum=100).seasonal_share_at(50)
+        0.75
         """
         left = max(0.0, 1 - step / self.curriculum) if self.curriculum else 0.0
         return self.seasonal_share + (1 - self.seasonal_share) * left
