@@ -96,7 +96,7 @@ def test_what_is_designed_can_be_trained_at_once(cli: Any, document: Any, tmp_pa
         .replace("batch_size: 32", "batch_size: 4")
         .replace("bank_kernels: 500", "bank_kernels: 0")
     )
-    assert document("pretrain", file, "--out", tmp_path / "trained", "--device", "cpu")["steps"] == 2
+    assert document("pretrain", tmp_path / "low", "--out", tmp_path / "trained", "--device", "cpu")["steps"] == 2
     sites = document("spectrum", tmp_path / "trained", "--eps", "0.1")["sites"]
     assert [site["shape"] for site in sites[:4]] == [[2, 16], [2, 16], [2, 16], [16, 2]]
     assert {site["layout"] for site in sites} == {"head-width"}

@@ -122,7 +122,7 @@ def run(
         rankscope design --r0 3 --alpha 0.27 --out low/
         rankscope design amazon/chronos-t5-base --r0 7 --alpha 0.4 --schedule pow2 --cross-depth continue --out low/
         rankscope design --layout factored --mlp --embedding inherit --freeze-embedding --out low/
-        rankscope pretrain low/pretrain.yaml --out mine/
+        rankscope pretrain low/ --out mine/
     """
     for name, value, choices in (
         ("schedule", schedule, SCHEDULES),

@@ -26,7 +26,10 @@ PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 
 def run(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="YAML file of the run, or a shipped one: bundled, bundled-bolt.")
+        str,
+        typer.Argument(
+            metavar="CONFIG", help="YAML file of the run, folder of a design, or a shipped run: bundled, bundled-bolt."
+        ),
     ],
     *,
     out: Annotated[
@@ -105,7 +108,7 @@ def run(
 
 
 def find_config(config: str) -> Path:
-    """Find a YAML file by its path, or a shipped one by its name.
+    """Find a YAML file by its path or that of the folder of a design, or a shipped one by its name.
 
     Raises:
         OptionError: it is neither.
@@ -113,6 +116,8 @@ def find_config(config: str) -> Path:
     import rankscope.pretrain as library
 
     file = Path(config)
+    if (file / "pretrain.yaml").is_file():
+        return file / "pretrain.yaml"
     if file.is_file():
         return file
     shipped = {path.stem: path for path in (Path(library.__file__).parent / "configs").glob("*.yaml")}

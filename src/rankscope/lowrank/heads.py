@@ -35,6 +35,11 @@ class Heads:
     def __init__(self, widths: tuple[int, ...]) -> None:
         self.widths, self.widest, self.total = widths, max(widths), sum(widths)
         self.equal = self.widest * len(widths) == self.total
+        self.places: list[int] = []  # column of every (head, position); ``total`` where the head is narrower
+        for width in widths:
+            start = sum(column < self.total for column in self.places)
+            self.places += [start + column if column < width else self.total for column in range(self.widest)]
+        self.kept = [place for place, column in enumerate(self.places) if column < self.total]
 
     def cached(self, x: Float[Tensor, "batch tokens total"]) -> Float[Tensor, "batch groups tokens width"]:
         """The form that is cached: (batch, heads, tokens, width), or (batch, 1, tokens, total) for unequal heads."""
@@ -45,24 +50,13 @@ class Heads:
         if self.equal:
             return cached
         side = nn.functional.pad(cached[:, 0], (0, 1))  # the last column, all zeros, fills the narrower heads
-        wide = side.index_select(-1, self._places(cached.device))
+        wide = side.index_select(-1, torch.tensor(self.places, device=cached.device))
         return wide.unflatten(-1, (-1, self.widest)).transpose(1, 2)
 
     def joined(self, x: Float[Tensor, "batch tokens heads widest"]) -> Float[Tensor, "batch tokens total"]:
         """Put the heads' outputs side by side, without what fills the narrower ones."""
         flat = x.flatten(-2)
-        if self.equal:
-            return flat
-        places = self._places(x.device)
-        return flat.index_select(-1, (places < self.total).nonzero().flatten())
-
-    def _places(self, device: torch.device) -> Tensor:
-        """Column of every place (head, position), in that order; ``total`` where the head is narrower."""
-        places, start = [], 0
-        for width in self.widths:
-            places += [start + column if column < width else self.total for column in range(self.widest)]
-            start += width
-        return torch.tensor(places, device=device)
+        return flat if self.equal else flat.index_select(-1, torch.tensor(self.kept, device=x.device))
 
 
 class HeadWidthAttention(T5Attention):
