@@ -76,7 +76,7 @@ def _spectra(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum]) ->
 
 
 def _ranks(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum], keys: list[str]) -> None:
-    layers = [row.site.layer for row in after]
+    layers = [row.site.layer or 0 for row in after]
     for key, mark in zip(keys, MARKS, strict=False):
         look = mark.kwargs()
         ax.plot(layers, [row.eps_ranks[key] for row in after], label=f"ε = {key}", **look)
