@@ -59,7 +59,7 @@ class Logs(TrainerCallback):
 def short(value: float) -> str:
     """Write a rate in three digits.
 
-    >>> short(3.14159), short(36.2), short(4712), short(2.5e6)
+    >>> short(3.14159), short(36.2), short(4712.0), short(2.5e6)
     ('3.1', '36', '4.7k', '2.5M')
     """
     for size, letter in ((1e6, "M"), (1e3, "k")):
