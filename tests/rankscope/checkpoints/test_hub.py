@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants, errors
 
-from rankscope.checkpoints import open_checkpoint
+from rankscope.checkpoints import describe, open_checkpoint
 from rankscope.errors import CheckpointError
 
 Make = Callable[..., Any]
@@ -121,6 +122,24 @@ def test_only_safetensors_and_json_of_the_pinned_commit(monkeypatch: Any, chrono
     assert all(pattern.endswith((".json", ".safetensors")) for pattern in taken[0]["allow_patterns"])
 
 
+def test_a_description_downloads_the_config_alone(monkeypatch: Any, tmp_path: Path, tiny_config: Make) -> None:
+    """Even of a model whose weights would be refused: they are not looked at."""
+    files = [SimpleNamespace(rfilename=name) for name in ("config.json", "pytorch_model.bin")]
+    answer(monkeypatch, SimpleNamespace(siblings=files, sha="a" * 40))
+    (tmp_path / "config.json").write_text(json.dumps(tiny_config("chronos-bolt")))
+    taken: list[dict[str, Any]] = []
+
+    def snapshot_download(repository: str, **options: Any) -> str:
+        taken.append(options)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    found = describe(ID)
+    assert (found.source, found.folder, found.family.name) == (ID, tmp_path, "chronos-bolt")
+    assert found.config == tiny_config("chronos-bolt")
+    assert taken[0]["allow_patterns"] == ["config.json"]
+
+
 def test_a_download_that_breaks_off(monkeypatch: Any) -> None:
     answer(monkeypatch, SimpleNamespace(siblings=None, sha="a" * 40))
 
@@ -157,7 +176,7 @@ def test_a_local_folder_wins_over_the_hub(
 _OPEN = """
 import sys
 import rankscope.checkpoints._hub as hub
-from rankscope.checkpoints import open_checkpoint
+from rankscope.checkpoints import describe, open_checkpoint
 from rankscope.errors import CheckpointError
 hub._SECONDS = 1.0
 try:
