@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rankscope_eval.evaluate import evaluate
+    from rankscope_eval.evaluation import evaluate
     from rankscope_eval.forecast import forecast_file, forecast_series
     from rankscope_eval.readers import read_series
     from rankscope_eval.relative import geometric_mean, relative_scores
@@ -40,8 +40,9 @@ __all__ = [
     "score_during_training",
 ]
 
+# No module may have the name of a function: once imported by another module, it would stand in its place.
 _HOME = {
-    "evaluate": "evaluate",
+    "evaluate": "evaluation",
     "EvalReport": "report",
     "EvalRow": "report",
     "EvalSummary": "report",
@@ -63,8 +64,4 @@ def __getattr__(name: str) -> Any:
     """Import the module that owns ``name`` when it is first asked for."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # A function may share its module's name: binding it here keeps the submodule from hiding it.
-    for public, home in _HOME.items():
-        if home == _HOME[name]:
-            globals()[public] = getattr(import_module(f"{__name__}.{home}"), public)
-    return globals()[name]
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankscope.errors import DataError, OptionError
 from rankscope_eval.baselines import BASELINES
-from rankscope_eval.evaluate import BASELINE, evaluate_task
+from rankscope_eval.evaluation import BASELINE, evaluate_task
 from rankscope_eval.forecasters import BATCH_SIZE, NUM_SAMPLES, Forecaster, pipeline_forecaster, quiet_imports
 from rankscope_eval.relative import geometric_mean, relative_scores
 from rankscope_eval.report import EvalRow

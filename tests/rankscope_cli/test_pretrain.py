@@ -79,7 +79,6 @@ def test_without_tensorboard_it_says_so_once(cli, run_yaml, monkeypatch, tmp_pat
         ("validation: {every: 1, series: -3}", (), "series"),
         ("spectra: {steps: [0], roles: [w]}", (), "'w'"),
         ("shards: nowhere", (), "nowhere"),
-        ("mixture: {files: [nowhere.csv]}", (), "nowhere.csv"),
         ("", ("--dtype", "float64"), "float32, bfloat16"),
         ("", ("--resume",), "nothing to resume"),
         ("", ("--data", "nowhere"), "--data"),
@@ -87,6 +86,15 @@ def test_without_tensorboard_it_says_so_once(cli, run_yaml, monkeypatch, tmp_pat
 )
 def test_bad_input_is_refused_and_nothing_written(refused, run_yaml, tmp_path, more, options, named):
     assert named in refused("pretrain", run_yaml(more), "--out", tmp_path / "out", "--device", "cpu", *options)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+
+
+def test_a_run_that_cannot_begin_leaves_no_folder(cli, run_yaml, tmp_path):
+    """The user's series are read after the bank was drawn, when there is a folder already."""
+    file = run_yaml("mixture: {files: [nowhere.csv], file_share: 0.1}")
+    result = cli("pretrain", file, "--out", tmp_path / "out", "--device", "cpu")
+    assert result.exit_code == 2
+    assert "error: nowhere.csv" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
 
 

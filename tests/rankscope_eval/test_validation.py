@@ -140,3 +140,16 @@ def test_what_cannot_be_scored_is_refused_before_the_training(suite, tmp_path):
     with pytest.raises(OptionError, match="pass validate"):
         pretrain(run("chronos-t5", suite), tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
+
+
+def test_no_module_hides_a_public_name():
+    """Whatever module of the package is imported first."""
+    import importlib
+    import pkgutil
+
+    import rankscope_eval
+
+    for module in pkgutil.iter_modules(rankscope_eval.__path__):
+        importlib.import_module(f"rankscope_eval.{module.name}")
+    assert not {module.name for module in pkgutil.iter_modules(rankscope_eval.__path__)} & set(rankscope_eval.__all__)
+    assert callable(rankscope_eval.evaluate)

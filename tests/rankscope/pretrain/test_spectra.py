@@ -1,6 +1,5 @@
 """Spectra during training are those of the weights at that step, whatever happens in between."""
 
-import dataclasses
 import time
 
 import numpy as np
@@ -110,7 +109,9 @@ def test_spectra_of_a_run_that_is_not_done_can_be_read(tiny, tmp_path):
 def test_nothing_to_read_and_unknown_roles_are_errors(tiny, tmp_path):
     with pytest.raises(DataError, match="spectra"):
         read_spectra(tmp_path)
-    wrong = dataclasses.replace(tiny(), spectra=Snapshots(steps=(0,), roles=("w",)))
-    with pytest.raises(OptionError, match="'w'"):
-        pretrain(wrong, tmp_path / "out", device="cpu")
-    assert not (tmp_path / "out").exists()
+    for wrong, named in (({"roles": ("w",)}, "'w'"), ({"every": -1}, "-1"), ({"steps": (3, -2)}, "-2")):
+        with pytest.raises(OptionError, match=named):
+            Snapshots(**wrong)
+    with pytest.raises(OptionError, match="selects no matrix"):
+        pretrain(tiny(spectra=Snapshots(steps=(0,), roles=("group",))), tmp_path / "out", device="cpu")
+    assert not list(tmp_path.iterdir())
