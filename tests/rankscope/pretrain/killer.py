@@ -24,7 +24,6 @@ import transformers.trainer  # noqa: F401
 import rankscope.pretrain
 from rankscope_cli.app import run
 
-CONFIG, FOLDER, SEED = sys.argv[1], Path(sys.argv[2]).resolve(), int(sys.argv[3])
 KILLS = 18
 OPERATIONS, SAVES = 70, 7
 
@@ -89,6 +88,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    CONFIG, FOLDER, SEED = sys.argv[1], Path(sys.argv[2]).resolve(), int(sys.argv[3])
     torch.set_num_threads(1)
     original = torch.save
     assert rankscope.pretrain.pretrain
