@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 RUN, CONFIG, REPORT, RECORD = "pretrain.yaml", "config.json", "design.json", "pretrain.json"
 CHRONOS, OWN = "chronos", RECORD
-# About the file, the class or the decoding, not about the network; or named otherwise by the run.
+# About the file, the class or the decoding, not about the network, or without meaning in one of the families.
 _OTHER = {
     "_name_or_path", "architectures", "chronos_config", "chronos_pipeline_class", "dtype", "model_type", "n_positions",
-    "output_past", "rankscope", "scale_decoder_outputs", "task_specific_params", "torch_dtype", "transformers_version",
+    "output_past", "rankscope", "scale_decoder_outputs", "task_specific_params", "tie_word_embeddings",
+    "torch_dtype", "transformers_version",
     "use_cache",
 }  # fmt: skip
 

@@ -121,3 +121,12 @@ def test_a_ratio_below_rank_one_names_the_least() -> None:
     with pytest.raises(OptionError, match=r"ratio 0.1 is out of reach: .* gives 0.5"):
         plan_by_ratio(spectra, 0.1)
     assert plan_by_ratio(spectra, 0.5).ratio == 0.5
+
+
+def test_sketches_of_heads_are_joined_only_where_that_stores_less() -> None:
+    """Two heads of rank 4 in a 12×12 matrix store 2·4·(6+12) = 144 numbers, as many as one sketch of rank 6."""
+    for rank, changed in ((7, False), (6, False), (5, True)):
+        sigma = torch.tensor([1.0] * rank + [0.01] * (8 - rank))
+        site = plan_by_eps([Spectrum("q.weight", (12, 12), sigma, stored_rank=8, stored_factors=144)], 0.1).sites[0]
+        assert (site.layout, site.before, site.changed) == ("factored", 144, changed)
+        assert (site.rank, site.after) == ((rank, rank * 24) if changed else (8, 144))

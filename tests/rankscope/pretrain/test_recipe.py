@@ -90,6 +90,13 @@ def test_what_a_run_cannot_keep_is_named(tmp_path: Path, write_checkpoint: Make,
     assert report.not_kept[0].startswith("chronos_config.tokenizer_kwargs: {'low_limit': -5.0")
 
 
+def test_a_bolt_has_no_head_to_tie(tmp_path: Path, write_checkpoint: Make, tiny_config: Make) -> None:
+    config = tiny_config("chronos-bolt", tie_word_embeddings=False)
+    report = write_design(describe(write_checkpoint(tmp_path / "stock", config)), DESIGN, tmp_path / "low")
+    assert report.not_kept == ()
+    assert read_config(tmp_path / "low" / "pretrain.yaml").model.tie_word_embeddings
+
+
 @pytest.mark.parametrize("tied", [None, False, True])
 def test_an_untied_head_is_kept(tied: bool | None, tmp_path: Path, write_checkpoint: Make, tiny_config: Make) -> None:
     config = tiny_config("chronos-t5", num_decoder_layers=2, feed_forward_proj="gated-gelu")
