@@ -122,8 +122,8 @@ def test_the_stock_loader_and_ours_forecast_the_same(
 
     forecasts = []
     for load in (load_pipeline, BaseChronosPipeline.from_pretrained):
-        torch.manual_seed(0)
         pipeline = load(str(folders(family, design)))
+        torch.manual_seed(0)  # not before: building a model draws numbers in transformers 4
         forecasts.append(pipeline.predict(SERIES, prediction_length=8))
     assert torch.equal(*forecasts)
     assert forecasts[0].isfinite().all()
