@@ -1,4 +1,4 @@
-"""Layers and Hugging Face model classes that store a matrix as two thin ones (W ≈ up·down, eq. 20)."""
+"""Layers and Hugging Face model classes of low rank: matrices as two thin ones (eq. 20, 21), heads of any width."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = [
     "FactoredLinear",
+    "HeadWidthAttention",
     "LowRankT5Config",
     "LowRankT5ForConditionalGeneration",
     "LowRankBoltConfig",
@@ -22,7 +23,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    module = "linear" if name == "FactoredLinear" else _module_of(name)
+    module = {"FactoredLinear": "linear", "HeadWidthAttention": "heads"}.get(name) or _module_of(name)
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
