@@ -350,8 +350,11 @@ def test_pretrain_options(refused: Callable[..., str]) -> None:
 
 
 def test_pretrain_keeps_the_snapshots_of_an_unfinished_run(refused: Callable[..., str]) -> None:
+    from rankscope.pretrain.run_folder import seal
+
     snapshot = Path("out.run/checkpoint-10")
     snapshot.mkdir(parents=True)
     (snapshot / "trainer_state.json").write_text("{}")
+    seal(snapshot, 0.0, 0)
     assert "--resume" in refused("pretrain", "bundled", "--out", "out")
     assert snapshot.exists()
