@@ -128,7 +128,7 @@ class SpectrumReport:
 def eps_key(eps: float) -> str:
     """Name of an ε in a report.
 
-    >>> eps_key(0.1), eps_key(0)
+    >>> eps_key(0.1), eps_key(0.0)
     ('0.1', '0.0')
     """
     return repr(float(eps))
