@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import time
 from collections.abc import Callable
@@ -20,9 +21,9 @@ from rankscope.errors import CheckpointError, FamilyError
 Make = Callable[..., Any]
 
 
-def refused(model: Any, match: str, error: type[Exception] = CheckpointError) -> str:
-    """Open ``model``, expect ``error``, and check the shape of its message."""
-    with pytest.raises(error, match=match) as caught:
+def refused(model: Any, error: type[Exception] = CheckpointError) -> str:
+    """Message with which opening ``model`` fails: one line, of a length that can be read."""
+    with pytest.raises(error) as caught:
         open_checkpoint(model)
     message = str(caught.value)
     assert "\n" not in message
@@ -38,25 +39,26 @@ def test_no_such_model(monkeypatch: Any, tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
     monkeypatch.setattr(sources, "_BUNDLED", tmp_path)
-    message = refused("bundeld", "no model 'bundeld': did you mean 'bundled'")
+    message = refused("bundeld")
+    assert "no model 'bundeld': did you mean 'bundled'" in message
     assert "bundled, bundled-bolt" in message
     assert "owner/name" in message
     for name in ("./nowhere", "/nowhere/at/all", "a/b/c", Path("nowhere/model")):
-        refused(name, "There is no such folder")
+        assert "There is no such folder" in refused(name)
 
 
 def test_no_bundled_model(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(sources, "_BUNDLED", tmp_path / "absent")
-    refused(None, "no model 'bundled'.*this installation carries no bundled model")
+    assert re.search("no model 'bundled'.*this installation carries no bundled model", refused(None))
 
 
 def test_a_file_is_not_a_folder(chronos_t5_folder: Path) -> None:
-    refused(chronos_t5_folder / "model.safetensors", "is a file: pass the folder")
+    assert "is a file: pass the folder" in refused(chronos_t5_folder / "model.safetensors")
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/model", "https://huggingface.co/amazon/chronos-t5-tiny"])
 def test_urls_are_refused(url: str) -> None:
-    refused(url, "is a URL: .*hub id")
+    assert re.search("is a URL: .*hub id", refused(url))
 
 
 # --- config.json ----------------------------------------------------------------------------------------------
@@ -64,34 +66,35 @@ def test_urls_are_refused(url: str) -> None:
 
 def test_config_missing(chronos_t5_folder: Path) -> None:
     (chronos_t5_folder / "config.json").unlink()
-    refused(chronos_t5_folder, r"has no config\.json")
+    assert "has no config.json" in refused(chronos_t5_folder)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{not json", r"config\.json is not valid JSON"),
-        (b"", r"config\.json is not valid JSON"),
-        (b"\xff\xfe\x00", r"config\.json is not valid JSON"),
-        (b"[" * 100_000, r"config\.json is not valid JSON"),
-        (b"[1]", r"config\.json must hold a JSON object, found list"),
+        (b"{not json", "config.json is not valid JSON"),
+        (b"", "config.json is not valid JSON"),
+        (b"\xff\xfe\x00", "config.json is not valid JSON"),
+        (b"[" * 100_000, "config.json is not valid JSON"),
+        (b"[1]", "config.json must hold a JSON object, found list"),
         (b'"x"', "found str"),
     ],
 )
 def test_config_invalid(content: bytes, message: str, chronos_t5_folder: Path) -> None:
     (chronos_t5_folder / "config.json").write_bytes(content)
-    refused(chronos_t5_folder, message)
+    assert message in refused(chronos_t5_folder)
 
 
 def test_config_is_a_folder(chronos_t5_folder: Path) -> None:
     (chronos_t5_folder / "config.json").unlink()
     (chronos_t5_folder / "config.json").mkdir()
-    refused(chronos_t5_folder, r"cannot read .*config\.json")
+    assert re.search(r"cannot read .*config\.json", refused(chronos_t5_folder))
 
 
 def test_unknown_family(chronos_t5_folder: Path) -> None:
     (chronos_t5_folder / "config.json").write_text('{"model_type": "gpt2"}')
-    message = refused(chronos_t5_folder, "'gpt2'.*chronos-t5, chronos-bolt, chronos-2, t5", FamilyError)
+    message = refused(chronos_t5_folder, FamilyError)
+    assert re.search("'gpt2'.*chronos-t5, chronos-bolt, chronos-2, t5", message)
     assert str(chronos_t5_folder) in message
 
 
@@ -111,14 +114,15 @@ def test_remote_code_is_never_asked_for(chronos_t5_folder: Path, monkeypatch: An
 def test_pickles_are_refused(name: str, chronos_t5_folder: Path) -> None:
     (chronos_t5_folder / "model.safetensors").unlink()
     (chronos_t5_folder / name).write_bytes(b"cos\nsystem\n")
-    message = refused(chronos_t5_folder, "only pickled weights")
+    message = refused(chronos_t5_folder)
+    assert "only pickled weights" in message
     assert name in message
     assert "save_pretrained" in message
 
 
 def test_no_weights(chronos_t5_folder: Path) -> None:
     (chronos_t5_folder / "model.safetensors").unlink()
-    refused(chronos_t5_folder, r"has no model\.safetensors")
+    assert "has no model.safetensors" in refused(chronos_t5_folder)
 
 
 def test_truncated_at_every_kind_of_place(chronos_t5_folder: Path) -> None:
@@ -127,13 +131,13 @@ def test_truncated_at_every_kind_of_place(chronos_t5_folder: Path) -> None:
     header = 8 + struct.unpack("<Q", whole[:8])[0]
     for size in (0, 3, 8, 20, header - 1, header, header + 5, len(whole) - 1):
         file.write_bytes(whole[:size])
-        refused(chronos_t5_folder, r"model\.safetensors is truncated")
+        assert "model.safetensors is truncated" in refused(chronos_t5_folder)
 
 
 def test_bytes_after_the_end(chronos_t5_folder: Path) -> None:
     file = chronos_t5_folder / "model.safetensors"
     file.write_bytes(file.read_bytes() + b"\0")
-    refused(chronos_t5_folder, "is corrupt: its header claims")
+    assert "is corrupt: its header claims" in refused(chronos_t5_folder)
 
 
 @pytest.mark.parametrize("length", [10**6, 10**12, 2**63, 2**64 - 1])
@@ -141,7 +145,7 @@ def test_absurd_header_lengths_allocate_nothing(length: int, chronos_t5_folder: 
     file = chronos_t5_folder / "model.safetensors"
     file.write_bytes(struct.pack("<Q", length) + file.read_bytes()[8:])
     began = time.monotonic()
-    refused(chronos_t5_folder, f"its header claims {length} bytes")
+    assert f"its header claims {length} bytes" in refused(chronos_t5_folder)
     assert time.monotonic() - began < 5
 
 
@@ -181,7 +185,8 @@ def entry(**changes: Any) -> dict[str, Any]:
 )
 def test_corrupt_headers(header: Any, message: str, chronos_t5_folder: Path) -> None:
     write_header(chronos_t5_folder / "model.safetensors", header, bytes(8))
-    said = refused(chronos_t5_folder, message)
+    said = refused(chronos_t5_folder)
+    assert re.search(message, said)
     assert "model.safetensors is" in said
     assert "download or copy it again" in said
 
@@ -190,7 +195,7 @@ def test_a_tensor_larger_than_memory_is_not_allocated(chronos_t5_folder: Path) -
     size = 4 * 10**15
     header = {"shared.weight": {"dtype": "F32", "shape": [10**15], "data_offsets": [0, size]}}
     write_header(chronos_t5_folder / "model.safetensors", header, bytes(64))
-    refused(chronos_t5_folder, "is truncated: its header claims")
+    assert "is truncated: its header claims" in refused(chronos_t5_folder)
 
 
 def test_a_file_that_shrinks_between_opening_and_reading(chronos_t5_folder: Path) -> None:
@@ -254,7 +259,7 @@ def edit_map(folder: Path, **changes: Any) -> None:
 
 def test_missing_shard(sharded: Path) -> None:
     (sharded / "model-00002-of-00002.safetensors").unlink()
-    refused(sharded, r"names the shard model-00002-of-00002\.safetensors, which is missing")
+    assert "names the shard model-00002-of-00002.safetensors, which is missing" in refused(sharded)
 
 
 @pytest.mark.parametrize(
@@ -263,24 +268,24 @@ def test_missing_shard(sharded: Path) -> None:
 def test_shards_outside_the_folder(shard: Any, sharded: Path) -> None:
     save_file({"shared.weight": torch.zeros(64, 16)}, sharded.parent / "outside.safetensors")
     edit_map(sharded, **{"shared.weight": shard})
-    refused(sharded, r"puts shared\.weight into .*no safetensors file of this folder")
+    assert re.search(r"puts shared\.weight into .*no safetensors file of this folder", refused(sharded))
 
 
 def test_shard_that_lacks_its_tensor(sharded: Path) -> None:
     edit_map(sharded, ghost="model-00001-of-00002.safetensors")
-    refused(sharded, "puts ghost into model-00001-of-00002.safetensors, which does not hold it")
+    assert "puts ghost into model-00001-of-00002.safetensors, which does not hold it" in refused(sharded)
 
 
 @pytest.mark.parametrize("content", ["{}", '{"weight_map": []}', '{"weight_map": {}}'])
 def test_index_without_a_map(content: str, sharded: Path) -> None:
     (sharded / "model.safetensors.index.json").write_text(content)
-    refused(sharded, "weight_map must be a non-empty object")
+    assert "weight_map must be a non-empty object" in refused(sharded)
 
 
 def test_corrupt_shard(sharded: Path) -> None:
     file = sharded / "model-00001-of-00002.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
-    refused(sharded, r"model-00001-of-00002\.safetensors is truncated")
+    assert "model-00001-of-00002.safetensors is truncated" in refused(sharded)
 
 
 # --- config against weights -----------------------------------------------------------------------------------
@@ -315,7 +320,9 @@ def test_config_and_weights_disagree(
 ) -> None:
     config = tiny_config("chronos-t5")
     folder = write_checkpoint(tmp_path / "m", {**config, **changes}, random_tensors(config))
-    assert "config.json and weights disagree" in refused(folder, message)
+    said = refused(folder)
+    assert re.search(message, said)
+    assert "config.json and weights disagree" in said
 
 
 def test_missing_norm_is_noticed(chronos_t5_folder: Path) -> None:
@@ -323,13 +330,13 @@ def test_missing_norm_is_noticed(chronos_t5_folder: Path) -> None:
     tensors = load_file(file)
     del tensors["decoder.final_layer_norm.weight"]
     save_file(tensors, file)
-    refused(chronos_t5_folder, r"implies decoder\.final_layer_norm\.weight \[16\], which is not stored")
+    assert "implies decoder.final_layer_norm.weight [16], which is not stored" in refused(chronos_t5_folder)
 
 
 def test_tied_copy_of_another_shape(chronos_t5_folder: Path) -> None:
     file = chronos_t5_folder / "model.safetensors"
     save_file({**load_file(file), "lm_head.weight": torch.zeros(63, 16)}, file)
-    refused(chronos_t5_folder, r"disagree at lm_head\.weight")
+    assert "disagree at lm_head.weight" in refused(chronos_t5_folder)
 
 
 def test_the_unread_bias_of_old_conversions_is_allowed(chronos_t5_folder: Path) -> None:
@@ -341,5 +348,6 @@ def test_the_unread_bias_of_old_conversions_is_allowed(chronos_t5_folder: Path) 
 
 def test_absurd_size_names_the_model(chronos_t5_folder: Path, tiny_config: Make) -> None:
     (chronos_t5_folder / "config.json").write_text(json.dumps(tiny_config("chronos-t5", d_model="wide")))
-    message = refused(chronos_t5_folder, "d_model must be a whole number")
+    message = refused(chronos_t5_folder)
+    assert "d_model must be a whole number" in message
     assert message.startswith(f"{chronos_t5_folder}: config.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -46,8 +47,9 @@ def answer(monkeypatch: Any, result: Any) -> list[Any]:
     return asked
 
 
-def refused(match: str, model: str = ID, **options: Any) -> str:
-    with pytest.raises(CheckpointError, match=match) as caught:
+def refused(model: str = ID, **options: Any) -> str:
+    """The one line with which opening the model fails."""
+    with pytest.raises(CheckpointError) as caught:
         open_checkpoint(model, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -69,7 +71,8 @@ def http(kind: type[Exception]) -> Exception:
 )
 def test_unreachable_says_what_works_locally(error: Exception, monkeypatch: Any) -> None:
     answer(monkeypatch, error)
-    message = refused(rf"cannot get '{ID}' from the hub \({type(error).__name__}: ")
+    message = refused()
+    assert f"cannot get '{ID}' from the hub ({type(error).__name__}: " in message
     assert "local folder" in message
     assert "connect to the network" in message
 
@@ -90,18 +93,18 @@ def test_interrupts_pass(monkeypatch: Any) -> None:
 )
 def test_wrong_names(kind: type[Exception], message: str, monkeypatch: Any) -> None:
     answer(monkeypatch, http(kind))
-    refused(message, revision="v9")
+    assert re.search(message, refused(revision="v9"))
 
 
 def test_impossible_names() -> None:
-    refused("no such public repository", model="owner/a--b..c")
+    assert "no such public repository" in refused("owner/a--b..c")
 
 
 def test_pickles_are_refused_before_any_download(monkeypatch: Any) -> None:
     files = [SimpleNamespace(rfilename=name) for name in ("config.json", "pytorch_model.bin")]
     answer(monkeypatch, SimpleNamespace(siblings=files, sha="0" * 40))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("downloaded"))
-    refused(rf"{ID} holds only pickled weights \(pytorch_model\.bin\).*save_pretrained")
+    assert re.search(rf"{ID} holds only pickled weights \(pytorch_model\.bin\).*save_pretrained", refused())
 
 
 def test_only_safetensors_and_json_of_the_pinned_commit(monkeypatch: Any, chronos_t5_folder: Path) -> None:
@@ -147,7 +150,7 @@ def test_a_download_that_breaks_off(monkeypatch: Any) -> None:
         raise ConnectionResetError("peer went away")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    refused("ConnectionResetError: peer went away")
+    assert "ConnectionResetError: peer went away" in refused()
 
 
 def test_the_cache_serves_without_a_network(
@@ -160,7 +163,7 @@ def test_the_cache_serves_without_a_network(
     answer(monkeypatch, ConnectionError("no network"))
     assert open_checkpoint(ID).family.name == "chronos-bolt"
     assert open_checkpoint(ID, revision=commit).folder.name == commit
-    refused("cannot get", revision="v2")
+    assert "cannot get" in refused(revision="v2")
 
 
 def test_a_local_folder_wins_over_the_hub(
@@ -170,7 +173,7 @@ def test_a_local_folder_wins_over_the_hub(
     write_checkpoint(tmp_path / "owner" / "model", tiny_config("t5"))
     assert open_checkpoint(ID).family.name == "t5"
     assert not asked
-    refused("revision 'v1' has no meaning for 'owner/model', which is local", revision="v1")
+    assert "revision 'v1' has no meaning for 'owner/model', which is local" in refused(revision="v1")
 
 
 _OPEN = """
