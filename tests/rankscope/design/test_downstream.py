@@ -28,6 +28,7 @@ DESIGNS = {
     "factored per head": RankDesign(2, 0.4, layout="factored"),
     "factored shared and mlp": RankDesign(3, 0.4, layout="factored", sketch="shared", mlp=True),
 }
+EPS = ("0.3", "0.02")
 FAMILIES = ("chronos-t5", "chronos-bolt")
 SERIES = torch.sin(torch.arange(40.0) / 3)[None] + torch.arange(3.0)[:, None]
 
@@ -79,24 +80,32 @@ def dense(module: Any, site: Site) -> Tensor:
         return (layer.dense() if hasattr(layer, "dense") else layer.weight).double()
 
 
-def check_spectra(folder: Path) -> None:
-    """Every rank against LAPACK in float64, head by head, on the matrices that the module applies."""
+def measured_and_wanted(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every ε-rank, of whole matrices and head by head: as measured, and as LAPACK counts it in float64.
+
+    LAPACK is given the matrices that the module applies; singular values are compared on the way.
+    """
+    measured: dict[str, Any] = {}
+    wanted: dict[str, Any] = {}
     checkpoint = open_checkpoint(folder)
     module = checkpoint.module()
-    report = measure_spectrum(checkpoint, [0.3, 0.02], sites="all")
-    counted = measure_spectrum(checkpoint, [0.3, 0.02], sites="all", ranks_only=True)
+    report = measure_spectrum(checkpoint, [float(eps) for eps in EPS], sites="all")
+    counted = measure_spectrum(checkpoint, [float(eps) for eps in EPS], sites="all", ranks_only=True)
     for row, other in zip(report.sites, counted.sites, strict=True):
         w = dense(module, row.site)
         assert row.shape == tuple(w.shape)
         sigma = torch.linalg.svdvals(w)
         np.testing.assert_allclose(row.sigma, sigma[: len(row.sigma)], atol=1e-5 * float(sigma[0]))
         assert float(sigma[len(row.sigma) :].sum()) <= 1e-5 * float(sigma[0])
-        assert row.eps_ranks == other.eps_ranks == {eps: count(sigma, float(eps)) for eps in ("0.3", "0.02")}
+        assert (row.eps_ranks, row.per_head_eps_ranks) == (other.eps_ranks, other.per_head_eps_ranks)
+        measured[row.site.name] = row.eps_ranks, row.per_head_eps_ranks
+        whole, by_head = {eps: count(sigma, float(eps)) for eps in EPS}, {}
         if row.site.heads is not None:
             parts = w.split(list(row.site.head_widths), dim=row.site.head_axis)
-            for eps, ranks in row.per_head_eps_ranks.items():
-                assert ranks == [count(torch.linalg.svdvals(part), float(eps)) for part in parts]
-                assert other.per_head_eps_ranks[eps] == ranks
+            heads = [torch.linalg.svdvals(part) for part in parts]
+            by_head = {eps: [count(head, float(eps)) for head in heads] for eps in EPS}
+        wanted[row.site.name] = whole, by_head
+    return measured, wanted
 
 
 def count(sigma: Tensor, eps: float) -> int:
@@ -106,11 +115,13 @@ def count(sigma: Tensor, eps: float) -> int:
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_spectra(family: str, design: str, folders: Callable[[str, str], Path]) -> None:
-    check_spectra(folders(family, design))
+    measured, wanted = measured_and_wanted(folders(family, design))
+    assert measured == wanted
 
 
 def test_spectra_of_uneven_heads(uneven: Path) -> None:
-    check_spectra(uneven)
+    measured, wanted = measured_and_wanted(uneven)
+    assert measured == wanted
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -194,7 +205,8 @@ def test_compressed_on_top(family: str, design: str, folders: Callable[[str, str
         assert load_pipeline(out).predict(SERIES, prediction_length=8).isfinite().all()
         source, before = out, after
     assert changed
-    check_spectra(source)
+    measured, wanted = measured_and_wanted(source)
+    assert measured == wanted
 
 
 def test_compressing_nothing_keeps_every_bit(uneven: Path, tmp_path: Path) -> None:
@@ -210,4 +222,5 @@ def test_uneven_heads_are_cut_inside(uneven: Path, tmp_path: Path) -> None:
     sites = json.loads((tmp_path / "cut" / "config.json").read_text())["rankscope"]["sites"]
     assert sites["encoder.block.0.layer.0.SelfAttention"]["qk"] == [1, 4, 2, 6]
     assert any(entry["layout"] == "factored" for entry in sites.values())
-    check_spectra(tmp_path / "cut")
+    measured, wanted = measured_and_wanted(tmp_path / "cut")
+    assert measured == wanted
