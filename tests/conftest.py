@@ -206,9 +206,36 @@ def t5_gated_folder(tmp_path: Path, write_checkpoint: Writer, tiny_config: Calla
 
 
 @pytest.fixture(scope="session")
+def write_table() -> Callable[[Any, Path], Path]:
+    """``write_table(frame, folder / "x.csv")``: the ending says the format; ``stream.arrow`` is a stream."""
+
+    def write(frame: Any, path: Path) -> Path:
+        import pyarrow as pa
+
+        if path.suffix == ".parquet":
+            frame.to_parquet(path)
+        elif path.suffix == ".csv":
+            frame.to_csv(path, index=False)
+        elif path.suffix == ".jsonl":
+            lines = (json.dumps(row, default=str).replace("NaN", "null") for row in frame.to_dict("records"))
+            path.write_text("\n".join(lines) + "\n\n")
+        else:
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+            new = pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file
+            with pa.OSFile(str(path), "wb") as sink, new(sink, table.schema) as writer:
+                writer.write_table(table)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def shared_folder() -> Path:
-    """Folder of published models and data beside the project; tests that need it skip where it is absent."""
+    """Folder of published models and data beside the project, which no copy of the project itself holds.
+
+    Tests that need it skip where the whole folder is absent, and fail where only a file of it is.
+    """
     folder = Path(__file__).resolve().parents[2] / "shared"
     if not folder.is_dir():
-        pytest.skip("the folder ../shared is absent")
+        pytest.skip(f"no published models and data: {folder} is absent")
     return folder

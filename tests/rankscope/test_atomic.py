@@ -44,6 +44,7 @@ def one_step(monkeypatch: Any) -> None:
 
 
 both = pytest.mark.parametrize("system", [one_step, two_steps])
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges two folders in one step")
 
 
 def test_new_folder(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_force_replaces_the_whole_folder(system: Callable[[Any], None], old: Pat
     assert [path.name for path in old.parent.iterdir()] == ["out"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="one-step exchange is Linux's")
+@linux
 def test_linux_replaces_in_one_step(old: Path, monkeypatch: Any) -> None:
     """No moment without a folder: the two-step way would call os.replace."""
     monkeypatch.setattr(os, "replace", full)
@@ -209,7 +210,7 @@ while True:
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="one-step exchange is Linux's")
+@linux
 def test_a_killed_run_leaves_a_whole_folder(tmp_path: Path) -> None:
     for patience in (0.0, 0.003, 0.011):
         target = tmp_path / "work" / "out"

@@ -1,4 +1,4 @@
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from rankscope.errors import DataError
 from rankscope_eval.layouts import Columns
 from rankscope_eval.readers import read_series
 
+Write = Callable[[pd.DataFrame, Path], Path]
 VALUES = {"a": [1.0, 0.1 + 0.2, np.nan, 4.0], "b": [10.0, 20.0, 30.0]}
 STARTS = {"a": "2020-01-01", "b": "2021-05-01"}
 
@@ -29,48 +30,37 @@ def long_frame() -> pd.DataFrame:
     return pd.concat(parts).sample(frac=1, random_state=0)  # rows in any order
 
 
-def check(series: list) -> None:
-    assert {one.item_id for one in series} == {"a", "b"}
-    for one in series:
-        assert one.start == pd.Period(STARTS[one.item_id], freq="M")
-        np.testing.assert_array_equal(one.target, VALUES[one.item_id])  # to the last bit
-        assert one.target.dtype == np.float64
+WRITTEN = [
+    (key, pd.Period(STARTS[key], freq="M"), "float64", [repr(value) for value in values])
+    for key, values in VALUES.items()
+]
 
 
-def write(frame: pd.DataFrame, path: Path) -> Path:
-    if path.suffix == ".parquet":
-        frame.to_parquet(path)
-    elif path.suffix == ".csv":
-        frame.to_csv(path, index=False)
-    elif path.suffix == ".jsonl":
-        path.write_text("\n".join(json.dumps(r, default=str) for r in frame.to_dict("records")) + "\n\n")
-    else:
-        table = pa.Table.from_pandas(frame, preserve_index=False)
-        new = pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file
-        with pa.OSFile(str(path), "wb") as sink, new(sink, table.schema) as writer:
-            writer.write_table(table)
-    return path
+def content(series: list) -> list[tuple]:
+    """Id, start, number format and values to the last bit (NaN equals NaN), in the order of the ids."""
+    rows = [(one.item_id, one.start, str(one.target.dtype), [repr(x) for x in one.target.tolist()]) for one in series]
+    return sorted(rows, key=lambda row: row[0])
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.jsonl", "x.arrow", "stream.arrow"])
-def test_list_layout_is_read_exactly(tmp_path: Path, name: str) -> None:
-    check(read_series(write(list_frame(), tmp_path / name)))
+def test_list_layout_is_read_exactly(tmp_path: Path, write_table: Write, name: str) -> None:
+    assert content(read_series(write_table(list_frame(), tmp_path / name))) == WRITTEN
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.jsonl", "x.arrow", "stream.arrow"])
-def test_long_layout_is_read_exactly(tmp_path: Path, name: str) -> None:
-    check(read_series(write(long_frame(), tmp_path / name)))
+def test_long_layout_is_read_exactly(tmp_path: Path, write_table: Write, name: str) -> None:
+    assert content(read_series(write_table(long_frame(), tmp_path / name))) == WRITTEN
 
 
-def test_list_layout_with_timestamps_needs_no_freq(tmp_path: Path) -> None:
+def test_list_layout_with_timestamps_needs_no_freq(tmp_path: Path, write_table: Write) -> None:
     stamps = [list(pd.date_range(STARTS[k], periods=len(v), freq="MS")) for k, v in VALUES.items()]
     frame = list_frame().drop(columns=["start", "freq"]).assign(timestamp=stamps)
-    check(read_series(write(frame, tmp_path / "x.parquet")))
+    assert content(read_series(write_table(frame, tmp_path / "x.parquet"))) == WRITTEN
 
 
-def test_each_list_column_is_a_series(tmp_path: Path) -> None:
+def test_each_list_column_is_a_series(tmp_path: Path, write_table: Write) -> None:
     frame = list_frame().assign(other=[[1.0, 2.0], [3.0]])
-    names = [one.item_id for one in read_series(write(frame, tmp_path / "x.parquet"))]
+    names = [one.item_id for one in read_series(write_table(frame, tmp_path / "x.parquet"))]
     assert names == ["a_target", "a_other", "b_target", "b_other"]
 
 
@@ -84,36 +74,36 @@ def test_wide_csv_is_one_series_per_column_with_exact_floats(tmp_path: Path) -> 
     assert first.target.tolist() == [float(value) for value in text]
 
 
-def test_columns_can_be_named(tmp_path: Path) -> None:
+def test_columns_can_be_named(tmp_path: Path, write_table: Write) -> None:
     frame = long_frame().rename(columns={"item_id": "shop", "timestamp": "when", "target": "sold"}).assign(n=1)
-    path = write(frame, tmp_path / "x.csv")
-    check(read_series(path, columns=Columns("shop", "when", "sold")))
+    path = write_table(frame, tmp_path / "x.csv")
+    assert content(read_series(path, columns=Columns("shop", "when", "sold"))) == WRITTEN
     with pytest.raises(DataError, match="did you mean 'shop'"):
         read_series(path, columns=Columns(id="shops"))
 
 
-def test_a_missing_step_becomes_nan(tmp_path: Path) -> None:
+def test_a_missing_step_becomes_nan(tmp_path: Path, write_table: Write) -> None:
     frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=9), "y": np.arange(9.0)}).drop(index=[4])
-    (one,) = read_series(write(frame, tmp_path / "x.csv"))
+    (one,) = read_series(write_table(frame, tmp_path / "x.csv"))
     np.testing.assert_array_equal(one.target, [0, 1, 2, 3, np.nan, 5, 6, 7, 8])
 
 
 @pytest.mark.parametrize("freq", ["15min", "2h"])
-def test_multiples_of_a_frequency_are_one_step(tmp_path: Path, freq: str) -> None:
+def test_multiples_of_a_frequency_are_one_step(tmp_path: Path, write_table: Write, freq: str) -> None:
     frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=9, freq=freq), "y": np.arange(9.0)})
-    (one,) = read_series(write(frame.drop(index=[3]), tmp_path / "x.csv"))
+    (one,) = read_series(write_table(frame.drop(index=[3]), tmp_path / "x.csv"))
     assert len(one) == 9
     assert np.isnan(one.target[3])
 
 
-def test_ragged_series_keep_their_lengths(tmp_path: Path) -> None:
-    series = read_series(write(long_frame(), tmp_path / "x.csv"))
+def test_ragged_series_keep_their_lengths(tmp_path: Path, write_table: Write) -> None:
+    series = read_series(write_table(long_frame(), tmp_path / "x.csv"))
     assert sorted(len(one) for one in series) == [3, 4]
 
 
-def test_time_zones_are_dropped(tmp_path: Path) -> None:
+def test_time_zones_are_dropped(tmp_path: Path, write_table: Write) -> None:
     frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=4, tz="UTC"), "y": 1.0})
-    (one,) = read_series(write(frame, tmp_path / "x.csv"))
+    (one,) = read_series(write_table(frame, tmp_path / "x.csv"))
     assert one.start == pd.Period("2020-01-01", freq="D")
 
 
@@ -157,14 +147,15 @@ def test_null_is_a_missing_value(tmp_path: Path) -> None:
     table = pa.table({"item_id": ["a", "b"], "target": lists, "start": ["2020"] * 2, "freq": ["D"] * 2})
     pa.parquet.write_table(table, tmp_path / "x.parquet")
     (tmp_path / "x.jsonl").write_text('{"item_id":"b","start":"2020","freq":"D","target":[1,null,3]}')
-    for name in ("x.parquet", "x.jsonl"):
+    (tmp_path / "nan.jsonl").write_text('{"item_id":"b","start":"2020","freq":"D","target":[1,NaN,3]}')
+    for name in ("x.parquet", "x.jsonl", "nan.jsonl"):
         np.testing.assert_array_equal(read_series(tmp_path / name)[-1].target, [1.0, np.nan, 3.0])
 
 
-def test_a_repeated_id_is_refused(tmp_path: Path) -> None:
+def test_a_repeated_id_is_refused(tmp_path: Path, write_table: Write) -> None:
     frame = list_frame().assign(item_id="same")
     with pytest.raises(DataError, match="'same' appears more than once"):
-        read_series(write(frame, tmp_path / "x.parquet"))
+        read_series(write_table(frame, tmp_path / "x.parquet"))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -184,11 +175,11 @@ def test_starts_far_back_are_read(tmp_path: Path) -> None:
     assert one.start.year == 1500
 
 
-def test_rows_without_their_frequency_are_named(tmp_path: Path) -> None:
-    path = write(list_frame().assign(freq=["M", None]), tmp_path / "x.parquet")
+def test_rows_without_their_frequency_are_named(tmp_path: Path, write_table: Write) -> None:
+    path = write_table(list_frame().assign(freq=["M", None]), tmp_path / "x.parquet")
     with pytest.raises(DataError, match="'b' states no frequency"):
         read_series(path)
-    check(read_series(path, freq="M"))
+    assert content(read_series(path, freq="M")) == WRITTEN
 
 
 def test_bare_years_are_years(tmp_path: Path) -> None:

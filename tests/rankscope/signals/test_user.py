@@ -3,7 +3,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 
 from rankscope.errors import DataError
@@ -11,30 +10,6 @@ from rankscope.signals import corpus, series_from_file
 
 A = np.array([1.0, 2.5, np.nan, 4.0])
 B = np.array([10.0, -0.1234567890123456, 30.0, 40.0])
-
-
-def _write_arrow_file(frame: pd.DataFrame, path: Path) -> None:
-    table = pa.Table.from_pandas(frame)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-
-
-def _write_arrow_stream(frame: pd.DataFrame, path: Path) -> None:
-    table = pa.Table.from_pandas(frame)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-
-
-WRITERS: dict[str, tuple[str, Callable[[pd.DataFrame, Path], object]]] = {
-    "parquet": ("x.parquet", lambda frame, path: frame.to_parquet(path)),
-    "csv": ("x.csv", lambda frame, path: frame.to_csv(path, index=False)),
-    "jsonl": (
-        "x.jsonl",
-        lambda frame, path: frame.to_json(path, orient="records", lines=True, double_precision=15),
-    ),
-    "arrow file": ("x.arrow", _write_arrow_file),
-    "arrow stream": ("x.arrow", _write_arrow_stream),
-}
 
 
 def long_layout() -> pd.DataFrame:
@@ -54,18 +29,19 @@ def list_layout() -> pd.DataFrame:
 
 
 LAYOUTS = (long_layout, wide_layout, list_layout)
-CASES = [(writer, layout) for writer in WRITERS for layout in LAYOUTS if (writer, layout) != ("csv", list_layout)]
+FILES = ("x.parquet", "x.csv", "x.jsonl", "x.arrow", "stream.arrow")
+CASES = [(name, layout) for name in FILES for layout in LAYOUTS if (name, layout) != ("x.csv", list_layout)]
 
 
-@pytest.mark.parametrize(("writer", "layout"), CASES)
-def test_every_layout_in_every_format(tmp_path: Path, writer: str, layout: Callable[[], pd.DataFrame]) -> None:
-    name, write = WRITERS[writer]
-    write(layout(), tmp_path / name)
-    table = series_from_file(tmp_path / name)
+@pytest.mark.parametrize(("name", "layout"), CASES)
+def test_every_layout_in_every_format(
+    tmp_path: Path, write_table: Callable[..., Path], name: str, layout: Callable[[], pd.DataFrame]
+) -> None:
+    table = series_from_file(write_table(layout(), tmp_path / name))
     assert table.ids == ("b", "a")
     for got, want in zip(table.values, (B, A), strict=True):
         assert got.dtype == np.float64
-        np.testing.assert_allclose(got, want, rtol=1e-14)
+        np.testing.assert_array_equal(got, want)
 
 
 def test_long_rows_are_sorted_by_time(tmp_path: Path) -> None:
@@ -148,16 +124,9 @@ def test_windows_without_an_observed_value_are_not_taken(tmp_path: Path) -> None
     assert (~np.isnan(x)).any(axis=1).all()
 
 
-def test_published_benchmark_files_read(benchmark_data: Path) -> None:
+def test_published_benchmark_files_read(shared_folder: Path) -> None:
+    benchmark_data = shared_folder / "data" / "benchmark"
     table = series_from_file(benchmark_data / "nn5.parquet")
     assert len(table) == 111
     ett = series_from_file(benchmark_data / "ETTh" / "ETTh1.csv")
     assert ett.ids == ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
-
-
-@pytest.fixture
-def benchmark_data() -> Path:
-    folder = Path(__file__).parents[4] / "shared" / "data" / "benchmark"
-    if not folder.is_dir():
-        pytest.skip("no ../shared/data/benchmark")
-    return folder

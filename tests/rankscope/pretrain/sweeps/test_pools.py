@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rankscope.pretrain.sweeps.ray_pool import RayPool
 from rankscope.pretrain.sweeps.run import _pool
 from rankscope.pretrain.sweeps.worker import read_beat
 
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: it is the extra 'ray'")
 TWO = {
     "small": {"model.d_model": 8},
     "large": {"max_steps": 200, "save_steps": 20, "log_steps": 5},  # long enough to be killed on its way
@@ -75,7 +77,6 @@ def cluster(engine: str) -> Iterator[str]:
     if engine != "ray":
         yield ""
         return
-    pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -98,7 +99,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, write_sweep: Any) -> Path:
     return out
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=needs_ray)])
 def test_a_killed_worker_goes_on_from_its_snapshot(engine, whole, sweep, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     out = tmp_path / "out"
@@ -229,8 +230,8 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
         RayPool()
 
 
+@needs_ray
 def test_an_address_where_no_cluster_answers():
-    pytest.importorskip("ray")
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
