@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rankscope.design import RankDesign
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.pretrain.data.mixture import Mixture
+from rankscope.pretrain.reading import build, read_mapping
 
 FAMILIES = ("chronos-t5", "chronos-bolt")
 STARTS = ("published", "broad", "recency")
@@ -19,6 +19,16 @@ SCHEDULES = ("linear", "cosine", "constant", "warmup_stable_decay")
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "swish", "tanh")
 PRECISIONS = ("auto", "fp32", "bf16")
 EMBEDDING_SOURCES = ("random", "inherit", "chebyshev")
+SIZES = (
+    "d_model", "d_kv", "d_ff", "num_layers", "num_decoder_layers", "num_heads", "n_tokens", "patch_size",
+    "relative_attention_num_buckets", "relative_attention_max_distance",
+)  # fmt: skip
+"""Fields of a `ModelShape` that are at least 1."""
+COUNTS = ("context", "horizon", "max_steps", "batch_size", "accumulation", "save_steps", "log_steps")
+NOT_NEGATIVE = (
+    "learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "decay_steps", "bank_kernels", "seed"
+)  # fmt: skip
+"""Fields of a `PretrainConfig` that are at least 1, and at least 0."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,16 @@ class ModelShape:
     tie_word_embeddings: bool = True
     start: str = "published"
 
+    def __post_init__(self) -> None:
+        if self.start not in STARTS:
+            raise OptionError(unknown_choice("model.start", self.start, STARTS))
+        if self.feed_forward_proj.removeprefix("gated-") not in ACTIVATIONS:
+            known = [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)]
+            raise OptionError(unknown_choice("model.feed_forward_proj", self.feed_forward_proj, known))
+        _check_least(self, "model.", 1, SIZES)
+        if not 0 <= self.dropout_rate < 1:
+            raise OptionError(f"model.dropout_rate is {self.dropout_rate}: it must lie in [0, 1).")
+
 
 @dataclass(frozen=True)
 class EmbeddingStart:
@@ -109,9 +129,7 @@ class Validation:
     series: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("every", "series"):
-            if getattr(self, name) < 0:
-                raise OptionError(f"validation.{name} is {getattr(self, name)}: it must be at least 0.")
+        _check_least(self, "validation.", 0, ("every", "series"))
 
 
 @dataclass(frozen=True)
@@ -212,16 +230,11 @@ class PretrainConfig:
             raise OptionError(unknown_choice("schedule", self.schedule, SCHEDULES))
         if self.precision not in PRECISIONS:
             raise OptionError(unknown_choice("precision", self.precision, PRECISIONS))
-        if self.model.start not in STARTS:
-            raise OptionError(unknown_choice("model.start", self.model.start, STARTS))
-        if self.model.feed_forward_proj.removeprefix("gated-") not in ACTIVATIONS:
-            known = [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)]
-            raise OptionError(unknown_choice("model.feed_forward_proj", self.model.feed_forward_proj, known))
-        whole = ("context", "horizon", "max_steps", "batch_size", "accumulation", "save_steps", "log_steps")
-        for name in whole:
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}: it must be at least 1.")
-        if not 0 <= self.decay_steps + self.warmup_steps <= self.max_steps:
+        _check_least(self, "", 1, COUNTS)
+        _check_least(self, "", 0, NOT_NEGATIVE)
+        if not 0 <= self.beta2 < 1:
+            raise OptionError(f"beta2 is {self.beta2}: it must lie in [0, 1).")
+        if self.decay_steps + self.warmup_steps > self.max_steps:
             raise OptionError(
                 f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps} do not fit into "
                 f"max_steps {self.max_steps}: lower them or train longer."
@@ -244,46 +257,22 @@ def read_config(path: Path | str) -> PretrainConfig:
     """Read a run from YAML.
 
     Raises:
-        OptionError: the file is missing, no YAML mapping, or names an unknown field.
+        OptionError: the file is missing, no YAML mapping, names an unknown field or has a value that makes no sense.
     """
-    file = Path(path)
-    try:
-        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionError(f"config {file} cannot be read: {error.strerror}.") from error
-    except yaml.YAMLError as error:
-        raise OptionError(f"config {file} is no valid YAML: {str(error).splitlines()[0]}.") from error
-    if not isinstance(loaded, dict):
-        raise OptionError(f"config {file} must be a mapping of fields to values.")
-    return config_from_dict(loaded)
+    return config_from_dict(read_mapping(path, "config"))
 
 
-def config_from_dict(values: dict[str, Any]) -> PretrainConfig:
-    """Build a run from nested dicts; unknown fields are refused by name."""
-    values = dict(values)
-    for name, kind in SECTIONS.items():
-        if values.get(name) is not None:
-            values[name] = _build(kind, values[name], f"{name}.")
-    return _build(PretrainConfig, values, "")
+def config_from_dict(values: Mapping[str, Any]) -> PretrainConfig:
+    """Build a run from nested dicts.
+
+    Raises:
+        OptionError: a field is unknown, or a value is of another kind than the field or makes no sense.
+    """
+    return build(PretrainConfig, values)
 
 
-SECTIONS: dict[str, type] = {
-    "model": ModelShape,
-    "low_rank": RankDesign,
-    "embedding": EmbeddingStart,
-    "mixture": Mixture,
-    "validation": Validation,
-    "spectra": Snapshots,
-}
-"""Field of the YAML file → the record it holds."""
-
-
-def _build(kind: type, values: Any, prefix: str) -> Any:
-    if not isinstance(values, dict):
-        raise OptionError(f"{prefix.rstrip('.')} must be a mapping of fields to values, not {values!r}.")
-    names = [f.name for f in dataclasses.fields(kind)]
-    for name in values:
-        if name not in names:
-            raise OptionError(unknown_choice("config field", f"{prefix}{name}", [prefix + n for n in names]))
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return kind(**values)
+def _check_least(record: Any, prefix: str, least: int, names: Sequence[str]) -> None:
+    for name in names:
+        value = getattr(record, name)
+        if not value >= least:  # NaN is not
+            raise OptionError(f"{prefix}{name} is {value}: it must be at least {least}.")

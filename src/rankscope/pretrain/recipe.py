@@ -18,6 +18,7 @@ from rankscope.errors import FamilyError, OptionError
 from rankscope.pretrain.config import FAMILIES, EmbeddingStart, ModelShape, PretrainConfig, config_from_dict
 from rankscope.pretrain.data.mixture import Mixture
 from rankscope.pretrain.models import new_model
+from rankscope.pretrain.reading import build
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -168,9 +169,9 @@ def _shape(source: Description) -> ModelShape:
         shape["patch_size"] = inner["input_patch_size"]
         shape.pop("tie_word_embeddings", None)  # Chronos-Bolt reads no tokens out
     try:
-        return ModelShape(**shape)
-    except TypeError as error:
-        raise OptionError(f"{source.source}: config.json gives no shape of a network: {error}.") from error
+        return build(ModelShape, shape)
+    except OptionError as error:
+        raise OptionError(f"{source.source}: config.json gives no shape of a network: {error}") from error
 
 
 def _header(report: DesignReport) -> str:

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rankscope.analysis.sweep import SWEEP_EPS
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.numerics.rank import validate_eps
 from rankscope.pretrain.config import PretrainConfig, config_from_dict
+from rankscope.pretrain.reading import checked, read_mapping
 
 SHIPPED = Path(__file__).with_name("shipped")
 REFERENCE = "@"
@@ -91,6 +90,7 @@ class SweepSpec:
             raise OptionError(f"sweep {self.name!r}, point {name!r}: {error}") from error
         if config.validation.every:
             raise OptionError(f"sweep {self.name!r}: validation.every has no place in a sweep: score its points.")
+        fields = _as_read(fields, config)
         if config.embedding.model.startswith(REFERENCE):
             config = with_fields(config, {"embedding.model": config.embedding.model + suffix})
         return Point(name + suffix, fields, config)
@@ -103,14 +103,7 @@ def read_sweep(path: Path | str) -> SweepSpec:
         OptionError: the file is missing, no YAML mapping, names an unknown field or has a value that makes no sense.
     """
     file = Path(path)
-    try:
-        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionError(f"sweep {file} cannot be read: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OptionError(f"sweep {file} is no valid YAML: {str(error).splitlines()[0]}.") from error
-    if not isinstance(loaded, dict):
-        raise OptionError(f"sweep {file} must be a mapping with base, and points or axes.")
+    loaded = read_mapping(file, "sweep", "with base, and points or axes")
     known = [f.name for f in dataclasses.fields(SweepSpec) if f.name != "name"]
     for name in loaded:
         if name not in known:
@@ -188,7 +181,7 @@ def with_steps(config: PretrainConfig, steps: int) -> PretrainConfig:
 def _checked(values: dict[str, Any]) -> SweepSpec:
     if bool(values.get("points")) == bool(values.get("axes")):
         raise OptionError("give either points or axes, one of them.")
-    for name, kind in (("base", dict), ("points", dict), ("axes", dict), ("seeds", list), ("eps", list)):
+    for name, kind in (("base", dict), ("points", dict), ("axes", dict), ("seeds", list)):
         if name in values and not isinstance(values[name], kind):
             raise OptionError(f"{name} must be a {'mapping' if kind is dict else 'list'}, not {values[name]!r}.")
     for name, fields in values.get("points", {}).items():
@@ -197,11 +190,28 @@ def _checked(values: dict[str, Any]) -> SweepSpec:
     seeds = values.get("seeds", [])
     if not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds):
         raise OptionError(f"seeds must be whole numbers of at least 0, not {seeds!r}.")
-    eps = tuple(validate_eps(level) for level in values.get("eps", SWEEP_EPS))
-    base = config_from_dict(values.get("base", {}))
-    spec = SweepSpec(**{**values, "base": base, "seeds": tuple(dict.fromkeys(seeds)), "eps": eps})
+    levels = checked(tuple[float, ...], values.get("eps", SWEEP_EPS), "eps")
+    read = {
+        "base": config_from_dict(values.get("base", {})),
+        "seeds": tuple(dict.fromkeys(seeds)),
+        "eps": tuple(validate_eps(level) for level in levels),
+        "about": checked(str, values.get("about", ""), "about"),
+    }
+    spec = SweepSpec(**{**values, **read})
     spec.expand()
     return spec
+
+
+def _as_read(fields: Fields, config: PretrainConfig) -> Fields:
+    """Numbers in place of those values that YAML took for text, such as ``1e-3``."""
+
+    def held(dotted: str) -> Any:
+        value: Any = config
+        for name in dotted.split("."):
+            value = getattr(value, name, None)
+        return value
+
+    return {dotted: held(dotted) if isinstance(value, str) else value for dotted, value in fields.items()}
 
 
 def _combinations(axes: Mapping[str, Any]) -> Iterator[tuple[str, Fields]]:
