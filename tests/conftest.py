@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from rankscope.pretrain import PretrainConfig
 
 Writer = Callable[..., Path]
 
@@ -227,6 +230,23 @@ def write_table() -> Callable[[Any, Path], Path]:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., PretrainConfig]:
+    """``tiny("chronos-t5", max_steps=3)``: a training that takes a second."""
+
+    def make(family: str = "chronos-bolt", **changes: Any) -> PretrainConfig:
+        from rankscope.pretrain import ModelShape, PretrainConfig
+
+        shape = ModelShape(
+            d_model=16, d_kv=4, d_ff=16, num_layers=1, num_decoder_layers=1, num_heads=2, n_tokens=64, patch_size=8
+        )
+        sizes = {"model": shape, "context": 32, "horizon": 8, "bank_kernels": 2, "bank_draws": 3, "batch_size": 4}
+        steps = {"max_steps": 6, "warmup_steps": 1, "save_steps": 3, "log_steps": 1}
+        return PretrainConfig(family=family, **{**sizes, **steps, **changes})
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -9,15 +9,11 @@ import pytest
 import torch
 
 from rankscope.errors import DataError, OptionError
-from rankscope.pretrain import ModelShape, PretrainConfig, pretrain
+from rankscope.pretrain import pretrain
 from rankscope.pretrain.as_saved import as_saved
 from rankscope.pretrain.config import Validation
 from rankscope.pretrain.models import new_model
 from rankscope_eval import evaluate, score_during_training
-
-SHAPE = ModelShape(
-    d_model=16, d_kv=4, d_ff=16, num_layers=1, num_decoder_layers=1, num_heads=2, n_tokens=64, patch_size=8
-)
 
 
 @pytest.fixture
@@ -31,23 +27,15 @@ def suite(tmp_path):
     return file
 
 
-def run(family, suite, **changes):
-    shape = dataclasses.replace(SHAPE, dropout_rate=0.2)
-    base = PretrainConfig(
-        family=family,
-        model=shape,
-        context=32,
-        horizon=8,
-        bank_kernels=2,
-        bank_draws=3,
-        max_steps=5,
-        batch_size=4,
-        warmup_steps=1,
-        save_steps=2,
-        log_steps=1,
-        validation=Validation(every=2, suite=str(suite), series=2),
-    )
-    return dataclasses.replace(base, **changes)
+@pytest.fixture
+def run(tiny, suite):
+    """``run("chronos-t5")``: a training with dropout that scores two series every other step."""
+
+    def make(family):
+        config = tiny(family, max_steps=5, save_steps=2, validation=Validation(every=2, suite=str(suite), series=2))
+        return dataclasses.replace(config, model=dataclasses.replace(config.model, dropout_rate=0.2))
+
+    return make
 
 
 def curve(folder):
@@ -56,9 +44,9 @@ def curve(folder):
 
 
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
-def test_the_last_scores_are_those_of_the_checkpoint(family, suite, tmp_path):
+def test_the_last_scores_are_those_of_the_checkpoint(family, suite, tmp_path, run):
     """`evaluate` loads the folder through chronos-forecasting and does its own means."""
-    pretrain(run(family, suite), tmp_path / "out", device="cpu", validate=score_during_training(suite, series=2))
+    pretrain(run(family), tmp_path / "out", device="cpu", validate=score_during_training(suite, series=2))
     rows = curve(tmp_path / "out")
     assert [row["step"] for row in rows] == [2, 4, 5]
     report = evaluate([str(tmp_path / "out")], suite=suite, max_series=2)
@@ -71,11 +59,11 @@ def test_the_last_scores_are_those_of_the_checkpoint(family, suite, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
-def test_scores_change_no_weight(family, suite, tmp_path):
+def test_scores_change_no_weight(family, suite, tmp_path, run):
     """Dropout draws random numbers, and so do the sample paths of a Chronos-T5."""
     from safetensors.torch import load_file
 
-    config = run(family, suite)
+    config = run(family)
     pretrain(config, tmp_path / "with", device="cpu", validate=score_during_training(suite, series=1, num_samples=3))
     pretrain(dataclasses.replace(config, validation=Validation()), tmp_path / "without", device="cpu")
     ours, plain = (load_file(tmp_path / name / "model.safetensors") for name in ("with", "without"))
@@ -83,8 +71,8 @@ def test_scores_change_no_weight(family, suite, tmp_path):
     assert (tmp_path / "with" / "loss.csv").read_bytes() == (tmp_path / "without" / "loss.csv").read_bytes()
 
 
-def test_a_stopped_run_goes_on_with_its_scores(suite, tmp_path):
-    config = run("chronos-bolt", suite)
+def test_a_stopped_run_goes_on_with_its_scores(tmp_path, run):
+    config = run("chronos-bolt")
     scores = iter(range(100))
 
     def stop(done, total, what):
@@ -100,8 +88,8 @@ def test_a_stopped_run_goes_on_with_its_scores(suite, tmp_path):
     assert curve(tmp_path / "out") == [{"step": 2, "x": 0}, {"step": 4, "x": 1}, {"step": 5, "x": 10}]
 
 
-def test_the_network_is_scored_as_it_would_be_saved_and_put_back(suite):
-    model = new_model(run("chronos-t5", suite))
+def test_the_network_is_scored_as_it_would_be_saved_and_put_back(suite, run):
+    model = new_model(run("chronos-t5"))
     model.train()
     model.decoder.eval()
     patched = model.__dict__["forward"] = lambda *args, **kwargs: pytest.fail("the patched forward pass was taken")
@@ -123,14 +111,14 @@ def test_the_network_is_scored_as_it_would_be_saved_and_put_back(suite):
     assert torch.equal(after[2], states[2])
 
 
-def test_scores_of_a_network_that_forecasts_nan_are_nan(suite):
-    model = new_model(run("chronos-bolt", suite)).eval()
+def test_scores_of_a_network_that_forecasts_nan_are_nan(suite, run):
+    model = new_model(run("chronos-bolt")).eval()
     with torch.no_grad():
         model.output_patch_embedding.output_layer.weight.fill_(torch.nan)
     assert all(math.isnan(value) for value in score_during_training(suite, series=1)(model).values())
 
 
-def test_what_cannot_be_scored_is_refused_before_the_training(suite, tmp_path):
+def test_what_cannot_be_scored_is_refused_before_the_training(suite, tmp_path, run):
     with pytest.raises(OptionError, match="series"):
         score_during_training(suite, series=-1)
     with pytest.raises(DataError, match="did you mean 'embedded'"):
@@ -138,7 +126,7 @@ def test_what_cannot_be_scored_is_refused_before_the_training(suite, tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         score_during_training(suite, data=tmp_path / "nowhere")
     with pytest.raises(OptionError, match="pass validate"):
-        pretrain(run("chronos-t5", suite), tmp_path / "out")
+        pretrain(run("chronos-t5"), tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 
 

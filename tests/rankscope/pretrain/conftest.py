@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,34 +12,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from rankscope.pretrain import ModelShape, PretrainConfig
-
-TINY = ModelShape(
-    d_model=16, d_kv=4, d_ff=16, num_layers=1, num_decoder_layers=1, num_heads=2, n_tokens=64, patch_size=8
-)
-
-
-@pytest.fixture(scope="session")
-def tiny() -> Callable[..., PretrainConfig]:
-    """``tiny("chronos-t5", max_steps=3)``: a run that takes a second."""
-
-    def make(family: str = "chronos-bolt", **changes: Any) -> PretrainConfig:
-        base = PretrainConfig(
-            family=family,
-            model=TINY,
-            context=32,
-            horizon=8,
-            bank_kernels=2,
-            bank_draws=3,
-            max_steps=6,
-            batch_size=4,
-            warmup_steps=1,
-            save_steps=3,
-            log_steps=1,
-        )
-        return dataclasses.replace(base, **changes)
-
-    return make
+from rankscope.pretrain import PretrainConfig
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The Chebyshev vocabulary: bins where the tokenizer has them, frozen in training, loadable in plain chronos."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,31 +11,25 @@ from safetensors.torch import load_file
 from rankscope import open_checkpoint
 from rankscope.errors import OptionError
 from rankscope.numerics.chebyshev import random_frame
-from rankscope.pretrain import ModelShape, PretrainConfig, config_from_dict, pretrain
+from rankscope.pretrain import PretrainConfig, config_from_dict, pretrain
 from rankscope.pretrain.config import EmbeddingStart
 from rankscope.pretrain.models import chronos_config, new_model
 from rankscope.pretrain.vocabulary import chebyshev_vocabulary
 
-TINY = ModelShape(d_model=16, d_kv=4, d_ff=16, num_layers=1, num_decoder_layers=1, num_heads=2, n_tokens=64)
+
+@pytest.fixture
+def run(tiny: Callable[..., PretrainConfig]) -> Callable[..., PretrainConfig]:
+    """``run(frozen=False)``: a few steps with a Chebyshev vocabulary of rank 3."""
+
+    def make(frozen: bool = True) -> PretrainConfig:
+        embedding = EmbeddingStart(source="chebyshev", rank=3, frozen=frozen)
+        changes = {"bank_kernels": 0, "max_steps": 4, "warmup_steps": 0, "save_steps": 2, "learning_rate": 0.01}
+        return tiny("chronos-t5", embedding=embedding, **changes)
+
+    return make
 
 
-def run(rank: int = 3, frozen: bool = True, max_steps: int = 4) -> PretrainConfig:
-    return PretrainConfig(
-        model=TINY,
-        embedding=EmbeddingStart(source="chebyshev", rank=rank, frozen=frozen),
-        context=32,
-        horizon=8,
-        bank_kernels=0,
-        max_steps=max_steps,
-        batch_size=4,
-        warmup_steps=0,
-        save_steps=2,
-        log_steps=1,
-        learning_rate=0.01,
-    )
-
-
-def test_every_id_has_the_row_of_the_value_it_decodes_to():
+def test_every_id_has_the_row_of_the_value_it_decodes_to(run):
     from chronos import ChronosConfig
 
     settings = chronos_config(run())
@@ -49,13 +44,13 @@ def test_every_id_has_the_row_of_the_value_it_decodes_to():
 
 
 @pytest.mark.parametrize("rank", [1, 3, 16])
-def test_special_tokens_are_zero_and_add_no_rank(rank):
+def test_special_tokens_are_zero_and_add_no_rank(rank, run):
     table = chebyshev_vocabulary(chronos_config(run()), 16, rank, seed=0)
     assert not table[:2].any()
     assert torch.linalg.matrix_rank(table) == rank
 
 
-def test_training_leaves_a_frozen_vocabulary_and_moves_the_head(tmp_path):
+def test_training_leaves_a_frozen_vocabulary_and_moves_the_head(tmp_path, run):
     from chronos import BaseChronosPipeline
 
     torch.manual_seed(0)
@@ -76,7 +71,7 @@ def test_training_leaves_a_frozen_vocabulary_and_moves_the_head(tmp_path):
     assert open_checkpoint(str(tmp_path / "model")).parameters == sum(t.numel() for t in stored.values())
 
 
-def test_what_is_saved_computes_what_was_trained(tmp_path):
+def test_what_is_saved_computes_what_was_trained(tmp_path, run):
     from chronos import BaseChronosPipeline
 
     torch.manual_seed(0)
@@ -92,14 +87,14 @@ def test_what_is_saved_computes_what_was_trained(tmp_path):
     torch.testing.assert_close(got, hidden @ model.lm_head.weight.T)
 
 
-def test_a_vocabulary_that_is_not_frozen_is_trained(tmp_path):
+def test_a_vocabulary_that_is_not_frozen_is_trained(tmp_path, run):
     pretrain(run(frozen=False), tmp_path / "model", device="cpu")
     stored = load_file(tmp_path / "model" / "model.safetensors")
     table = chebyshev_vocabulary(chronos_config(run()), 16, 3, seed=0).float()
     assert not torch.allclose(stored["shared.weight"], table, atol=1e-3)
 
 
-def test_a_stopped_run_with_a_frozen_vocabulary_goes_on_exactly(tmp_path):
+def test_a_stopped_run_with_a_frozen_vocabulary_goes_on_exactly(tmp_path, run, same_weights):
     pretrain(run(), tmp_path / "whole", device="cpu")
 
     def stop(done, total, what):
@@ -109,9 +104,7 @@ def test_a_stopped_run_with_a_frozen_vocabulary_goes_on_exactly(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         pretrain(run(), tmp_path / "broken", device="cpu", progress=stop)
     pretrain(run(), tmp_path / "broken", device="cpu", resume=True)
-    whole, again = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "broken"))
-    assert whole.keys() == again.keys()
-    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    assert same_weights(tmp_path / "broken", tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -121,6 +114,6 @@ def test_a_stopped_run_with_a_frozen_vocabulary_goes_on_exactly(tmp_path):
         ({"embedding": {"source": "chebyshev", "rank": 17}}, r"embedding\.rank 17 is above model\.d_model 16"),
     ],
 )
-def test_what_has_no_such_vocabulary_is_refused(change, message):
+def test_what_has_no_such_vocabulary_is_refused(change, message, run):
     with pytest.raises(OptionError, match=message):
         config_from_dict(run().to_dict() | change)
