@@ -192,8 +192,9 @@ def _progress() -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _show(report: PretrainReport, console: Console) -> None:
+    left_out = f", {report.skipped:,} damaged shard files left out" if report.skipped else ""
     console.print(
         f"{report.folder}: {report.parameters:,} parameters, {report.steps:,} steps in {report.seconds:.0f} s, "
-        f"loss {report.loss:.3f}",
+        f"loss {report.loss:.3f}{left_out}",
         markup=False,
     )

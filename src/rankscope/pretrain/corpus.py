@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -20,7 +19,7 @@ from rankscope.progress import Progress
 BANK = "bank.npy"
 
 
-def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress: Progress) -> Any:
+def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress: Progress) -> Blocks:
     """Open the series of a run.
 
     Args:

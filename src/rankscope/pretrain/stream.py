@@ -60,6 +60,11 @@ class SeriesStream(Dataset):
             pool = read_pool(config.mixture.files, _least(config))
         self.pool = pool
 
+    @property
+    def skipped(self) -> int:
+        """Damaged shard files that were left out."""
+        return 0 if self.shards is None else len(self.shards.damaged)
+
     def __len__(self) -> int:
         config = self.config
         return config.max_steps * config.batch_size * config.accumulation * 1024

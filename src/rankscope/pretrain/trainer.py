@@ -39,6 +39,7 @@ class PretrainReport:
         loss: mean training loss over the last log interval.
         seconds: wall time of this call.
         parameters: numbers in the model, frozen ones included.
+        skipped: damaged shard files that were left out.
     """
 
     folder: str
@@ -46,6 +47,7 @@ class PretrainReport:
     loss: float
     seconds: float
     parameters: int
+    skipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the result in the shape ``rankscope/pretrain@1``."""
@@ -139,6 +141,7 @@ def pretrain(
             loss=processes.on_main(lambda: curves.last_value(run / LOSSES, "loss")),
             seconds=round(time.perf_counter() - begun, 1),
             parameters=sum(p.numel() for p in model.parameters()),
+            skipped=opened.stream.skipped,
         )
         processes.on_main(lambda: _save(config, model, report, run, target, force, spectra))
     return report
@@ -186,10 +189,11 @@ def _finished(record: RunRecord, target: Path) -> PretrainReport | None:
     """Return the report of the same run where ``target`` holds its result."""
     try:
         found = json.loads((target / RECORD).read_text(encoding="utf-8"))
-        report = {field.name: found["report"][field.name] for field in fields(PretrainReport)}
+        known = {field.name for field in fields(PretrainReport)}
+        report = {name: value for name, value in found["report"].items() if name in known}
         same = not differences(config_from_dict(found["config"]), record.config)
         return PretrainReport(**{**report, "folder": str(target)}) if same else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
