@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -247,6 +249,23 @@ def tiny() -> Callable[..., PretrainConfig]:
         return PretrainConfig(family=family, **{**sizes, **steps, **changes})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def group_ends() -> Callable[[int], bool]:
+    """``group_ends(pid)``: no process of the group is left, at once or within a minute."""
+
+    def ends(group: int) -> bool:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(group, 0)
+            except ProcessLookupError:
+                return True
+            time.sleep(0.05)
+        return False
+
+    return ends
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 
 from rankscope.errors import OptionError
 from rankscope.pretrain.sweeps import Engine, PointTask, run_sweep
@@ -53,11 +52,6 @@ def killing(out: Path, point: str, step: int) -> Iterator[list[int]]:
     yield killed
     over.set()
     thread.join()
-
-
-def same_weights(one: Path, other: Path) -> bool:
-    a, b = (load_file(folder / "model.safetensors") for folder in (one, other))
-    return a.keys() == b.keys() and all((a[name] == b[name]).all() for name in a)
 
 
 @contextlib.contextmanager
@@ -100,7 +94,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, write_sweep: Any) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=needs_ray)])
-def test_a_killed_worker_goes_on_from_its_snapshot(engine, whole, sweep, tmp_path, monkeypatch):
+def test_a_killed_worker_goes_on_from_its_snapshot(engine, whole, sweep, same_weights, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     out = tmp_path / "out"
     with cluster(engine) as address, killing(out, "large", 25) as killed:
