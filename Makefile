@@ -48,7 +48,7 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 	$(BIN)/python benchmarks/spectrum.py
 
 figures: $(STAMP) ## Draw the figures of the bundled models into figures/out
-	for recipe in figures/*.py; do $(BIN)/python $$recipe || exit 1; done
+	for recipe in figures/[!_]*.py; do $(BIN)/python $$recipe || exit 1; done
 
 clean: ## Remove the demo's output and the caches
 	rm -rf $(DEMO) .mypy_cache .ruff_cache .coverage htmlcov
