@@ -38,8 +38,8 @@ def ranks_by_width(report: SweepReport, *, group: str = "all") -> Figure:
     """
     with styled():
         fig, (ax,) = figure(height=2.5)
-        top = _lines(ax, report, "model.d_model", _mean_rank(report, group))
-        low, high = ax.get_xlim()
+        _mean_ranks(ax, report, "model.d_model", group)
+        (low, high), (_, top) = ax.get_xlim(), ax.get_ylim()
         x = np.geomspace(low, high, 200)
         ends = []
         for ratio in RATIOS:
@@ -47,11 +47,8 @@ def ranks_by_width(report: SweepReport, *, group: str = "all") -> Figure:
                 continue
             ax.plot(x, ratio * x, color=CONTOUR, linewidth=0.7, zorder=0, gid=f"contour-{ratio:g}")
             ends.append((ratio * high, ratio) if ratio * high <= top else (top, ratio))
-        ax.set_xlim(low, high)
-        ax.set_ylim(0, top)
         _label_contours(ax, ends, high, top)
         ax.set_xlabel("width $d$ (grey: rank/$d$)")
-        ax.set_ylabel("mean ε-rank of $W_Q$")
         _legend(fig, ax)
     return fig
 
@@ -68,10 +65,8 @@ def ranks_by_vocabulary(report: SweepReport, *, group: str = "all") -> Figure:
     """
     with styled():
         fig, (ax,) = figure(height=2.5)
-        top = _lines(ax, report, "embedding.rank", _mean_rank(report, group))
-        ax.set_ylim(0, top)
+        _mean_ranks(ax, report, "embedding.rank", group)
         ax.set_xlabel("rank of the fixed vocabulary")
-        ax.set_ylabel("mean ε-rank of $W_Q$")
         _legend(fig, ax)
     return fig
 
@@ -90,13 +85,10 @@ def ranks_by_heads(report: SweepReport, *, group: str = "all") -> Figure:
     """
     with styled():
         fig, (whole, single) = figure(1, 2, height=2.5)
-        top = _lines(whole, report, "model.num_heads", _mean_rank(report, group))
-        whole.set_ylim(0, top)
-        whole.set_ylabel("mean ε-rank of $W_Q$")
-        most = _lines(single, report, "model.num_heads", _head_rank(report, group))
+        _mean_ranks(whole, report, "model.num_heads", group)
+        _lines(single, report, "model.num_heads", _head_rank(report, group))
         widths = sorted({(_at(row, "model.num_heads"), _at(row, "model.d_kv")) for row in report.done})
         single.plot(*zip(*widths, strict=True), color=CONTOUR, linewidth=1.0, zorder=0, gid="head-width")
-        single.set_ylim(0, most)
         single.set_ylabel("mean ε-rank of one head")
         for ax in (whole, single):
             ax.set_xlabel("heads $h$")
@@ -148,9 +140,10 @@ def _at(row: SweepRow, dotted: str) -> float:
     return float(value)
 
 
-def _mean_rank(report: SweepReport, group: str) -> Value:
+def _mean_ranks(ax: Axes, report: SweepReport, field: str, group: str) -> None:
     _check_group(report, group)
-    return lambda ranks, key: ranks.mean_ranks[group][key]
+    _lines(ax, report, field, lambda ranks, key: ranks.mean_ranks[group][key])
+    ax.set_ylabel("mean ε-rank of $W_Q$")
 
 
 def _head_rank(report: SweepReport, group: str) -> Value:
@@ -170,8 +163,8 @@ def _check_group(report: SweepReport, group: str) -> None:
         raise OptionError(unknown_choice("group", group, first.mean_ranks))
 
 
-def _lines(ax: Axes, report: SweepReport, field: str, value: Value) -> float:
-    """One line per ε on a binary logarithmic x axis; seeds are averaged, whiskers span them. Returns the top."""
+def _lines(ax: Axes, report: SweepReport, field: str, value: Value) -> None:
+    """One line per ε over a binary logarithmic x axis, limits set; seeds are averaged, whiskers span them."""
     found: dict[float, list[PointRanks]] = {}
     for row in _done(report):
         if row.ranks is not None:
@@ -187,7 +180,7 @@ def _lines(ax: Axes, report: SweepReport, field: str, value: Value) -> float:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlim(xs[0] / 1.25, xs[-1] * 1.25)
-    return max(top, 1.0) * 1.08
+    ax.set_ylim(0, max(top, 1.0) * 1.08)
 
 
 def _line(ax: Axes, xs: Sequence[float], ys: Sequence[Sequence[float]], mark: Mark, label: str) -> None:
