@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from training import record, run
+from dataclasses import replace
 
-from rankscope.pretrain import ModelShape, PretrainConfig
-from rankscope.pretrain.data.mixture import Mixture
+from training import TINY, record, run
 
-CONFIG = PretrainConfig(
-    family="chronos-bolt",
-    model=ModelShape(d_model=256, d_kv=64, d_ff=1024, num_heads=4, patch_size=16, start="recency"),
-    context=512,
-    horizon=64,
-    mixture=Mixture(seasonal_share=0.25, curriculum=3000),
-    bank_kernels=3000,
-    max_steps=40_000,
-    batch_size=256,
-    learning_rate=4e-4,
-    beta2=0.98,
-    warmup_steps=500,
-    schedule="warmup_stable_decay",
-    decay_steps=8000,
-    compile=True,
-)
+CONFIG = replace(TINY, family="chronos-bolt", max_steps=40_000, decay_steps=8000, learning_rate=4e-4)
 
 if __name__ == "__main__":
     record("chronos_bolt_tiny", [run(CONFIG, "chronos-bolt-tiny")])

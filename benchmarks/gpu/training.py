@@ -15,12 +15,27 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / part) for part in ("src", "eval", "cli") if (ROOT / part).is_dir()]
 
-from rankscope.pretrain import PretrainConfig, pretrain  # noqa: E402
+from rankscope.pretrain import ModelShape, PretrainConfig, pretrain  # noqa: E402
+from rankscope.pretrain.data.mixture import Mixture  # noqa: E402
 
 OUT = Path(os.environ.get("OUT", ROOT / "gpu-out"))
 """Everything but the table goes here: checkpoints, their logs, and one JSON file per script."""
 REHEARSAL = "--rehearse" in sys.argv
 """Few steps of small networks, to see on a CPU that a script runs to its end."""
+
+TINY = PretrainConfig(
+    model=ModelShape(d_model=256, d_kv=64, d_ff=1024, num_heads=4, n_tokens=4096, patch_size=16, start="recency"),
+    context=512,
+    horizon=64,
+    mixture=Mixture(seasonal_share=0.25, curriculum=3000),
+    bank_kernels=3000,
+    batch_size=256,
+    beta2=0.98,
+    warmup_steps=500,
+    schedule="warmup_stable_decay",
+    compile=True,
+)
+"""The tiny shape; a script adds the family, the steps and the learning rate."""
 
 
 def rehearsed(config: PretrainConfig) -> PretrainConfig:
