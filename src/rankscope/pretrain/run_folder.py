@@ -21,6 +21,8 @@ SEAL = "complete.json"
 KEPT = 2
 """Snapshots that are kept."""
 LOCK = "lock"
+DIVERGED = "diverged.json"
+"""Says that the run stopped because its loss or weights were not finite; the next attempt removes it."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,17 @@ def clear(run: Path) -> None:
             shutil.rmtree(path)
         elif path.name != LOCK:
             path.unlink()
+
+
+def mark_diverged(run: Path, problem: str) -> None:
+    """Keep why a run stopped: what it goes on with may then be lowered."""
+    with atomic_file(run / DIVERGED) as path:
+        path.write_text(json.dumps({"problem": problem}) + "\n", encoding="utf-8")
+
+
+def diverged(run: Path) -> bool:
+    """Whether the last attempt at a run ended with a loss or weights that were not finite."""
+    return (run / DIVERGED).exists()
 
 
 @contextlib.contextmanager

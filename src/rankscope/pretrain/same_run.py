@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,25 @@ are computed again and compiled networks round differently.
 """
 END = ("max_steps", "decay_steps")
 """What may change while the learning rate has not begun to depend on it."""
+REMEDIES = ("learning_rate", "max_grad_norm")
+"""What may be lowered at the last snapshot of a run that diverged: it is another run from there on, and says so."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A field that a run which had diverged went on with another value of.
+
+    Attributes:
+        step: optimiser steps taken before it.
+        field: its name.
+        before: value until then.
+        after: value from then on.
+    """
+
+    step: int
+    field: str
+    before: float
+    after: float
 
 
 @dataclass(frozen=True)
@@ -25,18 +44,20 @@ class RunRecord:
     """What a run is a function of.
 
     Attributes:
-        config: the run.
+        config: the run, as it goes on.
         precision: number format of the forward pass, ``fp32`` or ``bf16``; ``auto`` depends on the device.
         processes: processes that train together.
+        changes: what was lowered on the way, in order.
     """
 
     config: PretrainConfig
     precision: str
     processes: int
+    changes: tuple[Change, ...] = ()
 
     def write(self, run: Path) -> None:
         """Keep the record beside the snapshots."""
-        record = {"config": self.config.to_dict(), "precision": self.precision, "processes": self.processes}
+        record = asdict(self)
         with atomic_file(run / RECORD) as path:
             path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
@@ -49,29 +70,40 @@ def read_record(run: Path) -> RunRecord | None:
     """
     try:
         found = json.loads((run / RECORD).read_text(encoding="utf-8"))
-        return RunRecord(config_from_dict(found["config"]), str(found["precision"]), int(found["processes"]))
+        changes = tuple(Change(**change) for change in found.get("changes", ()))
+        config = config_from_dict(found["config"])
+        return RunRecord(config, str(found["precision"]), int(found["processes"]), changes)
     except FileNotFoundError:
         return None
-    except (OSError, OptionError, ValueError, KeyError, TypeError) as error:
+    except (OSError, OptionError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise OutputError(
             f"{run / RECORD} does not say what run this was ({error}): start anew with --force or another --out."
         ) from error
 
 
-def check_same_run(run: Path, earlier: RunRecord, now: RunRecord, step: int) -> None:
+def go_on(run: Path, earlier: RunRecord, now: RunRecord, step: int, *, diverged: bool) -> RunRecord:
     """Refuse to go on with a run as another one.
 
     Args:
         run: its folder, for the message.
         earlier: what it was started as.
         now: what it would go on as.
-        step: optimiser steps it has taken.
+        step: optimiser steps it has taken up to the snapshot that it goes on from.
+        diverged: whether it stopped because its loss or weights were not finite.
+
+    Returns:
+        ``now`` with all that was lowered on the way.
 
     Raises:
         OutputError: a field differs that the weights depend on.
     """
+    # a snapshot from before a change may be the newest whole one: the change then happens there
+    changes = [replace(change, step=min(step, change.step)) for change in earlier.changes]
     for name, was, wanted in differences(earlier.config, now.config):
         if name in END and _still_open(earlier.config, now.config, step):
+            continue
+        if name in REMEDIES and diverged and step and 0 < wanted < was:
+            changes.append(Change(step, name, was, wanted))
             continue
         raise OutputError(
             f"the run in {run} has {name} {was!r}, not {wanted!r}: resume it as it was, or start anew with --force "
@@ -88,6 +120,7 @@ def check_same_run(run: Path, earlier: RunRecord, now: RunRecord, step: int) -> 
             f"the run in {run} computes in {earlier.precision}, this device in {now.precision}: resume it on the same "
             "kind of device."
         )
+    return replace(now, changes=tuple(changes))
 
 
 def differences(earlier: PretrainConfig, now: PretrainConfig) -> list[tuple[str, Any, Any]]:

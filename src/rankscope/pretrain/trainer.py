@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from rankscope.pretrain.corpus import open_corpus
 from rankscope.pretrain.meter import Clock, LossMeter
 from rankscope.pretrain.models import new_model
 from rankscope.pretrain.run_folder import Snapshot
-from rankscope.pretrain.same_run import RunRecord, check_same_run, differences, read_record
+from rankscope.pretrain.same_run import RunRecord, differences, go_on, read_record
 from rankscope.pretrain.spectra import SpectraLog, forget_after, live_sites
 from rankscope.pretrain.stream import BoltCollator, TokenCollator
 from rankscope.progress import Progress, silent
@@ -56,9 +56,10 @@ class PretrainReport:
 
 @dataclass(frozen=True)
 class _Start:
-    """Where a run begins: at a snapshot, or, without one, at step 0; or it is finished already."""
+    """Where a run begins, and as what: at a snapshot, or, without one, at step 0; or it is finished already."""
 
-    snapshot: Snapshot | None
+    record: RunRecord
+    snapshot: Snapshot | None = None
     finished: PretrainReport | None = None
 
     @property
@@ -88,7 +89,8 @@ def pretrain(
         config: the run.
         out: folder of the finished checkpoint; snapshots of the run are kept beside it until it is done.
         resume: go on from the newest whole snapshot of a stopped run with this ``out``, however it was stopped. A
-            run that is finished already is not repeated: its report is returned.
+            run that is finished already is not repeated: its report is returned. One that diverged may go on with a
+            lower learning rate or gradient norm, as another run from that snapshot on.
         force: replace ``out``, and the snapshots of an unfinished run, if they exist.
         device: ``auto``, ``cpu`` or ``cuda``.
         workers: processes that generate series, per training process; 0 generates in the training process.
@@ -99,7 +101,8 @@ def pretrain(
         tensorboard: also write event files, into the folder ``tensorboard``.
 
     Returns:
-        The report. The folder also holds ``pretrain.json`` (config and report), ``loss.csv`` and, where the config
+        The report. The folder also holds ``pretrain.json`` (config, report, and what was lowered on the way, if
+        anything), ``loss.csv`` and, where the config
         asks for them, ``validation.csv`` and ``spectra.parquet``.
 
     Raises:
@@ -128,7 +131,7 @@ def pretrain(
         model = processes.together(lambda: new_model(config))
         spectra = processes.together(lambda: _spectra(config, model, run))
         opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress)) if config.shards else None
-        processes.on_main(lambda: _begin(record, target, start, resume, held))  # from here on files change
+        processes.on_main(lambda: _begin(target, start, resume, held))  # from here on files change
         if opened is None:
             opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
         written = events.Events(run / events.FOLDER if tensorboard and processes.is_main() else None, start.step)
@@ -143,7 +146,7 @@ def pretrain(
             parameters=sum(p.numel() for p in model.parameters()),
             skipped=opened.stream.skipped,
         )
-        processes.on_main(lambda: _save(config, model, report, run, target, force, spectra))
+        processes.on_main(lambda: _save(start.record, model, report, run, target, force, spectra))
     return report
 
 
@@ -153,7 +156,7 @@ def _look(record: RunRecord, target: Path, resume: bool, force: bool) -> _Start:
     if resume and not force and (report := _finished(record, target)) is not None:
         if run.is_dir():  # the process was killed between saving and cleaning up
             shutil.rmtree(run)
-        return _Start(None, report)
+        return _Start(record, finished=report)
     refuse_existing(target, force)
     newest = run_folder.newest(run)
     if not resume:
@@ -161,15 +164,15 @@ def _look(record: RunRecord, target: Path, resume: bool, force: bool) -> _Start:
             raise OutputError(
                 f"snapshots of an unfinished run lie in {run}: go on with --resume, or start anew with --force."
             )
-        return _Start(None)
+        return _Start(record)
     earlier = read_record(run)
     if earlier is None:
         raise OutputError(f"nothing to resume: no run in {run}. Start without --resume.")
-    check_same_run(run, earlier, record, newest.step if newest else 0)
-    return _Start(newest)
+    step = newest.step if newest else 0
+    return _Start(go_on(run, earlier, record, step, diverged=run_folder.diverged(run)), newest)
 
 
-def _begin(record: RunRecord, target: Path, start: _Start, resume: bool, held: contextlib.ExitStack) -> None:
+def _begin(target: Path, start: _Start, resume: bool, held: contextlib.ExitStack) -> None:
     """Claim the folder of the run, and leave in it what there was at the point where the run begins."""
     run = run_folder.run_folder(target)
     held.enter_context(run_folder.claimed(run))
@@ -182,7 +185,8 @@ def _begin(record: RunRecord, target: Path, start: _Start, resume: bool, held: c
     for name in (LOSSES, SCORES):
         curves.forget_after(run / name, start.step)
     forget_after(run, start.step)
-    record.write(run)
+    start.record.write(run)
+    (run / run_folder.DIVERGED).unlink(missing_ok=True)
 
 
 def _finished(record: RunRecord, target: Path) -> PretrainReport | None:
@@ -211,6 +215,7 @@ class _Beside:
 def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, start: _Start, beside: _Beside) -> Any:
     from rankscope.pretrain.callbacks.health import Health
     from rankscope.pretrain.callbacks.logs import Logs
+    from rankscope.pretrain.callbacks.rate import Rate
     from rankscope.pretrain.callbacks.scores import Scores
     from rankscope.pretrain.callbacks.sealing import Sealing
     from rankscope.pretrain.callbacks.spectra import Spectra
@@ -221,7 +226,7 @@ def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, st
         meter.restore(start.snapshot.loss_total, start.snapshot.loss_steps)
     if config.gradient_checkpointing:
         _recompute_activations(model)
-    callbacks: list[Any] = [Health(meter, run)]
+    callbacks: list[Any] = [Rate(config.learning_rate), Health(meter, run)]
     if beside.spectra is not None:
         callbacks.append(Spectra(config.spectra, beside.spectra, clock))
     if config.validation.every and beside.validate is not None:
@@ -257,7 +262,7 @@ def _spectra(config: PretrainConfig, model: Any, run: Path) -> SpectraLog | None
 
 
 def _save(
-    config: PretrainConfig,
+    record: RunRecord,
     model: Any,
     report: PretrainReport,
     run: Path,
@@ -268,8 +273,10 @@ def _save(
     with atomic_folder(target, force=force) as folder:
         model.config.use_cache = True  # the Trainer turns it off, and forecasts would be slow for it
         model.to("cpu").save_pretrained(folder)
-        record = {"config": config.to_dict(), "report": report.to_json()}
-        (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        written: dict[str, Any] = {"config": record.config.to_dict(), "report": report.to_json()}
+        if record.changes:
+            written["changes"] = [asdict(change) for change in record.changes]
+        (folder / RECORD).write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
         for name in (LOSSES, SCORES):
             if (run / name).exists():
                 shutil.copyfile(run / name, folder / name)

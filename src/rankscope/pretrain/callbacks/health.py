@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from rankscope.errors import RankscopeError
 from rankscope.pretrain import processes
 from rankscope.pretrain.meter import LossMeter
-from rankscope.pretrain.run_folder import newest
+from rankscope.pretrain.run_folder import mark_diverged, newest
 
 STRIDE = 10
 """On a GPU the losses are looked at every so many steps, since looking makes the device wait."""
@@ -38,13 +38,19 @@ class Health(TrainerCallback):
         processes.together(lambda: self._stop(problem))
 
     def _stop(self, problem: str | None) -> None:
-        if problem is not None:
-            raise RankscopeError(f"{problem}: {self._advice()}")
-
-    def _advice(self) -> str:
+        if problem is None:
+            return
         last = newest(self.run)
-        kept = f"the last good snapshot is {last.folder}" if last else "there is no snapshot before it"
-        return f"{kept}. Start anew with a lower learning_rate or max_grad_norm."
+        if last is None:
+            raise RankscopeError(
+                f"{problem}: there is no snapshot before it. Start anew with a lower learning_rate or max_grad_norm."
+            )
+        if processes.is_main():
+            mark_diverged(self.run, problem)
+        raise RankscopeError(
+            f"{problem}: the last good snapshot is {last.folder}. Go on from it with --resume and a lower "
+            "learning_rate or max_grad_norm, or start anew with --force."
+        )
 
 
 def _finite(model: torch.nn.Module) -> bool:
