@@ -10,15 +10,12 @@ rounds of a model's time over the baseline's of the same round.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from spectrum import commit, conditions, machine
+from provenance import conditions, origin, save, spread
 
 BASELINE = "baseline"
 PAPER = {
@@ -88,8 +85,8 @@ def main() -> None:
                 "size": attention_numbers(folder) / attention_numbers(base),
                 "weight_bytes": weights,
                 "space": weights / (base / "model.safetensors").stat().st_size,
-                "seconds": {"median": statistics.median(times[name]), "min": min(times[name]), "max": max(times[name])},
-                "time": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+                "seconds": spread(times[name]),
+                "time": spread(ratios),
                 "WQL": summary[str(folder)]["relative_WQL"],
                 "MASE": summary[str(folder)]["relative_MASE"],
                 "paper": PAPER.get(name),
@@ -99,22 +96,18 @@ def main() -> None:
     for row in rows:
         paper = row["paper"]
         beside = "  ".join(f"{paper[k]:.3f}" for k in ("size", "time", "space", "WQL", "MASE")) if paper else "1"
-        spread = f"{row['time']['median']:.2f} ({row['time']['min']:.2f}–{row['time']['max']:.2f})"
-        mine = f"{row['size']:.3f} {row['space']:.3f}  {spread:20} {row['WQL']:.3f}  {row['MASE']:.3f}"
+        span = f"{row['time']['median']:.2f} ({row['time']['min']:.2f}–{row['time']['max']:.2f})"
+        mine = f"{row['size']:.3f} {row['space']:.3f}  {span:20} {row['WQL']:.3f}  {row['MASE']:.3f}"
         print(f"{row['name']:9} {mine} | {beside}")
     found = {
-        "date": datetime.date.today().isoformat(),
-        "command": " ".join(["python", *sys.argv]),
-        "commit": commit(),
-        "machine": machine(),
+        **origin("by_design", "src/rankscope", "eval/rankscope_eval"),
         "conditions": conditions(),
         "suite": str(given.suite),
         "batch": given.batch,
         "context": given.context,
         "rows": rows,
     }
-    if given.out:
-        given.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    save(found, given.out)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,9 @@ in any real use; kernels and draws are others in every round.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spectrum import conditions, machine, peak_mb
+from provenance import child, conditions, origin, peak_mb, save, spread
 
 LENGTH = 1024
 SERIES = {"svd": 8, "eigh": 24, "cholesky": 96, "cholesky-16": 960, "exact": 6000, "exact-16": 32000, "shards": 24000}
@@ -103,31 +101,6 @@ RUNS: dict[str, Callable[[str, int, int], float]] = {
 }
 
 
-def child(case: str, seed: int, series: int) -> dict[str, Any]:
-    """Run one case in a fresh process."""
-    command = [sys.executable, __file__, "--case", case, "--seed", str(seed), "--series", str(series)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{case} failed:\n{done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median, minimum and maximum."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def commit() -> str:
-    """Commit the numbers belong to, marked where the sources differ from it."""
-    here = Path(__file__).resolve().parent
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
-    used = ["kernelsynth.py", "spectrum.py", "../src/rankscope/pretrain/data"]
-    status = ["git", "status", "--porcelain", "--", *used]
-    changed = subprocess.run(status, cwd=here, capture_output=True, text=True).stdout.strip()
-    return f"{head}+changes" if changed else head
-
-
 def versions() -> dict[str, str]:
     """What the cases are made of."""
     import numpy as np
@@ -156,11 +129,7 @@ def summary(rows: dict[str, list[dict[str, Any]]], options: argparse.Namespace, 
         for fast in ("exact", "exact-16", "shards")
     }
     return {
-        "benchmark": "kernelsynth",
-        "date": datetime.date.today().isoformat(),
-        "commit": commit(),
-        "command": " ".join(["python", "benchmarks/kernelsynth.py", *sys.argv[1:]]),
-        "machine": machine(),
+        **origin("kernelsynth", "src/rankscope/pretrain/data"),
         "versions": versions(),
         "length": LENGTH,
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
@@ -189,14 +158,13 @@ def main() -> None:
     before = conditions()
     for round_ in range(2 if options.quick else options.rounds):
         for case in RUNS:
-            rows[case].append(child(case, round_, SERIES[case] // 8 if options.quick else SERIES[case]))
-            last = rows[case][-1]
+            series = SERIES[case] // 8 if options.quick else SERIES[case]
+            last = child(__file__, case, "--seed", round_, "--series", series)
+            rows[case].append(last)
             print(f"{case:12} {1e3 * last['seconds'] / last['series']:9.3f} ms a series", flush=True)
     result = summary(rows, options, before)
     print(json.dumps(result["ratios"], indent=2))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=2) + "\n")
+    save(result, options.out)
 
 
 if __name__ == "__main__":

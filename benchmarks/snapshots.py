@@ -17,19 +17,14 @@ is what is measured there as ``waits``.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import datetime
-import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from provenance import conditions, origin, save, spread
 
 EVERY = 100
 TARGET = 0.02
@@ -117,50 +112,17 @@ def synchronise(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def spread(seconds: list[float]) -> dict[str, float]:
-    """Median, minimum and maximum."""
-    return {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
-
-
-def machine(device: str) -> dict[str, Any]:
-    """What the numbers were measured on."""
-    import torch
-
-    model = ""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    gpu = torch.cuda.get_device_name() if device == "cuda" else None
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)),
-        "threads": torch.get_num_threads(),
-        "gpu": gpu,
-        "system": platform.platform(),
-        "torch": torch.__version__,
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-    }
-
-
-def commit() -> str:
-    """Commit the numbers belong to, marked where the sources differ from it."""
-    here = Path(__file__).resolve().parent
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
-    used = ["snapshots.py", "../src/rankscope/pretrain", "../src/rankscope/numerics"]
-    status = ["git", "status", "--porcelain", "--", *used]
-    changed = subprocess.run(status, cwd=here, capture_output=True, text=True).stdout.strip()
-    return f"{head}+changes" if changed else head
-
-
 def main() -> None:
     """Measure every family and shape, print the shares, and save them."""
+    import torch
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=10, help="steps that are timed")
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES), help="d_model")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
-    before = machine(options.device)
+    before = conditions()
     cases = []
     for family in BATCHES:
         for shape in options.shapes:
@@ -174,18 +136,17 @@ def main() -> None:
                 flush=True,
             )
     result = {
-        "benchmark": "snapshots",
-        "date": datetime.date.today().isoformat(),
-        "commit": commit(),
-        "command": " ".join(["python", "benchmarks/snapshots.py", *sys.argv[1:]]),
-        "machine": before,
-        "load_after": [round(load, 2) for load in os.getloadavg()],
+        **origin("snapshots", "src/rankscope/pretrain", "src/rankscope/numerics"),
+        "torch": {
+            "version": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name() if options.device == "cuda" else None,
+        },
+        "conditions": {"before": before, "after": conditions()},
         "target": {"share": TARGET, "every": EVERY},
         "cases": cases,
     }
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=2) + "\n")
+    save(result, options.out)
 
 
 if __name__ == "__main__":

@@ -21,21 +21,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import io
 import json
-import os
-import platform
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from provenance import child, conditions, origin, peak_mb, save, spread
+
+USED = tuple(f"src/rankscope/{part}" for part in ("analysis", "checkpoints", "families", "numerics"))
 D_MODEL, D_FF, HEADS, D_KV, VOCABULARY = 768, 3072, 12, 64, 4096
 EPS = {"ranks-only": (0.1, 0.05, 0.01), "ranks-only-one-eps": (0.05,), "spectrum": (0.1, 0.05, 0.01)}
 
@@ -204,36 +201,11 @@ RUNS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
 }
 
 
-def peak_mb() -> float:
-    """Peak resident memory of this process so far, in MB (10⁶ bytes).
-
-    On Linux from VmHWM: ``ru_maxrss`` of a fresh process starts at the peak of the process that started it.
-    """
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024 / 1e6
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
-
-
-def child(folder: Path, case: str) -> dict[str, Any]:
-    """Run one case in a fresh process; its peak memory is that process's."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, __file__, "--case", case, "--folder", str(folder)], capture_output=True, text=True
-    )
-    if done.returncode:
-        raise SystemExit(f"{case} failed:\n{done.stderr[-2000:]}")
-    return {**json.loads(done.stdout.splitlines()[-1]), "process_seconds": time.perf_counter() - start}
-
-
-def spread(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def case_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Median, minimum and maximum seconds of the runs of one case, its largest peak, and what it reported last."""
-    seconds = [row["seconds"] for row in rows]
     return {
         **rows[-1],
-        "seconds": {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)},
+        "seconds": spread([row["seconds"] for row in rows]),
         "process_seconds": statistics.median(row["process_seconds"] for row in rows),
         "peak_mb": max(row["peak_mb"] for row in rows),
         "runs": len(rows),
@@ -253,33 +225,6 @@ def floor_seconds(rates: dict[str, Any], matrices: int, eps: int) -> dict[str, A
         "spectrum": {"gram": n3 / flops, "tridiagonal": 4 / 3 * n3 / flops, "read": read},
         "ranks-only": {"gram": n3 / flops, "ldl": eps * n3 / 3 / flops, "read": read},
     }
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    model = ""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "system": platform.platform()}
-
-
-def conditions() -> dict[str, Any]:
-    """What else the machine was doing: load over 1, 5 and 15 minutes, and the niceness of this process."""
-    return {"load_average": [round(load, 2) for load in os.getloadavg()], "nice": os.nice(0)}
-
-
-def commit() -> str:
-    """Commit the numbers belong to, marked where the sources differ from it."""
-    here = Path(__file__).resolve().parent
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
-    used = [
-        "spectrum.py",
-        *(f"../src/rankscope/{part}" for part in ("analysis", "checkpoints", "families", "numerics")),
-    ]
-    status = ["git", "status", "--porcelain", "--", *used]
-    changed = subprocess.run(status, cwd=here, capture_output=True, text=True).stdout.strip()
-    return f"{head}+changes" if changed else head
 
 
 def main() -> None:
@@ -304,15 +249,14 @@ def main() -> None:
         for round_ in range(max(options.rounds, options.slow_rounds)):
             for case in RUNS:
                 if round_ < (options.slow_rounds if case == "weightwatcher" else options.rounds):
-                    rows[case].append(child(folder, case))
-                    last = rows[case][-1]
+                    start = time.perf_counter()
+                    last = child(__file__, case, "--folder", folder)
+                    rows[case].append({**last, "process_seconds": time.perf_counter() - start})
                     print(f"{case:20} {last['seconds']:8.2f} s  {last['peak_mb']:7.0f} MB", flush=True)
-    result = summary({case: spread(found) for case, found in rows.items() if found}, options)
+    result = summary({case: case_summary(found) for case, found in rows.items() if found}, options)
     result["conditions"] = {"before": before, "after": conditions()}
     print(json.dumps(result["ratios"], indent=2))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=2) + "\n")
+    save(result, options.out)
 
 
 def summary(cases: dict[str, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
@@ -330,11 +274,7 @@ def summary(cases: dict[str, dict[str, Any]], options: argparse.Namespace) -> di
         "peak_mb": {case: row["peak_mb"] for case, row in cases.items()},
     }
     return {
-        "benchmark": "spectrum",
-        "date": datetime.date.today().isoformat(),
-        "commit": commit(),
-        "command": " ".join(["python", "benchmarks/spectrum.py", *sys.argv[1:]]),
-        "machine": machine(),
+        **origin("spectrum", *USED),
         "layers": options.layers,
         "cases": cases,
         "rates": {key: value for key, value in rates.items() if "per_s" in key or "gflops" in key},

@@ -1,0 +1,93 @@
+"""What the benchmarks share: a case in a process of its own, and what a result says of where it comes from."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def origin(benchmark: str, *used: str) -> dict[str, Any]:
+    """First fields of a result: which benchmark, when, of which commit, how it was called, on which machine.
+
+    Args:
+        benchmark: name of the script.
+        used: files and folders of the repository that the numbers depend on, besides the script and this file.
+    """
+    script = f"benchmarks/{benchmark}.py"
+    return {
+        "benchmark": benchmark,
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(script, "benchmarks/provenance.py", *used),
+        "command": " ".join(["python", script, *sys.argv[1:]]),
+        "machine": machine(),
+    }
+
+
+def commit(*used: str) -> str:
+    """Commit the numbers belong to, marked where the files used differ from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", *used) else "")
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    model = ""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "system": platform.platform()}
+
+
+def conditions() -> dict[str, Any]:
+    """What else the machine was doing: load over 1, 5 and 15 minutes, and the niceness of this process."""
+    return {"load_average": [round(load, 2) for load in os.getloadavg()], "nice": os.nice(0)}
+
+
+def peak_mb() -> float:
+    """Peak resident memory of this process so far, in MB (10⁶ bytes).
+
+    On Linux from VmHWM: ``ru_maxrss`` of a fresh process starts at the peak of the process that started it.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024 / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+def child(script: str, case: str, *words: object) -> dict[str, Any]:
+    """Run one case of a script in a fresh process: the JSON object on the last line that it prints."""
+    command = [sys.executable, script, "--case", case, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{case} failed:\n{done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, minimum and maximum."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def save(result: dict[str, Any], file: Path | None) -> None:
+    """Write a result as JSON, where a file is named."""
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
