@@ -173,13 +173,13 @@ def test_ctrl_c_in_every_verb_leaves_nothing(
 SLOW_COMPRESS = """
 import sys, time
 from pathlib import Path
-import rankscope.compress.apply as apply
+import rankscope.compress.groups as groups
 
 def slow(*args, **kwargs):
     Path("factorising").touch()
     time.sleep(1)
 
-apply.truncated_svd = slow
+groups.truncated_svd = slow
 from rankscope_cli.main import main
 main()
 """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankscope.errors import OptionError
 from rankscope_cli.options import (
     Debug,
     Device,
@@ -25,6 +26,9 @@ from rankscope_cli.options import (
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import add_columns, plain_table, print_table, ratio_text, size
+
+METHODS = ("svd", "whitened", "joint", "theorem3", "asvd", "random")
+ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule")
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +52,45 @@ def run(
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="DIR", help="Folder of the new checkpoint.", rich_help_panel="Output")
     ],
-    method: Annotated[str, typer.Option("--method", metavar="svd", help="How factors are found.")] = "svd",
+    parameters: Annotated[
+        str | None, typer.Option("--parameters", metavar="N", help="Instead: at most N parameters in the whole model.")
+    ] = None,
+    size_bytes: Annotated[
+        str | None, typer.Option("--bytes", metavar="N", help="Instead: at most N bytes of weights.")
+    ] = None,
+    cache_bytes: Annotated[
+        str | None,
+        typer.Option("--cache-bytes", metavar="N", help="Instead: at most N bytes of cache for a series and a path."),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            "-m",
+            metavar="|".join(METHODS),
+            help="How factors are found; all but svd and random look at series.",
+        ),
+    ] = "svd",
+    allocation: Annotated[
+        str | None,
+        typer.Option(
+            "--allocation",
+            metavar="|".join(ALLOCATIONS),
+            help="Which matrix gets which rank; by default uniform-eps for svd, else energy.",
+        ),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration",
+            "-c",
+            metavar="SET|FILE",
+            help="Series to look at: mixture:N, kernelsynth:N, a file, several with commas, or saved moments.",
+        ),
+    ] = None,
+    multiple: Annotated[
+        int, typer.Option("--multiple", min=1, metavar="N", help="Round ranks down to multiples of N.")
+    ] = 1,
     sites: Sites = None,
     force: Force = False,
     json: Json = False,
@@ -58,22 +100,30 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Write a smaller checkpoint by truncated SVD, and the command that verifies it.
+    """Write a smaller checkpoint, and the command that verifies it.
 
-    A matrix is stored as two thin ones where that takes fewer numbers. The folder loads in chronos-forecasting after
-    `import rankscope`. --dtype is the format the weights are stored in; each keeps its own without it.
+    A matrix is stored as two thin ones where that takes fewer numbers; --method joint narrows whole heads instead,
+    which shrinks the key/value cache too and holds forecasts at the smallest sizes. The folder loads in
+    chronos-forecasting after `import rankscope`. --dtype is the format the weights are stored in; each keeps its own
+    without it.
 
     Examples:
         rankscope compress --eps 0.05 --out small/
-        rankscope compress amazon/chronos-t5-base --ratio 0.4 --out small/
-        rankscope compress bundled-bolt --eps 0.1 --sites q,k --out small/ --force
+        rankscope compress --ratio 0.15 --method joint --out small/
+        rankscope compress amazon/chronos-t5-base -r 0.1 -m joint -c mine.parquet --sites q,k --out small/ --force
     """
     from rankscope.atomic import refuse_existing
     from rankscope.checkpoints import open_checkpoint
-    from rankscope.compress import compress
+    from rankscope.compress import Budget, compress
+    from rankscope.placement import resolve_device
 
-    refuse_cuda(device, "matrices are decomposed by LAPACK")
+    if method in ("svd", "random"):
+        refuse_cuda(device, "matrices are decomposed by LAPACK")
     refuse_existing(out, force)
+    limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes}
+    budgets = [Budget(kind, number(kind, limit)) for kind, limit in limits.items() if limit is not None]
+    if len(budgets) > 1:
+        raise OptionError(f"give one budget, not --{budgets[0].kind} and --{budgets[1].kind}.")
     with Output(json) as output:
         with progress_bar("opening the model") as progress:
             report = compress(
@@ -81,8 +131,14 @@ def run(
                 out=out,
                 eps=None if eps is None else number("eps", eps),
                 ratio=None if ratio is None else number("ratio", ratio),
+                budget=budgets[0] if budgets else None,
                 sites=words(sites) or ("attention",),
                 method=method,
+                allocation=allocation,
+                calibration=calibration,
+                multiple=multiple,
+                seed=seed,
+                device=resolve_device(device),
                 force=force,
                 dtype=dtype,
                 progress=progress,
@@ -92,7 +148,8 @@ def run(
 
 def _show(report: CompressReport, console: Console) -> None:
     """Print sizes before and after, ranks by role, and how to go on."""
-    table = plain_table(title=f"{report.model} → {report.out} at ε={report.eps:g}")
+    how = report.method if report.eps is None else f"{report.method} at ε={report.eps:g}"
+    table = plain_table(title=f"{report.model} → {report.out}, {how}")
     add_columns(table, ["", "before", "after", "after/before"])
     for name, counts in (
         ("selected matrices", report.selected_parameters),
@@ -112,17 +169,17 @@ def _show(report: CompressReport, console: Console) -> None:
 
 def _by_role(report: CompressReport) -> Table:
     table = plain_table()
-    add_columns(table, ["matrix", "count", "factored", "rank", "worst error", "size"])
+    add_columns(table, ["matrix", "count", "cut", "rank", "worst error", "size"])
     for role in dict.fromkeys(site.role for site in report.sites):
         same = [site for site in report.sites if site.role == role]
-        factored = [site for site in same if site.layout == "factored"]
+        cut = [site for site in same if site.parameters_after < site.parameters_before]
         share = sum(site.parameters_after for site in same) / sum(site.parameters_before for site in same)
         worst = max(site.relative_error for site in same)
-        table.add_row(role, str(len(same)), str(len(factored)), _ranks(same), f"{worst:.4f}", ratio_text(share))
+        table.add_row(role, str(len(same)), str(len(cut)), _ranks(same), f"{worst:.4f}", ratio_text(share))
     return table
 
 
 def _ranks(sites: list[SiteReport]) -> str:
-    ranks = [site.rank for site in sites]
+    ranks = [width for site in sites for width in site.widths or (site.rank,)]
     low, high = min(ranks), max(ranks)
     return f"{statistics.median(ranks):g}" + ("" if low == high else f" ({low}–{high})")

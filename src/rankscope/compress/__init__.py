@@ -1,12 +1,18 @@
 """Smaller checkpoints: which rank where (plan), how (factorise), and the folder that results (apply)."""
 
+from rankscope.compress.allocate import ALLOCATIONS, Allocation, plan_by_budget, plan_by_ratio
 from rankscope.compress.apply import compress
+from rankscope.compress.budget import Budget
 from rankscope.compress.factorise import truncated_svd
-from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps, plan_by_ratio
+from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
 from rankscope.compress.report import CompressReport, SiteReport
 
 __all__ = [
     "compress",
+    "ALLOCATIONS",
+    "Allocation",
+    "Budget",
+    "plan_by_budget",
     "CompressReport",
     "SiteReport",
     "Plan",

@@ -1,9 +1,10 @@
-"""Which site is kept at which rank: from spectra and an ε, or from spectra and a size ratio."""
+"""What can be cut, what each rank of it is worth and costs, and the plan that says which rank where."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -11,19 +12,27 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import OptionError
-from rankscope.numerics import eps_rank, factored_parameters, factoring_pays, relative_spectrum, validate_eps
+from rankscope.numerics import eps_rank, factored_parameters, factoring_pays, validate_eps
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values of one site, with what is stored of it now.
+    """Singular values of one matrix that can be cut, with what is stored of it now.
+
+    The matrix is a site's W, or, for a head, one of the two products that it is: W_qᵀW_k or W_o W_v, both of shape
+    (d_model, d_model) and stored in two factors of the head's own width already.
 
     Attributes:
-        name: tensor name of the dense weight.
+        name: tensor name of the dense weight, or the attention's name with ``.qk.3`` or ``.vo.3`` for a head.
         shape: (d_out, d_in).
-        sigma: descending singular values; values that are left out are zero.
+        sigma: descending worth of every term in the norm of the method, singular values for plain SVD; values that
+            are left out are zero.
         stored_rank: inner size of the stored factors, None for a dense matrix.
         stored_factors: numbers in the stored factors, where those are not r(m+n): heads with sketches of their own.
+        layout: how it is stored once it is cut.
+        cached: key/value-cache numbers per rank, for one series and one sample path.
+        layer: 0-based layer in its stack, for schedules.
+        heads: how many heads share the rank: 1 for a head's own matrix.
     """
 
     name: str
@@ -31,6 +40,10 @@ class Spectrum:
     sigma: Float[Tensor, " k"]
     stored_rank: int | None = None
     stored_factors: int | None = None
+    layout: Literal["factored", "head-width"] = "factored"
+    cached: int = 0
+    layer: int = 0
+    heads: int = 1
 
     @property
     def stored(self) -> int:
@@ -39,27 +52,60 @@ class Spectrum:
             return self.shape[0] * self.shape[1]
         return self.stored_rank * sum(self.shape) if self.stored_factors is None else self.stored_factors
 
+    @property
+    def cost(self) -> int:
+        """Numbers that every rank stores once the matrix is cut."""
+        return sum(self.shape)
+
+    @cached_property
+    def values(self) -> Float[Tensor, " k"]:
+        """``sigma`` in float64."""
+        return self.sigma.to(torch.float64)
+
+    def pays(self, rank: int) -> bool:
+        """Whether cutting to ``rank`` stores fewer numbers than now."""
+        if self.stored_rank is None:
+            return factoring_pays(self.shape, rank)
+        return rank * self.cost < self.stored
+
+    def after(self, rank: int) -> int:
+        """Numbers stored at ``rank``; what is stored now where cutting does not pay."""
+        if self.stored_rank is None:
+            return factored_parameters(self.shape, rank)
+        return min(rank * self.cost, self.stored)
+
+    def cached_after(self, rank: int) -> int:
+        """Cached numbers at ``rank``."""
+        return self.cached * (rank if self.pays(rank) else self.cached_rank)
+
+    @property
+    def cached_rank(self) -> int:
+        """The rank that is cached now."""
+        return min(self.shape) if self.stored_rank is None else self.stored_rank
+
 
 @dataclass(frozen=True)
 class SitePlan:
-    """What becomes of one site.
+    """What becomes of one matrix.
 
     Attributes:
-        name: tensor name of the dense weight.
+        name: as in its `Spectrum`.
         shape: (d_out, d_in).
         layout: how it will be stored.
-        rank: inner size of the factors, min(d_out, d_in) for a dense matrix.
-        eps_rank: its ε-rank at the plan's ε; 0 for the zero matrix, which is stored with rank 1.
+        rank: inner size of the factors, or width of the head; min(d_out, d_in) for a dense matrix.
+        eps_rank: its ε-rank at the plan's ε, 0 for the zero matrix, which is stored with rank 1; in a plan without a
+            shared ε the rank that was asked for.
         changed: False where the stored tensors are kept bit for bit.
         before: numbers stored now.
         after: numbers stored then.
         sigma_max: σ_1.
-        error: σ_{rank+1}, the spectral norm of what is cut off; 0 where nothing is.
+        error: σ_{rank+1}: for plain SVD the spectral norm of what is cut off; 0 where nothing is.
+        lost: share of Σσ² that is cut off.
     """
 
     name: str
     shape: tuple[int, int]
-    layout: Literal["dense", "factored"]
+    layout: Literal["dense", "factored", "head-width"]
     rank: int
     eps_rank: int
     changed: bool
@@ -67,6 +113,7 @@ class SitePlan:
     after: int
     sigma_max: float
     error: float
+    lost: float = 0.0
 
     @property
     def module(self) -> str:
@@ -76,17 +123,19 @@ class SitePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A layout and a rank for every selected site, all at one ε.
+    """A layout and a rank for every selected matrix.
 
     Attributes:
-        eps: the shared tolerance, relative to each matrix's σ_1.
-        target: the size ratio that was asked for, None when ε was.
-        sites: one entry per selected site.
+        eps: the shared tolerance, relative to each matrix's σ_1; None where ranks were allotted in another way.
+        target: the size ratio that was asked for, None when another thing was.
+        sites: one entry per `Spectrum`.
+        allocation: how ranks were allotted.
     """
 
-    eps: float
+    eps: float | None
     target: float | None
     sites: tuple[SitePlan, ...]
+    allocation: str = "uniform-eps"
 
     @property
     def before(self) -> int:
@@ -104,11 +153,42 @@ class Plan:
         return self.after / self.before if self.before else 1.0
 
 
-def plan_by_eps(spectra: Sequence[Spectrum], eps: float) -> Plan:
+def site_plan(spectrum: Spectrum, wanted: int) -> SitePlan:
+    """Keep ``wanted`` ranks where that stores fewer numbers, and the matrix as it is where it does not.
+
+    A zero matrix, or one of which nothing is wanted, keeps rank 1. What is factored already is cut further but never
+    made dense again.
+    """
+    rank = max(wanted, 1)
+    changed = spectrum.pays(rank)
+    stored = spectrum.stored_rank
+    if changed:
+        layout: Literal["dense", "factored", "head-width"] = spectrum.layout
+    else:
+        rank = min(spectrum.shape) if stored is None else stored
+        layout = "dense" if stored is None else spectrum.layout
+    sigma = spectrum.values
+    energy = float(sigma.square().sum())
+    return SitePlan(
+        name=spectrum.name,
+        shape=spectrum.shape,
+        layout=layout,
+        rank=rank,
+        eps_rank=wanted,
+        changed=changed,
+        before=spectrum.stored,
+        after=spectrum.after(rank),
+        sigma_max=float(spectrum.sigma[0]),
+        error=float(spectrum.sigma[rank]) if changed and rank < len(sigma) else 0.0,
+        lost=float(sigma[rank:].square().sum()) / energy if changed and energy else 0.0,
+    )
+
+
+def plan_by_eps(spectra: Sequence[Spectrum], eps: float, multiple: int = 1) -> Plan:
     """Keep of every site its ε-rank, stored as factors where those are fewer numbers: r(m+n) < mn (Q7).
 
     A zero matrix, whose ε-rank is 0, keeps rank 1 with zero factors. Factored sites are cut further but never
-    made dense again.
+    made dense again. Ranks are rounded down to a ``multiple``.
 
     >>> plan = plan_by_eps([Spectrum("q.weight", (4, 4), torch.tensor([1.0, 0.5, 0.01, 0.0]))], 0.6)
     >>> plan.sites[0].layout, plan.sites[0].rank, plan.ratio, plan.sites[0].error
@@ -118,38 +198,17 @@ def plan_by_eps(spectra: Sequence[Spectrum], eps: float) -> Plan:
         OptionError: ε outside [0, 1).
     """
     eps = validate_eps(eps)
-    return Plan(eps, None, tuple(_site_plan(spectrum, eps) for spectrum in spectra))
+    ranks = [int(eps_rank(spectrum.sigma, eps)) for spectrum in spectra]
+    return Plan(eps, None, tuple(site_plan(one, rounded(r, multiple)) for one, r in zip(spectra, ranks, strict=True)))
 
 
-def plan_by_ratio(spectra: Sequence[Spectrum], ratio: float) -> Plan:
-    """Find the smallest shared ε whose size ratio is not above ``ratio``, by bisection over all σ_j/σ_1.
+def rounded(rank: int, multiple: int) -> int:
+    """Round down to a multiple, but never to 0.
 
-    The ratio is a falling step function of ε that jumps only at relative singular values, so the search over
-    those is exact: no other ε gives a ratio that is closer without exceeding the target. At ratio 1 everything
-    is kept as it is.
-
-    Raises:
-        OptionError: the ratio is outside (0, 1], or smaller than rank 1 everywhere gives (it names the least).
+    >>> rounded(19, 8), rounded(5, 8), rounded(0, 1)
+    (16, 8, 0)
     """
-    ratio = validate_ratio(ratio)
-    if ratio == 1.0:
-        return Plan(0.0, ratio, tuple(_kept(spectrum, 0.0) for spectrum in spectra))
-    steps = _steps(spectra)
-    low, high = 0, len(steps) - 1
-    least = plan_by_eps(spectra, steps[high]).ratio
-    if least > ratio:
-        raise OptionError(
-            f"ratio {ratio:g} is out of reach: rank 1 everywhere already gives {least:.4g} on the selected sites; "
-            "ask for at least that, or select larger sites."
-        )
-    while low < high:
-        middle = (low + high) // 2
-        if plan_by_eps(spectra, steps[middle]).ratio <= ratio:
-            high = middle
-        else:
-            low = middle + 1
-    plan = plan_by_eps(spectra, steps[high])
-    return Plan(plan.eps, ratio, plan.sites)
+    return max(multiple, rank // multiple * multiple) if multiple > 1 else rank
 
 
 def validate_ratio(ratio: float) -> float:
@@ -165,55 +224,3 @@ def validate_ratio(ratio: float) -> float:
     if not 0.0 < value <= 1.0:
         raise OptionError(f"ratio must lie in (0, 1], not {ratio}: it is stored size after over before; try 0.4.")
     return value
-
-
-def _steps(spectra: Sequence[Spectrum]) -> list[float]:
-    """All ε at which some rank drops, ascending, with 0 first."""
-    relative = [relative_spectrum(spectrum.sigma.to(torch.float64)) for spectrum in spectra]
-    values = torch.cat([*relative, torch.zeros(1, dtype=torch.float64)])
-    # One step above the quotient, so that σ_j > ε·σ_1 is false for its own j whatever the rounding.
-    above = torch.nextafter(values, torch.ones_like(values))
-    kept = above[above < 1.0].unique()
-    return [0.0, *kept.tolist()]
-
-
-def _site_plan(spectrum: Spectrum, eps: float) -> SitePlan:
-    wanted = int(eps_rank(spectrum.sigma, eps))
-    rank = max(wanted, 1)
-    if spectrum.stored_rank is None:
-        if not factoring_pays(spectrum.shape, rank):
-            return _kept(spectrum, eps)
-        after = factored_parameters(spectrum.shape, rank)
-    else:
-        after = rank * sum(spectrum.shape)
-        if after >= spectrum.stored:
-            return _kept(spectrum, eps)
-    sigma = spectrum.sigma
-    return SitePlan(
-        name=spectrum.name,
-        shape=spectrum.shape,
-        layout="factored",
-        rank=rank,
-        eps_rank=wanted,
-        changed=True,
-        before=spectrum.stored,
-        after=after,
-        sigma_max=float(sigma[0]),
-        error=float(sigma[rank]) if rank < len(sigma) else 0.0,
-    )
-
-
-def _kept(spectrum: Spectrum, eps: float) -> SitePlan:
-    stored = spectrum.stored_rank
-    return SitePlan(
-        name=spectrum.name,
-        shape=spectrum.shape,
-        layout="dense" if stored is None else "factored",
-        rank=min(spectrum.shape) if stored is None else stored,
-        eps_rank=int(eps_rank(spectrum.sigma, eps)),
-        changed=False,
-        before=spectrum.stored,
-        after=spectrum.stored,
-        sigma_max=float(spectrum.sigma[0]),
-        error=0.0,
-    )

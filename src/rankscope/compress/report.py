@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from rankscope.checkpoints import Checkpoint
 from rankscope.compress.plan import SitePlan
 from rankscope.families import Site
 
@@ -24,13 +26,16 @@ class SiteReport:
         layer: 0-based layer, None outside the layers.
         role: e.g. ``self.q``.
         shape: (d_out, d_in).
-        layout: ``dense`` or ``factored``.
-        rank: inner size of the factors, min(shape) for a dense matrix.
-        eps_rank: its ε-rank; 0 for a zero matrix, which is stored with rank 1.
+        layout: ``dense``, ``factored`` or ``head-width``.
+        rank: inner size of the factors, min(shape) for a dense matrix, the sum of the widths of heads.
+        widths: width of every head where whole heads were cut, else empty.
+        eps_rank: its ε-rank; 0 for a zero matrix, which is stored with rank 1. Without a shared ε, the rank wanted.
         parameters_before: numbers stored in the source.
         parameters_after: numbers stored now.
-        spectral_error: σ_{rank+1} = ‖W − W̃‖₂ before the factors are rounded to the stored format.
-        relative_error: the same over ‖W‖₂, never above ε.
+        spectral_error: σ_{rank+1} before the factors are rounded to the stored format: with plain SVD ‖W − W̃‖₂, with
+            the other methods the largest term that was cut off, in their own norm; of heads the largest.
+        relative_error: the same over ‖W‖₂, never above ε; of heads the largest.
+        lost: share of the squared norm that was cut off, in the norm of the method; of heads the largest.
         note: why a matrix was kept as it was, empty where it was not.
     """
 
@@ -41,11 +46,13 @@ class SiteReport:
     shape: tuple[int, int]
     layout: str
     rank: int
+    widths: tuple[int, ...]
     eps_rank: int
     parameters_before: int
     parameters_after: int
     spectral_error: float
     relative_error: float
+    lost: float
     note: str
 
 
@@ -58,7 +65,9 @@ class CompressReport:
         family: base family.
         out: folder that was written.
         method: how the factors were found.
-        eps: the tolerance of every site, given or found.
+        allocation: how ranks were allotted.
+        calibration: name of the series that the method looked at, None where it looked at none.
+        eps: the tolerance of every site, given or found; None where ranks were allotted in another way.
         target_ratio: the ratio that was asked for, None where ε was.
         ratio: Σ stored numbers of the selected sites after over before (Q7).
         parameters: whole model, ``before`` and ``after``.
@@ -73,7 +82,9 @@ class CompressReport:
     family: str
     out: str
     method: str
-    eps: float
+    allocation: str
+    calibration: str | None
+    eps: float | None
     target_ratio: float | None
     ratio: float
     parameters: dict[str, int]
@@ -94,30 +105,51 @@ class CompressReport:
         return pd.DataFrame([_plain(site) for site in self.sites])
 
 
-def site_report(site: Site, plan: SitePlan) -> SiteReport:
-    """Describe what ``plan`` did to ``site``."""
+def site_reports(source: Checkpoint, sites: Sequence[Site], plans: Sequence[SitePlan]) -> list[SiteReport]:
+    """Describe what the plans of one group did to its sites: one plan of a matrix, or one of every head and pair."""
+    if len(sites) == 1:
+        (plan,) = plans
+        return [_report(source, sites[0], [plan], ())]
+    found = []
+    for site in sites:
+        pair = "qk" if site.role[-1] in "qk" else "vo"
+        mine = [plan for plan in plans if f".{pair}." in plan.name]
+        found.append(_report(source, site, mine, tuple(plan.rank for plan in mine) or site.head_widths))
+    return found
+
+
+def _report(source: Checkpoint, site: Site, plans: Sequence[SitePlan], widths: tuple[int, ...]) -> SiteReport:
+    before = source.stored(site)
+    rows, columns = source.shape(site)
+    whole = plans[0] if len(plans) == 1 and not widths else None
+    changed = any(plan.changed for plan in plans)
+    worst = max(plans, key=lambda plan: plan.error, default=None)
     return SiteReport(
         name=site.name,
         stack=site.stack,
         layer=site.layer,
         role=site.role,
-        shape=plan.shape,
-        layout=plan.layout,
-        rank=plan.rank,
-        eps_rank=plan.eps_rank,
-        parameters_before=plan.before,
-        parameters_after=plan.after,
-        spectral_error=plan.error,
-        relative_error=plan.error / plan.sigma_max if plan.sigma_max else 0.0,
-        note=_note(plan),
+        shape=(rows, columns),
+        layout=whole.layout if whole else "head-width" if changed else source.layout(site),
+        rank=whole.rank if whole else sum(widths),
+        widths=widths,
+        eps_rank=whole.eps_rank if whole else sum(plan.eps_rank for plan in plans),
+        parameters_before=before,
+        parameters_after=whole.after if whole else sum(widths) * (rows if site.head_axis == 1 else columns),
+        spectral_error=worst.error if worst else 0.0,
+        relative_error=max((plan.error / plan.sigma_max for plan in plans if plan.sigma_max), default=0.0),
+        lost=max((plan.lost for plan in plans), default=0.0),
+        note=_note(plans, changed),
     )
 
 
-def _note(plan: SitePlan) -> str:
-    if not plan.changed:
-        return "factors would store no fewer numbers" if plan.layout == "dense" else "its rank is low already"
-    return "zero matrix, stored with rank 1" if plan.eps_rank == 0 else ""
+def _note(plans: Sequence[SitePlan], changed: bool) -> str:
+    if not plans:
+        return "not selected"
+    if not changed:
+        return "factors would store no fewer numbers" if plans[0].layout == "dense" else "its rank is low already"
+    return "zero matrix, stored with rank 1" if all(plan.sigma_max == 0 for plan in plans) else ""
 
 
 def _plain(site: SiteReport) -> dict[str, Any]:
-    return {**asdict(site), "shape": list(site.shape)}
+    return {**asdict(site), "shape": list(site.shape), "widths": list(site.widths)}

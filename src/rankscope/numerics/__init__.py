@@ -11,6 +11,7 @@ from rankscope.numerics.rank import (
     stable_rank,
     validate_eps,
 )
+from rankscope.numerics.roots import symmetric_root
 from rankscope.numerics.size import factored_parameters, factoring_pays, size_ratio
 from rankscope.numerics.spectrum import choose_method, per_head, singular_values, spectra
 
@@ -26,6 +27,7 @@ __all__ = [
     "spectra",
     "per_head",
     "FactoredMatrix",
+    "symmetric_root",
     "angle_matrix",
     "row_angles",
     "flow_of_ranks",

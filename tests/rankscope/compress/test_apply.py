@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 
 from rankscope import load_pipeline, open_checkpoint
-from rankscope.compress import CompressReport, apply, compress, write
+from rankscope.compress import CompressReport, compress, groups, write
 from rankscope.errors import CheckpointError, FamilyError, OptionError, OutputError
 from rankscope.numerics import FactoredMatrix
 
@@ -280,7 +280,7 @@ def test_a_broken_run_leaves_the_old_folder_or_nothing(
         (out / "precious").write_text("kept")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     calls = 0
-    whole = apply.truncated_svd
+    whole = groups.truncated_svd
 
     def breaking(*args: Any) -> FactoredMatrix:
         nonlocal calls
@@ -289,7 +289,7 @@ def test_a_broken_run_leaves_the_old_folder_or_nothing(
             raise failure
         return whole(*args)
 
-    monkeypatch.setattr(apply, "truncated_svd", breaking)
+    monkeypatch.setattr(groups, "truncated_svd", breaking)
     with pytest.raises(KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else OutputError):
         compress(source, out=out, eps=0.1, force=old)
     assert calls >= 3

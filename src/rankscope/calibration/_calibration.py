@@ -1,0 +1,261 @@
+"""Moments of every layer's input over a calibration set, and the file that keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.atomic import atomic_file
+from rankscope.calibration.moments import InputMoments, MomentSink, from_tensors, to_tensors
+from rankscope.calibration.passes import DECODERS, run_pass
+from rankscope.calibration.sets import CalibrationSet
+from rankscope.calibration.streams import stream_of, watch_streams, watched_modules
+from rankscope.checkpoints import Checkpoint
+from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.families import Site
+from rankscope.placement import resolve_device, resolve_dtype
+from rankscope.progress import Progress, silent
+
+SCHEMA = "rankscope/calibration@1"
+SAVE_EVERY = 8
+"""Batches between saves of an unfinished calibration."""
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """What the moments are a function of.
+
+    Attributes:
+        model: name the checkpoint was opened by.
+        fingerprint: of its weights; moments of other weights are refused.
+        corpus: name of the calibration set.
+        data: fingerprint of its series.
+        series: how many there are.
+        decoder: ``teacher`` or ``sampled``.
+        batch_size: series per forward pass.
+        seed: of sample paths.
+        dtype: number format of the forward passes.
+    """
+
+    model: str
+    fingerprint: str
+    corpus: str
+    data: str
+    series: int
+    decoder: str
+    batch_size: int
+    seed: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Moments of what enters the layers of one model.
+
+    Attributes:
+        settings: what they are a function of.
+        streams: moments by stream; see `rankscope.calibration.streams.stream_of`.
+    """
+
+    settings: CalibrationSettings
+    streams: Mapping[str, InputMoments] = field(repr=False)
+
+    def of(self, site: Site) -> InputMoments:
+        """Moments of what enters a site.
+
+        Raises:
+            OptionError: the site was not watched.
+        """
+        found = self.streams.get(stream_of(site))
+        if found is None:
+            raise OptionError(
+                f"the calibration holds no moments of the input of {site.module}: calibrate with its site selected."
+            )
+        return found
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Refuse moments of another model.
+
+        Raises:
+            OptionError: the checkpoint's weights are not those that were calibrated.
+        """
+        if self.settings.fingerprint != fingerprint(checkpoint):
+            raise OptionError(
+                f"the calibration belongs to {self.settings.model}, whose weights differ from those of "
+                f"{checkpoint.source}: calibrate {checkpoint.source} itself."
+            )
+
+    def save(self, file: str | Path) -> None:
+        """Write one safetensors file, whole or not at all."""
+        _save(Path(file), self.settings, self.streams, self.settings.series)
+
+
+def calibrate(
+    checkpoint: Checkpoint,
+    series: CalibrationSet,
+    *,
+    sites: tuple[Site, ...] | None = None,
+    decoder: str = "teacher",
+    batch_size: int = 16,
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: str | torch.dtype | None = None,
+    file: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Run a model over a calibration set and add up the moments of what enters its layers.
+
+    Memory does not grow with the number of series: a stream of width d keeps 2 d² + 2 d float64 numbers.
+
+    Args:
+        checkpoint: any family, stock or compressed.
+        series: histories and what followed.
+        sites: matrices whose inputs are wanted; those of attention by default.
+        decoder: what the decoder reads, ``teacher`` (the values that followed) or ``sampled`` (the model's own paths).
+        batch_size: series per forward pass.
+        seed: of sample paths.
+        device: ``cpu``, ``cuda`` or ``auto``.
+        dtype: number format of the forward passes, float32 by default.
+        file: keep the moments in this file. A run that is stopped goes on from there when it is started again with
+            the same settings; one that is finished is read back.
+        progress: told the number of series done.
+
+    Raises:
+        OptionError: an unknown decoder, or ``file`` holds a calibration with other settings.
+        DataError: the set is empty, or a layer's input is not finite.
+    """
+    if decoder not in DECODERS:
+        raise OptionError(unknown_choice("decoder", decoder, DECODERS))
+    if not len(series):
+        raise DataError("the calibration set is empty: name at least one series.")
+    kind = resolve_dtype(dtype) or torch.float32
+    chosen = checkpoint.sites() if sites is None else sites
+    settings = CalibrationSettings(
+        checkpoint.source,
+        fingerprint(checkpoint),
+        series.name,
+        _digest(series.context, series.future),
+        len(series),
+        decoder,
+        batch_size,
+        seed,
+        str(kind).removeprefix("torch."),
+    )
+    needed = {stream_of(site) for site in chosen}
+    before, done = _resumed(None if file is None else Path(file), settings, needed)
+    report = progress or silent
+    if done < len(series):
+        module = checkpoint.module(kind).to(resolve_device(device))
+        with watch_streams(module, watched_modules(module, chosen)) as sinks:
+            for stream, moments in before.items():
+                if stream in sinks:
+                    sinks[stream].moments = moments
+            for start in range(done, len(series), batch_size):
+                report(start, len(series), "calibrating")
+                torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
+                end = min(start + batch_size, len(series))
+                run_pass(module, checkpoint.family, series.context[start:end], series.future[start:end], decoder)
+                if file is not None and (start // batch_size) % SAVE_EVERY == SAVE_EVERY - 1:
+                    _save(Path(file), settings, _moments(sinks), end)
+            before = _moments(sinks)
+        if file is not None:
+            _save(Path(file), settings, before, len(series))
+    report(len(series), len(series), "calibrating")
+    return Calibration(settings, before)
+
+
+def load_calibration(file: str | Path) -> Calibration:
+    """Read the moments that `calibrate` or `Calibration.save` wrote.
+
+    Raises:
+        DataError: there is no such file, it is none of ours, damaged, or the calibration was not finished.
+    """
+    settings, streams, done = _load(Path(file))
+    if done < settings.series:
+        raise DataError(
+            f"{file} holds an unfinished calibration, {done} of {settings.series} series: start it again with the same "
+            "options, and it goes on from there."
+        )
+    return Calibration(settings, streams)
+
+
+def fingerprint(checkpoint: Checkpoint) -> str:
+    """A short hash of a checkpoint's config, its tensors' names and shapes, and the numbers of its first attention."""
+    told = hashlib.sha256(json.dumps(checkpoint.config, sort_keys=True, default=str).encode())
+    told.update(repr(sorted((name, info.shape, str(info.dtype)) for name, info in checkpoint.index.items())).encode())
+    for site in checkpoint.sites()[:4]:
+        matrix = checkpoint.matrix(site)
+        for part in (matrix,) if isinstance(matrix, Tensor) else (matrix.up, matrix.down):
+            told.update(_bytes(part))
+    return told.hexdigest()[:16]
+
+
+def _digest(*tensors: Float[Tensor, "series time"]) -> str:
+    told = hashlib.sha256()
+    for tensor in tensors:
+        told.update(repr(tuple(tensor.shape)).encode())
+        told.update(_bytes(tensor))
+    return told.hexdigest()[:16]
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def _moments(sinks: Mapping[str, MomentSink]) -> dict[str, InputMoments]:
+    return {stream: sink.moments for stream, sink in sinks.items() if sink.moments is not None}
+
+
+def _resumed(file: Path | None, settings: CalibrationSettings, needed: set[str]) -> tuple[dict[str, InputMoments], int]:
+    if file is None or not file.exists():
+        return {}, 0
+    found, streams, done = _load(file)
+    differing = [name for name, value in asdict(settings).items() if name != "model" and asdict(found)[name] != value]
+    if differing:
+        name = differing[0]
+        raise OptionError(
+            f"{file} holds a calibration with another {name} ({asdict(found)[name]}, not {asdict(settings)[name]}): "
+            "name another file, or remove it."
+        )
+    if not needed <= streams.keys():
+        raise OptionError(f"{file} holds a calibration of other sites: name another file, or remove it.")
+    return streams, done
+
+
+def _save(file: Path, settings: CalibrationSettings, streams: Mapping[str, InputMoments], done: int) -> None:
+    from safetensors.torch import save_file
+
+    tensors = {f"{stream}:{part}": t for stream, m in streams.items() for part, t in to_tensors(m).items()}
+    metadata = {"schema": SCHEMA, "settings": json.dumps(asdict(settings)), "done": str(done)}
+    with atomic_file(file) as path:
+        save_file(tensors, path, metadata=metadata)
+
+
+def _load(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoments], int]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "pt") as opened:
+            metadata = opened.metadata() or {}
+            if metadata.get("schema") != SCHEMA:
+                raise DataError(f"{file} is no calibration: its schema is {metadata.get('schema')!r}, not {SCHEMA!r}.")
+            parts: dict[str, dict[str, Tensor]] = {}
+            for name in opened.keys():  # noqa: SIM118 - no mapping
+                stream, _, part = name.rpartition(":")
+                parts.setdefault(stream, {})[part] = opened.get_tensor(name)
+            settings = CalibrationSettings(**json.loads(metadata["settings"]))
+            streams = {stream: from_tensors(tensors) for stream, tensors in parts.items()}
+            return settings, streams, int(metadata["done"])
+    except OSError as error:
+        raise DataError(f"calibration {file} cannot be read: {error.strerror or error}.") from error
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"calibration {file} is damaged ({reason}): remove it and calibrate again.") from error

@@ -1,0 +1,119 @@
+"""What is remembered of the rows that enter a layer: sums in float64, as large as the layer is wide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rankscope.errors import DataError
+
+
+@dataclass(frozen=True)
+class InputMoments:
+    """Sums over every real position x (d,) of every sequence that entered a layer, in float64.
+
+    Attributes:
+        tokens: positions.
+        sequences: series, or sample paths.
+        total: Σ x.
+        outer: Σ x xᵀ.
+        between: Σ n x̄ x̄ᵀ over the sequences, x̄ the mean of one and n its positions.
+        loudness: Σ |x|, by channel.
+    """
+
+    tokens: int
+    sequences: int
+    total: Float[Tensor, " d"]
+    outer: Float[Tensor, "d d"]
+    between: Float[Tensor, "d d"]
+    loudness: Float[Tensor, " d"]
+
+    @property
+    def second(self) -> Float[Tensor, "d d"]:
+        """C = E[x xᵀ], not centred."""
+        return self.outer / self.tokens
+
+    @property
+    def within(self) -> Float[Tensor, "d d"]:
+        """Covariance within sequences: E (x − x̄)(x − x̄)ᵀ with x̄ the mean of x's own sequence.
+
+        It is what softmax can see of keys: a shift that all keys of a sequence share changes no attention weight.
+        """
+        return (self.outer - self.between) / self.tokens
+
+    @property
+    def absolute(self) -> Float[Tensor, " d"]:
+        """E|x| by channel."""
+        return self.loudness / self.tokens
+
+    def __add__(self, other: InputMoments) -> InputMoments:
+        """Sums over both sets of sequences."""
+        return InputMoments(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+
+def moments_of(
+    x: Float[Tensor, "series tokens d"], real: Bool[Tensor, "series tokens"] | None = None
+) -> InputMoments | None:
+    """Sums over one batch; products are formed in the batch's own precision and added up in float64.
+
+    Args:
+        x: what entered the layer.
+        real: positions that are no padding; all by default. Series without any are left out.
+
+    Returns:
+        None where nothing is real.
+
+    Raises:
+        DataError: a value is NaN or infinite.
+    """
+    x = x.detach().to(torch.float32 if x.dtype.itemsize < 4 else x.dtype)
+    weight = torch.ones(x.shape[:2], dtype=x.dtype, device=x.device) if real is None else real.to(x.dtype)
+    count = weight.sum(dim=1)
+    tokens, sequences = int(count.sum()), int((count > 0).sum())
+    if tokens == 0:
+        return None
+    kept = x * weight[..., None]
+    if not bool(torch.isfinite(kept).all()):
+        raise DataError("a layer's input holds NaN or Inf during calibration: the model overflows on these series.")
+    rows = kept.flatten(0, 1)
+    sums = kept.sum(dim=1)
+    scaled = sums / count.clamp(min=1).sqrt()[:, None]
+    return InputMoments(
+        tokens,
+        sequences,
+        *(
+            part.to("cpu", torch.float64)
+            for part in (sums.sum(0), rows.mT @ rows, scaled.mT @ scaled, rows.abs().sum(0))
+        ),
+    )
+
+
+class MomentSink:
+    """Adds up the moments of batch after batch; memory does not grow with their number."""
+
+    def __init__(self) -> None:
+        self.moments: InputMoments | None = None
+
+    def add(self, x: Float[Tensor, "series tokens d"], real: Bool[Tensor, "series tokens"] | None) -> None:
+        """Add one batch."""
+        more = moments_of(x, real)
+        if more is not None:
+            self.moments = more if self.moments is None else self.moments + more
+
+
+def to_tensors(moments: InputMoments) -> dict[str, Tensor]:
+    """The sums as tensors, counts as integers in a tensor of their own."""
+    return {
+        "counts": torch.tensor([moments.tokens, moments.sequences]),
+        **{name: getattr(moments, name).contiguous() for name in ("total", "outer", "between", "loudness")},
+    }
+
+
+def from_tensors(tensors: dict[str, Any]) -> InputMoments:
+    """Rebuild what `to_tensors` took apart."""
+    tokens, sequences = tensors["counts"].tolist()
+    return InputMoments(tokens, sequences, *(tensors[name] for name in ("total", "outer", "between", "loudness")))

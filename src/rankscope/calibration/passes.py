@@ -1,0 +1,88 @@
+"""Forward passes that see what a forecast sees: the history in the encoder, the horizon in the decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.errors import FamilyError
+from rankscope.families import Family
+
+DECODERS = ("teacher", "sampled")
+"""What the decoder reads: the values that did follow, or sample paths of the model's own."""
+
+
+@torch.no_grad()
+def run_pass(
+    module: Any,
+    family: Family,
+    context: Float[Tensor, "series context"],
+    future: Float[Tensor, "series horizon"],
+    decoder: str = "teacher",
+) -> Any:
+    """Run a model once over a batch and return what it returned.
+
+    Chronos-Bolt and Chronos-2 read the history alone; there both kinds of decoder are one. A text model reads the
+    tokens of the history and, in the decoder, those that follow.
+
+    Args:
+        module: the model in evaluation mode.
+        family: its family.
+        context: histories.
+        future: what followed; tokens with a text model.
+        decoder: one of `DECODERS`.
+    """
+    return module(**pass_inputs(module, family, context, future, decoder))
+
+
+@torch.no_grad()
+def pass_inputs(
+    module: Any,
+    family: Family,
+    context: Float[Tensor, "series context"],
+    future: Float[Tensor, "series horizon"],
+    decoder: str = "teacher",
+) -> dict[str, Tensor]:
+    """Keyword arguments of ``module.forward`` for `run_pass`."""
+    inputs = family.model_inputs(module, context)
+    if "decoder_input_ids" not in inputs:
+        return inputs
+    if decoder == "sampled":
+        if not family.forecastable:
+            raise FamilyError(f"a {family.title} model draws no sample paths: calibrate its decoder on given text.")
+        inputs["decoder_input_ids"] = _sampled(module, inputs, future.shape[1])
+        return inputs
+    start = int(module.config.decoder_start_token_id or 0)
+    tokens = _bins(module, context, future) if family.name == "chronos-t5" else future.long().to(module.device)
+    first = torch.full_like(tokens[:, :1], start)
+    inputs["decoder_input_ids"] = torch.cat([first, tokens[:, :-1]], dim=1)
+    return inputs
+
+
+def _bins(module: Any, context: Tensor, future: Tensor) -> Tensor:
+    from rankscope.families.chronos_t5 import tokenizer
+
+    bins = tokenizer(module.config.to_dict())
+    _, _, scale = bins.context_input_transform(context.detach().float().cpu())
+    tokens, _, _ = bins._input_transform(context=future.detach().float().cpu(), scale=scale)
+    return tokens.to(module.device)
+
+
+def _sampled(module: Any, inputs: dict[str, Tensor], horizon: int) -> Tensor:
+    settings = module.config.chronos_config
+    drawn = module.generate(
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
+        do_sample=True,
+        min_new_tokens=horizon,
+        max_new_tokens=horizon,
+        top_k=settings.get("top_k", 50),
+        top_p=settings.get("top_p", 1.0),
+        temperature=settings.get("temperature", 1.0),
+        eos_token_id=settings["eos_token_id"],
+        pad_token_id=settings["pad_token_id"],
+    )
+    return drawn[:, :-1]

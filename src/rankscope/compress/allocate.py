@@ -1,0 +1,182 @@
+"""Which matrix keeps how many ranks: rules with one free level, and the search for the level that a budget allows.
+
+Every rule maps a level to ranks that fall as the level rises. That makes them comparable and every budget one
+bisection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.compress.budget import Budget
+from rankscope.compress.plan import Plan, Spectrum, plan_by_eps, rounded, site_plan, validate_ratio
+from rankscope.design import RankDesign, rank_at
+from rankscope.errors import OptionError, unknown_choice
+from rankscope.numerics import relative_spectrum
+
+ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule")
+ENERGY_OF_SCHEDULE = 0.99
+"""Share of Σσ² whose rank, layer by layer, a schedule's growth is fitted to."""
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A rule that allots ranks.
+
+    ``uniform-eps`` keeps every σ_j > ε σ_1, one ε for all. ``uniform-ratio`` leaves every matrix the same share of what
+    it stores. ``energy`` is water-filling: it keeps the terms with the largest σ_j² per stored number, wherever they
+    are, which minimises the sum of the squared errors for that size, since every matrix' terms come in falling order
+    and cost the same. ``sensitivity`` is the same with σ_j² times the matrix' weight: how much the model's output
+    suffers per unit of squared error there. ``schedule`` gives layer i of every stack and role the rank ⌈r0 (1+i)^α⌉,
+    α fitted to the ranks that hold 99 % of the energy in each layer, r0 the level.
+
+    Attributes:
+        name: one of `ALLOCATIONS`.
+        weights: for ``sensitivity``, by name of the `Spectrum`.
+    """
+
+    name: str = "uniform-eps"
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.name not in ALLOCATIONS:
+            raise OptionError(unknown_choice("allocation", self.name, ALLOCATIONS))
+
+    def levels(self, spectra: Sequence[Spectrum], budget: Budget) -> list[float]:
+        """All levels at which some rank changes, ascending; the first keeps most."""
+        if self.name == "uniform-eps":
+            values = torch.cat([relative_spectrum(one.values) for one in spectra])
+            return [0.0, *_just_above(values, below=1.0)]
+        if self.name in ("energy", "sensitivity"):
+            return [0.0, *_just_above(torch.cat([self._gains(one, budget) for one in spectra]))]
+        if self.name == "uniform-ratio":
+            shares = {j * one.cost / one.stored for one in spectra for j in range(1, one.stored // one.cost + 1)}
+            return sorted(-share for share in {1.0, *shares})
+        most = max(_largest(one) // one.heads for one in spectra)
+        return [-r0 / 4 for r0 in range(4 * most, 0, -1)]
+
+    def ranks(self, spectra: Sequence[Spectrum], level: float, budget: Budget) -> list[int]:
+        """Rank of every matrix at a level; 0 where it would keep nothing."""
+        if self.name == "uniform-eps":
+            return [site.eps_rank for site in plan_by_eps(spectra, level).sites]
+        if self.name in ("energy", "sensitivity"):
+            return [int((self._gains(one, budget) > level).sum()) for one in spectra]
+        if self.name == "uniform-ratio":
+            return [int(-level * one.stored / one.cost + _ROUNDING) for one in spectra]
+        designs = {kind: RankDesign(-level, alpha) for kind, alpha in fitted_growth(spectra).items()}
+        return [one.heads * rank_at(designs[_kind(one)], one.layer, _largest(one)) for one in spectra]
+
+    def _gains(self, spectrum: Spectrum, budget: Budget) -> Float[Tensor, " k"]:
+        weight = self.weights.get(spectrum.name, 1.0)
+        cost = budget.cost(spectrum)
+        if cost:
+            return weight * spectrum.values.square() / cost
+        return torch.full_like(spectrum.values, math.inf)  # what the budget does not count is kept
+
+
+def plan_by_budget(
+    spectra: Sequence[Spectrum], budget: Budget, allocation: Allocation | None = None, multiple: int = 1
+) -> Plan:
+    """Keep as much as a budget allows.
+
+    Args:
+        spectra: what can be cut.
+        budget: what must not be exceeded.
+        allocation: the rule, ``uniform-eps`` by default.
+        multiple: ranks are rounded down to multiples of it, but never to 0; GPUs like 8.
+
+    Returns:
+        The plan of the lowest level that the budget allows.
+
+    Raises:
+        OptionError: even the least that the rule can keep exceeds the budget; it names the nearest that would do.
+    """
+    rule = allocation or Allocation()
+    target = budget.limit if budget.kind == "ratio" else None
+    if budget.kind == "ratio" and budget.limit == 1.0:
+        kept = tuple(replace(site_plan(one, min(one.shape)), eps_rank=_eps_zero(one)) for one in spectra)
+        return Plan(0.0 if rule.name == "uniform-eps" else None, target, kept, rule.name)
+
+    def plan_at(level: float) -> Plan:
+        ranks = [rounded(rank, multiple) for rank in rule.ranks(spectra, level, budget)]
+        sites = tuple(site_plan(one, rank) for one, rank in zip(spectra, ranks, strict=True))
+        return Plan(level if rule.name == "uniform-eps" else None, target, sites, rule.name)
+
+    levels = rule.levels(spectra, budget)
+    low, high = 0, len(levels) - 1
+    least = budget.used(spectra, plan_at(levels[high]).sites)
+    if least > budget.limit:
+        raise OptionError(
+            f"{budget.kind} {budget.limit:g} is out of reach: rank {multiple} everywhere already gives {least:.4g} on "
+            "the selected sites; ask for at least that, or select larger sites."
+        )
+    while low < high:
+        middle = (low + high) // 2
+        if budget.used(spectra, plan_at(levels[middle]).sites) <= budget.limit:
+            high = middle
+        else:
+            low = middle + 1
+    return plan_at(levels[high])
+
+
+def plan_by_ratio(spectra: Sequence[Spectrum], ratio: float) -> Plan:
+    """Find the smallest shared ε whose size ratio is not above ``ratio``, by bisection over all σ_j/σ_1.
+
+    The ratio is a falling step function of ε that jumps only at relative singular values, so the search over
+    those is exact: no other ε gives a ratio that is closer without exceeding the target. At ratio 1 everything
+    is kept as it is.
+
+    Raises:
+        OptionError: the ratio is outside (0, 1], or smaller than rank 1 everywhere gives (it names the least).
+    """
+    return plan_by_budget(spectra, Budget("ratio", validate_ratio(ratio)))
+
+
+def fitted_growth(spectra: Sequence[Spectrum]) -> dict[str, float]:
+    """Exponent α of r(i) ∝ (1+i)^α by kind of matrix, least squares in logarithms, never below 0.
+
+    r(i) is the mean over the layer's matrices of that kind of the smallest rank that holds 99 % of Σσ².
+    """
+    ranks: dict[str, dict[int, list[int]]] = {}
+    for one in spectra:
+        ranks.setdefault(_kind(one), {}).setdefault(one.layer, []).append(max(_energy_rank(one), 1))
+    found = {}
+    for kind, layers in ranks.items():
+        x = torch.tensor([math.log1p(layer) for layer in layers], dtype=torch.float64)
+        y = torch.tensor([math.log(sum(r) / len(r)) for r in layers.values()], dtype=torch.float64)
+        spread = float((x - x.mean()).square().sum())
+        slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread else 0.0
+        found[kind] = max(slope, 0.0)
+    return found
+
+
+def _energy_rank(spectrum: Spectrum) -> int:
+    energy = spectrum.values.square().cumsum(0)
+    return int((energy < ENERGY_OF_SCHEDULE * energy[-1]).sum()) + 1 if len(energy) else 0
+
+
+def _kind(spectrum: Spectrum) -> str:
+    """Stack and place in a layer, without the number of the layer or the head."""
+    words = [word for word in spectrum.name.removesuffix(".weight").split(".") if not word.isdigit()]
+    return ".".join(words)
+
+
+def _largest(spectrum: Spectrum) -> int:
+    return spectrum.cached_rank
+
+
+def _eps_zero(spectrum: Spectrum) -> int:
+    return int((spectrum.values > 0).sum())
+
+
+def _just_above(values: Float[Tensor, " n"], below: float = math.inf) -> list[float]:
+    """Values one step of rounding higher, so that ``value > level`` is false for the value itself."""
+    above = torch.nextafter(values, torch.full_like(values, math.inf))
+    return above[above < below].unique().tolist()

@@ -1,0 +1,54 @@
+"""What a compressed model may cost, in the unit that its user counts in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rankscope.compress.plan import SitePlan, Spectrum, validate_ratio
+from rankscope.errors import OptionError, unknown_choice
+
+KINDS = ("ratio", "parameters", "bytes", "cache-bytes")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A limit on one of four sizes; each is linear in the ranks.
+
+    Attributes:
+        kind: ``ratio`` (numbers of the selected matrices, after over before), ``parameters`` or ``bytes`` (of the whole
+            model), or ``cache-bytes`` (key/value cache of one series and one sample path, context and horizon full).
+        limit: what must not be exceeded.
+        fixed: what the rest of the model costs, in the same unit.
+        itemsize: bytes of a stored number.
+    """
+
+    kind: str
+    limit: float
+    fixed: int = 0
+    itemsize: int = 4
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise OptionError(unknown_choice("budget", self.kind, KINDS))
+        if self.kind == "ratio":
+            validate_ratio(self.limit)
+        elif self.limit < 1:
+            raise OptionError(f"{self.kind} {self.limit:g} is no budget: give a number above 0.")
+
+    def used(self, spectra: Sequence[Spectrum], sites: Sequence[SitePlan]) -> float:
+        """What a plan costs, in the unit of the limit."""
+        if self.kind == "ratio":
+            before = sum(site.before for site in sites)
+            return sum(site.after for site in sites) / before if before else 1.0
+        if self.kind == "cache-bytes":
+            pairs = zip(spectra, sites, strict=True)
+            cached = sum(
+                one.cached * site.rank if site.changed else one.cached * one.cached_rank for one, site in pairs
+            )
+            return self.fixed + cached * self.itemsize
+        return self.fixed + sum(site.after for site in sites) * (self.itemsize if self.kind == "bytes" else 1)
+
+    def cost(self, spectrum: Spectrum) -> int:
+        """What one rank costs, up to a factor that all matrices share."""
+        return spectrum.cached if self.kind == "cache-bytes" else spectrum.cost

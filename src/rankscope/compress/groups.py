@@ -1,0 +1,350 @@
+"""What is cut together: a single matrix, or the four matrices of an attention, head by head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from rankscope.calibration import Calibration, InputMoments
+from rankscope.checkpoints import Checkpoint
+from rankscope.compress.decomposition import Decomposition
+from rankscope.compress.factorise import truncated_svd
+from rankscope.compress.joint import joint_qk, joint_vo
+from rankscope.compress.methods import METHODS
+from rankscope.compress.plan import SitePlan, Spectrum
+from rankscope.errors import FamilyError, OptionError
+from rankscope.families import Factored, HeadWidth, Layout, Site
+from rankscope.numerics import FactoredMatrix, singular_values
+
+JOINT = "joint"
+METHOD_NAMES = ("svd", "whitened", JOINT, "theorem3", "asvd", "random")
+Matrices = Mapping[str, Tensor | FactoredMatrix]
+"""Matrices by the module of their site."""
+
+
+@runtime_checkable
+class Group(Protocol):
+    """Matrices that one decomposition concerns."""
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The sites whose matrices it reads."""
+        ...
+
+    def spectra(self, matrices: Matrices) -> list[Spectrum]:
+        """What can be cut, and what each rank of it is worth."""
+        ...
+
+    def layouts(self, plans: Sequence[SitePlan]) -> dict[str, Layout]:
+        """Layouts of the modules that the plans, one per spectrum, change."""
+        ...
+
+    def shapes(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, int]]:
+        """Names and shapes of the tensors that replace those of the changed sites."""
+        ...
+
+    def tensors(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
+        """These tensors, in at least float32."""
+        ...
+
+    def replaced(self, plans: Sequence[SitePlan]) -> tuple[Site, ...]:
+        """The sites whose stored tensors they replace."""
+        ...
+
+
+@dataclass(frozen=True)
+class Single:
+    """One matrix W ≈ up·down.
+
+    Attributes:
+        site: where it is.
+        method: a key of `rankscope.compress.methods.METHODS`.
+        moments: of its inputs, None for a method that needs none.
+        stored: layout and number of stored numbers where it is factored already.
+        eps: smallest ε that will be asked for, where one is known: the cheapest way to singular values depends on it.
+        seed: of a random method.
+    """
+
+    site: Site
+    method: str
+    moments: InputMoments | None = field(default=None, repr=False)
+    stored: tuple[int, int] | None = None
+    eps: float | None = None
+    seed: int = 0
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The one site."""
+        return (self.site,)
+
+    def spectra(self, matrices: Matrices) -> list[Spectrum]:
+        """Singular values, in the norm of the method."""
+        matrix = matrices[self.site.module]
+        if self.method != "svd":
+            sigma = self._decompose(matrix).sigma
+        elif isinstance(matrix, FactoredMatrix):
+            sigma = matrix.singular_values()
+        else:
+            sigma = singular_values(matrix, smallest_eps=self.eps)
+        stored_rank, stored_factors = self.stored or (None, None)
+        rows, columns = matrix.shape
+        return [
+            Spectrum(
+                self.site.name,
+                (rows, columns),
+                sigma,
+                stored_rank,
+                stored_factors,
+                layer=self.site.layer or 0,
+                heads=self.site.heads or 1,
+            )
+        ]
+
+    def layouts(self, plans: Sequence[SitePlan]) -> dict[str, Layout]:
+        """Factored at the plan's rank."""
+        return {plan.module: Factored(plan.rank) for plan in plans if plan.changed}
+
+    def shapes(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, int]]:
+        """Shapes of both factors."""
+        (plan,) = plans
+        rows, columns = plan.shape
+        return {f"{plan.module}.down.weight": (plan.rank, columns), f"{plan.module}.up.weight": (rows, plan.rank)}
+
+    def tensors(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
+        """Both factors."""
+        (plan,) = plans
+        matrix = matrices[self.site.module]
+        if self.method == "svd":
+            factors = truncated_svd(matrix, plan.rank, _wide(matrix))
+        else:
+            factors = self._decompose(matrix).at(plan.rank)
+        return {f"{plan.module}.down.weight": factors.down, f"{plan.module}.up.weight": factors.up}
+
+    def replaced(self, plans: Sequence[SitePlan]) -> tuple[Site, ...]:
+        """The one site."""
+        return self.sites
+
+    def _decompose(self, matrix: Tensor | FactoredMatrix) -> Decomposition:
+        return METHODS[self.method].decompose(matrix, self.moments, self.seed)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Queries with keys, values with outputs, of every head of one attention.
+
+    Attributes:
+        module: its name.
+        q: the site of its queries, and so on.
+        moments: of the inputs of q, of k (and v) and of o.
+        pairs: which of ``qk`` and ``vo`` may be cut.
+        cached: tokens that it caches.
+    """
+
+    module: str
+    q: Site
+    k: Site
+    v: Site
+    o: Site
+    moments: Mapping[str, InputMoments] = field(repr=False)
+    pairs: tuple[str, ...] = ("qk", "vo")
+    cached: int = 0
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """All four, whichever may be cut."""
+        return self.q, self.k, self.v, self.o
+
+    def spectra(self, matrices: Matrices) -> list[Spectrum]:
+        """One per head and pair: all of ``qk``, then all of ``vo``."""
+        d_q, d_k = matrices[self.q.module].shape[1], matrices[self.k.module].shape[1]
+        d_o = matrices[self.o.module].shape[0]
+        shapes = {"qk": (d_q, d_k), "vo": (d_o, d_k)}
+        return [
+            Spectrum(
+                f"{self.module}.{pair}.{head}",
+                shapes[pair],
+                decomposition.sigma,
+                stored_rank=self._widths(pair)[head],
+                layout="head-width",
+                cached=self.cached,
+                layer=self.q.layer or 0,
+            )
+            for pair in self.pairs
+            for head, decomposition in enumerate(self._decompose(matrices, pair))
+        ]
+
+    def layouts(self, plans: Sequence[SitePlan]) -> dict[str, Layout]:
+        """Head widths, those that are kept among them."""
+        widths = self._planned(plans)
+        return {self.module: HeadWidth(widths["qk"], widths["vo"])}
+
+    def shapes(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, int]]:
+        """Shapes of the tensors of every pair of which some head changes."""
+        shapes: dict[str, tuple[int, int]] = {}
+        widths = self._planned(plans)
+        for pair, (first, second) in self._changed(plans).items():
+            rows, columns = next(plan.shape for plan in plans if f".{pair}." in plan.name)
+            if pair == "qk":
+                shapes |= {first.name: (sum(widths[pair]), rows), second.name: (sum(widths[pair]), columns)}
+            else:
+                shapes |= {first.name: (sum(widths[pair]), columns), second.name: (rows, sum(widths[pair]))}
+        return shapes
+
+    def tensors(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
+        """The narrower heads side by side; those that are kept are kept bit for bit."""
+        made: dict[str, Tensor] = {}
+        for pair, (first, second) in self._changed(plans).items():
+            mine = [plan for plan in plans if f".{pair}." in plan.name]
+            parts: list[tuple[Tensor, Tensor]] = []
+            for head, (plan, decomposition) in enumerate(zip(mine, self._decompose(matrices, pair), strict=True)):
+                if not plan.changed:
+                    parts.append(self._slices(matrices, pair, head))
+                    continue
+                factors = decomposition.at(plan.rank)
+                parts.append((factors.up.mT, factors.down) if pair == "qk" else (factors.down, factors.up))
+            left, right = zip(*parts, strict=True)
+            made[first.name] = torch.cat([part.double() for part in left])
+            made[second.name] = torch.cat([part.double() for part in right], dim=0 if pair == "qk" else 1)
+        return made
+
+    def replaced(self, plans: Sequence[SitePlan]) -> tuple[Site, ...]:
+        """Both sites of every pair of which some head changes."""
+        return tuple(site for pair in self._changed(plans).values() for site in pair)
+
+    def _changed(self, plans: Sequence[SitePlan]) -> dict[str, tuple[Site, Site]]:
+        both = {"qk": (self.q, self.k), "vo": (self.v, self.o)}
+        return {pair: both[pair] for pair in self.pairs if any(p.changed and f".{pair}." in p.name for p in plans)}
+
+    def _widths(self, pair: str) -> tuple[int, ...]:
+        return self.q.head_widths if pair == "qk" else self.v.head_widths
+
+    def _planned(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, ...]]:
+        widths = {pair: self._widths(pair) for pair in ("qk", "vo")}
+        for pair in self.pairs:
+            widths[pair] = tuple(plan.rank for plan in plans if f".{pair}." in plan.name)
+        return widths
+
+    def _slices(self, matrices: Matrices, pair: str, head: int) -> tuple[Tensor, Tensor]:
+        widths = self._widths(pair)
+        part = slice(sum(widths[:head]), sum(widths[: head + 1]))
+        first, second = (self.q, self.k) if pair == "qk" else (self.v, self.o)
+        left, right = matrices[first.module], matrices[second.module]
+        assert isinstance(left, Tensor)
+        assert isinstance(right, Tensor)
+        return left[part], right[part] if pair == "qk" else right[:, part]
+
+    def _decompose(self, matrices: Matrices, pair: str) -> list[Decomposition]:
+        found = []
+        widths = self._widths(pair)
+        start = 0
+        for head, width in enumerate(widths):
+            left, right = (part.double() for part in self._slices(matrices, pair, head))
+            if pair == "qk":
+                queries = left @ self.moments["q"].second @ left.mT
+                keys = right @ self.moments["k"].within @ right.mT
+                found.append(joint_qk(left, right, queries, keys))
+            else:
+                part = slice(start, start + width)
+                found.append(joint_vo(left, right, self.moments["o"].second[part, part]))
+            start += width
+        return found
+
+
+def make_groups(
+    source: Checkpoint,
+    sites: Sequence[Site],
+    method: str,
+    calibration: Calibration | None,
+    *,
+    eps: float | None = None,
+    seed: int = 0,
+) -> list[Group]:
+    """Sort the selected sites into groups.
+
+    With ``joint`` the MLP's matrices, which have no partner, are whitened.
+    """
+    if method == JOINT:
+        return _joint_groups(source, sites, calibration, seed)
+    return [_single(source, site, method, calibration, eps, seed) for site in sites]
+
+
+def _single(
+    source: Checkpoint, site: Site, method: str, calibration: Calibration | None, eps: float | None, seed: int
+) -> Single:
+    now = source.factored.get(site.module)
+    stored = None if now is None else (now.inner, source.stored(site))
+    moments = calibration.of(site) if METHODS[method].calibrated and calibration is not None else None
+    return Single(site, method, moments, stored, eps, seed)
+
+
+def check_method(source: Checkpoint, sites: Sequence[Site], method: str) -> None:
+    """Refuse what a method cannot do, before anything long begins.
+
+    Raises:
+        OptionError: ``joint`` with one matrix of a pair only, or with an attention that is factored.
+        FamilyError: ``joint`` on a family whose positions tie the width of its heads.
+    """
+    if method != JOINT:
+        return
+    if source.family.name == "chronos-2":
+        raise FamilyError(
+            f"{source.source}: method joint cannot cut {source.family.title}, whose rotary positions turn queries and "
+            "keys and fix the width of its heads: use method whitened."
+        )
+    for module, letters in _attentions(sites).items():
+        for pair in _pairs(letters):
+            if not set(pair) <= letters:
+                raise OptionError(
+                    f"method joint cuts {pair[0]} and {pair[1]} of a head together: select both, or neither."
+                )
+        for letter in "qkvo":
+            if f"{module}.{letter}" in source.factored:
+                raise OptionError(
+                    f"{source.source}: {module}.{letter} is stored in two factors, method joint cuts whole heads: use "
+                    "method whitened or svd, or start from the dense original."
+                )
+
+
+def _joint_groups(source: Checkpoint, sites: Sequence[Site], calibration: Calibration | None, seed: int) -> list[Group]:
+    assert calibration is not None
+    groups: list[Group] = []
+    everything = {site.module: site for site in source.sites(["attention"])}
+    for module, letters in _attentions(sites).items():
+        q, k, v, o = (everything[f"{module}.{letter}"] for letter in "qkvo")
+        moments = {letter: calibration.of(site) for letter, site in (("q", q), ("k", k), ("o", o))}
+        groups.append(Attention(module, q, k, v, o, moments, _pairs(letters), _cached_tokens(source, q)))
+    others = [site for site in sites if site.kind != "attention"]
+    return [*groups, *(_single(source, site, "whitened", calibration, None, seed) for site in others)]
+
+
+def _attentions(sites: Sequence[Site]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for site in sites:
+        if site.kind == "attention":
+            found.setdefault(site.module.rpartition(".")[0], set()).add(site.role[-1])
+    return found
+
+
+def _pairs(letters: set[str]) -> tuple[str, ...]:
+    return tuple(pair for pair in ("qk", "vo") if set(pair) & letters)
+
+
+def _cached_tokens(source: Checkpoint, query: Site) -> int:
+    """Tokens that an attention caches in a forecast of full context and horizon; none in an encoder."""
+    if query.stack == "encoder":
+        return 0
+    inner = source.config.get("chronos_config") or {}
+    context, horizon = int(inner.get("context_length", 512)), int(inner.get("prediction_length", 512))
+    if source.family.name == "chronos-bolt":
+        horizon = 1
+        context //= int(inner.get("input_patch_stride", inner.get("input_patch_size", 1)))
+    return horizon if query.role.startswith("self") else context + 1
+
+
+def _wide(matrix: Tensor | FactoredMatrix) -> torch.dtype:
+    stored = matrix.dtype if isinstance(matrix, Tensor) else matrix.up.dtype
+    return torch.float32 if stored.itemsize < 4 else stored

@@ -1,0 +1,97 @@
+"""Two matrices of one head at a time: queries with keys, values with outputs, to heads of another width.
+
+T5's head h scores x_qᵀ A x_k with A = W_qᵀ W_k and writes B z with B = W_o W_v, z the attention-weighted mean of its
+inputs. Neither product changes when a head's inner coordinates do, so a rank-r approximation of A *is* a head whose
+queries and keys have width r, and one of B a head whose values have width r.
+
+**Queries and keys.** Minimise E (x_qᵀ(A − Ã)x_k)² = ‖C_q^{1/2}(A − Ã)C_k^{1/2}‖_F², the mean squared error of the
+scores over independent queries and keys. With roots R_q of the second moment of the queries, R_qᵀR_q = W_q C_q W_qᵀ,
+and R_k likewise, the matrix to be approximated is Q_q (R_q R_kᵀ) Q_kᵀ with orthonormal columns in Q_q, Q_k. The SVD of
+the small core R_q R_kᵀ = U Σ Vᵀ (d_head × d_head) therefore gives the optimum; its heads are
+
+    W̃_q = Σ_r^{-1/2} V_rᵀ R_k W_q,    W̃_k = Σ_r^{-1/2} U_rᵀ R_q W_k.
+
+Only second moments of the head's own queries and keys enter, which follow from those of the layer's inputs, and nothing
+is inverted but the singular values that are kept. Adding a constant to all scores of a query leaves its softmax as it
+is, so C_k may be the covariance of the keys *within* a sequence: what all keys of a sequence share costs nothing.
+
+**Values and outputs.** Minimise E‖(B − B̃)z‖² = ‖(B − B̃)C_z^{1/2}‖_F². Again only R_zᵀR_z = W_v C_z W_vᵀ = E[a aᵀ] is
+needed, a = W_v z being what the head hands to its output projection: the true attention-weighted mean is measured by
+looking at the input of ``o``. With W_o = Q_o R_o and R_o R_zᵀ = U Σ Vᵀ,
+
+    W̃_v = Σ_r^{-1/2} U_rᵀ R_o W_v,    W̃_o = W_o R_zᵀ V_r Σ_r^{-1/2}.
+
+At r = d_head all four reproduce the products A and B exactly wherever the moments have full rank.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.compress.decomposition import Decomposition
+from rankscope.numerics import symmetric_root
+
+RIDGE = 1e-6
+"""Share of the mean eigenvalue that is added to all, so that no direction that calibration missed is free."""
+
+
+def joint_qk(
+    w_q: Float[Tensor, "d_head d_model"],
+    w_k: Float[Tensor, "d_head d_memory"],
+    queries: Float[Tensor, "d_head d_head"],
+    keys: Float[Tensor, "d_head d_head"],
+    ridge: float = RIDGE,
+) -> Decomposition:
+    """Decompose the scores A = W_qᵀ W_k of one head; ``up`` becomes its W_qᵀ, ``down`` its W_k.
+
+    Args:
+        w_q: rows of W_Q that belong to the head.
+        w_k: rows of W_K that belong to the head.
+        queries: second moment of the head's queries, W_q C_q W_qᵀ.
+        keys: second moment, or covariance within sequences, of the head's keys.
+        ridge: regularisation of both moments.
+
+    Returns:
+        Terms whose ``sigma`` are root mean squares of the scores that each contributes.
+    """
+    return _coupled(w_q.to(torch.float64).mT, w_k.to(torch.float64), _root(queries, ridge), _root(keys, ridge))
+
+
+def joint_vo(
+    w_v: Float[Tensor, "d_head d_memory"],
+    w_o: Float[Tensor, "d_model d_head"],
+    attended: Float[Tensor, "d_head d_head"],
+    ridge: float = RIDGE,
+) -> Decomposition:
+    """Decompose what one head writes, B = W_o W_v; ``up`` becomes its W_o, ``down`` its W_v.
+
+    Args:
+        w_v: rows of W_V that belong to the head.
+        w_o: columns of W_O that belong to the head.
+        attended: second moment of the head's slice of the input of W_O.
+        ridge: regularisation of the moment.
+
+    Returns:
+        Terms whose ``sigma`` are root mean squares of the outputs that each contributes.
+    """
+    out = w_o.to(torch.float64)
+    return _coupled(out, w_v.to(torch.float64), _root(out.mT @ out, 0.0), _root(attended, ridge))
+
+
+def _coupled(
+    left: Float[Tensor, "m d"], right: Float[Tensor, "d n"], r_left: Float[Tensor, "d d"], r_right: Float[Tensor, "d d"]
+) -> Decomposition:
+    """Decompose left·right in the norm that the two roots give to the inner coordinates."""
+    u, sigma, vh = torch.linalg.svd(r_left @ r_right.mT)
+    kept = sigma > torch.finfo(sigma.dtype).eps * len(sigma) * sigma[0]
+    inverse = torch.where(kept, sigma, torch.ones_like(sigma)).rsqrt() * kept
+    up = left @ (r_right.mT @ vh.mT) * inverse
+    down = inverse[:, None] * (u.mT @ r_left) @ right
+    return Decomposition(torch.where(kept, sigma, torch.zeros_like(sigma)), up, down)
+
+
+def _root(moment: Float[Tensor, "d d"], ridge: float) -> Float[Tensor, "d d"]:
+    """R with Rᵀ R = moment (+ ridge)."""
+    return symmetric_root(moment, ridge)[0].mT

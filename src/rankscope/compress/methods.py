@@ -1,0 +1,149 @@
+"""One matrix at a time: plain and data-aware ways to write W as a sum of rank-1 terms.
+
+Each function states what it minimises. W is (d_out, d_in), x the input of the layer, C = E[x xᵀ] its second moment
+over a calibration set, not centred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.calibration import InputMoments
+from rankscope.compress.decomposition import Decomposition
+from rankscope.numerics import FactoredMatrix, symmetric_root
+from rankscope.numerics.spectrum import upcast
+
+ASVD_EXPONENT = 0.5
+"""Power of the mean absolute input in `asvd` (arXiv 2312.05821)."""
+NEGLIGIBLE = 1e-12
+"""Energies below this share of the largest are rounding errors of float64."""
+
+Matrix = Float[Tensor, "d_out d_in"] | FactoredMatrix
+
+
+def svd(matrix: Matrix, moments: InputMoments | None = None, seed: int = 0) -> Decomposition:
+    """Plain SVD: minimises ‖W − W̃‖ in the spectral and the Frobenius norm, whatever the inputs are.
+
+    >>> svd(torch.diag(torch.tensor([4.0, 1.0]))).sigma.tolist()
+    [4.0, 1.0]
+    """
+    left, s, right = torch.linalg.svd(_dense(matrix), full_matrices=False)
+    return Decomposition(s, left * s, right)
+
+
+def whitened(matrix: Matrix, moments: InputMoments, seed: int = 0) -> Decomposition:
+    """Minimises the mean squared output error E‖(W − W̃)x‖² = ‖(W − W̃)C^{1/2}‖_F².
+
+    With W C Wᵀ = U Λ Uᵀ the optimum of rank r is U_r U_rᵀ W: by Eckart and Young the best approximation of W C^{1/2} is
+    U_r U_rᵀ W C^{1/2}, and U_r U_rᵀ W attains it whether or not C is invertible. No root, inverse or Cholesky factor of
+    C is needed, and one eigendecomposition serves every rank. Outputs of the compressed layer are the principal
+    components of the layer's own. A matrix that is taller than wide goes through C^{1/2} instead, whose side is d_in.
+
+    ``sigma`` are the root mean squares of the outputs along U.
+    """
+    w, c = _dense(matrix).to(torch.float64), moments.second
+    if w.shape[0] <= w.shape[1]:
+        values, vectors = torch.linalg.eigh(_symmetric(w @ c @ w.mT))
+        u = vectors.flip(1)
+    else:
+        root, _ = symmetric_root(c)
+        seen = w @ root
+        values, vectors = torch.linalg.eigh(_symmetric(seen.mT @ seen))
+        u = _orthonormal(seen @ vectors.flip(1))
+    sigma = values.flip(0).clamp(min=0.0).sqrt()
+    return Decomposition(_clean(sigma), u, u.mT @ w)
+
+
+def theorem3(matrix: Matrix, moments: InputMoments, seed: int = 0) -> Decomposition:
+    """W U_r U_rᵀ with U_r the r leading principal directions of the inputs (Theorem 3 of the rank paper).
+
+    The error is W applied to what the inputs have outside those r directions, so at most ‖W‖₂ times their next singular
+    values. It does not look at W: a direction that W ignores costs as much as one that it amplifies.
+
+    ``sigma`` are the root mean squares of the inputs along U: the theorem's singular values.
+    """
+    w = _dense(matrix).to(torch.float64)
+    values, vectors = torch.linalg.eigh(_symmetric(moments.second))
+    basis = vectors.flip(1)
+    k = min(w.shape)
+    return Decomposition(_clean(values.flip(0).clamp(min=0.0).sqrt())[:k], (w @ basis)[:, :k], basis.mT[:k])
+
+
+def asvd(matrix: Matrix, moments: InputMoments, seed: int = 0) -> Decomposition:
+    """SVD of W diag(s), s the mean absolute input of every channel to the power 1/2 (ASVD, arXiv 2312.05821).
+
+    A diagonal stand-in for C^{1/2}: it sees loud channels, but no correlation between them.
+    """
+    w = _dense(matrix).to(torch.float64)
+    loudness = moments.absolute
+    scale = loudness.clamp(min=NEGLIGIBLE * float(loudness.max().clamp(min=1.0))) ** ASVD_EXPONENT
+    left, s, right = torch.linalg.svd(w * scale, full_matrices=False)
+    return Decomposition(s, left * s, right / scale)
+
+
+def random_projection(matrix: Matrix, moments: InputMoments | None = None, seed: int = 0) -> Decomposition:
+    """W P Pᵀ with the columns of P orthonormal and at random: what a data-free sketch of the inputs is worth.
+
+    ``sigma`` are the norms of W along P, in the order of their size.
+    """
+    w = _dense(matrix).to(torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(w.shape[1], w.shape[1], generator=generator, dtype=torch.float64)).Q
+    seen = (w @ basis)[:, : min(w.shape)]
+    sigma = seen.norm(dim=0)
+    order = sigma.argsort(descending=True)
+    return Decomposition(sigma[order], seen[:, order], basis.mT[: min(w.shape)][order])
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to decompose single matrices.
+
+    Attributes:
+        decompose: the function.
+        calibrated: whether it needs the moments of the layer's inputs.
+        seeded: whether its answer depends on the seed.
+    """
+
+    decompose: Callable[..., Decomposition]
+    calibrated: bool = True
+    seeded: bool = False
+
+
+METHODS = {
+    "svd": Method(svd, calibrated=False),
+    "whitened": Method(whitened),
+    "theorem3": Method(theorem3),
+    "asvd": Method(asvd),
+    "random": Method(random_projection, calibrated=False, seeded=True),
+}
+"""Methods for single matrices by name; ``joint`` is the one for whole attentions."""
+
+
+def _dense(matrix: Matrix) -> Float[Tensor, "d_out d_in"]:
+    if isinstance(matrix, FactoredMatrix):
+        return upcast(matrix.up) @ upcast(matrix.down)
+    return upcast(matrix)
+
+
+def _symmetric(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
+    return (matrix + matrix.mT) / 2
+
+
+def _clean(sigma: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
+    """Call values that float64 cannot tell from zero by their name."""
+    if not len(sigma):
+        return sigma
+    return torch.where(sigma**2 > NEGLIGIBLE * sigma[0] ** 2, sigma, torch.zeros_like(sigma))
+
+
+def _orthonormal(columns: Float[Tensor, "d k"]) -> Float[Tensor, "d k"]:
+    """Columns of length one; those that are zero stay zero: they belong to what the inputs never do."""
+    norms = columns.norm(dim=0)
+    kept = norms > NEGLIGIBLE**0.5 * norms.max()
+    return torch.where(kept, columns / norms.where(kept, torch.ones_like(norms)), torch.zeros_like(columns))
