@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers.cache_utils import EncoderDecoderCache
+from transformers import __version__ as release
+from transformers.cache_utils import EncoderDecoderCache, StaticCache
 from transformers.models.t5 import modeling_t5
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from rankscope.errors import CheckpointError
+from rankscope.errors import CheckpointError, OptionError
 from rankscope.families import HeadWidth
 
 _STOCK = inspect.signature(T5Attention.forward).parameters
@@ -20,6 +21,8 @@ _RETURNS_CACHE = "past_key_value" in _STOCK
 """Whether the attention hands the cache back (transformers up to 4.55)."""
 _CHOOSES_KERNEL = hasattr(modeling_t5, "eager_attention_forward")
 """Whether T5 has transformers' choice of attention kernels (late releases of 5)."""
+_STATIC_FITS = not release.startswith("4.")
+"""Whether a static cache takes its sizes from what is cached, those of keys and values apart (from 5.0 on)."""
 
 
 class Heads:
@@ -30,11 +33,13 @@ class Heads:
 
     Args:
         widths: width of every head.
+        joined: whether equal widths are cached side by side, too; a static cache asks for keys and values alike.
     """
 
-    def __init__(self, widths: tuple[int, ...]) -> None:
+    def __init__(self, widths: tuple[int, ...], *, joined: bool = False) -> None:
         self.widths, self.widest, self.total = widths, max(widths), sum(widths)
-        self.equal = self.widest * len(widths) == self.total
+        self.equal = are_equal(widths)
+        self.beside = joined or not self.equal
         self.places: list[int] = []  # column of every (head, position); ``total`` where the head is narrower
         for width in widths:
             start = sum(column < self.total for column in self.places)
@@ -42,21 +47,28 @@ class Heads:
         self.kept = [place for place, column in enumerate(self.places) if column < self.total]
 
     def cached(self, x: Float[Tensor, "batch tokens total"]) -> Float[Tensor, "batch groups tokens width"]:
-        """The form that is cached: (batch, heads, tokens, width), or (batch, 1, tokens, total) for unequal heads."""
-        return x.unflatten(-1, (-1, self.widest)).transpose(1, 2) if self.equal else x.unsqueeze(1)
+        """The form that is cached: (batch, heads, tokens, width), or (batch, 1, tokens, total) side by side."""
+        return x.unsqueeze(1) if self.beside else x.unflatten(-1, (-1, self.widest)).transpose(1, 2)
 
     def spread(self, cached: Float[Tensor, "batch groups tokens width"]) -> Float[Tensor, "batch heads tokens widest"]:
         """Give every head a matrix of its own, all of the same width."""
-        if self.equal:
+        if not self.beside:
             return cached
-        side = nn.functional.pad(cached[:, 0], (0, 1))  # the last column, all zeros, fills the narrower heads
-        wide = side.index_select(-1, torch.tensor(self.places, device=cached.device))
+        wide = cached[:, 0]
+        if not self.equal:
+            side = nn.functional.pad(wide, (0, 1))  # the last column, all zeros, fills the narrower heads
+            wide = side.index_select(-1, torch.tensor(self.places, device=cached.device))
         return wide.unflatten(-1, (-1, self.widest)).transpose(1, 2)
 
     def joined(self, x: Float[Tensor, "batch tokens heads widest"]) -> Float[Tensor, "batch tokens total"]:
         """Put the heads' outputs side by side, without what fills the narrower ones."""
         flat = x.flatten(-2)
         return flat if self.equal else flat.index_select(-1, torch.tensor(self.kept, device=x.device))
+
+
+def are_equal(widths: tuple[int, ...]) -> bool:
+    """Whether all heads have the same width."""
+    return len(set(widths)) == 1
 
 
 class HeadWidthAttention(T5Attention):
@@ -79,7 +91,8 @@ class HeadWidthAttention(T5Attention):
         super().__init__(config, stock.has_relative_attention_bias, getattr(stock, "layer_idx", None))
         if len(layout.qk) != self.n_heads:
             raise CheckpointError(f"config.json: {len(layout.qk)} head widths where num_heads is {self.n_heads}.")
-        self.layout, self.qk, self.vo = layout, Heads(layout.qk), Heads(layout.vo)
+        joined = not (are_equal(layout.qk) and are_equal(layout.vo))
+        self.layout, self.qk, self.vo = layout, Heads(layout.qk, joined=joined), Heads(layout.vo, joined=joined)
         self.is_causal = getattr(stock, "is_causal", False)
         self.key_value_proj_dim, self.inner_dim = self.qk.widest, self.vo.total
         like: dict[str, Any] = {"bias": False, "device": stock.q.weight.device, "dtype": stock.q.weight.dtype}
@@ -151,7 +164,11 @@ class HeadWidthAttention(T5Attention):
         return (*answer, weights) if output_attentions else answer
 
     def _keys_and_values(self, own: Tensor, other: Tensor | None, cache: Any, *extra: Any) -> tuple[Tensor, Tensor]:
-        """Project keys and values, or take them from the cache; what is cached has the heads' own widths."""
+        """Project keys and values, or take them from the cache; what is cached has the heads' own widths.
+
+        Raises:
+            OptionError: the cache is static, and of a release that gives it the widths of the stock model.
+        """
         layer: Any = self.layer_idx
         part = cache
         if isinstance(cache, EncoderDecoderCache):
@@ -159,6 +176,11 @@ class HeadWidthAttention(T5Attention):
             if other is not None and cache.is_updated.get(layer):
                 keys, values = cached(part, layer)
                 return self.qk.spread(keys), self.vo.spread(values)
+        if isinstance(part, StaticCache) and not _STATIC_FITS:
+            raise OptionError(
+                f"the static cache of transformers {release} has no place for heads of other widths than the stock "
+                "model's: leave cache_implementation out, or use transformers 5."
+            )
         source = own if other is None else other
         keys, values = self.qk.cached(self.k(source)), self.vo.cached(self.v(source))
         if part is not None:
