@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,27 @@ from rankscope.errors import OptionError, unknown_choice
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 _OUTPUT, _RUNTIME = "Output", "Runtime"
+
+
+def choice(flag: str, choices: Sequence[str], help: str, panel: str | None = None) -> Any:
+    """Declare an option that takes one of a few words; `check_choice` checks it."""
+    return typer.Option(flag, metavar="|".join(choices), help=help, rich_help_panel=panel)
+
+
+def out_folder(help: str) -> Any:
+    """Declare the ``--out`` of a verb that writes a folder."""
+    return typer.Option("--out", "-o", metavar="DIR", help=help, rich_help_panel=_OUTPUT)
+
+
+def worker_count(help: str) -> Any:
+    """Declare the ``--workers`` of a verb that generates series."""
+    return typer.Option("--workers", min=0, metavar="N", help=help, rich_help_panel=_RUNTIME)
+
+
+def seed_option(help: str) -> Any:
+    """Declare a ``--seed``."""
+    return typer.Option("--seed", min=0, metavar="N", help=help, rich_help_panel=_RUNTIME)
+
 
 Model = Annotated[
     str | None,
@@ -65,13 +86,8 @@ Signal = Annotated[
 ]
 Count = Annotated[int, typer.Option("--n", min=1, metavar="N", help="Series in the corpus.")]
 Length = Annotated[int, typer.Option("--length", min=1, metavar="N", help="Values per series.")]
-Seed = Annotated[
-    int,
-    typer.Option("--seed", min=0, metavar="N", help="Seed of every random choice.", rich_help_panel=_RUNTIME),
-]
-Device = Annotated[
-    str, typer.Option("--device", metavar="|".join(DEVICES), help="Where the model runs.", rich_help_panel=_RUNTIME)
-]
+Seed = Annotated[int, seed_option("Seed of every random choice.")]
+Device = Annotated[str, choice("--device", DEVICES, "Where the model runs.", _RUNTIME)]
 Dtype = Annotated[
     str | None,
     typer.Option(

@@ -20,6 +20,7 @@ from rankscope_cli.options import (
     Seed,
     Sites,
     number,
+    out_folder,
     refuse_cuda,
     words,
 )
@@ -49,9 +50,7 @@ def run(
             "--ratio", "-r", metavar="R", help="Find the ε that shrinks the matrices to this share, in (0, 1]."
         ),
     ] = None,
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="DIR", help="Folder of the new checkpoint.", rich_help_panel="Output")
-    ],
+    out: Annotated[str, out_folder("Folder of the new checkpoint.")],
     parameters: Annotated[
         str | None, typer.Option("--parameters", metavar="N", help="Instead: at most N parameters in the whole model.")
     ] = None,

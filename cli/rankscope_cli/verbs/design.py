@@ -19,8 +19,11 @@ from rankscope_cli.options import (
     Model,
     Revision,
     check_choice,
+    choice,
     number,
+    out_folder,
     refuse_cuda,
+    seed_option,
 )
 from rankscope_cli.output import Output
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, where
@@ -47,62 +50,44 @@ def run(
     r0: Annotated[str, typer.Option("--r0", metavar="R", help="Rank of the first layer, before rounding.")] = "3",
     alpha: Annotated[str, typer.Option("--alpha", metavar="A", help="Growth of the rank with depth.")] = "0.27",
     schedule: Annotated[
-        str,
-        typer.Option(
-            "--schedule",
-            metavar="|".join(SCHEDULES),
-            help="Round up, or, as the released code, to the nearest power of two.",
-        ),
+        str, choice("--schedule", SCHEDULES, "Round up, or, as the released code, to the nearest power of two.")
     ] = "ceil",
     cross_depth: Annotated[
         str,
-        typer.Option(
+        choice(
             "--cross-depth",
-            metavar="|".join(CROSS_DEPTHS),
-            help="Depth of cross-attention: from 0, or after the encoder's last layer, as the released code.",
+            CROSS_DEPTHS,
+            "Depth of cross-attention: from 0, or after the encoder's last layer, as the released code.",
         ),
     ] = "restart",
     layout: Annotated[
         str,
-        typer.Option(
-            "--layout",
-            metavar="|".join(LAYOUTS),
-            help="Heads of width r(i), which shrinks the cache too, or matrices in two thin factors.",
+        choice(
+            "--layout", LAYOUTS, "Heads of width r(i), which shrinks the cache too, or matrices in two thin factors."
         ),
     ] = "head-width",
     sketch: Annotated[
         str | None,
-        typer.Option(
+        choice(
             "--sketch",
-            metavar="|".join(SKETCHES),
-            help="With --layout factored: factors of rank r(i) for each head (default), or for all heads together.",
+            SKETCHES,
+            "With --layout factored: factors of rank r(i) for each head (default), or for all heads together.",
         ),
     ] = None,
     mlp: Annotated[
         bool, typer.Option("--mlp", help="Factor the feed-forward matrices too, at the rank of the self-attention.")
     ] = False,
     embedding: Annotated[
-        str,
-        typer.Option(
-            "--embedding",
-            metavar="|".join(EMBEDDINGS),
-            help="Draw the embedding, or inherit MODEL's.",
-            rich_help_panel=_TRAINING,
-        ),
+        str, choice("--embedding", EMBEDDINGS, "Draw the embedding, or inherit MODEL's.", _TRAINING)
     ] = "random",
     freeze_embedding: Annotated[
         bool,
         typer.Option("--freeze-embedding", help="Do not train the inherited embedding.", rich_help_panel=_TRAINING),
     ] = False,
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="DIR", help="Folder of the design.", rich_help_panel="Output")
-    ],
+    out: Annotated[str, out_folder("Folder of the design.")],
     force: Force = False,
     json: Json = False,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, metavar="N", help="Seed of the run.", rich_help_panel="Runtime"),
-    ] = None,
+    seed: Annotated[int | None, seed_option("Seed of the run.")] = None,
     dtype: Dtype = None,
     device: Device = "auto",
     revision: Revision = None,

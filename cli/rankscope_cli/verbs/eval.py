@@ -57,16 +57,9 @@ def run(
         rankscope eval small/ --baseline bundled --out scores.csv
         rankscope eval seasonal-naive --suite backtest.yaml --data benchmark/ --json
     """
-    from rankscope.placement import resolve_device, resolve_dtype
     from rankscope_eval import evaluate
 
-    settings: dict[str, Any] = {
-        "num_samples": num_samples,
-        "batch_size": batch_size,
-        "seed": seed,
-        "device": resolve_device(device),
-        "dtype": resolve_dtype(dtype),
-    }
+    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype)
     with Output(json, out, force) as output:
         with progress_bar("opening the model") as progress:
             report = evaluate(
@@ -80,6 +73,18 @@ def run(
                 **settings,
             )
         output.deliver(report, lambda console: show_eval(report, console))
+
+
+def forecaster_settings(num_samples: int, batch_size: int, seed: int, device: str, dtype: str | None) -> dict[str, Any]:
+    """What the options say of how models forecast, by the names that `rankscope_eval` knows.
+
+    Raises:
+        OptionError: the device or the number format cannot be used.
+    """
+    from rankscope.placement import resolve_device, resolve_dtype
+
+    where = {"device": resolve_device(device), "dtype": resolve_dtype(dtype)}
+    return {"num_samples": num_samples, "batch_size": batch_size, "seed": seed, **where}
 
 
 def at_revision(models: Sequence[str], revision: str | None, settings: dict[str, Any]) -> list[Any]:

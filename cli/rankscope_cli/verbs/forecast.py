@@ -24,7 +24,7 @@ from rankscope_cli.options import (
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table
-from rankscope_cli.verbs.eval import at_revision
+from rankscope_cli.verbs.eval import at_revision, forecaster_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,16 +83,9 @@ def run(
         rankscope forecast --input sales.csv --horizon 24
         rankscope forecast small/ --input sales.parquet --horizon 12 --quantiles 0.05,0.5,0.95 --out forecast.csv
     """
-    from rankscope.placement import resolve_device, resolve_dtype
     from rankscope_eval import forecast_file
 
-    settings: dict[str, Any] = {
-        "num_samples": num_samples,
-        "batch_size": batch_size,
-        "seed": seed,
-        "device": resolve_device(device),
-        "dtype": resolve_dtype(dtype),
-    }
+    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype)
     with Output(json, out, force) as output:
         levels = numbers("quantiles", quantiles, LEVELS)
         with progress_bar("forecasting"):

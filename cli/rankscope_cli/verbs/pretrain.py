@@ -12,7 +12,7 @@ import typer
 
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope_cli.exits import BAD_INPUT, INTERRUPTED, say
-from rankscope_cli.options import Debug, Device, Dtype, Force, Json
+from rankscope_cli.options import Debug, Device, Dtype, Force, Json, out_folder, seed_option, worker_count
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
 
@@ -32,9 +32,7 @@ def run(
         ),
     ],
     *,
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="DIR", help="Folder of the new checkpoint.", rich_help_panel="Output")
-    ],
+    out: Annotated[str, out_folder("Folder of the new checkpoint.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of a stopped run.")] = False,
     data: Annotated[
         str | None, typer.Option("--data", metavar="DIR", help="Folder of local data files that validation scores on.")
@@ -48,16 +46,8 @@ def run(
         bool,
         typer.Option("--tensorboard", help="Also write TensorBoard event files.", rich_help_panel="Output"),
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, metavar="N", help="In place of the config's seed.", rich_help_panel="Runtime"),
-    ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(
-            "--workers", min=0, metavar="N", help="Processes that make batches, per GPU.", rich_help_panel="Runtime"
-        ),
-    ] = 0,
+    seed: Annotated[int | None, seed_option("In place of the config's seed.")] = None,
+    workers: Annotated[int, worker_count("Processes that make batches, per GPU.")] = 0,
     device: Device = "auto",
     dtype: Dtype = None,
     debug: Debug = False,

@@ -10,7 +10,7 @@ import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import FAILED, say
-from rankscope_cli.options import Debug, Device, Json, check_choice, words
+from rankscope_cli.options import Debug, Device, Json, check_choice, choice, out_folder, words
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.sweep_table import show_plan, show_sweep
@@ -32,10 +32,7 @@ def run(
         ),
     ],
     *,
-    out: Annotated[
-        str,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder of the sweep, new or begun.", rich_help_panel="Output"),
-    ],
+    out: Annotated[str, out_folder("Folder of the sweep, new or begun.")],
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, metavar="N", help="Optimiser steps of every point.")
     ] = None,
@@ -47,12 +44,7 @@ def run(
         typer.Option("--only", metavar="POINT,…", help="Only these points, and those that they inherit from."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points with parameters and steps.")] = False,
-    engine: Annotated[
-        str,
-        typer.Option(
-            "--engine", metavar="|".join(ENGINES), help="This machine, or a Ray cluster.", rich_help_panel=_SPREAD
-        ),
-    ] = "local",
+    engine: Annotated[str, choice("--engine", ENGINES, "This machine, or a Ray cluster.", _SPREAD)] = "local",
     jobs: Annotated[
         int,
         typer.Option(

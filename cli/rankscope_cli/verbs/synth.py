@@ -9,7 +9,7 @@ import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import FAILED, say
-from rankscope_cli.options import Debug, Device, Force, Json, Seed, refuse_cuda, words
+from rankscope_cli.options import Debug, Device, Force, Json, Seed, choice, out_folder, refuse_cuda, words, worker_count
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.tables import size
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rankscope.pretrain.data.shards import Shards
     from rankscope.pretrain.data.synth_report import SynthReport
 
+FORMATS = ("arrow", "parquet")
 FILE_SHARE = 0.5
 """Share of series from the user's files where files are given and nothing else is said."""
 
@@ -59,24 +60,15 @@ def run(
     verify: Annotated[
         bool, typer.Option("--verify", help="Write nothing: compare the checksums of the shards in --out.")
     ] = False,
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="DIR", help="Folder of the shards.", rich_help_panel="Output")
-    ],
-    format: Annotated[
-        str, typer.Option("--format", metavar="arrow|parquet", help="Of the shards.", rich_help_panel="Output")
-    ] = "arrow",
+    out: Annotated[str, out_folder("Folder of the shards.")],
+    format: Annotated[str, choice("--format", FORMATS, "Of the shards.", "Output")] = "arrow",
     shard_size: Annotated[
         int, typer.Option("--shard-size", min=1, metavar="N", help="Series per file.", rich_help_panel="Output")
     ] = 16384,
     force: Force = False,
     json: Json = False,
     seed: Seed = 0,
-    workers: Annotated[
-        int,
-        typer.Option(
-            "--workers", min=0, metavar="N", help="Processes; 0 for one per CPU core.", rich_help_panel="Runtime"
-        ),
-    ] = 0,
+    workers: Annotated[int, worker_count("Processes; 0 for one per CPU core.")] = 0,
     device: Device = "auto",
     debug: Debug = False,
 ) -> None:
