@@ -85,7 +85,7 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
     work = _beside(path, folder=False)
     try:
         yield work
-        _sync(work)
+        sync(work)
         os.chmod(work, 0o666 & ~_umask())
         os.replace(work, path)
         _sync_name(path)
@@ -93,6 +93,15 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
         raise OutputError(f"cannot write {path}: {error.strerror or error}. Nothing there was changed.") from error
     finally:
         work.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _beside(path: Path, folder: bool) -> Path:
@@ -151,19 +160,11 @@ def _remove(path: Path) -> None:
 def _sync_tree(folder: Path) -> None:
     for root, _, files in os.walk(folder):
         for name in files:
-            _sync(Path(root) / name)
-        _sync(Path(root))
+            sync(Path(root) / name)
+        sync(Path(root))
 
 
 def _sync_name(path: Path) -> None:
     # The new content is in place by now, and some file systems cannot sync a folder: no reason to report failure.
     with contextlib.suppress(OSError):
-        _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync(path.parent)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankscope.atomic import atomic_file
+from rankscope.atomic import atomic_file, sync
 from rankscope.errors import OutputError
 
 SUFFIX = ".run"
@@ -51,7 +50,7 @@ def seal(folder: Path, loss_total: float, loss_steps: int) -> None:
     """Declare a snapshot whole: every file in it is synced, then named with its size in the seal."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
     for path in files:
-        _sync(path)
+        sync(path)
     record = {
         "loss_total": loss_total,
         "loss_steps": loss_steps,
@@ -149,11 +148,3 @@ def _read(folder: Path) -> Snapshot | None:
         return Snapshot(folder, step, float(record["loss_total"]), int(record["loss_steps"])) if whole else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
