@@ -33,13 +33,13 @@ class Heads:
 
     Args:
         widths: width of every head.
-        joined: whether equal widths are cached side by side, too; a static cache asks for keys and values alike.
+        beside: whether equal widths are cached side by side, too; a static cache asks for keys and values alike.
     """
 
-    def __init__(self, widths: tuple[int, ...], *, joined: bool = False) -> None:
-        self.widths, self.widest, self.total = widths, max(widths), sum(widths)
+    def __init__(self, widths: tuple[int, ...], *, beside: bool = False) -> None:
+        self.widest, self.total = max(widths), sum(widths)
         self.equal = are_equal(widths)
-        self.beside = joined or not self.equal
+        self.beside = beside or not self.equal
         self.places: list[int] = []  # column of every (head, position); ``total`` where the head is narrower
         for width in widths:
             start = sum(column < self.total for column in self.places)
@@ -91,8 +91,8 @@ class HeadWidthAttention(T5Attention):
         super().__init__(config, stock.has_relative_attention_bias, getattr(stock, "layer_idx", None))
         if len(layout.qk) != self.n_heads:
             raise CheckpointError(f"config.json: {len(layout.qk)} head widths where num_heads is {self.n_heads}.")
-        joined = not (are_equal(layout.qk) and are_equal(layout.vo))
-        self.layout, self.qk, self.vo = layout, Heads(layout.qk, joined=joined), Heads(layout.vo, joined=joined)
+        beside = not (are_equal(layout.qk) and are_equal(layout.vo))
+        self.layout, self.qk, self.vo = layout, Heads(layout.qk, beside=beside), Heads(layout.vo, beside=beside)
         self.is_causal = getattr(stock, "is_causal", False)
         self.key_value_proj_dim, self.inner_dim = self.qk.widest, self.vo.total
         like: dict[str, Any] = {"bias": False, "device": stock.q.weight.device, "dtype": stock.q.weight.dtype}

@@ -17,6 +17,8 @@ from rankscope.pretrain.stream import SeriesStream
 from rankscope.progress import Progress
 
 BANK = "bank.npy"
+SPARE = 64
+"""Values that a kernel of the bank is longer than a window, so that windows of it differ."""
 
 
 def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress: Progress) -> Blocks:
@@ -54,7 +56,7 @@ def kernel_series(config: PretrainConfig, run: Path, progress: Progress) -> Floa
 
     def draw() -> None:
         if not file.exists():
-            length = config.context + config.horizon + 64
+            length = config.context + config.horizon + SPARE
             bank = kernel_bank(config.seed, config.bank_kernels, config.bank_draws, length, progress)
             with atomic_file(file) as path:
                 np.save(path, bank)

@@ -9,6 +9,8 @@ from typing import Any
 
 from rankscope.atomic import atomic_file
 
+LOSSES, SCORES = "loss.csv", "validation.csv"
+
 
 def append_row(file: Path, row: Mapping[str, Any]) -> None:
     """Add a line; the first one brings the header. Later rows must have the columns of the first."""

@@ -62,8 +62,8 @@ def _check_meaning(source: Checkpoint, config: PretrainConfig, own: dict[str, An
     rows = _ROWS if config.family == "chronos-t5" else ("use_reg_token",)
     pairs = [(f"chronos_config.{key}", ours.get(key), theirs.get(key)) for key in rows]
     if config.family == "chronos-bolt":
-        names = ("feed_forward_proj",)
-        pairs += [(key, own.get(key, "relu"), source.config.get(key, "relu")) for key in names]
+        activation = "feed_forward_proj"
+        pairs.append((activation, own.get(activation, "relu"), source.config.get(activation, "relu")))
     for key, here, there in pairs:
         if here != there:
             raise OptionError(f"{where}: {key} is {there!r} there and {here!r} here: its rows mean something else.")

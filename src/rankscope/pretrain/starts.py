@@ -25,6 +25,12 @@ MASK_SCALE = 0.2
 """Scale of the mask's columns in Chronos-Bolt's input block: where nothing is missing they add the same to all."""
 SUMMARY_ADVANTAGE = 10.0
 """Score by which Chronos-Bolt's decoder first prefers the summary token, logits, if both tokens were unchanged."""
+VALUE_FREQUENCIES = (0.2, 60.0)
+"""Lowest and highest frequency of Chronos-T5's vocabulary under ``recency``, radians per unit of the scaled values."""
+VALUE_NOISE = 0.3
+"""What every entry of that vocabulary has of its own, as a standard deviation beside the waves' 1."""
+SCORE_SCALE = 0.4
+"""Scale of Chronos-T5's queries and keys under ``recency``, as an `initializer_factor`: content must be heard."""
 EXACT_OFFSETS = 1024
 """Offsets that are looked at to find the nearest one of a position bucket; every bucket begins below it."""
 
@@ -56,8 +62,12 @@ def start_recent(model: Any) -> None:
     - gains are 1, values and outputs have the variance of T5's own law at factor 1, the feed-forward layers less;
     - head h's scores fall by a slope per token of distance, the slopes spaced evenly in the logarithm as in ALiBi
       (arXiv 2108.12409, section 3), and encoder tokens hardly read themselves;
-    - Chronos-Bolt's mask says little, and its decoder begins with the summary token (one rank-1 term per head);
-    - queries and keys keep the published scale otherwise, so that what rank they come to have is learnt.
+    - Chronos-Bolt's mask says little, and its decoder begins with the summary token (one rank-1 term per head); its
+      queries and keys keep the published scale otherwise, so that what rank they come to have is learnt;
+    - Chronos-T5's vocabulary knows the order of its bins from the start: bin centres along waves of many frequencies,
+      with some noise of every bin's own. A network whose bins are strangers to each other spends thousands of steps on
+      finding out which are neighbours. Its queries and keys have the scale that content needs to be heard beside
+      positions. What rank its vocabulary has is therefore in part a choice, not a finding.
     """
     start_broadly(model)
     slopes = SLOPES["patch" if hasattr(model, "input_patch_embedding") else "observation"]
@@ -72,6 +82,9 @@ def start_recent(model: Any) -> None:
     if hasattr(model, "input_patch_embedding"):
         _quiet_mask(model)
         _begin_with_summary(model)
+    else:
+        _rescale(model, ("q", "k"), SCORE_SCALE / factor)
+        _order_vocabulary(model)
 
 
 def _fall_with_distance(
@@ -83,6 +96,17 @@ def _fall_with_distance(
     weight.copy_(-nearest[:, None] * slope[None, :] + RECENCY_NOISE * torch.randn_like(weight))
     if encoder:
         weight[0] = OWN_TOKEN
+
+
+def _order_vocabulary(model: Any) -> None:
+    """Give bins of Chronos-T5 that are near each other like embeddings of unit variance; special tokens stay random."""
+    weight, settings = model.shared.weight, model.config.chronos_config
+    special, limits = settings["n_special_tokens"], settings["tokenizer_kwargs"]
+    bins = torch.linspace(limits["low_limit"], limits["high_limit"], len(weight) - special)
+    lowest, highest = (math.log(frequency) for frequency in VALUE_FREQUENCIES)
+    frequency = torch.exp(lowest + (highest - lowest) * torch.rand(weight.shape[1]))
+    waves = 2**0.5 * torch.sin(bins[:, None] * frequency + 2 * math.pi * torch.rand(weight.shape[1]))
+    weight[special:] = (waves + VALUE_NOISE * torch.randn_like(waves)) / (1 + VALUE_NOISE**2) ** 0.5
 
 
 def _quiet_mask(model: Any) -> None:

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from rankscope.errors import DataError
 from rankscope.pretrain.config import PretrainConfig
 from rankscope.pretrain.data.mixture import corpus_batch, history_lengths, spoil
-from rankscope.pretrain.data.pool import SeriesPool, read_pool
+from rankscope.pretrain.data.pool import read_pool
 from rankscope.pretrain.data.shards import Shards, open_shards
 from rankscope.pretrain.data.windows import random_window
 
@@ -35,7 +35,6 @@ class SeriesStream(Dataset):
         config: PretrainConfig,
         bank: Float[np.ndarray, "series time"] | None,
         shards: Shards | None = None,
-        pool: SeriesPool | None = None,
         processes: int = 1,
     ) -> None:
         """Open what the config names and is not given.
@@ -44,7 +43,6 @@ class SeriesStream(Dataset):
             config: the run.
             bank: KernelSynth series to draw from; of no use with shards.
             shards: opened ``config.shards``.
-            pool: series of ``config.mixture.files``.
             processes: how many share a step's series, for the curriculum.
 
         Raises:
@@ -56,9 +54,8 @@ class SeriesStream(Dataset):
         self.shards = open_shards(config.shards) if config.shards and shards is None else shards
         if self.shards is not None:
             _check_lengths(self.shards, config)
-        elif config.mixture.files and pool is None:
-            pool = read_pool(config.mixture.files, _least(config))
-        self.pool = pool
+        files = config.mixture.files if self.shards is None else ()
+        self.pool = read_pool(files, _least(config)) if files else None
 
     @property
     def skipped(self) -> int:

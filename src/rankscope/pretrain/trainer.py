@@ -26,7 +26,6 @@ from rankscope.pretrain.stream import BoltCollator, TokenCollator
 from rankscope.progress import Progress, silent
 
 RECORD = "pretrain.json"
-LOSSES, SCORES = "loss.csv", "validation.csv"
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ def pretrain(
         report = PretrainReport(
             folder=str(target),
             steps=steps,
-            loss=processes.on_main(lambda: curves.last_value(run / LOSSES, "loss")),
+            loss=processes.on_main(lambda: curves.last_value(run / curves.LOSSES, "loss")),
             seconds=round(time.perf_counter() - begun, 1),
             parameters=sum(p.numel() for p in model.parameters()),
             skipped=opened.stream.skipped,
@@ -182,7 +181,7 @@ def _begin(target: Path, start: _Start, resume: bool, held: contextlib.ExitStack
         run_folder.clear(run)
         held.enter_context(run_folder.removed_if_empty(run))
     run_folder.tidy(run)
-    for name in (LOSSES, SCORES):
+    for name in (curves.LOSSES, curves.SCORES):
         curves.forget_after(run / name, start.step)
     forget_after(run, start.step)
     start.record.write(run)
@@ -277,7 +276,7 @@ def _save(
         if record.changes:
             written["changes"] = [asdict(change) for change in record.changes]
         (folder / RECORD).write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
-        for name in (LOSSES, SCORES):
+        for name in (curves.LOSSES, curves.SCORES):
             if (run / name).exists():
                 shutil.copyfile(run / name, folder / name)
         if spectra is not None:

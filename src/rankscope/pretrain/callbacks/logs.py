@@ -9,12 +9,10 @@ from transformers import TrainerCallback
 
 from rankscope.pretrain import processes
 from rankscope.pretrain.config import PretrainConfig
-from rankscope.pretrain.curves import append_row
+from rankscope.pretrain.curves import LOSSES, append_row
 from rankscope.pretrain.events import Events
 from rankscope.pretrain.meter import Clock, LossMeter, series_per_step, tokens_per_series
 from rankscope.progress import Progress
-
-LOSSES = "loss.csv"
 
 
 class Logs(TrainerCallback):
@@ -50,7 +48,7 @@ class Logs(TrainerCallback):
         row = {"loss": loss, "learning_rate": logs.get("learning_rate"), "grad_norm": logs.get("grad_norm")}
         append_row(self.run / LOSSES, {"step": step, **row})
         tokens = series * tokens_per_series(self.config)
-        self.events.add(step, {"loss": loss, **row, "series_per_second": series, "tokens_per_second": tokens})
+        self.events.add(step, {**row, "series_per_second": series, "tokens_per_second": tokens})
         self.progress(
             step, self.config.max_steps, f"loss {loss:.3f}, {short(series)} series/s, {short(tokens)} tokens/s"
         )

@@ -11,12 +11,10 @@ from transformers import TrainerCallback
 from rankscope.pretrain import processes
 from rankscope.pretrain.as_saved import as_saved
 from rankscope.pretrain.config import PretrainConfig
-from rankscope.pretrain.curves import append_row
+from rankscope.pretrain.curves import SCORES, append_row
 from rankscope.pretrain.events import Events
 from rankscope.pretrain.meter import Clock
 from rankscope.progress import Progress
-
-SCORES = "validation.csv"
 
 
 class Scores(TrainerCallback):
