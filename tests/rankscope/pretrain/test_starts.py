@@ -9,7 +9,15 @@ import torch
 from rankscope.design import RankDesign
 from rankscope.pretrain import ModelShape, PretrainConfig
 from rankscope.pretrain.models import new_model
-from rankscope.pretrain.starts import FEED_FORWARD_SCALE, OWN_TOKEN, SLOPES, nearest_offsets
+from rankscope.pretrain.starts import (
+    FEED_FORWARD_SCALE,
+    OWN_TOKEN,
+    SCORE_SCALE,
+    SLOPES,
+    VALUE_FREQUENCIES,
+    VALUE_NOISE,
+    nearest_offsets,
+)
 
 SHAPE = ModelShape(d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4, n_tokens=500)
 
@@ -94,15 +102,16 @@ def test_the_decoder_begins_with_the_summary_token():
     [None, RankDesign(r0=5.0, alpha=0.3), RankDesign(r0=5.0, alpha=0.3, layout="factored")],
     ids=["stock", "head-width", "factored"],
 )
-def test_values_and_outputs_have_the_scale_of_factor_one_and_scores_stay_small(family, low_rank):
+def test_every_matrix_has_the_scale_that_its_start_promises(family, low_rank):
     model = build("recency", family, low_rank=low_rank)
     attention = model.encoder.block[1].layer[0].SelfAttention
     norms = {role: _dense(getattr(attention, role)).square().mean().sqrt() for role in "qkvo"}
     published = build("published", family, low_rank=low_rank).encoder.block[1].layer[0].SelfAttention
     before = {role: _dense(getattr(published, role)).square().mean().sqrt() for role in "qkvo"}
     assert (model.encoder.block[1].layer[0].layer_norm.weight == 1).all()
+    scores = SCORE_SCALE / 0.05 if family == "chronos-t5" else 1.0
     for role in "qk":
-        assert float(norms[role]) == pytest.approx(float(before[role]), rel=0.15)
+        assert float(norms[role]) == pytest.approx(scores * float(before[role]), rel=0.15)
     for role in "vo":
         assert float(norms[role]) == pytest.approx(float(before[role]) / 0.05, rel=0.15)
     feed = model.encoder.block[1].layer[1].DenseReluDense.wi.weight.detach().square().mean().sqrt()
@@ -117,6 +126,23 @@ def test_the_vocabulary_has_unit_variance_and_patch_blocks_that_of_their_fan_in(
     assert float(bolt.output_patch_embedding.output_layer.weight.detach().std()) == pytest.approx(
         0.1 * 128**-0.5, rel=0.1
     )
+
+
+def test_the_vocabulary_knows_the_order_of_its_bins():
+    """Bins are as alike as random Fourier features of their centres: the mean of cos(frequency times distance)."""
+    torch.manual_seed(0)
+    wide = dataclasses.replace(SHAPE, d_model=1024, num_layers=1, num_decoder_layers=1, start="recency")
+    table = new_model(PretrainConfig(model=wide, context=64, horizon=16)).shared.weight.detach()
+    bins = torch.nn.functional.normalize(table[2:], dim=1)
+    assert float(table.std()) == pytest.approx(1.0, rel=0.05)
+    lowest, highest = (math.log(frequency) for frequency in VALUE_FREQUENCIES)
+    frequencies = torch.linspace(lowest, highest, 1000).exp()
+    for gap in (1, 5, 250):
+        alike = float((bins[:-gap] * bins[gap:]).sum(1).mean())
+        waves = float((frequencies * gap * 30 / (len(bins) - 1)).cos().mean())  # limits are -15 and 15
+        assert alike == pytest.approx(waves / (1 + VALUE_NOISE**2), abs=0.1)
+    strangers = torch.nn.functional.normalize(build("broad", "chronos-t5").shared.weight.detach()[2:], dim=1)
+    assert abs(float((strangers[:-1] * strangers[1:]).sum(1).mean())) < 0.05
 
 
 def _dense(module):
