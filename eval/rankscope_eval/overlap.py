@@ -1,0 +1,158 @@
+"""How near a compressed model's output is to the original's: shared likeliest tokens, distance of quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rankscope.calibration import CalibrationSet
+from rankscope.calibration.passes import pass_inputs
+from rankscope.errors import DataError, FamilyError
+from rankscope.families import Family
+from rankscope.progress import Progress, silent
+
+TOP = 10
+BATCH_SIZE = 16
+
+
+@dataclass(frozen=True)
+class TeacherPass:
+    """One teacher-forced batch.
+
+    Attributes:
+        inputs: keyword arguments of ``module.forward``.
+        labels: the token that follows what the decoder has read, by position.
+        real: positions whose label is no padding.
+    """
+
+    inputs: dict[str, Tensor]
+    labels: Int[Tensor, "series tokens"]
+    real: Bool[Tensor, "series tokens"]
+
+
+def teacher_passes(
+    module: Any, family: Family, series: CalibrationSet, batch_size: int = BATCH_SIZE
+) -> Iterator[TeacherPass]:
+    """Batches in which the decoder reads what was and not what it said.
+
+    Chronos-T5's decoder reads the shifted history, as in the paper's own measurement; that of a text model reads the
+    tokens that follow those in the encoder.
+
+    Raises:
+        FamilyError: the model has no tokens.
+    """
+    if family.strategy == "continuous":
+        raise FamilyError(f"a {family.title} model has no tokens to compare: compare its quantiles.")
+    for start in range(0, len(series), batch_size):
+        context, future = series.context[start : start + batch_size], series.future[start : start + batch_size]
+        if family.strategy == "text":
+            inputs = pass_inputs(module, family, context, future)
+            labels = future.long().to(module.device)
+            yield TeacherPass(inputs, labels, labels != int(module.config.pad_token_id or 0))
+        else:
+            inputs = family.model_inputs(module, context)
+            yield TeacherPass(inputs, inputs["input_ids"], inputs["attention_mask"].bool())
+
+
+@torch.no_grad()
+def logits_of(module: Any, batch: TeacherPass) -> Float[Tensor, "series tokens vocabulary"]:
+    """Logits of a batch in at least float32.
+
+    Raises:
+        DataError: one is not finite.
+    """
+    logits = module(**batch.inputs).logits
+    if not bool(torch.isfinite(logits).all()):
+        raise DataError("the model's logits hold NaN or Inf: it cannot be compared.")
+    return logits.float() if logits.dtype.itemsize < 4 else logits
+
+
+def top_tokens(
+    module: Any,
+    family: Family,
+    series: CalibrationSet,
+    *,
+    k: int = TOP,
+    batch_size: int = BATCH_SIZE,
+    progress: Progress | None = None,
+) -> Int[Tensor, "positions k"]:
+    """The k likeliest next tokens at every position that is no padding, series after series.
+
+    Raises:
+        FamilyError: the model has no tokens.
+        DataError: a logit is not finite.
+    """
+    report = progress or silent
+    found = []
+    for done, batch in enumerate(teacher_passes(module, family, series, batch_size)):
+        report(done * batch_size, len(series), "likeliest tokens")
+        logits = logits_of(module, batch)[batch.real]
+        found.append(logits.topk(min(k, logits.shape[-1]), dim=-1).indices.to("cpu", torch.int32))
+    report(len(series), len(series), "likeliest tokens")
+    return torch.cat(found)
+
+
+def mean_overlap(first: Int[Tensor, "positions k"], second: Int[Tensor, "positions k"]) -> float:
+    """Mean over positions of the Jaccard overlap |A ∩ B| / |A ∪ B| of two sets of k different tokens (Q8).
+
+    >>> mean_overlap(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[2, 1], [4, 5]])) == (1 + 1 / 3) / 2
+    True
+
+    Raises:
+        DataError: there is no position.
+    """
+    assert first.shape == second.shape
+    if not len(first):
+        raise DataError("no position is left to compare: every one is padding.")
+    k = first.shape[1]
+    total = 0.0
+    for a, b in zip(first.split(1 << 16), second.split(1 << 16), strict=True):
+        shared = (a[:, :, None] == b[:, None, :]).sum(dim=(1, 2)).double()
+        total += float((shared / (2 * k - shared)).sum())
+    return total / len(first)
+
+
+def quantile_forecasts(
+    pipeline: Any, context: Float[Tensor, "series time"], horizon: int, levels: Sequence[float], batch_size: int = 32
+) -> Float[Tensor, "series horizon levels"]:
+    """Quantile forecasts of a pipeline that emits them: Chronos-Bolt's or Chronos-2's.
+
+    Raises:
+        DataError: a forecast is not finite.
+    """
+    found = []
+    for part in context.split(batch_size):
+        rows = [row[int(torch.isfinite(row).int().argmax()) :] for row in part]  # histories are filled up on the left
+        quantiles, _ = pipeline.predict_quantiles(rows, prediction_length=horizon, quantile_levels=list(levels))
+        found += [row.float().cpu().reshape(horizon, len(levels)) for row in quantiles]
+    stacked = torch.stack(found)
+    if not bool(torch.isfinite(stacked).all()):
+        raise DataError("the model's forecasts hold NaN or Inf: it cannot be compared.")
+    return stacked
+
+
+def quantile_distance(
+    first: Float[Tensor, "series horizon levels"],
+    second: Float[Tensor, "series horizon levels"],
+    context: Float[Tensor, "series time"],
+) -> float:
+    """Mean |q̃ − q| over series, horizon and levels, each series in units of its history's standard deviation.
+
+    A series whose history is constant has no such unit and is left out.
+
+    Raises:
+        DataError: every history is constant.
+    """
+    values = context.double()
+    mean = values.nanmean(dim=1, keepdim=True)
+    deviation = (values - mean).square().nanmean(dim=1).sqrt()
+    kept = deviation > 1e-9 * mean.squeeze(1).abs()
+    if not bool(kept.any()):
+        raise DataError("every history is constant: distances between forecasts have no unit.")
+    distance = (first.double() - second.double()).abs().mean(dim=(1, 2))
+    return float((distance[kept] / deviation[kept]).mean())
