@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankscope.atomic import atomic_file
 from rankscope.calibration.moments import InputMoments, MomentSink, from_tensors, to_tensors
-from rankscope.calibration.passes import DECODERS, run_pass
+from rankscope.calibration.passes import DECODERS, pass_inputs
 from rankscope.calibration.sets import CalibrationSet
 from rankscope.calibration.streams import stream_of, watch_streams, watched_modules
 from rankscope.checkpoints import Checkpoint
@@ -129,13 +129,15 @@ def calibrate(
         progress: told the number of series done.
 
     Raises:
-        OptionError: an unknown decoder, or ``file`` holds a calibration with other settings.
+        OptionError: an unknown decoder, a batch size below 1, or ``file`` holds a calibration with other settings.
         DataError: the set is empty, or a layer's input is not finite.
     """
     if decoder not in DECODERS:
         raise OptionError(unknown_choice("decoder", decoder, DECODERS))
     if not len(series):
         raise DataError("the calibration set is empty: name at least one series.")
+    if batch_size < 1:
+        raise OptionError(f"batch_size {batch_size} is not usable: give a whole number, at least 1.")
     kind = resolve_dtype(dtype) or torch.float32
     chosen = checkpoint.sites() if sites is None else sites
     settings = CalibrationSettings(
@@ -154,18 +156,21 @@ def calibrate(
     report = progress or silent
     if done < len(series):
         module = checkpoint.module(kind).to(resolve_device(device))
-        with watch_streams(module, watched_modules(module, chosen)) as sinks:
-            for stream, moments in before.items():
-                if stream in sinks:
-                    sinks[stream].moments = moments
-            for start in range(done, len(series), batch_size):
-                report(start, len(series), "calibrating")
-                torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
-                end = min(start + batch_size, len(series))
-                run_pass(module, checkpoint.family, series.context[start:end], series.future[start:end], decoder)
-                if file is not None and (start // batch_size) % SAVE_EVERY == SAVE_EVERY - 1:
-                    _save(Path(file), settings, _moments(sinks), end)
-            before = _moments(sinks)
+        watched = watched_modules(module, chosen)
+        sinks = {stream: MomentSink(before.get(stream)) for stream in watched}
+        for start in range(done, len(series), batch_size):
+            report(start, len(series), "calibrating")
+            torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
+            end = min(start + batch_size, len(series))
+            inputs = pass_inputs(
+                module, checkpoint.family, series.context[start:end], series.future[start:end], decoder
+            )
+            # sample paths are drawn by now: what enters the layers meanwhile, token by token, is not to be counted
+            with torch.no_grad(), watch_streams(module, watched, sinks):
+                module(**inputs)
+            if file is not None and (start // batch_size) % SAVE_EVERY == SAVE_EVERY - 1:
+                _save(Path(file), settings, _moments(sinks), end)
+        before = _moments(sinks)
         if file is not None:
             _save(Path(file), settings, before, len(series))
     report(len(series), len(series), "calibrating")
@@ -188,17 +193,15 @@ def load_calibration(file: str | Path) -> Calibration:
 
 
 def fingerprint(checkpoint: Checkpoint) -> str:
-    """A short hash of a checkpoint's config, its tensors' names and shapes, and the numbers of its first attention."""
+    """A short hash of a checkpoint's config and of every number it stores."""
     told = hashlib.sha256(json.dumps(checkpoint.config, sort_keys=True, default=str).encode())
-    told.update(repr(sorted((name, info.shape, str(info.dtype)) for name, info in checkpoint.index.items())).encode())
-    for site in checkpoint.sites()[:4]:
-        matrix = checkpoint.matrix(site)
-        for part in (matrix,) if isinstance(matrix, Tensor) else (matrix.up, matrix.down):
-            told.update(_bytes(part))
+    for name, info in sorted(checkpoint.index.items()):
+        told.update(repr((name, info.shape, str(info.dtype))).encode())
+        told.update(_bytes(checkpoint.tensor(name)))
     return told.hexdigest()[:16]
 
 
-def _digest(*tensors: Float[Tensor, "series time"]) -> str:
+def _digest(*tensors: Float[Tensor, "series _"]) -> str:
     told = hashlib.sha256()
     for tensor in tensors:
         told.update(repr(tuple(tensor.shape)).encode())
@@ -240,22 +243,36 @@ def _save(file: Path, settings: CalibrationSettings, streams: Mapping[str, Input
 
 
 def _load(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoments], int]:
+    if not file.is_file():
+        raise DataError(f"calibration {file} cannot be read: there is no such file.")
+    metadata, parts = _read(file)
+    try:
+        settings = CalibrationSettings(**json.loads(metadata["settings"]))
+        return settings, {stream: from_tensors(tensors) for stream, tensors in parts.items()}, int(metadata["done"])
+    except DataError as error:
+        raise DataError(f"calibration {file} cannot be used: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(file, error) from error
+
+
+def _read(file: Path) -> tuple[dict[str, str], dict[str, dict[str, Tensor]]]:
+    """Metadata of a calibration's file, and its tensors by stream and part."""
     from safetensors import SafetensorError, safe_open
 
+    parts: dict[str, dict[str, Tensor]] = {}
     try:
         with safe_open(file, "pt") as opened:
             metadata = opened.metadata() or {}
             if metadata.get("schema") != SCHEMA:
                 raise DataError(f"{file} is no calibration: its schema is {metadata.get('schema')!r}, not {SCHEMA!r}.")
-            parts: dict[str, dict[str, Tensor]] = {}
             for name in opened.keys():  # noqa: SIM118 - no mapping
                 stream, _, part = name.rpartition(":")
                 parts.setdefault(stream, {})[part] = opened.get_tensor(name)
-            settings = CalibrationSettings(**json.loads(metadata["settings"]))
-            streams = {stream: from_tensors(tensors) for stream, tensors in parts.items()}
-            return settings, streams, int(metadata["done"])
-    except OSError as error:
-        raise DataError(f"calibration {file} cannot be read: {error.strerror or error}.") from error
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"calibration {file} is damaged ({reason}): remove it and calibrate again.") from error
+    except (OSError, SafetensorError) as error:
+        raise _damaged(file, error) from error
+    return metadata, parts
+
+
+def _damaged(file: Path, error: Exception) -> DataError:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return DataError(f"calibration {file} is damaged ({reason}): remove it and calibrate again.")

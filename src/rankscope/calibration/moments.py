@@ -11,6 +11,9 @@ from torch import Tensor
 
 from rankscope.errors import DataError
 
+PARTS = ("total", "inside", "between", "loudness")
+"""Names of the sums."""
+
 
 @dataclass(frozen=True)
 class InputMoments:
@@ -20,17 +23,34 @@ class InputMoments:
         tokens: positions.
         sequences: series, or sample paths.
         total: Σ x.
-        outer: Σ x xᵀ.
-        between: Σ n x̄ x̄ᵀ over the sequences, x̄ the mean of one and n its positions.
+        inside: Σ (x − x̄)(x − x̄)ᵀ, x̄ the mean of x's own sequence. It is summed itself: as a difference of the other
+            sums it would be lost in their rounding wherever sequences differ more than their positions do.
+        between: Σ n x̄ x̄ᵀ over the sequences, n the positions of one.
         loudness: Σ |x|, by channel.
+
+    Raises:
+        DataError: a sum is not finite, or there are no positions.
     """
 
     tokens: int
     sequences: int
     total: Float[Tensor, " d"]
-    outer: Float[Tensor, "d d"]
+    inside: Float[Tensor, "d d"]
     between: Float[Tensor, "d d"]
     loudness: Float[Tensor, " d"]
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise DataError("moments of no positions: calibrate on at least one series.")
+        if not all(bool(torch.isfinite(getattr(self, name)).all()) for name in PARTS):
+            raise DataError(
+                "moments of a layer's input hold NaN or Inf: calibrate again, on series the model can take."
+            )
+
+    @property
+    def outer(self) -> Float[Tensor, "d d"]:
+        """Σ x xᵀ."""
+        return self.inside + self.between
 
     @property
     def second(self) -> Float[Tensor, "d d"]:
@@ -43,7 +63,7 @@ class InputMoments:
 
         It is what softmax can see of keys: a shift that all keys of a sequence share changes no attention weight.
         """
-        return (self.outer - self.between) / self.tokens
+        return self.inside / self.tokens
 
     @property
     def absolute(self) -> Float[Tensor, " d"]:
@@ -71,23 +91,24 @@ def moments_of(
         DataError: a value is NaN or infinite.
     """
     x = x.detach().to(torch.float32 if x.dtype.itemsize < 4 else x.dtype)
-    weight = torch.ones(x.shape[:2], dtype=x.dtype, device=x.device) if real is None else real.to(x.dtype)
-    count = weight.sum(dim=1)
+    known = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if real is None else real.to(x.device)
+    count = known.sum(dim=1)
     tokens, sequences = int(count.sum()), int((count > 0).sum())
     if tokens == 0:
         return None
-    kept = x * weight[..., None]
+    kept = x.masked_fill(~known[..., None], 0.0)  # padding may hold NaN, which no product with zero removes
     if not bool(torch.isfinite(kept).all()):
         raise DataError("a layer's input holds NaN or Inf during calibration: the model overflows on these series.")
-    rows = kept.flatten(0, 1)
+    length = count.clamp(min=1).to(x.dtype)[:, None]
     sums = kept.sum(dim=1)
-    scaled = sums / count.clamp(min=1).sqrt()[:, None]
+    centred = (kept - (sums / length)[:, None]).masked_fill(~known[..., None], 0.0).flatten(0, 1)
+    scaled = sums / length.sqrt()
     return InputMoments(
         tokens,
         sequences,
         *(
             part.to("cpu", torch.float64)
-            for part in (sums.sum(0), rows.mT @ rows, scaled.mT @ scaled, rows.abs().sum(0))
+            for part in (sums.sum(0), centred.mT @ centred, scaled.mT @ scaled, kept.abs().sum(dim=(0, 1)))
         ),
     )
 
@@ -95,8 +116,8 @@ def moments_of(
 class MomentSink:
     """Adds up the moments of batch after batch; memory does not grow with their number."""
 
-    def __init__(self) -> None:
-        self.moments: InputMoments | None = None
+    def __init__(self, moments: InputMoments | None = None) -> None:
+        self.moments = moments
 
     def add(self, x: Float[Tensor, "series tokens d"], real: Bool[Tensor, "series tokens"] | None) -> None:
         """Add one batch."""
@@ -109,11 +130,11 @@ def to_tensors(moments: InputMoments) -> dict[str, Tensor]:
     """The sums as tensors, counts as integers in a tensor of their own."""
     return {
         "counts": torch.tensor([moments.tokens, moments.sequences]),
-        **{name: getattr(moments, name).contiguous() for name in ("total", "outer", "between", "loudness")},
+        **{name: getattr(moments, name).contiguous() for name in PARTS},
     }
 
 
 def from_tensors(tensors: dict[str, Any]) -> InputMoments:
     """Rebuild what `to_tensors` took apart."""
     tokens, sequences = tensors["counts"].tolist()
-    return InputMoments(tokens, sequences, *(tensors[name] for name in ("total", "outer", "between", "loudness")))
+    return InputMoments(tokens, sequences, *(tensors[name] for name in PARTS))

@@ -25,8 +25,8 @@ def run_pass(
 ) -> Any:
     """Run a model once over a batch and return what it returned.
 
-    Chronos-Bolt and Chronos-2 read the history alone; there both kinds of decoder are one. A text model reads the
-    tokens of the history and, in the decoder, those that follow.
+    Chronos-Bolt and Chronos-2 read the history alone, Chronos-2 with a place for every patch of the horizon; there both
+    kinds of decoder are one. A text model reads the tokens of the history and, in the decoder, those that follow.
 
     Args:
         module: the model in evaluation mode.
@@ -45,9 +45,12 @@ def pass_inputs(
     context: Float[Tensor, "series context"],
     future: Float[Tensor, "series horizon"],
     decoder: str = "teacher",
-) -> dict[str, Tensor]:
+) -> dict[str, Any]:
     """Keyword arguments of ``module.forward`` for `run_pass`."""
     inputs = family.model_inputs(module, context)
+    if family.name == "chronos-2":
+        patch, most = module.chronos_config.output_patch_size, module.chronos_config.max_output_patches
+        return {**inputs, "num_output_patches": min(-(-future.shape[1] // patch), most)}
     if "decoder_input_ids" not in inputs:
         return inputs
     if decoder == "sampled":
@@ -55,10 +58,12 @@ def pass_inputs(
             raise FamilyError(f"a {family.title} model draws no sample paths: calibrate its decoder on given text.")
         inputs["decoder_input_ids"] = _sampled(module, inputs, future.shape[1])
         return inputs
-    start = int(module.config.decoder_start_token_id or 0)
+    start, pad = (int(getattr(module.config, f"{name}_token_id") or 0) for name in ("decoder_start", "pad"))
     tokens = _bins(module, context, future) if family.name == "chronos-t5" else future.long().to(module.device)
     first = torch.full_like(tokens[:, :1], start)
     inputs["decoder_input_ids"] = torch.cat([first, tokens[:, :-1]], dim=1)
+    if bool((tokens == pad).any()):  # values that are missing: no forecast ever reads one
+        inputs["decoder_attention_mask"] = torch.cat([torch.ones_like(first), (tokens[:, :-1] != pad).long()], dim=1)
     return inputs
 
 

@@ -99,7 +99,8 @@ def _windows(
     """Return one window of every series, or of ``count`` drawn at random; a short one is filled up on the left."""
     from rankscope.signals.user import series_from_file
 
-    series = [values for values in series_from_file(file).values if len(values) > horizon]
+    series = [_observed(values) for values in series_from_file(file).values]
+    series = [values for values in series if len(values) > horizon]
     if not series:
         raise DataError(f"{file} holds no series longer than the horizon, {horizon} values: nothing to calibrate on.")
     chosen = range(len(series)) if count is None else rng.integers(len(series), size=count).tolist()
@@ -110,3 +111,9 @@ def _windows(
         cut = values[max(0, end - len(row)) : end]
         row[-len(cut) :] = cut
     return whole[:, :context], whole[:, context:]
+
+
+def _observed(values: np.ndarray) -> np.ndarray:
+    """Series of a wide table are filled up at both ends; what is missing between observations stays."""
+    known = np.flatnonzero(~np.isnan(values))
+    return values[known[0] : known[-1] + 1] if len(known) else values[:0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,10 @@ from rankscope.families import Site
 
 MEMORY = "memory"
 """Stream of the encoder's output, which keys and values of every cross-attention read."""
+PATCHES = "input_patch_embedding"
+"""Module that embeds patches, before any stack is told which of them are padding."""
+GROUP = ".layer.1.self_attention."
+"""Part of the names of Chronos-2's group attentions, which attend over the series of a batch, position by position."""
 
 
 def stream_of(site: Site) -> str:
@@ -35,9 +39,14 @@ def stream_of(site: Site) -> str:
     return f"{parent}.wi_0" if last == "wi_1" else site.module
 
 
-def stack_of(stream: str) -> str:
-    """Stack whose positions a stream has: those of the encoder's output are the encoder's."""
-    return "decoder" if stream.startswith("decoder.") else "encoder"
+def positions_of(stream: str) -> str:
+    """Whose positions a stream has: those of the encoder's output are the encoder's.
+
+    >>> positions_of("memory"), positions_of("decoder.block.0.layer.0.SelfAttention.q"), positions_of(PATCHES + ".wi")
+    ('encoder', 'decoder', 'input_patch_embedding')
+    """
+    first = stream.partition(".")[0]
+    return first if first in ("decoder", PATCHES) else "encoder"
 
 
 def watched_modules(module: nn.Module, sites: Iterable[Site]) -> dict[str, nn.Module]:
@@ -51,9 +60,8 @@ def watched_modules(module: nn.Module, sites: Iterable[Site]) -> dict[str, nn.Mo
 
 
 @contextlib.contextmanager
-def watch_streams(module: nn.Module, watched: dict[str, nn.Module]) -> Iterator[dict[str, MomentSink]]:
+def watch_streams(module: Any, watched: Mapping[str, nn.Module], sinks: Mapping[str, MomentSink]) -> Iterator[None]:
     """Add up the moments of every stream while the block runs; padding, as the stacks' masks tell it, is left out."""
-    sinks = {stream: MomentSink() for stream in watched}
     real: dict[str, Bool[Tensor, "series tokens"] | None] = {}
     handles = []
     try:
@@ -61,9 +69,12 @@ def watch_streams(module: nn.Module, watched: dict[str, nn.Module]) -> Iterator[
             if isinstance(getattr(module, stack, None), nn.Module):
                 hook = _note_mask(real, stack)
                 handles.append(module.get_submodule(stack).register_forward_pre_hook(hook, with_kwargs=True))
+        if isinstance(getattr(module, PATCHES, None), nn.Module):
+            hook = _note_patches(real, int(module.chronos_config.input_patch_size))
+            handles.append(module.get_submodule(PATCHES).register_forward_pre_hook(hook))
         for stream, layer in watched.items():
-            handles.append(layer.register_forward_pre_hook(_feed(sinks[stream], real, stack_of(stream))))
-        yield sinks
+            handles.append(layer.register_forward_pre_hook(_feed(sinks[stream], real, stream)))
+        yield
     finally:
         for handle in handles:
             handle.remove()
@@ -77,11 +88,27 @@ def _note_mask(real: dict[str, Any], stack: str) -> Callable[..., None]:
     return hook
 
 
-def _feed(sink: MomentSink, real: dict[str, Any], stack: str) -> Callable[..., None]:
+def _note_patches(real: dict[str, Any], size: int) -> Callable[..., None]:
+    """A patch comes with its mask of observations, the last of its columns; one without any is padding."""
+
+    def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+        x = args[0]
+        seen = x[..., -size:].sum(dim=-1) > 0
+        if x.shape[-1] == 3 * size:  # Chronos-2's begin with their time, which is below 0 where a mask is to be heeded
+            seen = seen | (x[..., 0] >= 0)
+        real[PATCHES] = seen
+
+    return hook
+
+
+def _feed(sink: MomentSink, real: dict[str, Any], stream: str) -> Callable[..., None]:
+    place = positions_of(stream)
+
     @torch.no_grad()
     def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
-        x, mask = args[0], real.get(stack)
-        # Chronos-2's group attention turns the axes round: its rows are not the mask's positions
+        x, mask = args[0], real.get(place)
+        if mask is not None and GROUP in stream:
+            mask = mask.mT
         sink.add(x, mask if mask is not None and mask.shape == x.shape[:2] else None)
 
     return hook

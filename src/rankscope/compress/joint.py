@@ -35,6 +35,9 @@ from rankscope.numerics import symmetric_root
 
 RIDGE = 1e-6
 """Share of the mean eigenvalue that is added to all, so that no direction that calibration missed is free."""
+NOISE = 1e-3
+"""Moments of a head are those of a wide layer, seen through it: where it looks away from what is loud there, rounding
+makes a larger share of them negative."""
 
 
 def joint_qk(
@@ -94,4 +97,4 @@ def _coupled(
 
 def _root(moment: Float[Tensor, "d d"], ridge: float) -> Float[Tensor, "d d"]:
     """R with Rᵀ R = moment (+ ridge)."""
-    return symmetric_root(moment, ridge)[0].mT
+    return symmetric_root(moment, ridge, NOISE)[0].mT

@@ -9,11 +9,11 @@ from torch import Tensor
 from rankscope.errors import DataError
 
 NOT_POSITIVE = 1e-6
-"""A negative eigenvalue beyond this share of the largest is no rounding error."""
+"""A negative eigenvalue beyond this share of the largest is no rounding error of a sum of squares in float32."""
 
 
 def symmetric_root(
-    moment: Float[Tensor, "d d"], ridge: float = 0.0
+    moment: Float[Tensor, "d d"], ridge: float = 0.0, tolerance: float = NOT_POSITIVE
 ) -> tuple[Float[Tensor, "d d"], Float[Tensor, " d"]]:
     """Return S with S Sᵀ = C + ridge·mean(diag C)·I, and the eigenvalues of that sum, descending.
 
@@ -23,6 +23,7 @@ def symmetric_root(
     Args:
         moment: C, symmetric and positive semidefinite up to rounding.
         ridge: what is added to every eigenvalue, in units of their mean.
+        tolerance: largest negative eigenvalue, as a share of the largest, that counts as rounding and becomes zero.
 
     >>> root, values = symmetric_root(torch.tensor([[2.0, 2.0], [2.0, 2.0]]))
     >>> (root @ root.T).round(decimals=6).tolist(), values.round(decimals=6).tolist()
@@ -35,7 +36,7 @@ def symmetric_root(
     if not bool(torch.isfinite(c).all()):
         raise DataError("a second moment holds NaN or Inf: calibrate again, on series that the model can take.")
     values, vectors = torch.linalg.eigh((c + c.mT) / 2)
-    if float(values[0]) < -NOT_POSITIVE * max(float(values[-1]), 0.0) or float(values[-1]) < 0.0:
+    if float(values[0]) < -tolerance * max(float(values[-1]), 0.0) or float(values[-1]) < 0.0:
         raise DataError(
             f"a second moment has the negative eigenvalue {float(values[0]):.3g}, which none has: calibrate again."
         )
