@@ -10,6 +10,7 @@ from rankscope.plots.size import size_by_eps, size_of_report
 from rankscope.plots.spectra import spectra
 from rankscope.plots.style import MARKS, STYLE_FILE, Mark, figure, save_figure, styled
 from rankscope.plots.sweep import ranks_by_heads, ranks_by_vocabulary, ranks_by_width, spectra_by_patch
+from rankscope.plots.table2 import table2
 from rankscope.plots.training import training_spectra
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "training_spectra",
     "start_and_end",
     "pareto",
+    "table2",
     "save_figure",
     "figure",
     "styled",
