@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rankscope_eval.report import EvalReport, EvalRow, EvalSummary
     from rankscope_eval.series import Series
     from rankscope_eval.suites import Suite, Task, list_suites, load_suite
+    from rankscope_eval.table2 import Grid, run_table2
     from rankscope_eval.validation import score_during_training
+    from rankscope_eval.yard import Yard
 
 __all__ = [
     "evaluate",
@@ -38,6 +40,9 @@ __all__ = [
     "geometric_mean",
     "relative_scores",
     "score_during_training",
+    "run_table2",
+    "Grid",
+    "Yard",
 ]
 
 # No module may have the name of a function: once imported by another module, it would stand in its place.
@@ -57,6 +62,9 @@ _HOME = {
     "geometric_mean": "relative",
     "relative_scores": "relative",
     "score_during_training": "validation",
+    "run_table2": "table2",
+    "Grid": "table2",
+    "Yard": "yard",
 }
 
 

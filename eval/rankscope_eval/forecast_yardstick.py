@@ -1,0 +1,166 @@
+"""Compressed forecasters against their original."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from torch import Tensor
+
+from rankscope import load_pipeline
+from rankscope.analysis.table2 import DatasetScore, Measures, Original
+from rankscope.calibration import CalibrationSet, calibration_set
+from rankscope.calibration.sets import DEFAULT
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.calibrated import lengths
+from rankscope.errors import DataError, OptionError
+from rankscope.progress import Progress
+from rankscope_eval.evaluation import evaluate
+from rankscope_eval.forecasters import pipeline_forecaster, quiet_imports
+from rankscope_eval.metrics import QUANTILES
+from rankscope_eval.overlap import mean_overlap, quantile_distance, quantile_forecasts, top_tokens
+from rankscope_eval.relative import relative_scores
+from rankscope_eval.sources import check_local, data_folder
+from rankscope_eval.suites import DEFAULT_SUITE, load_suite
+from rankscope_eval.timing import time_against
+from rankscope_eval.yard import OVERLAP_SEED, TIMED, Yard, common_settings, counts, sizes
+
+
+class ForecastYardstick:
+    """WQL and MASE on a suite, and the overlap of tokens or the distance of quantiles on generated series."""
+
+    def __init__(self, checkpoint: Checkpoint, yard: Yard) -> None:
+        if yard.text is not None:
+            raise OptionError(f"{checkpoint.source} forecasts series: a text is of no use, leave it out.")
+        self.checkpoint, self.yard = checkpoint, replace(yard, calibration=yard.calibration or DEFAULT)
+        self.suite = load_suite(yard.suite or DEFAULT_SUITE)
+        check_local(self.suite, data_folder(self.suite, yard.data), yard.max_series)
+        self.context, self.horizon = lengths(checkpoint)
+        self.calibration(0)
+
+    def settings(self) -> dict[str, Any]:
+        """Suite, series, seeds, device."""
+        yard = self.yard
+        tasks = hashlib.sha256(repr(self.suite.tasks).encode()).hexdigest()[:16]
+        data = None if yard.data is None else str(Path(yard.data).resolve())
+        return {
+            "suite": self.suite.name,
+            "tasks": tasks,
+            "data": data,
+            "max_series": yard.max_series,
+            "num_samples": yard.num_samples,
+            "batch_size": yard.batch_size,
+            **common_settings(yard),
+        }
+
+    def calibration(self, seed: int) -> CalibrationSet:
+        """Generated series, or windows of a user's."""
+        return calibration_set(self.yard.calibration or DEFAULT, context=self.context, horizon=self.horizon, seed=seed)
+
+    def original(self, progress: Progress) -> Original:
+        """Score the original on the suite."""
+        return replace(sizes(self.checkpoint), scores=self._scores(self._pipeline, progress))
+
+    def compare(
+        self, folder: Path, original: Original, progress: Progress
+    ) -> tuple[Measures, tuple[DatasetScore, ...]]:
+        """Score a model on the suite, compare its outputs, time its forecasts."""
+        pipeline = load_pipeline(folder, device=self.yard.device, dtype=self.yard.dtype)
+        scores = self._scores(pipeline, progress)
+        if self.checkpoint.family.strategy == "continuous":
+            near = Measures(quantile_distance=self._distance(pipeline))
+        else:
+            near = Measures(overlap=mean_overlap(self._tokens, self._top(pipeline, progress)))
+        progress(0, 0, "time")
+        versus = time_against(self._forecast(self._pipeline), self._forecast(pipeline))
+        size = sizes(open_checkpoint(folder))
+        measures = replace(
+            near,
+            relative_WQL=_relative(scores, original.scores, "WQL"),
+            relative_MASE=_relative(scores, original.scores, "MASE"),
+            **counts(size),
+            forecast_seconds=median(versus.second),
+            time_ratio=versus.ratio,
+        )
+        return measures, scores
+
+    @cached_property
+    def _pipeline(self) -> Any:
+        return load_pipeline(self.checkpoint.folder, device=self.yard.device, dtype=self.yard.dtype)
+
+    @cached_property
+    def _series(self) -> CalibrationSet:
+        return calibration_set(
+            f"mixture:{self.yard.overlap_series}", context=self.context, horizon=self.horizon, seed=OVERLAP_SEED
+        )
+
+    @cached_property
+    def _tokens(self) -> Tensor:
+        return self._top(self._pipeline, None)
+
+    @cached_property
+    def _quantiles(self) -> Tensor:
+        return self._quantiles_of(self._pipeline)
+
+    def _top(self, pipeline: Any, progress: Progress | None) -> Tensor:
+        return top_tokens(pipeline.inner_model, self.checkpoint.family, self._series, progress=progress)
+
+    def _quantiles_of(self, pipeline: Any) -> Tensor:
+        return quantile_forecasts(pipeline, self._series.context, self.horizon, QUANTILES, self.yard.batch_size)
+
+    def _distance(self, pipeline: Any) -> float:
+        return quantile_distance(self._quantiles, self._quantiles_of(pipeline), self._series.context)
+
+    def _scores(self, pipeline: Any, progress: Progress) -> tuple[DatasetScore, ...]:
+        yard = self.yard
+        quiet_imports()
+        options: dict[str, Any] = {
+            "num_samples": yard.num_samples,
+            "batch_size": yard.batch_size,
+            "seed": yard.seed,
+        }
+        forecaster = pipeline_forecaster("model", pipeline, **options)
+        report = evaluate(
+            [forecaster],
+            baseline=forecaster,  # relative scores are taken of the saved scores of the original
+            suite=self.suite,
+            data=yard.data,
+            max_series=yard.max_series,
+            progress=progress,
+            **options,
+        )
+        return tuple(DatasetScore(r.benchmark, r.dataset, _finite(r.WQL), _finite(r.MASE)) for r in report.rows)
+
+    def _forecast(self, pipeline: Any) -> Callable[[], Any]:
+        series = self._series.context[:TIMED]
+        if pipeline.forecast_type.name == "SAMPLES":
+            count = self.yard.num_samples
+            return lambda: pipeline.predict(series, prediction_length=self.horizon, num_samples=count)
+        return lambda: quantile_forecasts(pipeline, series, self.horizon, QUANTILES)
+
+
+def _relative(scores: tuple[DatasetScore, ...], original: tuple[DatasetScore, ...], metric: str) -> float:
+    """Geometric mean over data sets.
+
+    Raises:
+        DataError: no data set has a usable ratio.
+    """
+
+    def by_dataset(rows: tuple[DatasetScore, ...]) -> dict[str, float]:
+        scores = {f"{row.benchmark}/{row.dataset}": getattr(row, metric) for row in rows}
+        return {name: score for name, score in scores.items() if score is not None}
+
+    found = relative_scores(by_dataset(scores), by_dataset(original))
+    if not found.datasets:
+        raise DataError(f"no data set has a usable ratio of {metric}.")
+    return found.value
+
+
+def _finite(score: float) -> float | None:
+    return score if math.isfinite(score) else None

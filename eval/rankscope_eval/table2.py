@@ -1,0 +1,221 @@
+"""The paper's Table 2 on any checkpoint: compress by every method to every ratio, and measure what it costs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from rankscope.analysis.table2 import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
+from rankscope.calibration import Calibration, calibrate, load_calibration
+from rankscope.calibration._calibration import fingerprint
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress import ALLOCATIONS, CompressReport, compress
+from rankscope.compress.calibrated import needs_calibration
+from rankscope.compress.groups import METHOD_NAMES
+from rankscope.compress.plan import validate_ratio
+from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
+from rankscope.placement import resolve_device
+from rankscope.pretrain.sweeps.folder import held
+from rankscope.progress import Progress, silent
+from rankscope_eval.forecast_yardstick import ForecastYardstick
+from rankscope_eval.table2_folder import LOCK, Table2Folder
+from rankscope_eval.text_yardstick import TextYardstick
+from rankscope_eval.yard import OVERLAP_SEED, Yard, Yardstick
+
+RATIOS = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
+METHODS = ("svd", "asvd", "whitened", "theorem3", "joint")
+SEEDS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points of a table.
+
+    Attributes:
+        ratios: size ratios over the attention matrices, in (0, 1].
+        methods: as `rankscope.compress.compress` takes them.
+        allocations: names of `rankscope.compress.ALLOCATIONS` that every method is tried with; none for each method's
+            own default.
+        seeds: of calibration sets; a method that has no seed is measured once.
+    """
+
+    ratios: tuple[float, ...] = RATIOS
+    methods: tuple[str, ...] = METHODS
+    allocations: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
+
+    def __post_init__(self) -> None:
+        for name in ("ratios", "methods", "seeds"):
+            if not getattr(self, name):
+                raise OptionError(f"{name} is empty: give at least one.")
+        for ratio in self.ratios:
+            validate_ratio(ratio)
+        for method in self.methods:
+            if method not in METHOD_NAMES:
+                raise OptionError(unknown_choice("method", method, METHOD_NAMES))
+        for allocation in self.allocations:
+            if allocation not in ALLOCATIONS:
+                raise OptionError(unknown_choice("allocation", allocation, ALLOCATIONS))
+        for seed in self.seeds:
+            if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < OVERLAP_SEED:
+                raise OptionError(f"seed {seed!r} is not usable: give a whole number from 0 to {OVERLAP_SEED - 1}.")
+
+    def points(self) -> tuple[Table2Point, ...]:
+        """All points, not yet measured, largest ratio first."""
+        found = []
+        ratios = sorted(set(self.ratios), reverse=True)
+        for ratio, method, allocation in product(ratios, self.methods, self.allocations or ("default",)):
+            for seed in self.seeds if seeded(method) else (None,):
+                end = "" if seed is None else f"-seed{seed}"
+                name = f"{ratio:g}-{method}-{allocation}{end}"
+                found.append(Table2Point(name, ratio, method, allocation, seed))
+        return tuple({point.name: point for point in found}.values())
+
+
+def seeded(method: str) -> bool:
+    """Whether a method depends on a seed: that of the series that it looks at, or its own."""
+    return needs_calibration(method) or method == "random"
+
+
+def run_table2(
+    model: Checkpoint | str | Path | None,
+    out: str | Path,
+    *,
+    grid: Grid | None = None,
+    yard: Yard | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Table2Report:
+    """Compress a model to every point of a grid and measure each against the original.
+
+    Everything is measured as the original was: the same series, seeds, device. A run that was stopped, however, goes on
+    with ``resume``; points that are done are kept, and a larger grid adds to them.
+
+    Args:
+        model: an open checkpoint, or what `open_checkpoint` takes.
+        out: folder of the table; it holds ``table2.json``, ``.csv``, ``.md``, ``.png`` and ``.svg`` in the end.
+        grid: ratios, methods, allocations, seeds.
+        yard: what is measured, and on what.
+        resume: go on with the table in ``out``.
+        force: measure the table in ``out`` anew.
+        progress: told ``(points done, points, what)``.
+
+    Returns:
+        All points in ``out``. One whose ratio is out of reach, or that could not be measured, says so.
+
+    Raises:
+        OptionError: an option is unknown or out of range, or a text model has no text.
+        OutputError: ``out`` exists, holds something else, or a table that was measured otherwise.
+        DataError: the suite, its data, the calibration set or the text cannot be used.
+        CheckpointError: the model cannot be read.
+        RankscopeError: another process measures this table.
+    """
+    points = (grid or Grid()).points()
+    checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model)
+    stick = _yardstick(checkpoint, yard or Yard())
+    settings = {"model": checkpoint.source, "weights": fingerprint(checkpoint), **stick.settings()}
+    known = {name: value for name, value in settings.items() if name != "model"}
+    folder = Table2Folder(Path(out).resolve())
+    folder.check(known, resume, force)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    with held(folder.root / LOCK, f"the table 2 in {folder.root} is being measured"):
+        folder.begin(settings, force)
+        _Run(checkpoint, stick, folder, progress or silent).go(points)
+        report = _report(checkpoint, settings, folder)
+        folder.write(report)
+        if any(point.state == DONE for point in report.points):
+            from rankscope.plots.style import save_figure
+            from rankscope.plots.table2 import table2
+
+            save_figure(table2(report), folder.root / "table2")
+        return report
+
+
+def _yardstick(checkpoint: Checkpoint, yard: Yard) -> Yardstick:
+    where = replace(yard, device=resolve_device(yard.device))
+    return (ForecastYardstick if checkpoint.family.forecastable else TextYardstick)(checkpoint, where)
+
+
+class _Run:
+    """Measures what is left to measure."""
+
+    def __init__(self, checkpoint: Checkpoint, stick: Yardstick, folder: Table2Folder, progress: Progress) -> None:
+        self.checkpoint, self.stick, self.folder, self.progress = checkpoint, stick, folder, progress
+
+    def go(self, points: Sequence[Table2Point]) -> None:
+        """Measure all points that are not known."""
+        left = [point for point in points if self.folder.point(point.name) is None]
+        original = self.folder.original()
+        if original is None:
+            original = self.stick.original(self.progress)
+            self.folder.keep_original(original)
+        seeds = {point.seed for point in left if point.seed is not None and needs_calibration(point.method)}
+        for seed in sorted(seeds):
+            self._calibrate(seed)
+        for done, point in enumerate(left):
+            self.folder.keep(self._measured(point, original, self._within(done, len(left), point.name)))
+            self.progress(done + 1, len(left), point.name)
+
+    def _within(self, done: int, total: int, name: str) -> Progress:
+        def report(_done: int, _total: int, what: str) -> None:
+            self.progress(done, total, f"{name}: {what}")
+
+        return report
+
+    def _calibrate(self, seed: int) -> None:
+        file = self.folder.moments(seed)
+        file.parent.mkdir(exist_ok=True)
+        series = self.stick.calibration(seed)
+        calibrate(self.checkpoint, series, file=file, device=self.stick.yard.device, progress=self.progress)
+
+    def _moments(self, point: Table2Point) -> Calibration | None:
+        if point.seed is None or not needs_calibration(point.method):
+            return None
+        return load_calibration(self.folder.moments(point.seed))
+
+    def _measured(self, point: Table2Point, original: Original, progress: Progress) -> Table2Point:
+        progress(0, 0, "compressing")
+        try:
+            made = self._compress(point, progress)
+        except (OptionError, FamilyError) as error:
+            return replace(point, state=OUT_OF_REACH, reason=str(error))
+        point = replace(point, allocation=made.allocation)
+        try:
+            measures, scores = self.stick.compare(self.folder.work, original, progress)
+        except (DataError, CheckpointError) as error:
+            return replace(point, state=FAILED, reason=str(error))
+        finally:
+            shutil.rmtree(self.folder.work, ignore_errors=True)
+        return replace(
+            point, measures=replace(measures, reached=made.ratio, compress_seconds=made.seconds), scores=scores
+        )
+
+    def _compress(self, point: Table2Point, progress: Progress) -> CompressReport:
+        """Make the model of a point; one that is healed would be trained on here, under its own method's name."""
+        return compress(
+            self.checkpoint,
+            out=self.folder.work,
+            ratio=point.ratio,
+            method=point.method,
+            allocation=None if point.allocation == "default" else point.allocation,
+            calibration=self._moments(point),
+            seed=point.seed or 0,
+            force=True,
+            progress=progress,
+        )
+
+
+def _report(checkpoint: Checkpoint, settings: dict[str, Any], folder: Table2Folder) -> Table2Report:
+    original = folder.original()
+    assert original is not None
+    order = dict.fromkeys((*METHODS, *METHOD_NAMES))
+    rank = {name: position for position, name in enumerate(order)}
+    points = sorted(
+        folder.points(), key=lambda one: (-one.ratio, rank.get(one.method, len(rank)), one.allocation, one.seed or 0)
+    )
+    return Table2Report(checkpoint.source, checkpoint.family.name, settings, original, tuple(points))

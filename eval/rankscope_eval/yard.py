@@ -1,0 +1,99 @@
+"""What compressed models are measured on, and the two ways to do it: forecasts of series, or a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rankscope.analysis.cache import cache_bytes
+from rankscope.analysis.table2 import DatasetScore, Measures, Original
+from rankscope.calibration import CalibrationSet
+from rankscope.checkpoints import Checkpoint
+from rankscope.errors import OptionError
+from rankscope.placement import resolve_dtype
+from rankscope.progress import Progress
+from rankscope_eval.forecasters import BATCH_SIZE, NUM_SAMPLES
+
+OVERLAP_SEED = 1_000_000
+"""Seed of the series that outputs are compared on: no calibration set has it."""
+TIMED = 8
+"""Series, or windows of a text, of the batch that is timed."""
+
+
+@dataclass(frozen=True)
+class Yard:
+    """What measurements depend on, beside the model.
+
+    Attributes:
+        suite: shipped suite or YAML file that forecasts are scored on; ``embedded`` by default.
+        data: folder of local data files.
+        max_series: only the first series of each data set.
+        num_samples: sample paths of a model that draws them.
+        batch_size: series per forward pass of a forecast.
+        seed: of sample paths.
+        overlap_series: generated series, or windows of a text, that outputs are compared on.
+        calibration: name of the set that methods look at, ``mixture:256`` by default; ``text:N`` with a text model.
+        text: file of a text model.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        dtype: number format of the forecasts.
+    """
+
+    suite: str | None = None
+    data: str | None = None
+    max_series: int | None = None
+    num_samples: int = NUM_SAMPLES
+    batch_size: int = BATCH_SIZE
+    seed: int = 0
+    overlap_series: int = 1000
+    calibration: str | None = None
+    text: str | None = None
+    device: str = "cpu"
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("overlap_series", "num_samples", "batch_size", "max_series"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise OptionError(f"{name} {value!r} is not usable: give a whole number, at least 1.")
+        resolve_dtype(self.dtype)
+
+
+class Yardstick(Protocol):
+    """One way to measure; making it checks all that can be checked without running a model."""
+
+    yard: Yard
+
+    def settings(self) -> dict[str, Any]:
+        """What the measurements are a function of, as JSON has it."""
+        ...
+
+    def calibration(self, seed: int) -> CalibrationSet:
+        """The set that a method looks at."""
+        ...
+
+    def original(self, progress: Progress) -> Original:
+        """Measure the original."""
+        ...
+
+    def compare(
+        self, folder: Path, original: Original, progress: Progress
+    ) -> tuple[Measures, tuple[DatasetScore, ...]]:
+        """Measure a compressed model against the original."""
+        ...
+
+
+def common_settings(yard: Yard) -> dict[str, Any]:
+    """What every measurement depends on."""
+    names = ("seed", "overlap_series", "calibration", "device", "dtype")
+    return {name: getattr(yard, name) for name in names} | {"overlap_seed": OVERLAP_SEED}
+
+
+def sizes(checkpoint: Checkpoint) -> Original:
+    """Count what a checkpoint stores and caches."""
+    return Original(checkpoint.parameters, checkpoint.bytes, cache_bytes(checkpoint))
+
+
+def counts(size: Original) -> dict[str, int]:
+    """The same as fields of `Measures`."""
+    return {"parameters": size.parameters, "bytes": size.bytes, "cache_bytes": size.cache_bytes}

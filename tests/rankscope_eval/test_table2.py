@@ -1,0 +1,274 @@
+"""The harness on toy models: what it measures, what it keeps, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rankscope_eval.table2 as harness
+from rankscope.analysis.table2 import DONE, FAILED, OUT_OF_REACH, Table2Report, read_table2
+from rankscope.compress import compress
+from rankscope.errors import DataError, FamilyError, OptionError, OutputError, RankscopeError
+from rankscope_eval import Grid, Yard, evaluate, run_table2
+from rankscope_eval.forecast_yardstick import ForecastYardstick
+
+SMALL = Grid((0.6, 0.4), ("svd", "joint"), seeds=(0, 1))
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Yard:
+    """One data set of two monthly series, four series to compare on, eight to calibrate on."""
+    rows = [f"{2018 + m // 12}-{m % 12 + 1:02d}-01,{m * m % 11 + 1},{9 - m % 5}" for m in range(40)]
+    (tmp_path / "s.csv").write_text("date,x,y\n" + "\n".join(rows) + "\n")
+    suite = tmp_path / "one.yaml"
+    suite.write_text("- {name: s, benchmark: b, prediction_length: 4, offset: -4, file: [s.csv]}\n")
+    return Yard(suite=str(suite), num_samples=3, overlap_series=4, calibration="mixture:8")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the models that were compressed, in order."""
+    names: list[str] = []
+
+    def counting(*args: Any, **options: Any) -> Any:
+        names.append(f"{options['ratio']:g}-{options['method']}-{options['seed']}")
+        return compress(*args, **options)
+
+    monkeypatch.setattr(harness, "compress", counting)
+    return names
+
+
+def untimed(report: Table2Report) -> list[Any]:
+    """Points without what differs from run to run."""
+    gone = {"compress_seconds": None, "forecast_seconds": None, "time_ratio": None}
+    return [replace(point, measures=replace(point.measures, **gone)) for point in report.points]
+
+
+def test_every_point_is_what_the_verbs_would_say(sampling_folder: Path, tmp_path: Path, yard: Yard, made) -> None:
+    seen: list[tuple[int, int, str]] = []
+    out = tmp_path / "out"
+    report = run_table2(sampling_folder, out, grid=SMALL, yard=yard, progress=lambda *told: seen.append(told))
+    assert [(p.ratio, p.method, p.seed) for p in report.points] == [
+        (ratio, method, seed) for ratio in (0.6, 0.4) for method, seed in (("svd", None), ("joint", 0), ("joint", 1))
+    ]
+    assert {p.state for p in report.points} == {DONE}
+    assert len(made) == 6
+    assert [(row.method, row.allocation, row.seeds) for row in report.rows[:2]] == [
+        ("svd", "uniform-eps", ()),
+        ("joint", "energy", (0, 1)),
+    ]
+    # the same by hand
+    small = compress(sampling_folder, out=tmp_path / "small", ratio=0.4, method="svd")
+    options: dict[str, Any] = {"suite": yard.suite, "num_samples": 3, "batch_size": 32}
+    scores = evaluate([str(tmp_path / "small")], baseline=str(sampling_folder), **options).summary[0]
+    measures = report.points[3].measures
+    assert measures.relative_WQL == pytest.approx(scores.relative_WQL, rel=1e-12)
+    assert measures.relative_MASE == pytest.approx(scores.relative_MASE, rel=1e-12)
+    assert (measures.reached, measures.parameters, measures.bytes) == (
+        small.ratio,
+        small.parameters["after"],
+        small.bytes["after"],
+    )
+    assert 0 < measures.overlap < 1
+    assert measures.quantile_distance is None
+    assert measures.cache_bytes == report.original.cache_bytes
+    assert report.points[4].measures.cache_bytes < report.original.cache_bytes
+    # and on disk
+    assert read_table2(out) == report
+    assert {path.name for path in out.glob("table2.*")} == {
+        f"table2.{e}" for e in ("json", "csv", "md", "png", "svg", "lock")
+    }
+    assert (out / "calibration" / "seed-1.safetensors").exists()
+    assert not (out / "work").exists()
+    table = (out / "table2.md").read_text()
+    assert "| 0.6 | " in table
+    assert "| 0.073 | 4.409 |" in table
+    assert seen[-1] == (6, 6, "0.4-joint-default-seed1")
+    assert "original" not in json.loads((out / "settings.json").read_text())
+
+
+def test_at_ratio_one_nothing_is_lost(sampling_folder: Path, bolt_folder: Path, tmp_path: Path, yard: Yard) -> None:
+    grid = Grid((1.0,), ("svd",))
+    for model, measure, same in ((sampling_folder, "overlap", 1.0), (bolt_folder, "quantile_distance", 0.0)):
+        report = run_table2(model, tmp_path / measure, grid=grid, yard=yard)
+        (row,) = report.rows
+        assert (row.median.relative_WQL, row.median.relative_MASE) == (1.0, 1.0)
+        assert getattr(row.median, measure) == same
+        other = {"overlap": "quantile_distance", "quantile_distance": "overlap"}[measure]
+        assert getattr(row.median, other) is None
+
+
+def test_what_is_done_stays_done(sampling_folder: Path, tmp_path: Path, yard: Yard, made, monkeypatch) -> None:
+    out = tmp_path / "out"
+    few = replace(SMALL, ratios=(0.6,))
+    first = run_table2(sampling_folder, out, grid=few, yard=yard)
+    made.clear()
+    monkeypatch.setattr(ForecastYardstick, "original", None)  # its scores are kept
+    again = run_table2(sampling_folder, out, grid=few, yard=yard, resume=True)
+    assert not made
+    assert again == first
+    more = run_table2(sampling_folder, out, grid=replace(SMALL, seeds=(1, 2)), yard=yard, resume=True)
+    assert made == ["0.6-joint-2", "0.4-svd-0", "0.4-joint-1", "0.4-joint-2"]
+    assert [p for p in more.points if p.ratio == 0.6 and p.seed != 2] == list(first.points)
+    assert more.rows[1].seeds == (0, 1, 2)
+
+
+KILLED = """
+import os, signal, sys
+from rankscope_eval import Grid, Yard, run_table2
+from rankscope_eval.forecast_yardstick import ForecastYardstick
+
+compare, calls = ForecastYardstick.compare, []
+
+def deadly(*args):
+    calls.append(args)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return compare(*args)
+
+ForecastYardstick.compare = deadly
+run_table2(sys.argv[1], sys.argv[2], grid=Grid(*eval(sys.argv[3])), yard=Yard(*eval(sys.argv[4])))
+"""
+
+
+def test_a_killed_run_loses_one_point(sampling_folder: Path, tmp_path: Path, yard: Yard, made) -> None:
+    few = replace(SMALL, ratios=(0.6,))
+    whole = run_table2(sampling_folder, tmp_path / "whole", grid=few, yard=yard)
+    out = tmp_path / "out"
+    grid = (few.ratios, few.methods, (), few.seeds)
+    values = tuple(vars(yard).values())
+    words = [sys.executable, "-c", KILLED, str(sampling_folder), str(out), repr(grid), repr(values)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (out / "work").is_dir()
+    assert not (out / "table2.json").exists()
+    made.clear()
+    report = run_table2(sampling_folder, out, grid=few, yard=yard, resume=True)
+    assert len(made) == 2
+    assert not (out / "work").exists()
+    assert untimed(report) == untimed(whole)
+
+
+def test_another_table_is_not_gone_on_with(
+    sampling_folder: Path, bolt_folder: Path, tmp_path: Path, yard: Yard
+) -> None:
+    out, grid = tmp_path / "out", Grid((0.6,), ("svd",))
+    run_table2(sampling_folder, out, grid=grid, yard=yard)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(OutputError, match="--resume goes on"):
+        run_table2(sampling_folder, out, grid=grid, yard=yard)
+    changes: list[dict[str, Any]] = [
+        {"num_samples": 4},
+        {"overlap_series": 5},
+        {"seed": 1},
+        {"calibration": "mixture:9"},
+    ]
+    for change in changes:
+        (name,) = change
+        with pytest.raises(OutputError, match=f"measured with {name}"):
+            run_table2(sampling_folder, out, grid=grid, yard=replace(yard, **change), resume=True)
+    with pytest.raises(OutputError, match="measured with weights"):
+        run_table2(bolt_folder, out, grid=grid, yard=yard, resume=True)
+    with pytest.raises(OutputError, match="holds no table 2"):
+        run_table2(sampling_folder, bolt_folder, grid=grid, yard=yard, force=True)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    fresh = run_table2(sampling_folder, out, grid=Grid((0.4,), ("svd",)), yard=replace(yard, seed=1), force=True)
+    assert [point.ratio for point in fresh.points] == [0.4]
+
+
+def test_a_point_that_cannot_be_had_says_so(chronos2_folder: Path, sampling_folder: Path, tmp_path, yard) -> None:
+    report = run_table2(sampling_folder, tmp_path / "far", grid=Grid((0.6, 0.01), ("svd",)), yard=yard)
+    assert [point.state for point in report.points] == [DONE, OUT_OF_REACH]
+    assert "is out of reach" in report.points[1].reason
+    assert "- svd at 0.01: ratio 0.01 is out of reach" in (tmp_path / "far" / "table2.md").read_text()
+    both = run_table2(chronos2_folder, tmp_path / "2", grid=Grid((0.6,), ("whitened", "joint"), seeds=(0,)), yard=yard)
+    assert [point.state for point in both.points] == [DONE, OUT_OF_REACH]
+    assert "rotary" in both.points[1].reason
+    assert both.points[0].measures.quantile_distance > 0
+    nothing = run_table2(sampling_folder, tmp_path / "none", grid=Grid((0.01,), ("svd",)), yard=yard)
+    assert nothing.rows[0].state == OUT_OF_REACH
+    assert not (tmp_path / "none" / "table2.png").exists()
+
+
+def test_a_model_that_cannot_be_scored_fails_alone(sampling_folder: Path, tmp_path, yard, monkeypatch) -> None:
+    compare = ForecastYardstick.compare
+
+    def broken(self: Any, folder: Path, *args: Any) -> Any:
+        if json.loads((folder / "compress.json").read_text())["target_ratio"] == 0.6:
+            raise DataError("forecasts are NaN.")
+        return compare(self, folder, *args)
+
+    monkeypatch.setattr(ForecastYardstick, "compare", broken)
+    report = run_table2(sampling_folder, tmp_path / "out", grid=Grid((0.6, 0.4), ("svd",)), yard=yard)
+    assert [(point.state, point.reason) for point in report.points] == [(FAILED, "forecasts are NaN."), (DONE, "")]
+    assert report.failed == report.points[:1]
+
+
+def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text(" ".join(str(2 + (7 * n * n + n // 9) % 61) for n in range(1400)))
+    yard = Yard(text=str(tmp_path / "ids.txt"), calibration="text:4")
+    report = run_table2(t5_folder, tmp_path / "out", grid=Grid((1.0, 0.5), ("svd", "joint"), seeds=(0, 1)), yard=yard)
+    assert report.original.LPPL > 0
+    assert report.settings["windows"] == 2
+    whole = report.points[0].measures
+    assert (whole.relative_LPPL, whole.overlap, whole.relative_WQL) == (1.0, 1.0, None)
+    for point in report.points[3:]:
+        assert 0 < point.measures.overlap < 1
+        assert point.measures.relative_LPPL != 1.0
+    assert (tmp_path / "out" / "table2.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("grid", "yard", "part"),
+    [
+        ({"ratios": (1.2,)}, {}, r"ratio must lie in \(0, 1\]"),
+        ({"ratios": ()}, {}, "ratios is empty"),
+        ({"methods": ("join",)}, {}, "did you mean 'joint'"),
+        ({"allocations": ("enery",)}, {}, "did you mean 'energy'"),
+        ({"seeds": (-1,)}, {}, "seed -1"),
+        ({"seeds": (1_000_000,)}, {}, "seed 1000000"),
+        ({}, {"overlap_series": 0}, "overlap_series 0"),
+        ({}, {"suite": "embeded"}, "did you mean 'embedded'"),
+        ({}, {"data": "nowhere"}, "data folder nowhere"),
+        ({}, {"calibration": "mixture:0"}, "at least 1"),
+        ({}, {"calibration": "nowhere.csv"}, "nowhere.csv"),
+        ({}, {"text": "x.txt"}, "forecasts series"),
+        ({}, {"device": "tpu"}, "device 'tpu'"),
+        ({}, {"dtype": "int3"}, "dtype 'int3'"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    bolt_folder: Path, tmp_path: Path, grid: dict[str, Any], yard: dict[str, Any], part: str
+) -> None:
+    with pytest.raises(RankscopeError, match=part):
+        run_table2(bolt_folder, tmp_path / "out", grid=Grid(**grid), yard=Yard(**yard))
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_models_want_a_text_and_nothing_else(
+    t5_folder: Path, tmp_path: Path, write_checkpoint: Callable[..., Path], tiny_config: Callable[..., Any]
+) -> None:
+    (tmp_path / "ids.txt").write_text("3 4 5 " * 500)
+    text = str(tmp_path / "ids.txt")
+    wrong: list[tuple[Yard, str]] = [
+        (Yard(), "--text FILE"),
+        (Yard(text=text, max_series=3), "max_series says how to score forecasts"),
+        (Yard(text=text, calibration="mixture:8"), "try text:256"),
+        (Yard(text=str(tmp_path / "nowhere")), "cannot be read"),
+    ]
+    for yard, part in wrong:
+        with pytest.raises((OptionError, DataError), match=part):
+            run_table2(t5_folder, tmp_path / "out", yard=yard)
+    config = {**tiny_config("t5"), "is_encoder_decoder": False, "architectures": ["T5EncoderModel"]}
+    lone = write_checkpoint(tmp_path / "encoder", config)
+    with pytest.raises(FamilyError, match="no decoder"):
+        run_table2(lone, tmp_path / "out", yard=Yard(text=text))
+    assert not (tmp_path / "out").exists()
