@@ -20,6 +20,7 @@ VERBS = {
     "embed": "Spectra, angles and projections of embedding matrices over a corpus.",
     "compress": "Write a smaller checkpoint by truncated SVD, and the command that verifies it.",
     "eval": "MASE and WQL on a suite of data sets, also relative to a baseline.",
+    "table2": "Compress by every method to every size, and measure what each costs.",
     "forecast": "Forecast the series of a file.",
     "synth": "Write generated series to shards for training.",
     "design": "Design a network of low rank, and the run that trains it.",

@@ -24,6 +24,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "embed": "rankscope.analysis.embedding.measure_embedding",
     "compress": "rankscope.compress.compress",
     "eval": "rankscope_eval.evaluate",
+    "table2": "rankscope_eval.table2.run_table2",
     "forecast": "rankscope_eval.forecast_file",
     "design": "rankscope.pretrain.recipe.write_design",
     "pretrain": "rankscope.pretrain.pretrain",
@@ -32,6 +33,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
 }
 EXTRA = {
     "compress": ("--eps", "0.1", "--out", "out"),
+    "table2": ("--out", "out"),
     "forecast": ("--input", "x.csv", "--horizon", "2", "--out", "out.csv"),
     "design": ("--out", "out"),
     "pretrain": ("bundled", "--out", "out"),

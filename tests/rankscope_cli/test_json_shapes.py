@@ -74,6 +74,44 @@ EMBED["rows"] = [
 ]
 FORECAST = {"schema": str, "model": str, "horizon": int}
 FORECAST["series"] = [{"item_id": str, "timestamps": [str], "mean": [NUMBER], "quantiles": {str: [NUMBER]}}]
+SPREAD = {"median": NUMBER, "min": NUMBER, "max": NUMBER}
+TABLE2 = {"schema": str, "model": str, "family": str, "settings": {"suite": str, "seed": int, "device": str}}
+TABLE2["original"] = {"parameters": int, "bytes": int, "cache_bytes": int, "LPPL": OPTIONAL}
+TABLE2["rows"] = [
+    {
+        "ratio": NUMBER,
+        "method": str,
+        "allocation": str,
+        "seeds": list,
+        "state": str,
+        "reason": str,
+        "reached": SPREAD,
+        "relative_WQL": SPREAD,
+        "relative_MASE": SPREAD,
+        "relative_LPPL": type(None),
+        "overlap": type(None),
+        "quantile_distance": SPREAD,
+        "parameters": SPREAD,
+        "bytes": SPREAD,
+        "cache_bytes": SPREAD,
+        "compress_seconds": SPREAD,
+        "forecast_seconds": SPREAD,
+        "time_ratio": SPREAD,
+    }
+]
+TABLE2["points"] = [
+    {
+        "name": str,
+        "ratio": NUMBER,
+        "method": str,
+        "allocation": str,
+        "seed": (int, type(None)),
+        "state": str,
+        "reason": str,
+        "measures": {"reached": NUMBER, "relative_WQL": NUMBER, "overlap": OPTIONAL},
+        "scores": [{"benchmark": str, "dataset": str, "WQL": OPTIONAL, "MASE": OPTIONAL}],
+    }
+]
 SMALL = ("--n", "2", "--length", "16")
 
 
@@ -139,6 +177,15 @@ def test_eval(document: Any, forecaster_folder: Path) -> None:
     check(result, EVAL)
     assert {row["dataset"] for row in result["rows"]} == {"nile", "co2"}
     assert {row["baseline"] for row in result["summary"]} == {"seasonal-naive"}
+
+
+def test_table2(document: Any, bolt_folder: Path, monthly_csv: Path, tmp_path: Path) -> None:
+    suite = tmp_path / "one.yaml"
+    suite.write_text(f"- {{name: s, prediction_length: 4, offset: -4, file: [{monthly_csv.name}]}}\n")
+    few = ("-r", "0.6", "-m", "svd", "--suite", suite, "--overlap-series", "3")
+    result = document("table2", bolt_folder, *few, "--out", tmp_path / "out")
+    assert result["schema"] == "rankscope/table2@1"
+    check(result, TABLE2)
 
 
 @pytest.mark.parametrize("family", ["chronos_t5_folder", "bolt_folder"])

@@ -1,0 +1,180 @@
+"""``rankscope table2``: what every method costs at every size, in one table and one figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankscope.errors import OptionError
+from rankscope_cli.exits import FAILED, say
+from rankscope_cli.options import (
+    BatchSize,
+    Debug,
+    Device,
+    Dtype,
+    Force,
+    Json,
+    Model,
+    Revision,
+    Samples,
+    Seed,
+    numbers,
+    out_folder,
+    words,
+)
+from rankscope_cli.output import Output
+from rankscope_cli.progress import progress_lines
+from rankscope_cli.table2_table import show_table2
+
+if TYPE_CHECKING:
+    from rankscope_eval.table2 import Grid
+
+_SCORES = "Scores"
+
+
+def run(
+    model: Model = None,
+    *,
+    ratios: Annotated[
+        list[str] | None,
+        typer.Option("--ratios", "-r", metavar="R,…", help="Size ratios; 0.5,0.25,0.15,0.1,0.075,0.05 by default."),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--methods", "-m", metavar="NAME,…", help="As in compress; svd,asvd,whitened,theorem3,joint by default."
+        ),
+    ] = None,
+    allocations: Annotated[
+        list[str] | None,
+        typer.Option("--allocations", metavar="NAME,…", help="As in compress; each method's own default without."),
+    ] = None,
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option("--seeds", metavar="S,…", help="Seeds of calibration sets; 0,1,2 by default."),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration",
+            "-c",
+            metavar="SET",
+            help="Series to look at: mixture:N, kernelsynth:N, a file; text:N of a text model.",
+        ),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            "--suite", metavar="NAME|FILE", help="What is scored; embedded by default.", rich_help_panel=_SCORES
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="Folder of local data files.", rich_help_panel=_SCORES)
+    ] = None,
+    max_series: Annotated[
+        int | None,
+        typer.Option(
+            "--max-series", min=1, metavar="N", help="Only the first series of each data set.", rich_help_panel=_SCORES
+        ),
+    ] = None,
+    num_samples: Samples = 20,
+    overlap_series: Annotated[
+        int,
+        typer.Option(
+            "--overlap-series",
+            min=1,
+            metavar="N",
+            help="Generated series that outputs are compared on.",
+            rich_help_panel=_SCORES,
+        ),
+    ] = 1000,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            "--text", metavar="FILE", help="Text (or token ids) to score a text model on.", rich_help_panel=_SCORES
+        ),
+    ] = None,
+    out: Annotated[str, out_folder("Folder of the table, new or begun.")],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the table in DIR; points that are done are kept.")
+    ] = False,
+    force: Force = False,
+    json: Json = False,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    dtype: Dtype = None,
+    revision: Revision = None,
+    seed: Seed = 0,
+    debug: Debug = False,
+) -> None:
+    """What every method of compression costs at every size: the paper's Table 2 on your model.
+
+    Every point is compressed, scored relative to the original, compared with it token by token (or quantile by
+    quantile), timed against it in turns, and removed. DIR holds table2.json, .csv, .md, .png and .svg. A stopped run
+    goes on with --resume; more ratios, methods or seeds add to the table. A text model is scored by its
+    log-perplexity on the second half of a text.
+
+    Examples:
+        rankscope table2 --out table/
+        rankscope table2 bundled-bolt -r 0.5,0.15 -m svd,joint --max-series 20 --out quick/
+        rankscope table2 small-t5/ --text book.txt --out text/ --resume
+    """
+    from rankscope.checkpoints import open_checkpoint
+    from rankscope_eval.table2 import run_table2
+    from rankscope_eval.yard import Yard
+
+    if resume and force:
+        raise OptionError("--resume goes on and --force starts anew: give one of them.")
+    grid = _grid(ratios, methods, allocations, seeds)
+    yard = Yard(
+        suite=suite,
+        data=data,
+        max_series=max_series,
+        num_samples=num_samples,
+        batch_size=batch_size,
+        seed=seed,
+        overlap_series=overlap_series,
+        calibration=calibration,
+        text=text,
+        device=device,
+        dtype=dtype,
+    )
+    with Output(json) as output:
+        try:
+            with progress_lines("opening the model") as progress:
+                source = open_checkpoint(model, revision=revision)
+                report = run_table2(source, out, grid=grid, yard=yard, resume=resume, force=force, progress=progress)
+        except KeyboardInterrupt:
+            if Path(out).exists():
+                say("stopped: the same command with --resume goes on where this one left off.")
+            raise
+        output.deliver(report, lambda console: show_table2(report, console))
+        output.wrote(sorted(Path(out).glob("table2.[jcmps]*")))
+    for point in report.failed:
+        say(f"failed: {point.name}: {point.reason}")
+    if report.failed:
+        raise typer.Exit(FAILED)
+
+
+def _grid(
+    ratios: list[str] | None, methods: list[str] | None, allocations: list[str] | None, seeds: list[str] | None
+) -> Grid:
+    """Points of the options.
+
+    Raises:
+        OptionError: one is unknown or out of range.
+    """
+    from rankscope_eval.table2 import METHODS, RATIOS, SEEDS, Grid
+
+    whole = numbers("seeds", seeds, SEEDS)
+    odd = next((one for one in whole if one != int(one)), None)
+    if odd is not None:
+        raise OptionError(f"--seeds {odd:g} is no whole number.")
+    return Grid(
+        numbers("ratios", ratios, RATIOS),
+        METHODS if methods is None else words(methods) or (),
+        words(allocations) or (),
+        tuple(int(one) for one in whole),
+    )
