@@ -13,7 +13,7 @@ from rankscope.pretrain.meter import LossMeter
 
 
 class Loop(Trainer):
-    """Takes the series in order, and counts every loss in ``meter``."""
+    """Takes the series in order, counts every loss in ``meter``, and goes by its own peak rate, not a snapshot's."""
 
     def __init__(self, *args: Any, meter: LossMeter, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -28,8 +28,24 @@ class Loop(Trainer):
         data: Any = self.train_dataset
         return SequentialSampler(data)
 
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        set_peak(self.optimizer, self.lr_scheduler, self.args.learning_rate)
+
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """Run one micro-batch forward and backward."""
         loss = super().training_step(*args, **kwargs)
         self.meter.add(loss)
         return loss
+
+
+def set_peak(optimizer: Any, schedule: Any, peak: float) -> None:
+    """Let an optimiser and its schedule go on with another peak rate than they were stored with, at the same step.
+
+    Both remember the peak that they were made with; the share of it that a step has is the schedule's own.
+    """
+    shares = [share(schedule.last_epoch) for share in schedule.lr_lambdas]
+    for group, share in zip(optimizer.param_groups, shares, strict=True):
+        group["initial_lr"], group["lr"] = peak, peak * share
+    schedule.base_lrs = [peak] * len(shares)
+    schedule._last_lr = [group["lr"] for group in optimizer.param_groups]  # what the next log line tells

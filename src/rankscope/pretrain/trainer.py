@@ -214,7 +214,6 @@ class _Beside:
 def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, start: _Start, beside: _Beside) -> Any:
     from rankscope.pretrain.callbacks.health import Health
     from rankscope.pretrain.callbacks.logs import Logs
-    from rankscope.pretrain.callbacks.rate import Rate
     from rankscope.pretrain.callbacks.scores import Scores
     from rankscope.pretrain.callbacks.sealing import Sealing
     from rankscope.pretrain.callbacks.spectra import Spectra
@@ -225,7 +224,7 @@ def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, st
         meter.restore(start.snapshot.loss_total, start.snapshot.loss_steps)
     if config.gradient_checkpointing:
         _recompute_activations(model)
-    callbacks: list[Any] = [Rate(config.learning_rate), Health(meter, run)]
+    callbacks: list[Any] = [Health(meter, run)]
     if beside.spectra is not None:
         callbacks.append(Spectra(config.spectra, beside.spectra, clock))
     if config.validation.every and beside.validate is not None:

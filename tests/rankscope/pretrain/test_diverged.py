@@ -12,7 +12,7 @@ import rankscope
 from rankscope.checkpoints import describe
 from rankscope.errors import OutputError, RankscopeError
 from rankscope.pretrain import pretrain
-from rankscope.pretrain.callbacks.rate import Rate
+from rankscope.pretrain.loop import set_peak
 from rankscope.pretrain.same_run import Change, RunRecord, go_on
 from rankscope.pretrain.stream import BoltCollator
 
@@ -92,7 +92,7 @@ def test_the_rate_is_that_of_a_schedule_with_the_lower_peak(schedule):
     optimizer.load_state_dict(old.state_dict())
     rates.load_state_dict(old_rates.state_dict())
     assert optimizer.param_groups[0]["lr"] != wanted.param_groups[0]["lr"]
-    Rate(0.001).on_train_begin(None, None, None, optimizer=optimizer, lr_scheduler=rates)
+    set_peak(optimizer, rates, 0.001)
     for _ in range(8):
         assert optimizer.param_groups == wanted.param_groups
         assert rates.get_last_lr() == wanted_rates.get_last_lr()
