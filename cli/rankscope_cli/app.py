@@ -19,6 +19,7 @@ VERBS = {
     "flow": "ε-ranks of every layer's input, beside those of its weights.",
     "embed": "Spectra, angles and projections of embedding matrices over a corpus.",
     "compress": "Write a smaller checkpoint by truncated SVD, and the command that verifies it.",
+    "heal": "Train a compressed checkpoint to answer as its teacher does.",
     "eval": "MASE and WQL on a suite of data sets, also relative to a baseline.",
     "table2": "Compress by every method to every size, and measure what each costs.",
     "forecast": "Forecast the series of a file.",

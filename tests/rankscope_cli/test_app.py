@@ -23,6 +23,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "flow": "rankscope.analysis.flow.measure_flow",
     "embed": "rankscope.analysis.embedding.measure_embedding",
     "compress": "rankscope.compress.compress",
+    "heal": "rankscope.heal.heal",
     "eval": "rankscope_eval.evaluate",
     "table2": "rankscope_eval.table2.run_table2",
     "forecast": "rankscope_eval.forecast_file",
@@ -33,6 +34,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
 }
 EXTRA = {
     "compress": ("--eps", "0.1", "--out", "out"),
+    "heal": ("--teacher", "bundled", "--out", "out"),
     "table2": ("--out", "out"),
     "forecast": ("--input", "x.csv", "--horizon", "2", "--out", "out.csv"),
     "design": ("--out", "out"),

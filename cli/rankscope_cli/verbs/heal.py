@@ -1,0 +1,120 @@
+"""``rankscope heal``: a compressed checkpoint, distilled against the model that it was made from."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankscope.errors import OptionError, unknown_choice
+from rankscope_cli.exits import say
+from rankscope_cli.options import Debug, Device, Dtype, Json, Revision, Seed, choice, number, out_folder, words
+from rankscope_cli.output import Output
+from rankscope_cli.progress import progress_lines
+
+TRAINED = ("all", "compressed")
+PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankscope.heal import HealReport
+
+
+def run(
+    model: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the compressed checkpoint.")],
+    *,
+    teacher: Annotated[
+        str, typer.Option("--teacher", "-t", metavar="MODEL", help="What was compressed: hub id, folder, bundled name.")
+    ],
+    minutes: Annotated[
+        str | None, typer.Option("--minutes", metavar="M", help="Time to train, without loading; 5 by default.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, metavar="N", help="Instead: optimiser steps, repeatable exactly.")
+    ] = None,
+    train: Annotated[
+        str, choice("--train", TRAINED, "Which parameters: all, or those of the compressed matrices.")
+    ] = "all",
+    series: Annotated[
+        list[str] | None,
+        typer.Option("--series", metavar="FILE,…", help="Half of the series are windows of those in these files."),
+    ] = None,
+    truth: Annotated[
+        str | None,
+        typer.Option("--truth", metavar="S", help="Share of the loss that looks at what did follow, from 0 to 1."),
+    ] = None,
+    lr: Annotated[str | None, typer.Option("--lr", metavar="R", help="Peak learning rate.")] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, metavar="N", help="Series per step.")] = 32,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of a stopped run.")] = False,
+    out: Annotated[str | None, out_folder("Folder of the healed checkpoint; DIR-healed by default.")] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace what --out names; without --out, DIR itself.", rich_help_panel="Output"),
+    ] = False,
+    json: Json = False,
+    dtype: Dtype = None,
+    device: Device = "auto",
+    revision: Revision = None,
+    seed: Seed = 0,
+    debug: Debug = False,
+) -> None:
+    """Heal a compressed checkpoint: train it for some minutes to answer as its teacher does.
+
+    On generated series, and on those of --series, a Chronos-T5 learns the teacher's token distributions, a Chronos-Bolt
+    its quantiles, and both besides what did follow. The learning rate falls to zero by the end of the minutes. Layout,
+    number format and config stay as they are. --dtype float32 or bfloat16 is the format that is computed in.
+
+    Snapshots and loss.csv lie beside the output folder, in DIR.run, until it is done; what is stopped, however it was
+    stopped, goes on with --resume, for the time or the steps that are left.
+
+    Examples:
+        rankscope heal small/ --teacher bundled-bolt
+        rankscope heal small/ --teacher amazon/chronos-bolt-small --minutes 20 --out healed/
+        rankscope heal small/ --teacher bundled-bolt --steps 500 --train compressed --series mine.parquet
+    """
+    from rankscope.checkpoints import open_checkpoint
+    from rankscope.heal import HealConfig, heal
+    from rankscope.placement import resolve_device
+
+    if dtype is not None and dtype not in PRECISIONS:
+        raise OptionError(unknown_choice("--dtype", dtype, PRECISIONS))
+    config = HealConfig(
+        minutes=None if minutes is None else number("minutes", minutes),
+        steps=steps,
+        train=train,
+        truth=HealConfig.truth if truth is None else number("truth", truth),
+        learning_rate=HealConfig.learning_rate if lr is None else number("lr", lr),
+        batch_size=batch_size,
+        files=words(series) or (),
+        precision="auto" if dtype is None else PRECISIONS[dtype],
+        seed=seed,
+    )
+    with Output(json) as output:
+        try:
+            with progress_lines("opening the models") as progress:
+                report = heal(
+                    model,
+                    open_checkpoint(teacher, revision=revision),
+                    config,
+                    out=out,
+                    resume=resume,
+                    force=force,
+                    device=resolve_device(device),
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            say("stopped: the same command with --resume goes on from the newest snapshot.")
+            raise
+        output.deliver(report, lambda console: _show(report, console))
+
+
+def _show(report: HealReport, console: Console) -> None:
+    share = report.trained_parameters / report.parameters
+    console.print(
+        f"{report.out}: {report.steps:,} steps in {report.seconds:.0f} s on {share:.0%} of {report.parameters:,} "
+        f"parameters, {report.loss} {report.first_loss:.4f} → {report.last_loss:.4f}. Verify that the forecasts held:",
+        markup=False,
+    )
+    console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.teacher)}", markup=False)

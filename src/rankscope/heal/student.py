@@ -1,0 +1,87 @@
+"""The student: which of its parameters are trained, and how it is stored again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rankscope.checkpoints import Checkpoint
+from rankscope.errors import OptionError
+
+LETTERS = ("q", "k", "v", "o")
+KEPT = (
+    "config.json", "compress.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "spiece.model",
+)  # fmt: skip
+"""Files that a healed folder takes over as they are."""
+SHARD = "5GB"
+
+
+def build_student(checkpoint: Checkpoint, train: str) -> nn.Module:
+    """Load a student in float32, without dropout, its other parameters frozen.
+
+    Dropout would keep a student from ever agreeing with its teacher, which is run without.
+
+    Raises:
+        OptionError: ``train`` is ``compressed``, and nothing is.
+    """
+    module = checkpoint.module(torch.float32)
+    without_dropout(module)
+    if train == "compressed":
+        chosen = compressed_parameters(checkpoint, module)
+        if not chosen:
+            raise OptionError(f"{checkpoint.source} holds no compressed matrix: heal it with train all.")
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad_(name in chosen)
+    return module
+
+
+def build_teacher(checkpoint: Checkpoint) -> nn.Module:
+    """Load a teacher in float32 and evaluation mode; it is never trained."""
+    return checkpoint.module(torch.float32).eval().requires_grad_(False)
+
+
+def compressed_parameters(checkpoint: Checkpoint, module: nn.Module) -> set[str]:
+    """Names of the parameters of factored matrices, and of the matrices of heads that were narrowed."""
+    prefixes = [f"{name}.{letter}." for name in checkpoint.layouts for letter in LETTERS]
+    prefixes += [f"{name}." for name in checkpoint.factored]
+    return {name for name, _ in module.named_parameters() if name.startswith(tuple(prefixes))}
+
+
+def without_dropout(module: nn.Module) -> None:
+    """Switch every dropout off, also the one that T5's attention keeps as a number."""
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+        elif isinstance(getattr(part, "dropout", None), float):
+            part.dropout = 0.0  # type: ignore[assignment]
+
+
+def write_student(checkpoint: Checkpoint, module: Any, folder: Path) -> None:
+    """Write the weights under the names and in the number formats that they had, and the files beside them.
+
+    What was not trained is copied as it was stored.
+    """
+    from huggingface_hub import save_torch_state_dict
+
+    for name in KEPT:
+        if (checkpoint.folder / name).is_file():
+            shutil.copyfile(checkpoint.folder / name, folder / name)
+    save_torch_state_dict(_tensors(checkpoint, module), folder, max_shard_size=SHARD)
+    for file in folder.glob("*.safetensors"):  # safetensors writes them for the owner alone
+        file.chmod((folder / "config.json").stat().st_mode)
+
+
+def _tensors(checkpoint: Checkpoint, module: nn.Module) -> dict[str, Tensor]:
+    trained = {name: p for name, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
+    stored = {}
+    for name, info in checkpoint.index.items():
+        if name in trained:
+            stored[name] = trained[name].detach().cpu().to(info.dtype).clone().contiguous()
+        else:
+            stored[name] = checkpoint.tensor(name)
+    return stored
