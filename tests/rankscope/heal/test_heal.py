@@ -36,7 +36,7 @@ def test_the_loss_falls_and_the_folder_is_what_it_was(kind, method, teacher, stu
     report = heal(
         small,
         whole,
-        short(steps=40, log_steps=5, learning_rate=3e-3, batch_size=16, save_seconds=60.0),
+        short(steps=40, log_steps=5, learning_rate=3e-3, batch_size=16, truth=0.0, save_seconds=60.0),
         out=tmp_path / "out",
         device="cpu",
     )
