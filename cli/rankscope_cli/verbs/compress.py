@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankscope.errors import OptionError
+from rankscope_cli.exits import say
 from rankscope_cli.options import (
     Debug,
     Device,
@@ -143,6 +144,8 @@ def run(
                 progress=progress,
             )
         output.deliver(report, lambda console: _show(report, console))
+    for note in report.notes:
+        say(f"warning: {note}")
 
 
 def _show(report: CompressReport, console: Console) -> None:

@@ -99,31 +99,36 @@ def plan_by_budget(
         OptionError: even the least that the rule can keep exceeds the budget; it names the nearest that would do.
     """
     rule = allocation or Allocation()
-    target = budget.limit if budget.kind == "ratio" else None
     if budget.kind == "ratio" and budget.limit == 1.0:
         kept = tuple(replace(site_plan(one, min(one.shape)), eps_rank=_eps_zero(one)) for one in spectra)
-        return Plan(0.0 if rule.name == "uniform-eps" else None, target, kept, rule.name)
-
-    def plan_at(level: float) -> Plan:
-        ranks = [rounded(rank, multiple) for rank in rule.ranks(spectra, level, budget)]
-        sites = tuple(site_plan(one, rank) for one, rank in zip(spectra, ranks, strict=True))
-        return Plan(level if rule.name == "uniform-eps" else None, target, sites, rule.name)
-
+        return Plan(0.0 if rule.name == "uniform-eps" else None, budget.limit, kept, rule.name)
     levels = rule.levels(spectra, budget)
     low, high = 0, len(levels) - 1
-    least = budget.used(spectra, plan_at(levels[high]).sites)
+    least = budget.used(spectra, _plan_at(spectra, levels[high], budget, rule, multiple).sites)
     if least > budget.limit:
         raise OptionError(
-            f"{budget.kind} {budget.limit:g} is out of reach: rank {multiple} everywhere already gives {least:.4g} on "
-            "the selected sites; ask for at least that, or select larger sites."
+            f"{budget.kind} {budget.limit:.12g} is out of reach: the least that allocation {rule.name} keeps gives "
+            f"{budget.shown(least)} with the selected sites; ask for at least that, or select more sites."
         )
     while low < high:
         middle = (low + high) // 2
-        if budget.used(spectra, plan_at(levels[middle]).sites) <= budget.limit:
+        if budget.used(spectra, _plan_at(spectra, levels[middle], budget, rule, multiple).sites) <= budget.limit:
             high = middle
         else:
             low = middle + 1
-    return plan_at(levels[high])
+    return _plan_at(spectra, levels[high], budget, rule, multiple)
+
+
+def least_plan(spectra: Sequence[Spectrum], budget: Budget, allocation: Allocation, multiple: int = 1) -> Plan:
+    """The plan of a rule's highest level: no budget in the unit of ``budget`` that is smaller can be met."""
+    return _plan_at(spectra, allocation.levels(spectra, budget)[-1], budget, allocation, multiple)
+
+
+def _plan_at(spectra: Sequence[Spectrum], level: float, budget: Budget, rule: Allocation, multiple: int) -> Plan:
+    ranks = [rounded(rank, multiple) for rank in rule.ranks(spectra, level, budget)]
+    sites = tuple(site_plan(one, rank) for one, rank in zip(spectra, ranks, strict=True))
+    target = budget.limit if budget.kind == "ratio" else None
+    return Plan(level if rule.name == "uniform-eps" else None, target, sites, rule.name)
 
 
 def plan_by_ratio(spectra: Sequence[Spectrum], ratio: float) -> Plan:

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,24 @@ import torch
 from torch import Tensor
 
 from rankscope.atomic import atomic_folder, refuse_existing
-from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.compress.allocate import Allocation, plan_by_budget
+from rankscope.checkpoints import Checkpoint
+from rankscope.compress.allocate import Allocation
 from rankscope.compress.budget import Budget
-from rankscope.compress.calibrated import Source, calibration_for, needs_calibration
-from rankscope.compress.groups import METHOD_NAMES, Group, Matrices, check_method, make_groups
-from rankscope.compress.plan import SitePlan, Spectrum, plan_by_eps, validate_ratio
-from rankscope.compress.report import CompressReport, site_reports
+from rankscope.compress.calibrated import Source
+from rankscope.compress.groups import Group, Matrices
+from rankscope.compress.plan import Plan, SitePlan, validate_ratio
+from rankscope.compress.prepared import CompressOptions, Prepared, prepare, read_matrices, stored_names
+from rankscope.compress.report import CompressReport, SiteReport, site_reports
 from rankscope.compress.write import TensorSpec, write_weights
-from rankscope.errors import FamilyError, OptionError, unknown_choice
-from rankscope.families import Layout, Site
+from rankscope.errors import OptionError
+from rankscope.families import Layout
 from rankscope.lowrank.layout import low_rank_config
 from rankscope.numerics import FactoredMatrix, validate_eps
 from rankscope.numerics.parallel import parallel_map
-from rankscope.placement import resolve_dtype
-from rankscope.progress import Progress, silent
+from rankscope.progress import Progress
 
+REPORT = "compress.json"
+"""File of a written folder that holds its report."""
 _COMPANIONS = (
     "generation_config.json",
     "tokenizer.json",
@@ -81,7 +83,7 @@ def compress(
             saved in, or the name of a calibration set as `calibration_set` takes it (``mixture:256`` by default).
         multiple: ranks are rounded down to multiples of it.
         seed: of the calibration set, and of the method ``random``.
-        device: where calibration runs.
+        device: where the model runs.
         force: replace ``out`` if it exists.
         dtype: cast every weight to this format; each keeps its own by default.
         workers: matrices decomposed at the same time, one thread each; all cores by default.
@@ -95,65 +97,86 @@ def compress(
         FamilyError: the source has no low-rank model class, or the method does not suit it.
     """
     begin = time.perf_counter()
-    kind = resolve_dtype(dtype)
-    _check_options(eps, ratio, budget, method, multiple)
-    rule = _rule(allocation, method, eps)
+    _check_target(eps, ratio, budget)
     refuse_existing(out, force)
-    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
-    chosen = _factorable(source, sites)
-    report_progress = progress or silent
-    check_method(source, chosen, method)
-    moments = None
-    if needs_calibration(method):
-        moments = calibration_for(source, chosen, calibration, seed=seed, device=device, progress=report_progress)
-    groups = make_groups(source, chosen, method, moments, eps=eps, seed=seed)
-    spectra = _measure(source, groups, workers, report_progress)
-    flat = [spectrum for part in spectra for spectrum in part]
+    how = CompressOptions(sites, method, allocation, calibration, multiple, seed, device, dtype, workers)
+    prepared = prepare(checkpoint, how, eps=eps, progress=progress)
     if eps is not None:
-        plan = plan_by_eps(flat, eps, multiple)
+        plan = prepared.by_eps(eps)
     else:
-        limit = Budget("ratio", ratio) if ratio is not None else _filled(budget, source, flat, kind)
-        plan = plan_by_budget(flat, limit, rule, multiple)
-    parts = _split(plan.sites, [len(part) for part in spectra])
-    layouts = _layouts(source, groups, parts)
-    jobs = _jobs(source, groups, parts, kind)
+        limit = Budget("ratio", ratio) if ratio is not None else budget
+        assert limit is not None
+        plan = prepared.by_budget(limit)
+    return write_folder(prepared, plan, out, force=force, begin=begin)
+
+
+def write_folder(
+    prepared: Prepared, plan: Plan, out: str | Path, *, force: bool = False, begin: float | None = None
+) -> CompressReport:
+    """Factorise everything as planned and write the folder, whole or not at all.
+
+    Args:
+        prepared: the measured checkpoint.
+        plan: which rank where.
+        out: folder to write.
+        force: replace ``out`` if it exists.
+        begin: `time.perf_counter` when the work began, for the report; now by default.
+    """
+    start = time.perf_counter() if begin is None else begin
+    source, parts = prepared.source, prepared.parts(plan)
+    layouts = _layouts(source, prepared.groups, parts)
+    jobs = _jobs(source, prepared.groups, parts, prepared.dtype)
     with atomic_folder(out, force) as folder:
-        _write_config(source, layouts, method, kind, folder)
-        write_weights(
-            folder, [spec for job in jobs for spec in job.specs], _run(source, jobs, workers, report_progress)
-        )
+        _write_config(source, layouts, prepared.how.method, prepared.dtype, folder)
+        tensors = _run(source, jobs, prepared.how.workers, prepared.progress)
+        write_weights(folder, [spec for job in jobs for spec in job.specs], tensors)
         report = CompressReport(
             model=source.source,
             family=source.family.name,
             out=str(out),
-            method=method,
+            method=prepared.how.method,
             allocation=plan.allocation,
-            calibration=None if moments is None else moments.settings.corpus,
+            calibration=None if prepared.calibration is None else prepared.calibration.settings.corpus,
             eps=plan.eps,
             target_ratio=plan.target,
             ratio=plan.ratio,
-            parameters={
-                "before": source.parameters,
-                "after": source.parameters - plan.before + plan.after,
-            },
+            parameters={"before": source.parameters, "after": source.parameters - plan.before + plan.after},
             selected_parameters={"before": plan.before, "after": plan.after},
             bytes={"before": source.bytes, "after": sum(spec.bytes for job in jobs for spec in job.specs)},
-            dtype=None if kind is None else str(kind).removeprefix("torch."),
-            seconds=round(time.perf_counter() - begin, 3),
-            sites=tuple(
-                entry
-                for group, mine in zip(groups, parts, strict=True)
-                for entry in site_reports(source, group.sites, mine)
-                if entry.name in {site.name for site in chosen}
-            ),
+            dtype=None if prepared.dtype is None else str(prepared.dtype).removeprefix("torch."),
+            seconds=round(time.perf_counter() - start, 3),
+            notes=_notes(prepared, parts),
+            sites=_site_reports(prepared, parts),
         )
-        _write_json(folder / "compress.json", report.to_json())
+        write_json(folder / REPORT, report.to_json())
     return report
 
 
-def _check_options(eps: float | None, ratio: float | None, budget: Budget | None, method: str, multiple: int) -> None:
-    if method not in METHOD_NAMES:
-        raise OptionError(unknown_choice("method", method, METHOD_NAMES))
+def _site_reports(prepared: Prepared, parts: Sequence[Sequence[SitePlan]]) -> tuple[SiteReport, ...]:
+    chosen = {site.name for site in prepared.sites}
+    return tuple(
+        entry
+        for group, plans in zip(prepared.groups, parts, strict=True)
+        for entry in site_reports(prepared.source, group.sites, plans)
+        if entry.name in chosen
+    )
+
+
+def _notes(prepared: Prepared, parts: Sequence[Sequence[SitePlan]]) -> tuple[str, ...]:
+    """What a user should know of the calibration: whether it showed fewer positions than there are ranks to choose."""
+    found = [(group.shortage(plans), group) for group, plans in zip(prepared.groups, parts, strict=True)]
+    short = [(shortage, group.sites[0].module) for shortage, group in found if shortage is not None]
+    if not short or prepared.calibration is None:
+        return ()
+    (tokens, rank), module = min(short)
+    return (
+        f"calibration set {prepared.calibration.settings.corpus} shows {len(short)} of {len(found)} matrices or "
+        f"attentions fewer positions than they have ranks, {module} {tokens} for {rank}: directions that it does not "
+        "show count as equally loud and very quiet; calibrate on more series.",
+    )
+
+
+def _check_target(eps: float | None, ratio: float | None, budget: Budget | None) -> None:
     given = [name for name, value in (("eps", eps), ("ratio", ratio), ("budget", budget)) if value is not None]
     if len(given) != 1:
         said = "neither" if not given else "both" if len(given) == 2 else "all three"
@@ -162,70 +185,6 @@ def _check_options(eps: float | None, ratio: float | None, budget: Budget | None
         validate_eps(eps)
     if ratio is not None:
         validate_ratio(ratio)
-    if multiple < 1:
-        raise OptionError(f"multiple {multiple} is no rounding: give a whole number, at least 1.")
-
-
-def _rule(allocation: str | Allocation | None, method: str, eps: float | None) -> Allocation:
-    if allocation is None:
-        return Allocation("uniform-eps" if method == "svd" or eps is not None else "energy")
-    rule = allocation if isinstance(allocation, Allocation) else Allocation(allocation)
-    if eps is not None and rule.name != "uniform-eps":
-        raise OptionError(
-            f"eps is one tolerance for all matrices: with allocation {rule.name} give a ratio or a budget."
-        )
-    return rule
-
-
-def _filled(budget: Budget | None, source: Checkpoint, spectra: Sequence[Spectrum], kind: torch.dtype | None) -> Budget:
-    """Complete a budget of the whole model with what the selected matrices do not count."""
-    assert budget is not None
-    if budget.kind == "ratio":
-        return budget
-    largest = max(source.index.values(), key=lambda info: info.bytes).dtype
-    itemsize = (kind or largest).itemsize
-    if budget.kind == "cache-bytes":
-        if not any(one.cached for one in spectra):
-            raise OptionError("a budget of cache bytes needs heads that become narrower: use method joint.")
-        return replace(budget, itemsize=itemsize)
-    fixed = source.parameters - sum(one.stored for one in spectra)
-    return replace(budget, fixed=fixed * (itemsize if budget.kind == "bytes" else 1), itemsize=itemsize)
-
-
-def _factorable(source: Checkpoint, words: Sequence[str] | str) -> tuple[Site, ...]:
-    """Return the selected sites that are linear layers; a lookup table has no product to split."""
-    if source.family.name == "t5" and not any(site.stack == "decoder" for site in source.sites(["all"])):
-        raise FamilyError(f"{source.source} has no decoder: only encoder-decoder T5 models can be compressed.")
-    chosen = tuple(site for site in source.sites(words) if site.role != "embedding")
-    if not chosen:
-        raise OptionError(
-            f"sites {words!r} selects only the embedding table, which stays dense: "
-            "choose from attention, mlp, q, k, v, o."
-        )
-    return chosen
-
-
-def _measure(
-    source: Checkpoint, groups: Sequence[Group], workers: int | None, progress: Progress
-) -> list[list[Spectrum]]:
-    def work(item: tuple[Group, Matrices]) -> list[Spectrum]:
-        group, matrices = item
-        return group.spectra(matrices)
-
-    found = []
-    for done, part in enumerate(parallel_map(work, ((group, _read(source, group)) for group in groups), workers), 1):
-        found.append(part)
-        progress(done, len(groups), "singular values")
-    return found
-
-
-def _read(source: Checkpoint, group: Group) -> Matrices:
-    return {site.module: source.matrix(site) for site in group.sites}
-
-
-def _split(plans: Sequence[SitePlan], counts: Sequence[int]) -> list[list[SitePlan]]:
-    stream = iter(plans)
-    return [[next(stream) for _ in range(count)] for count in counts]
 
 
 def _layouts(source: Checkpoint, groups: Sequence[Group], parts: Sequence[Sequence[SitePlan]]) -> dict[str, Layout]:
@@ -255,7 +214,7 @@ def _jobs(
     for group, plans in zip(groups, parts, strict=True):
         if not any(plan.changed for plan in plans):
             continue
-        present = [name for site in group.replaced(plans) for name in _stored_names(source, site)]
+        present = [name for site in group.replaced(plans) for name in stored_names(source, site)]
         replaced.update(present)
         form = kind or source.index[present[0]].dtype
         specs = [TensorSpec(name, shape, form) for name, shape in group.shapes(plans).items()]
@@ -270,17 +229,12 @@ def _jobs(
     return sorted(jobs, key=lambda job: (-job.specs[0].dtype.itemsize, job.specs[0].name))
 
 
-def _stored_names(source: Checkpoint, site: Site) -> list[str]:
-    names = [site.name, f"{site.module}.up.weight", f"{site.module}.down.weight"]
-    return [name for name in names if name in source.index]
-
-
 def _run(
     source: Checkpoint, jobs: Sequence[_Job], workers: int | None, progress: Progress
 ) -> Iterator[tuple[str, Tensor]]:
     def read() -> Iterator[tuple[_Job, Matrices]]:
         for job in jobs:
-            yield job, _read(source, job.group) if job.group else {job.copy: source.tensor(job.copy)}
+            yield job, read_matrices(source, job.group) if job.group else {job.copy: source.tensor(job.copy)}
 
     def work(item: tuple[_Job, Matrices]) -> list[Tensor]:
         job, stored = item
@@ -305,11 +259,12 @@ def _write_config(
     if kind is not None:
         keys = [key for key in ("torch_dtype", "dtype") if key in config] or ["torch_dtype"]
         config.update(dict.fromkeys(keys, str(kind).removeprefix("torch.")))
-    _write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config)
     for name in _COMPANIONS:
         if (source.folder / name).is_file():
             shutil.copyfile(source.folder / name, folder / name)
 
 
-def _write_json(file: Path, content: dict[str, Any]) -> None:
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file that people can read."""
     file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from rankscope.compress.plan import SitePlan, Spectrum, validate_ratio
 from rankscope.errors import OptionError, unknown_choice
 
 KINDS = ("ratio", "parameters", "bytes", "cache-bytes")
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Budget:
     """
 
     kind: str
-    limit: float
+    limit: float | int
     fixed: int = 0
     itemsize: int = 4
 
@@ -46,8 +48,17 @@ class Budget:
             cached = sum(
                 one.cached * site.rank if site.changed else one.cached * one.cached_rank for one, site in pairs
             )
-            return self.fixed + cached * self.itemsize
-        return self.fixed + sum(site.after for site in sites) * (self.itemsize if self.kind == "bytes" else 1)
+            return float(self.fixed + cached * self.itemsize)
+        stored = sum(site.after for site in sites)
+        return float(self.fixed + stored * (self.itemsize if self.kind == "bytes" else 1))
+
+    def shown(self, value: float | int) -> str:
+        """A size for people: a ratio in four digits, rounded up, so that asking for what is shown succeeds.
+
+        >>> Budget("ratio", 0.5).shown(0.12341), Budget("bytes", 9).shown(17_301_504)
+        ('0.1235', '17301504')
+        """
+        return f"{math.ceil(value * 1e4 - _ROUNDING) / 1e4:g}" if self.kind == "ratio" else f"{math.ceil(value)}"
 
     def cost(self, spectrum: Spectrum) -> int:
         """What one rank costs, up to a factor that all matrices share."""

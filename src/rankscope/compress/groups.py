@@ -9,14 +9,12 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from rankscope.calibration import Calibration, InputMoments
-from rankscope.checkpoints import Checkpoint
+from rankscope.calibration import InputMoments
 from rankscope.compress.decomposition import Decomposition
 from rankscope.compress.factorise import truncated_svd
 from rankscope.compress.joint import joint_qk, joint_vo
 from rankscope.compress.methods import METHODS
 from rankscope.compress.plan import SitePlan, Spectrum
-from rankscope.errors import FamilyError, OptionError
 from rankscope.families import Factored, HeadWidth, Layout, Site
 from rankscope.numerics import FactoredMatrix, singular_values
 
@@ -53,6 +51,10 @@ class Group(Protocol):
 
     def replaced(self, plans: Sequence[SitePlan]) -> tuple[Site, ...]:
         """The sites whose stored tensors they replace."""
+        ...
+
+    def shortage(self, plans: Sequence[SitePlan]) -> tuple[int, int] | None:
+        """Positions that calibration showed and the ranks that they are to tell apart, where they are fewer."""
         ...
 
 
@@ -127,6 +129,13 @@ class Single:
     def replaced(self, plans: Sequence[SitePlan]) -> tuple[Site, ...]:
         """The one site."""
         return self.sites
+
+    def shortage(self, plans: Sequence[SitePlan]) -> tuple[int, int] | None:
+        """Positions and the smaller side of the matrix, where there are fewer positions."""
+        (plan,) = plans
+        if self.moments is None or not plan.changed or self.moments.tokens >= min(plan.shape):
+            return None
+        return self.moments.tokens, min(plan.shape)
 
     def _decompose(self, matrix: Tensor | FactoredMatrix) -> Decomposition:
         return METHODS[self.method].decompose(matrix, self.moments, self.seed)
@@ -215,6 +224,12 @@ class Attention:
         """Both sites of every pair of which some head changes."""
         return tuple(site for pair in self._changed(plans).values() for site in pair)
 
+    def shortage(self, plans: Sequence[SitePlan]) -> tuple[int, int] | None:
+        """Positions and the widest head that is cut, where there are fewer positions."""
+        tokens = {"qk": min(self.moments["q"].tokens, self.moments["k"].tokens), "vo": self.moments["o"].tokens}
+        pairs = [(tokens[pair], max(self._widths(pair))) for pair in self._changed(plans)]
+        return min((pair for pair in pairs if pair[0] < pair[1]), default=None)
+
     def _changed(self, plans: Sequence[SitePlan]) -> dict[str, tuple[Site, Site]]:
         both = {"qk": (self.q, self.k), "vo": (self.v, self.o)}
         return {pair: both[pair] for pair in self.pairs if any(p.changed and f".{pair}." in p.name for p in plans)}
@@ -252,97 +267,6 @@ class Attention:
                 found.append(joint_vo(left, right, self.moments["o"].second[part, part]))
             start += width
         return found
-
-
-def make_groups(
-    source: Checkpoint,
-    sites: Sequence[Site],
-    method: str,
-    calibration: Calibration | None,
-    *,
-    eps: float | None = None,
-    seed: int = 0,
-) -> list[Group]:
-    """Sort the selected sites into groups.
-
-    With ``joint`` the MLP's matrices, which have no partner, are whitened.
-    """
-    if method == JOINT:
-        return _joint_groups(source, sites, calibration, seed)
-    return [_single(source, site, method, calibration, eps, seed) for site in sites]
-
-
-def _single(
-    source: Checkpoint, site: Site, method: str, calibration: Calibration | None, eps: float | None, seed: int
-) -> Single:
-    now = source.factored.get(site.module)
-    stored = None if now is None else (now.inner, source.stored(site))
-    moments = calibration.of(site) if METHODS[method].calibrated and calibration is not None else None
-    return Single(site, method, moments, stored, eps, seed)
-
-
-def check_method(source: Checkpoint, sites: Sequence[Site], method: str) -> None:
-    """Refuse what a method cannot do, before anything long begins.
-
-    Raises:
-        OptionError: ``joint`` with one matrix of a pair only, or with an attention that is factored.
-        FamilyError: ``joint`` on a family whose positions tie the width of its heads.
-    """
-    if method != JOINT:
-        return
-    if source.family.name == "chronos-2":
-        raise FamilyError(
-            f"{source.source}: method joint cannot cut {source.family.title}, whose rotary positions turn queries and "
-            "keys and fix the width of its heads: use method whitened."
-        )
-    for module, letters in _attentions(sites).items():
-        for pair in _pairs(letters):
-            if not set(pair) <= letters:
-                raise OptionError(
-                    f"method joint cuts {pair[0]} and {pair[1]} of a head together: select both, or neither."
-                )
-        for letter in "qkvo":
-            if f"{module}.{letter}" in source.factored:
-                raise OptionError(
-                    f"{source.source}: {module}.{letter} is stored in two factors, method joint cuts whole heads: use "
-                    "method whitened or svd, or start from the dense original."
-                )
-
-
-def _joint_groups(source: Checkpoint, sites: Sequence[Site], calibration: Calibration | None, seed: int) -> list[Group]:
-    assert calibration is not None
-    groups: list[Group] = []
-    everything = {site.module: site for site in source.sites(["attention"])}
-    for module, letters in _attentions(sites).items():
-        q, k, v, o = (everything[f"{module}.{letter}"] for letter in "qkvo")
-        moments = {letter: calibration.of(site) for letter, site in (("q", q), ("k", k), ("o", o))}
-        groups.append(Attention(module, q, k, v, o, moments, _pairs(letters), _cached_tokens(source, q)))
-    others = [site for site in sites if site.kind != "attention"]
-    return [*groups, *(_single(source, site, "whitened", calibration, None, seed) for site in others)]
-
-
-def _attentions(sites: Sequence[Site]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for site in sites:
-        if site.kind == "attention":
-            found.setdefault(site.module.rpartition(".")[0], set()).add(site.role[-1])
-    return found
-
-
-def _pairs(letters: set[str]) -> tuple[str, ...]:
-    return tuple(pair for pair in ("qk", "vo") if set(pair) & letters)
-
-
-def _cached_tokens(source: Checkpoint, query: Site) -> int:
-    """Tokens that an attention caches in a forecast of full context and horizon; none in an encoder."""
-    if query.stack == "encoder":
-        return 0
-    inner = source.config.get("chronos_config") or {}
-    context, horizon = int(inner.get("context_length", 512)), int(inner.get("prediction_length", 512))
-    if source.family.name == "chronos-bolt":
-        horizon = 1
-        context //= int(inner.get("input_patch_stride", inner.get("input_patch_size", 1)))
-    return horizon if query.role.startswith("self") else context + 1
 
 
 def _wide(matrix: Tensor | FactoredMatrix) -> torch.dtype:

@@ -75,6 +75,7 @@ class CompressReport:
         bytes: of all stored tensors.
         dtype: format the weights were cast to, None where each kept its own.
         seconds: wall time.
+        notes: what a user should know of the calibration, empty where there is nothing.
         sites: one entry per selected site.
     """
 
@@ -92,11 +93,12 @@ class CompressReport:
     bytes: dict[str, int]
     dtype: str | None
     seconds: float
+    notes: tuple[str, ...]
     sites: tuple[SiteReport, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in the shape ``rankscope/compress@1``."""
-        return {"schema": SCHEMA, **asdict(self), "sites": [_plain(site) for site in self.sites]}
+        return {"schema": SCHEMA, **asdict(self), "notes": list(self.notes), "sites": [_plain(s) for s in self.sites]}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per selected site."""
@@ -109,16 +111,21 @@ def site_reports(source: Checkpoint, sites: Sequence[Site], plans: Sequence[Site
     """Describe what the plans of one group did to its sites: one plan of a matrix, or one of every head and pair."""
     if len(sites) == 1:
         (plan,) = plans
-        return [_report(source, sites[0], [plan], ())]
+        layout = plan.layout if plan.changed else source.layout(sites[0])
+        return [_report(source, sites[0], [plan], (), layout)]
     found = []
+    narrowed = any(plan.changed for plan in plans)
     for site in sites:
         pair = "qk" if site.role[-1] in "qk" else "vo"
         mine = [plan for plan in plans if f".{pair}." in plan.name]
-        found.append(_report(source, site, mine, tuple(plan.rank for plan in mine) or site.head_widths))
+        layout = "head-width" if narrowed else source.layout(site)
+        found.append(_report(source, site, mine, tuple(plan.rank for plan in mine) or site.head_widths, layout))
     return found
 
 
-def _report(source: Checkpoint, site: Site, plans: Sequence[SitePlan], widths: tuple[int, ...]) -> SiteReport:
+def _report(
+    source: Checkpoint, site: Site, plans: Sequence[SitePlan], widths: tuple[int, ...], layout: str
+) -> SiteReport:
     before = source.stored(site)
     rows, columns = source.shape(site)
     whole = plans[0] if len(plans) == 1 and not widths else None
@@ -130,7 +137,7 @@ def _report(source: Checkpoint, site: Site, plans: Sequence[SitePlan], widths: t
         layer=site.layer,
         role=site.role,
         shape=(rows, columns),
-        layout=whole.layout if whole else "head-width" if changed else source.layout(site),
+        layout=layout,
         rank=whole.rank if whole else sum(widths),
         widths=widths,
         eps_rank=whole.eps_rank if whole else sum(plan.eps_rank for plan in plans),

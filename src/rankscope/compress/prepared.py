@@ -1,0 +1,223 @@
+"""What every plan of one checkpoint starts from: which matrices, by which method, what each rank of them is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+
+import torch
+
+from rankscope.calibration import Calibration
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.allocate import Allocation, least_plan, plan_by_budget
+from rankscope.compress.budget import Budget
+from rankscope.compress.calibrated import Source, calibration_for, needs_calibration
+from rankscope.compress.grouping import cached_numbers, check_method, make_groups
+from rankscope.compress.groups import METHOD_NAMES, Group, Matrices
+from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
+from rankscope.errors import FamilyError, OptionError, unknown_choice
+from rankscope.families import Site
+from rankscope.numerics.parallel import parallel_map
+from rankscope.placement import resolve_dtype
+from rankscope.progress import Progress, silent
+
+
+@dataclass(frozen=True)
+class CompressOptions:
+    """How matrices are cut, whatever size is asked for.
+
+    Attributes are the arguments of `rankscope.compress.compress` of the same names.
+
+    Raises:
+        OptionError: the method or the format is not known, or the multiple is below 1.
+    """
+
+    sites: Sequence[str] | str = ("attention",)
+    method: str = "svd"
+    allocation: str | Allocation | None = None
+    calibration: Source | None = None
+    multiple: int = 1
+    seed: int = 0
+    device: str = "cpu"
+    dtype: str | torch.dtype | None = None
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in METHOD_NAMES:
+            raise OptionError(unknown_choice("method", self.method, METHOD_NAMES))
+        if self.multiple < 1:
+            raise OptionError(f"multiple {self.multiple} is no rounding: give a whole number, at least 1.")
+        resolve_dtype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checkpoint whose matrices are measured.
+
+    Attributes:
+        source: the checkpoint.
+        sites: the selected matrices.
+        how: how they are cut.
+        rule: how ranks are allotted.
+        calibration: moments that the method looks at, None where it looks at none.
+        groups: what is cut together.
+        spectra: of every group, what can be cut.
+        progress: called with (done, total, what).
+    """
+
+    source: Checkpoint
+    sites: tuple[Site, ...]
+    how: CompressOptions
+    rule: Allocation
+    calibration: Calibration | None
+    groups: tuple[Group, ...] = field(repr=False)
+    spectra: tuple[list[Spectrum], ...] = field(repr=False)
+    progress: Progress = silent
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Format of the written weights, None where each keeps its own."""
+        return resolve_dtype(self.how.dtype)
+
+    @property
+    def flat(self) -> list[Spectrum]:
+        """All spectra in a row, as plans list them."""
+        return [spectrum for part in self.spectra for spectrum in part]
+
+    def parts(self, plan: Plan) -> list[list[SitePlan]]:
+        """A plan, group by group."""
+        stream = iter(plan.sites)
+        return [[next(stream) for _ in part] for part in self.spectra]
+
+    def by_eps(self, eps: float) -> Plan:
+        """The ε-rank of everything."""
+        return plan_by_eps(self.flat, eps, self.how.multiple)
+
+    def by_budget(self, budget: Budget) -> Plan:
+        """As much as the budget allows.
+
+        Raises:
+            OptionError: even the least that the rule can keep exceeds it.
+        """
+        return plan_by_budget(self.flat, self.whole(budget), self.rule, self.how.multiple)
+
+    def least_ratio(self) -> float:
+        """Size ratio of the least that the rule can keep."""
+        return least_plan(self.flat, Budget("ratio", 1.0), self.rule, self.how.multiple).ratio
+
+    def whole(self, budget: Budget) -> Budget:
+        """Complete a budget of the whole model with what the selected matrices do not count."""
+        if budget.kind == "ratio":
+            return budget
+        if budget.kind == "parameters":
+            return replace(budget, fixed=self.source.parameters - sum(one.stored for one in self.flat), itemsize=1)
+        if budget.kind == "cache-bytes":
+            return self._whole_cache(budget)
+        # A matrix whose own format is shorter than the longest is counted too high, never too low.
+        now = sum(prod(info.shape) * self._itemsize(info.dtype) for info in self.source.index.values())
+        sizes = [self._itemsizes(group) for group in self.groups]
+        pairs = zip(sizes, self.spectra, strict=True)
+        selected = sum(min(size) * spectrum.stored for size, part in pairs for spectrum in part)
+        return replace(budget, fixed=now - selected, itemsize=max(max(size) for size in sizes))
+
+    def _whole_cache(self, budget: Budget) -> Budget:
+        mine = sum(one.cached * one.cached_rank for one in self.flat)
+        if not mine:
+            raise OptionError(
+                "a budget of cache bytes needs heads of a decoder that become narrower: use method joint, and select "
+                "the decoder."
+            )
+        largest = max(self.source.index.values(), key=lambda info: info.bytes).dtype
+        itemsize = self._itemsize(largest)
+        return replace(budget, fixed=(cached_numbers(self.source) - mine) * itemsize, itemsize=itemsize)
+
+    def _itemsize(self, stored: torch.dtype) -> int:
+        return (self.dtype or stored).itemsize
+
+    def _itemsizes(self, group: Group) -> set[int]:
+        names = (name for site in group.sites for name in stored_names(self.source, site))
+        return {self._itemsize(self.source.index[name].dtype) for name in names}
+
+
+def prepare(
+    checkpoint: Checkpoint | str | Path | None = None,
+    options: CompressOptions | None = None,
+    *,
+    eps: float | None = None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Check the options, calibrate where the method needs it, and measure all matrices.
+
+    Args:
+        checkpoint: an open checkpoint, or what `open_checkpoint` takes.
+        options: which matrices, and how.
+        eps: the tolerance, where one will be asked for.
+        progress: called with (done, total, what).
+
+    Raises:
+        RankscopeError: as `rankscope.compress.compress` says.
+    """
+    how = options or CompressOptions()
+    rule = _rule(how, eps)
+    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    chosen = _factorable(source, how.sites)
+    report = progress or silent
+    check_method(source, chosen, how.method)
+    moments = None
+    if needs_calibration(how.method):
+        moments = calibration_for(source, chosen, how.calibration, seed=how.seed, device=how.device, progress=report)
+    groups = tuple(make_groups(source, chosen, how.method, moments, eps=eps, seed=how.seed))
+    spectra = _measure(source, groups, how.workers, report)
+    return Prepared(source, chosen, how, rule, moments, groups, spectra, report)
+
+
+def read_matrices(source: Checkpoint, group: Group) -> Matrices:
+    """The matrices of a group by module."""
+    return {site.module: source.matrix(site) for site in group.sites}
+
+
+def stored_names(source: Checkpoint, site: Site) -> list[str]:
+    """Names of the tensors that hold the matrix of a site."""
+    names = [site.name, f"{site.module}.up.weight", f"{site.module}.down.weight"]
+    return [name for name in names if name in source.index]
+
+
+def _rule(how: CompressOptions, eps: float | None) -> Allocation:
+    if how.allocation is None:
+        return Allocation("uniform-eps" if how.method == "svd" or eps is not None else "energy")
+    rule = how.allocation if isinstance(how.allocation, Allocation) else Allocation(how.allocation)
+    if eps is not None and rule.name != "uniform-eps":
+        raise OptionError(
+            f"eps is one tolerance for all matrices: with allocation {rule.name} give a ratio or a budget."
+        )
+    return rule
+
+
+def _factorable(source: Checkpoint, words: Sequence[str] | str) -> tuple[Site, ...]:
+    """Return the selected sites that are linear layers; a lookup table has no product to split."""
+    if source.family.name == "t5" and not any(site.stack == "decoder" for site in source.sites(["all"])):
+        raise FamilyError(f"{source.source} has no decoder: only encoder-decoder T5 models can be compressed.")
+    chosen = tuple(site for site in source.sites(words) if site.role != "embedding")
+    if not chosen:
+        raise OptionError(
+            f"sites {words!r} selects only the embedding table, which stays dense: "
+            "choose from attention, mlp, q, k, v, o."
+        )
+    return chosen
+
+
+def _measure(
+    source: Checkpoint, groups: Sequence[Group], workers: int | None, progress: Progress
+) -> tuple[list[Spectrum], ...]:
+    def work(item: tuple[Group, Matrices]) -> list[Spectrum]:
+        group, matrices = item
+        return group.spectra(matrices)
+
+    found = []
+    inputs = ((group, read_matrices(source, group)) for group in groups)
+    for done, part in enumerate(parallel_map(work, inputs, workers), 1):
+        found.append(part)
+        progress(done, len(groups), "singular values")
+    return tuple(found)

@@ -1,0 +1,120 @@
+"""``rankscope compress`` with methods that look at series: what it writes, warns of and refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope import open_checkpoint
+from rankscope.calibration import calibrate, calibration_set
+
+SET = ("--calibration", "kernelsynth:16")
+
+
+@pytest.fixture
+def moments(bolt_folder: Path, tmp_path: Path) -> Path:
+    """Saved moments of the toy Bolt."""
+    file = tmp_path / "moments.safetensors"
+    calibrate(open_checkpoint(bolt_folder), calibration_set("kernelsynth:8", context=32, horizon=8), file=file)
+    return file
+
+
+def test_joint_heads_from_named_series(document: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:
+    how = ("--method", "joint", "--ratio", "0.6", *SET)
+    result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
+    assert (result["method"], result["allocation"], result["calibration"]) == ("joint", "energy", "kernelsynth:16")
+    assert {site["layout"] for site in result["sites"]} == {"head-width"}
+    assert all(len(site["widths"]) == 2 for site in result["sites"])
+    assert result["ratio"] <= 0.6
+    assert result == json.loads((tmp_path / "small" / "compress.json").read_text())
+    again = document("compress", bolt_folder, *how, "--out", tmp_path / "again")
+    assert again["sites"] == result["sites"]
+
+
+def test_saved_moments_serve_every_method(
+    document: Callable[..., Any], bolt_folder: Path, moments: Path, tmp_path: Path
+) -> None:
+    for method in ("whitened", "joint", "theorem3", "asvd"):
+        how = ("--method", method, "--calibration", moments, "--ratio", "0.7", "--allocation", "uniform-ratio")
+        result = document("compress", bolt_folder, *how, "--out", tmp_path / method)
+        assert (result["calibration"], result["allocation"]) == ("kernelsynth:8", "uniform-ratio")
+        assert open_checkpoint(tmp_path / method).parameters == result["parameters"]["after"]
+
+
+@pytest.mark.parametrize(("option", "limit"), [("--parameters", 10_500), ("--bytes", 42_000), ("--cache-bytes", 1_500)])
+def test_budgets(
+    option: str, limit: int, document: Callable[..., Any], bolt_folder: Path, moments: Path, tmp_path: Path
+) -> None:
+    how = ("--method", "joint", "--calibration", moments, option, limit)
+    result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
+    assert result["target_ratio"] is None
+    if option == "--parameters":
+        assert limit - 32 < result["parameters"]["after"] <= limit
+    elif option == "--bytes":
+        assert limit - 128 < result["bytes"]["after"] <= limit
+    else:
+        cached = [site for site in result["sites"] if site["stack"] == "decoder" and site["role"][-1] in "kv"]
+        tokens = {"self": 1, "cross": 9}
+        used = 4 * sum(site["rank"] * tokens[site["role"].partition(".")[0]] for site in cached)
+        assert limit - 4 * 9 < used <= limit
+
+
+def test_too_few_series_are_said_on_stderr(cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:
+    how = ("--method", "whitened", "--ratio", "0.5", "--calibration", "kernelsynth:1")
+    result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
+    assert result.exit_code == 0
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert line.startswith("warning: calibration set kernelsynth:1 shows ")
+    assert "warning" not in result.stdout
+    assert "size ratio 0." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--method", "joint", "--sites", "q", "--ratio", "0.5"), "q and k of a head together"),
+        (("--method", "whitened", "--ratio", "0.5", "--calibration", "kernelsynth:0"), "at least 1"),
+        (("--method", "whitened", "--ratio", "0.5", "--calibration", "nowhere.csv"), "nowhere.csv"),
+        (("--method", "whitened", "--ratio", "0.5", "--calibration", "no.safetensors"), "there is no such file"),
+        (("--parameters", "10"), "parameters 10 is out of reach"),
+        (("--bytes", "many"), "--bytes 'many' is no number"),
+        (("--bytes", "1e5", "--parameters", "1e4"), "give one budget"),
+        (("--ratio", "0.5", "--parameters", "1e4"), "not both"),
+        (("--cache-bytes", "1000"), "use method joint"),
+        (("--ratio", "0.5", "--allocation", "enrgy"), "did you mean 'energy'"),
+        (("--eps", "0.1", "--allocation", "energy"), "eps is one tolerance"),
+        (("--ratio", "0.5", "--method", "jont"), "did you mean 'joint'"),
+        (("--ratio", "0.5", "--device", "cuda"), "of no use here"),
+    ],
+)
+def test_what_is_refused(
+    options: tuple[str, ...], message: str, refused: Callable[..., str], bolt_folder: Path, tmp_path: Path
+) -> None:
+    assert message in refused("compress", bolt_folder, *options, "--out", tmp_path / "small")
+    assert not (tmp_path / "small").exists()
+
+
+def test_families_and_layouts_that_joint_cannot_cut(
+    cli: Callable[..., Any], refused: Callable[..., str], chronos2_folder: Path, bolt_folder: Path, tmp_path: Path
+) -> None:
+    how = ("--method", "joint", "--ratio", "0.5", *SET)
+    assert "rotary" in refused("compress", chronos2_folder, *how, "--out", tmp_path / "small")
+    assert cli("compress", bolt_folder, "--ratio", "0.5", "--out", tmp_path / "factored").exit_code == 0
+    assert "two factors" in refused("compress", tmp_path / "factored", *how, "--out", tmp_path / "small")
+
+
+def test_moments_of_another_model_and_damaged_ones(
+    cli: Callable[..., Any], refused: Callable[..., str], bolt_folder: Path, moments: Path, tmp_path: Path
+) -> None:
+    assert cli("compress", bolt_folder, "--ratio", "0.5", "--out", tmp_path / "factored").exit_code == 0
+    how = ("--method", "whitened", "--ratio", "0.5", "--calibration", moments, "--out", tmp_path / "small")
+    assert "belongs to" in refused("compress", tmp_path / "factored", *how)
+    moments.write_bytes(moments.read_bytes()[:-9])
+    assert "is damaged" in refused("compress", bolt_folder, *how)
+    model = bolt_folder / "model.safetensors"
+    moments.write_bytes(model.read_bytes())
+    assert "is no calibration" in refused("compress", bolt_folder, *how)
