@@ -20,7 +20,8 @@ from rankscope.design import RankDesign, rank_at
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.numerics import relative_spectrum
 
-ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule")
+SENSITIVITY = "sensitivity"
+ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", SENSITIVITY, "schedule")
 ENERGY_OF_SCHEDULE = 0.99
 """Share of Σσ² whose rank, layer by layer, a schedule's growth is fitted to."""
 _ROUNDING = 1e-9
@@ -39,7 +40,8 @@ class Allocation:
 
     Attributes:
         name: one of `ALLOCATIONS`.
-        weights: for ``sensitivity``, by name of the `Spectrum`.
+        weights: for ``sensitivity``, by name of the `Spectrum`; `rankscope.compress.sensitivity` measures them where
+            there are none.
     """
 
     name: str = "uniform-eps"
@@ -54,7 +56,7 @@ class Allocation:
         if self.name == "uniform-eps":
             values = torch.cat([relative_spectrum(one.values) for one in spectra])
             return [0.0, *_just_above(values, below=1.0)]
-        if self.name in ("energy", "sensitivity"):
+        if self.name in ("energy", SENSITIVITY):
             return [0.0, *_just_above(torch.cat([self._gains(one, budget) for one in spectra]))]
         if self.name == "uniform-ratio":
             shares = {j * one.cost / one.stored for one in spectra for j in range(1, one.stored // one.cost + 1)}
@@ -66,7 +68,7 @@ class Allocation:
         """Rank of every matrix at a level; 0 where it would keep nothing."""
         if self.name == "uniform-eps":
             return [site.eps_rank for site in plan_by_eps(spectra, level).sites]
-        if self.name in ("energy", "sensitivity"):
+        if self.name in ("energy", SENSITIVITY):
             return [int((self._gains(one, budget) > level).sum()) for one in spectra]
         if self.name == "uniform-ratio":
             return [int(-level * one.stored / one.cost + _ROUNDING) for one in spectra]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rankscope.atomic import atomic_folder, refuse_existing
+from rankscope.calibration import CalibrationSet
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.allocate import Allocation
 from rankscope.compress.budget import Budget
@@ -22,6 +23,7 @@ from rankscope.compress.groups import Group, Matrices
 from rankscope.compress.plan import Plan, SitePlan, validate_ratio
 from rankscope.compress.prepared import CompressOptions, Prepared, prepare, read_matrices, stored_names
 from rankscope.compress.report import CompressReport, SiteReport, site_reports
+from rankscope.compress.sensitivity import weighed
 from rankscope.compress.write import TensorSpec, write_weights
 from rankscope.errors import OptionError
 from rankscope.families import Layout
@@ -53,6 +55,7 @@ def compress(
     method: str = "svd",
     allocation: str | Allocation | None = None,
     calibration: Source | None = None,
+    probe: CalibrationSet | str | None = None,
     multiple: int = 1,
     seed: int = 0,
     device: str = "cpu",
@@ -81,6 +84,8 @@ def compress(
             ``svd`` and wherever ``eps`` is given, ``energy`` for the other methods.
         calibration: moments of the layers' inputs for methods that need them: a `Calibration`, a file that one was
             saved in, or the name of a calibration set as `calibration_set` takes it (``mixture:256`` by default).
+        probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name
+            (``mixture:32`` by default, other series than those of calibration).
         multiple: ranks are rounded down to multiples of it.
         seed: of the calibration set, and of the method ``random``.
         device: where the model runs.
@@ -99,13 +104,14 @@ def compress(
     begin = time.perf_counter()
     _check_target(eps, ratio, budget)
     refuse_existing(out, force)
-    how = CompressOptions(sites, method, allocation, calibration, multiple, seed, device, dtype, workers)
+    how = CompressOptions(sites, method, allocation, calibration, probe, multiple, seed, device, dtype, workers)
     prepared = prepare(checkpoint, how, eps=eps, progress=progress)
     if eps is not None:
         plan = prepared.by_eps(eps)
     else:
         limit = Budget("ratio", ratio) if ratio is not None else budget
         assert limit is not None
+        prepared = weighed(prepared, limit)
         plan = prepared.by_budget(limit)
     return write_folder(prepared, plan, out, force=force, begin=begin)
 

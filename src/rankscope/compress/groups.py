@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankscope.calibration import InputMoments
 from rankscope.compress.decomposition import Decomposition
@@ -47,6 +47,10 @@ class Group(Protocol):
 
     def tensors(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
         """These tensors, in at least float32."""
+        ...
+
+    def stand_ins(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
+        """What the changed matrices become, in the shapes that they have now, by module."""
         ...
 
     def replaced(self, plans: Sequence[SitePlan]) -> tuple[Site, ...]:
@@ -125,6 +129,12 @@ class Single:
         else:
             factors = self._decompose(matrix).at(plan.rank)
         return {f"{plan.module}.down.weight": factors.down, f"{plan.module}.up.weight": factors.up}
+
+    def stand_ins(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
+        """The product of both factors."""
+        made = self.tensors(matrices, plans)
+        module = self.site.module
+        return {module: made[f"{module}.up.weight"] @ made[f"{module}.down.weight"]}
 
     def replaced(self, plans: Sequence[SitePlan]) -> tuple[Site, ...]:
         """The one site."""
@@ -220,6 +230,18 @@ class Attention:
             made[second.name] = torch.cat([part.double() for part in right], dim=0 if pair == "qk" else 1)
         return made
 
+    def stand_ins(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
+        """Narrower heads, filled up with zeros, which change neither scores nor outputs."""
+        made = self.tensors(matrices, plans)
+        found = {}
+        for pair, sites in self._changed(plans).items():
+            for site in sites:
+                axis = site.head_axis or 0
+                parts = made[site.name].split(self._planned(plans)[pair], dim=axis)
+                wide = [_filled(part, width, axis) for part, width in zip(parts, self._widths(pair), strict=True)]
+                found[site.module] = torch.cat(wide, dim=axis)
+        return found
+
     def replaced(self, plans: Sequence[SitePlan]) -> tuple[Site, ...]:
         """Both sites of every pair of which some head changes."""
         return tuple(site for pair in self._changed(plans).values() for site in pair)
@@ -267,6 +289,12 @@ class Attention:
                 found.append(joint_vo(left, right, self.moments["o"].second[part, part]))
             start += width
         return found
+
+
+def _filled(part: Tensor, width: int, axis: int) -> Tensor:
+    """Add zeros on one side until a head has its width."""
+    missing = width - part.shape[axis]
+    return nn.functional.pad(part, (0, missing) if axis else (0, 0, 0, missing))
 
 
 def _wide(matrix: Tensor | FactoredMatrix) -> torch.dtype:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from rankscope.calibration import Calibration
+from rankscope.calibration import Calibration, CalibrationSet
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.allocate import Allocation, least_plan, plan_by_budget
 from rankscope.compress.budget import Budget
@@ -38,6 +38,7 @@ class CompressOptions:
     method: str = "svd"
     allocation: str | Allocation | None = None
     calibration: Source | None = None
+    probe: CalibrationSet | str | None = None
     multiple: int = 1
     seed: int = 0
     device: str = "cpu"

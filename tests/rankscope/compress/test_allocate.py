@@ -119,7 +119,7 @@ def test_energy_is_the_best_of_all_combinations_of_ranks(kind: str, seed: int, s
     generator = torch.Generator().manual_seed(seed)
     spectra = [
         Spectrum(f"a.{i}", (d, d), falling(generator, 4) * size, stored_rank=4, layout="head-width", cached=2 + i)
-        for i, (d, size) in enumerate([(6, 1.0), (6, 3.0), (10, 1.0), (10, 0.3)])
+        for i, (d, size) in enumerate([(5, 1.0), (5, 3.0), (40, 3.0), (40, 1.0)])
     ]
     budget = budget_of(kind, spectra, share)
     plan = plan_by_budget(spectra, budget, Allocation("energy"))
@@ -144,6 +144,9 @@ def test_energy_follows_worth_per_number_wherever_it_is() -> None:
     assert ranks(plan) == [4, 1]
     plan = plan_by_budget([rich, wide], Budget("ratio", 0.4), Allocation("energy"))
     assert ranks(plan) == [4, 1]  # 16 per term of 80 numbers is less than 9 per term of 8
+    wide = Spectrum("b.qk.0", (40, 40), torch.tensor([10.0] * 4), stored_rank=4, layout="head-width")
+    plan = plan_by_budget([rich, wide], Budget("ratio", 0.95), Allocation("energy"))
+    assert ranks(plan) == [1, 4]  # and 100 is more
 
 
 def test_sensitivity_weighs_energy() -> None:
