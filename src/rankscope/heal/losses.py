@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -113,9 +112,13 @@ class ScaledCollator:
         return {"context": (context - mean) / scale, "target": target, "asked": seen.any(dim=1).float()}
 
 
-def distance_for(student: Checkpoint, truth: float) -> tuple[str, Distance, Any]:
-    """Name of the loss of a student's family, the loss, and the collator that makes its batches."""
+LOSS_NAMES = {"chronos-t5": "token-kl", "chronos-bolt": "quantile-l1"}
+DISTANCES = {"chronos-t5": token_distance, "chronos-bolt": forecast_distance}
+"""Family → name of its loss, and the loss."""
+
+
+def collator_for(student: Checkpoint) -> Callable[[list[Batch]], Batch]:
+    """What makes batches for the loss of a student's family."""
     if student.family.name == "chronos-t5":
-        collate = TokenCollator(dict(student.config["chronos_config"]))
-        return "token-kl", functools.partial(token_distance, truth=truth), collate
-    return "quantile-l1", functools.partial(forecast_distance, truth=truth), ScaledCollator()
+        return TokenCollator(dict(student.config["chronos_config"]))
+    return ScaledCollator()

@@ -175,12 +175,11 @@ def test_a_folder_is_healed_in_place_with_force_alone(teacher, student, short, t
 
 
 def test_what_is_not_the_user_s_is_not_replaced(teacher, student, short, tmp_path, monkeypatch):
-    from rankscope.errors import OptionError
 
     monkeypatch.chdir(tmp_path)
     whole = teacher("chronos-bolt")
     with pytest.raises(OutputError, match="give --out"):
         heal(open_checkpoint("bundled-bolt"), "bundled-bolt", short(), device="cpu", force=True)
-    with pytest.raises(OptionError, match="teacher's folder"):
+    with pytest.raises(OutputError, match="teacher's folder"):
         heal(student(whole), whole, short(), out=whole, device="cpu", force=True)
     assert open_checkpoint(whole).parameters
