@@ -24,8 +24,10 @@ demo: $(STAMP) ## Measure, draw, compress and evaluate the bundled model (3 minu
 	rm -rf $(DEMO)
 	$(BIN)/rankscope spectrum bundled --figures $(DEMO)/figures
 	$(BIN)/rankscope compress bundled --eps 0.05 --out $(DEMO)/small
-	$(BIN)/rankscope eval bundled $(DEMO)/small --baseline bundled --out $(DEMO)/scores.csv
-	@echo 'Figures, the smaller checkpoint and the scores are in $(DEMO)/'
+	$(BIN)/rankscope eval $(DEMO)/small --baseline bundled --out $(DEMO)/scores.csv
+	$(BIN)/rankscope compress bundled-bolt --ratio 0.15 --method joint --out $(DEMO)/narrow
+	$(BIN)/rankscope eval $(DEMO)/narrow --baseline bundled-bolt --out $(DEMO)/scores-narrow.csv
+	@echo 'Figures, the smaller checkpoints and their scores are in $(DEMO)/'
 
 test: $(STAMP) ## Run the tests with coverage (under 10 minutes on 2 cores)
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 -q
