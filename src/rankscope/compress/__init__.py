@@ -5,16 +5,22 @@ from rankscope.compress.apply import compress
 from rankscope.compress.budget import Budget
 from rankscope.compress.factorise import truncated_svd
 from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
-from rankscope.compress.report import CompressReport, SiteReport
+from rankscope.compress.prepared import CompressOptions
+from rankscope.compress.report import CompressReport, LossSearch, LossStep, SiteReport
+from rankscope.compress.to_loss import compress_to_loss
 
 __all__ = [
     "compress",
+    "compress_to_loss",
+    "CompressOptions",
     "ALLOCATIONS",
     "Allocation",
     "Budget",
     "plan_by_budget",
     "CompressReport",
     "SiteReport",
+    "LossSearch",
+    "LossStep",
     "Plan",
     "SitePlan",
     "Spectrum",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,38 @@ class SiteReport:
 
 
 @dataclass(frozen=True)
+class LossStep:
+    """One size that was tried.
+
+    Attributes:
+        ratio: size ratio that was reached.
+        score: what was measured there.
+        holds: whether it was allowed.
+    """
+
+    ratio: float
+    score: float
+    holds: bool
+
+
+@dataclass(frozen=True)
+class LossSearch:
+    """How a size was found that loses no more than allowed.
+
+    Attributes:
+        measure: what was measured; 1 is as good as the original.
+        max_loss: what was allowed above 1.
+        score: that of the folder that was kept.
+        steps: every size that was tried, in that order.
+    """
+
+    measure: str
+    max_loss: float
+    score: float
+    steps: tuple[LossStep, ...]
+
+
+@dataclass(frozen=True)
 class CompressReport:
     """Sizes before and after, and every selected site.
 
@@ -77,6 +110,7 @@ class CompressReport:
         seconds: wall time.
         notes: what a user should know of the calibration, empty where there is nothing.
         sites: one entry per selected site.
+        search: the sizes that were tried, where a loss was given in place of a size.
     """
 
     model: str
@@ -95,10 +129,15 @@ class CompressReport:
     seconds: float
     notes: tuple[str, ...]
     sites: tuple[SiteReport, ...]
+    search: LossSearch | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in the shape ``rankscope/compress@1``."""
-        return {"schema": SCHEMA, **asdict(self), "notes": list(self.notes), "sites": [_plain(s) for s in self.sites]}
+        plain = {"notes": list(self.notes), "sites": [_plain(site) for site in self.sites]}
+        if self.search is not None:
+            steps = [{**asdict(step), "score": _finite(step.score)} for step in self.search.steps]
+            plain["search"] = {**asdict(self.search), "steps": steps}
+        return {"schema": SCHEMA, **asdict(self), **plain}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per selected site."""
@@ -156,6 +195,10 @@ def _note(plans: Sequence[SitePlan], changed: bool) -> str:
     if not changed:
         return "factors would store no fewer numbers" if plans[0].layout == "dense" else "its rank is low already"
     return "zero matrix, stored with rank 1" if all(plan.sigma_max == 0 for plan in plans) else ""
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _plain(site: SiteReport) -> dict[str, Any]:

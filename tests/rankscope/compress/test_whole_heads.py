@@ -22,7 +22,7 @@ from rankscope.compress.plan import site_plan
 from rankscope.compress.prepared import CompressOptions, prepare, read_matrices
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import HeadWidth
-from rankscope.numerics import FactoredMatrix
+from rankscope.numerics import FactoredMatrix, symmetric_root
 
 JOINT = ("chronos-t5", "chronos-bolt", "t5")
 HORIZON = 8
@@ -127,6 +127,28 @@ def test_all_terms_of_a_trained_model_reproduce_it(name: str, tmp_path: Path, wr
 
 
 @pytest.mark.parametrize("kind", JOINT)
+def test_heads_are_worth_what_they_contribute_in_the_stated_norm(kind: str, toys: Toys) -> None:
+    """Root mean square of scores over queries and keys within a series, and of outputs over what is attended to."""
+    checkpoint, moments = toys(kind)
+    prepared = prepare(checkpoint, CompressOptions(method="joint", calibration=moments))
+    sites = {site.module: site for site in checkpoint.sites()}
+    for one in prepared.flat:
+        attention, pair, head = one.name.rsplit(".", 2)
+        rows = slice(4 * int(head), 4 * int(head) + 4)
+        q, k, v, o = (sites[f"{attention}.{letter}"] for letter in "qkvo")
+        if pair == "qk":
+            left = checkpoint.tensor(q.name)[rows].double() @ symmetric_root(moments.of(q).second)[0]
+            right = checkpoint.tensor(k.name)[rows].double() @ symmetric_root(moments.of(k).within)[0]
+            seen = left.T @ right
+        else:
+            assert moments.of(v) is moments.of(k)
+            attended = moments.of(o).second[rows, rows]
+            seen = checkpoint.tensor(o.name)[:, rows].double() @ symmetric_root(attended)[0]
+        exact = torch.linalg.svdvals(seen)[:4]
+        torch.testing.assert_close(one.values, exact, rtol=1e-2, atol=2e-3 * float(exact[0]))
+
+
+@pytest.mark.parametrize("kind", JOINT)
 def test_every_head_one_below_full(kind: str, toys: Toys, tmp_path: Path) -> None:
     checkpoint, moments = toys(kind)
     prepared = prepare(checkpoint, CompressOptions(method="joint", calibration=moments))
@@ -144,6 +166,20 @@ def test_every_head_one_below_full(kind: str, toys: Toys, tmp_path: Path) -> Non
     write_folder(prepared, worse, tmp_path / "worse")
     assert float((near - exact).norm()) < float((answer(tmp_path / "worse") - exact).norm())
     assert {site.lost for site in report.sites} != {0.0}
+
+
+def test_a_head_that_is_not_cut_keeps_its_bits_beside_one_that_is(toys: Toys, tmp_path: Path) -> None:
+    checkpoint, moments = toys("chronos-t5")
+    prepared = prepare(checkpoint, CompressOptions(method="joint", calibration=moments))
+    sites = tuple(site_plan(one, 2 if one.name.endswith(".0") else 4) for one in prepared.flat)
+    write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
+    small = open_checkpoint(tmp_path / "small")
+    assert {site.head_widths for site in small.sites()} == {(2, 4)}
+    for site in small.sites():
+        kept, stored = (
+            c.tensor(site.name).narrow(site.head_axis or 0, at, 4) for c, at in ((checkpoint, 4), (small, 2))
+        )
+        assert torch.equal(kept, stored), site.name
 
 
 @pytest.mark.parametrize("kind", JOINT)

@@ -1,0 +1,171 @@
+"""The smallest checkpoint whose measured loss is still allowed."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rankscope.atomic import atomic_folder, refuse_existing
+from rankscope.checkpoints import Checkpoint
+from rankscope.compress.apply import REPORT, write_folder, write_json
+from rankscope.compress.budget import Budget
+from rankscope.compress.prepared import CompressOptions, Prepared, prepare
+from rankscope.compress.report import CompressReport, LossSearch, LossStep
+from rankscope.compress.sensitivity import weighed
+from rankscope.errors import DataError, OptionError
+from rankscope.progress import Progress, silent
+
+Score = Callable[[Path], float]
+"""Measures a folder: 1 for what is as good as the original, more for what is worse."""
+STEPS = 7
+"""Bisections, after which two neighbours differ by a few per cent of their size."""
+CLOSE = 1.02
+"""Neighbours whose sizes differ by less are not told apart."""
+_CANDIDATES = ".candidates"
+
+
+def compress_to_loss(
+    checkpoint: Checkpoint | str | Path | None = None,
+    options: CompressOptions | None = None,
+    *,
+    out: str | Path,
+    max_loss: float,
+    score: Score,
+    measure: str = "score",
+    steps: int = STEPS,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> CompressReport:
+    """Find by bisection the smallest size ratio at which ``score(folder)`` is at most 1 + ``max_loss``, and keep it.
+
+    Calibration and singular values are shared by all steps. The least ratio that the rule can reach is tried first;
+    ratio 1 only where nothing smaller holds. A score need not fall with size everywhere: the folder that is kept was
+    measured and holds, one that is smaller and was not tried might hold, too.
+
+    Args:
+        checkpoint: an open checkpoint, or what `rankscope.checkpoints.open_checkpoint` takes.
+        options: which matrices, and how.
+        out: folder to write; it appears whole or not at all.
+        max_loss: L, at least 0: 0.02 allows a score of 1.02.
+        score: measures a folder; what is not finite does not hold.
+        measure: what it measures, for the report.
+        steps: bisections.
+        force: replace ``out`` if it exists.
+        progress: called with (step, steps, what).
+
+    Returns:
+        The report of the folder, with every step in ``search``.
+
+    Raises:
+        OptionError: the loss is below 0, or even ratio 1 does not hold; it names the nearest.
+        RankscopeError: as `rankscope.compress.compress` says.
+    """
+    begin = time.perf_counter()
+    if not (math.isfinite(max_loss) and max_loss >= 0):
+        raise OptionError(f"max loss {max_loss} is not usable: give a number of at least 0, e.g. 0.02 for 2 %.")
+    if steps < 1:
+        raise OptionError(f"steps {steps} is not usable: give a whole number, at least 1.")
+    refuse_existing(out, force)
+    prepared = prepare(checkpoint, options, progress=progress)
+    with atomic_folder(out, force) as folder:
+        (folder / _CANDIDATES).mkdir()
+        search = _Search(prepared, folder / _CANDIDATES, max_loss, score, measure, steps, progress or silent)
+        best, found = search.run()
+        for file in best.iterdir():
+            file.rename(folder / file.name)
+        shutil.rmtree(folder / _CANDIDATES)
+        seconds = round(time.perf_counter() - begin, 3)
+        report = replace(found, out=str(out), seconds=seconds, search=search.record())
+        write_json(folder / REPORT, report.to_json())
+    return report
+
+
+class _Search:
+    """Tries one ratio after the other; only the smallest folder that holds is kept."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: Path,
+        max_loss: float,
+        score: Score,
+        measure: str,
+        steps: int,
+        progress: Progress,
+    ) -> None:
+        self.prepared, self.folder, self.max_loss = prepared, folder, max_loss
+        self.score, self.measure, self.steps, self.progress = score, measure, steps, progress
+        self.tried: list[LossStep] = []
+        self.best: tuple[Path, CompressReport] | None = None
+
+    def run(self) -> tuple[Path, CompressReport]:
+        """Bisect sizes on a logarithmic scale."""
+        low, high = self.prepared.least_ratio(), 1.0
+        if not self._holds(low):
+            for _ in range(self.steps):
+                if high < CLOSE * low:
+                    break
+                middle = math.sqrt(low * high)
+                if self._holds(middle):
+                    high = middle
+                else:
+                    low = middle
+            if self.best is None:
+                self._holds(1.0)
+        if self.best is None:
+            raise OptionError(self._out_of_reach())
+        return self.best
+
+    def record(self) -> LossSearch:
+        """What was measured, and what for."""
+        assert self.best is not None
+        kept = next(step for step in reversed(self.tried) if step.holds)
+        return LossSearch(self.measure, self.max_loss, kept.score, tuple(self.tried))
+
+    def _holds(self, ratio: float) -> bool:
+        target = self.folder / str(len(self.tried))
+        label = f"ratio {ratio:.3g}"
+        inner = replace(self.prepared, progress=self._within(label))
+        budget = Budget("ratio", ratio)
+        inner = weighed(inner, budget)
+        report = write_folder(inner, inner.by_budget(budget), target)
+        self._tell(f"{label}: {self.measure}")
+        try:
+            value = float(self.score(target))
+        except OSError as error:  # which would be taken for one of writing
+            raise DataError(f"{self.measure} cannot be measured: {error.strerror or error}.") from error
+        holds = math.isfinite(value) and value <= 1 + self.max_loss
+        self.tried.append(LossStep(report.ratio, value, holds))
+        self._tell(f"{label}: {self.measure} {value:.4f} {'holds' if holds else 'does not hold'}")
+        if not holds:
+            shutil.rmtree(target)
+            return False
+        if self.best is not None:
+            shutil.rmtree(self.best[0])
+        self.best = target, report
+        return True
+
+    def _tell(self, what: str) -> None:
+        self.progress(len(self.tried), self.steps + 2, what)
+
+    def _within(self, label: str) -> Progress:
+        def report(_done: int, _total: int, what: str) -> None:
+            self._tell(f"{label}: {what}")
+
+        return report
+
+    def _out_of_reach(self) -> str:
+        """Say the nearest loss that would have been allowed, rounded up so that asking for it succeeds."""
+        finite = [step for step in self.tried if math.isfinite(step.score)]
+        if not finite:
+            return f"max loss {self.max_loss:g} is out of reach: {self.measure} is not finite at any ratio."
+        nearest = min(finite, key=lambda step: step.score)
+        last = self.tried[-1].score
+        return (
+            f"max loss {self.max_loss:g} is out of reach: even at ratio 1 {self.measure} is {last:.4f}; the nearest "
+            f"is a max loss of {math.ceil((nearest.score - 1) * 1e4) / 1e4:g}, at ratio {nearest.ratio:.3g}."
+        )
