@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 
 from rankscope.heal.config import HealConfig
 
@@ -24,11 +24,11 @@ class Budget:
 
     def begin(self) -> None:
         """Start the clock."""
-        self.begun = time.perf_counter()
+        self.begun = perf_counter()
 
     def seconds(self) -> float:
         """Seconds of training in all."""
-        return self.before + (0.0 if self.begun is None else time.perf_counter() - self.begun)
+        return self.before + (0.0 if self.begun is None else perf_counter() - self.begun)
 
     def over(self, step: int) -> bool:
         """Whether the healing ends after ``step`` steps."""

@@ -21,7 +21,7 @@ def test_by_steps_the_rate_rises_and_falls_and_no_step_is_lost():
 
 def test_by_time_the_rate_falls_to_zero_at_the_end_wherever_the_step_is(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("rankscope.heal.budget.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("rankscope.heal.budget.perf_counter", lambda: now[0])
     budget = Budget(HealConfig(minutes=1.0, warmup=0.1), before=15.0)
     assert budget.seconds() == 15  # not begun: loading takes no time from it
     now[0] = 500.0
