@@ -11,6 +11,7 @@ import pytest
 
 from rankscope import open_checkpoint
 from rankscope.calibration import calibrate, calibration_set
+from rankscope_cli.progress import progress_bar
 
 SET = ("--calibration", "kernelsynth:16")
 
@@ -73,6 +74,68 @@ def test_too_few_series_are_said_on_stderr(cli: Callable[..., Any], bolt_folder:
     assert "size ratio 0." in result.stdout
 
 
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """One data set that needs no file: the floods of the Nile."""
+    file = tmp_path / "nile.yaml"
+    file.write_text("- {name: nile, embedded: nile, freq: Y, offset: -16, prediction_length: 8, season_length: 1}\n")
+    return file
+
+
+def test_a_loss_in_place_of_a_size(
+    document: Callable[..., Any], bolt_folder: Path, suite: Path, tmp_path: Path
+) -> None:
+    """So much is allowed that the least size holds; what was measured is what eval measures."""
+    how = ("--max-loss", "50", "--suite", suite, "--allocation", "energy")
+    result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
+    search = result["search"]
+    assert (search["measure"], search["max_loss"]) == (f"relative WQL on {suite}", 50.0)
+    assert search["steps"] == [{"ratio": result["ratio"], "score": search["score"], "holds": True}]
+    measured = document("eval", tmp_path / "small", "--baseline", bolt_folder, "--suite", suite)
+    assert measured["summary"][0]["relative_WQL"] == pytest.approx(search["score"], rel=1e-6)
+    assert search["score"] != 1.0
+
+
+def test_the_search_is_told_and_shown(
+    cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a score that is known: one per cent worse for every per cent of parameters that is gone."""
+    whole = open_checkpoint(bolt_folder).parameters
+    asked: dict[str, Any] = {}
+
+    def known(original: str, **settings: Any) -> Callable[[Path], float]:
+        asked.update(settings, original=original)
+        return lambda folder: 2 - open_checkpoint(folder).parameters / whole
+
+    monkeypatch.setattr("rankscope_eval.against.relative_wql", known)
+    how = ("--max-loss", "0.1", "--allocation", "energy", "--data", tmp_path, "--max-series", 3, "--seed", 5)
+    result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
+    assert result.exit_code == 0, result.stderr
+    assert (asked["original"], asked["suite"], asked["data"]) == (str(bolt_folder), "embedded", str(tmp_path))
+    assert (asked["max_series"], asked["seed"]) == (3, 5)
+    report = json.loads((tmp_path / "small" / "compress.json").read_text())
+    assert 1.05 < report["search"]["score"] <= 1.1
+    assert 1 - 0.1 <= open_checkpoint(tmp_path / "small").parameters / whole < 0.95
+    assert "relative WQL on embedded" in result.stdout
+    assert result.stdout.count(" yes") + result.stdout.count(" no") >= len(report["search"]["steps"])
+    told = [line for line in result.stderr.splitlines() if line.endswith((" holds", " does not hold"))]
+    assert len(told) == len(report["search"]["steps"])
+    for line, step in zip(told, report["search"]["steps"], strict=True):
+        assert line.startswith("ratio 0.")
+        assert f"relative WQL on embedded {step['score']:.4f} " in line
+
+
+def test_a_loss_that_nothing_holds_names_the_nearest(
+    refused: Callable[..., str], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankscope_eval.against.relative_wql", lambda *_, **__: lambda folder: 1.03)
+    monkeypatch.setattr("rankscope_cli.verbs.compress.progress_lines", progress_bar)
+    monkeypatch.setattr("rankscope_cli.verbs.compress._outspoken", lambda progress: progress)
+    line = refused("compress", bolt_folder, "--max-loss", "0.01", "--out", tmp_path / "small")
+    assert "nearest is a max loss of 0.03" in line
+    assert not (tmp_path / "small").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -89,6 +152,14 @@ def test_too_few_series_are_said_on_stderr(cli: Callable[..., Any], bolt_folder:
         (("--eps", "0.1", "--allocation", "energy"), "eps is one tolerance"),
         (("--ratio", "0.5", "--method", "jont"), "did you mean 'joint'"),
         (("--ratio", "0.5", "--device", "cuda"), "of no use here"),
+        (("--max-loss", "0.1", "--ratio", "0.5"), "leave out --eps, --ratio"),
+        (("--max-loss", "0.1", "--bytes", "1e5"), "every budget"),
+        (("--max-loss", "2 %"), "--max-loss '2 %' is no number"),
+        (("--max-loss", "-0.1"), "max loss -0.1 is not usable"),
+        (("--max-loss", "0.1", "--suite", "embeded"), "did you mean 'embedded'"),
+        (("--max-loss", "0.1", "--method", "jont"), "did you mean 'joint'"),
+        (("--ratio", "0.1", "--suite", "embedded"), "--suite says where --max-loss is measured"),
+        (("--ratio", "0.1", "--max-series", "2"), "--max-series says where"),
     ],
 )
 def test_what_is_refused(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-import statistics
-from typing import TYPE_CHECKING, Annotated
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from rankscope.errors import OptionError
+from rankscope.progress import Progress
+from rankscope_cli.compress_table import show_compress
 from rankscope_cli.exits import say
 from rankscope_cli.options import (
     Debug,
@@ -26,17 +29,11 @@ from rankscope_cli.options import (
     words,
 )
 from rankscope_cli.output import Output
-from rankscope_cli.progress import progress_bar
-from rankscope_cli.tables import add_columns, plain_table, print_table, ratio_text, size
+from rankscope_cli.progress import progress_bar, progress_lines
 
+SUITE = "embedded"
 METHODS = ("svd", "whitened", "joint", "theorem3", "asvd", "random")
 ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule")
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from rankscope.compress import CompressReport, SiteReport
 
 
 def run(
@@ -61,6 +58,26 @@ def run(
     cache_bytes: Annotated[
         str | None,
         typer.Option("--cache-bytes", metavar="N", help="Instead: at most N bytes of cache for a series and a path."),
+    ] = None,
+    max_loss: Annotated[
+        str | None,
+        typer.Option(
+            "--max-loss",
+            "-l",
+            metavar="L",
+            help="Instead: the smallest model whose WQL on --suite is at most 1+L times the original's.",
+        ),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option("--suite", metavar="NAME|FILE", help="Suite that --max-loss measures on; embedded by default."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="Folder of the suite's local data files.")
+    ] = None,
+    max_series: Annotated[
+        int | None,
+        typer.Option("--max-series", min=1, metavar="N", help="Only the first series of each data set of the suite."),
     ] = None,
     method: Annotated[
         str,
@@ -105,83 +122,101 @@ def run(
     A matrix is stored as two thin ones where that takes fewer numbers; --method joint narrows whole heads instead,
     which shrinks the key/value cache too and holds forecasts at the smallest sizes. The folder loads in
     chronos-forecasting after `import rankscope`. --dtype is the format the weights are stored in; each keeps its own
-    without it.
+    without it. --max-loss tries one size after the other and keeps the smallest that was measured to hold; it can be
+    trusted as far as its suite resembles what the model will forecast.
 
     Examples:
         rankscope compress --eps 0.05 --out small/
-        rankscope compress --ratio 0.15 --method joint --out small/
-        rankscope compress amazon/chronos-t5-base -r 0.1 -m joint -c mine.parquet --sites q,k --out small/ --force
+        rankscope compress amazon/chronos-t5-base --ratio 0.15 --method joint --calibration mine.parquet --out small/
+        rankscope compress --max-loss 0.02 --method joint --suite backtest.yaml --data benchmark/ --out small/
     """
     from rankscope.atomic import refuse_existing
     from rankscope.checkpoints import open_checkpoint
-    from rankscope.compress import Budget, compress
+    from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss
+    from rankscope.compress.to_loss import validate_loss
     from rankscope.placement import resolve_device
 
-    if method in ("svd", "random"):
+    if method in ("svd", "random") and allocation != "sensitivity" and max_loss is None:
         refuse_cuda(device, "matrices are decomposed by LAPACK")
     refuse_existing(out, force)
     limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes}
     budgets = [Budget(kind, number(kind, limit)) for kind, limit in limits.items() if limit is not None]
     if len(budgets) > 1:
         raise OptionError(f"give one budget, not --{budgets[0].kind} and --{budgets[1].kind}.")
+    how: dict[str, Any] = {
+        "sites": words(sites) or ("attention",),
+        "method": method,
+        "allocation": allocation,
+        "calibration": calibration,
+        "multiple": multiple,
+        "seed": seed,
+        "device": resolve_device(device),
+        "dtype": dtype,
+    }
+    settings = {"suite": suite, "data": data, "max_series": max_series}
     with Output(json) as output:
-        with progress_bar("opening the model") as progress:
-            report = compress(
-                open_checkpoint(model, revision=revision),
-                out=out,
-                eps=None if eps is None else number("eps", eps),
-                ratio=None if ratio is None else number("ratio", ratio),
-                budget=budgets[0] if budgets else None,
-                sites=words(sites) or ("attention",),
-                method=method,
-                allocation=allocation,
-                calibration=calibration,
-                multiple=multiple,
-                seed=seed,
-                device=resolve_device(device),
-                force=force,
-                dtype=dtype,
-                progress=progress,
-            )
-        output.deliver(report, lambda console: _show(report, console))
+        if max_loss is None:
+            _refuse_settings(settings)
+            with progress_bar("opening the model") as progress:
+                report = compress(
+                    open_checkpoint(model, revision=revision),
+                    out=out,
+                    eps=None if eps is None else number("eps", eps),
+                    ratio=None if ratio is None else number("ratio", ratio),
+                    budget=budgets[0] if budgets else None,
+                    force=force,
+                    progress=progress,
+                    **how,
+                )
+        else:
+            if eps is not None or ratio is not None or budgets:
+                raise OptionError("--max-loss looks for the size itself: leave out --eps, --ratio and every budget.")
+            loss = validate_loss(number("max-loss", max_loss))
+            options = CompressOptions(**how)
+            checkpoint = open_checkpoint(model, revision=revision)
+            with progress_lines("measuring the original") as progress:
+                score = _score(model or "bundled", revision, how, settings, progress)
+                report = compress_to_loss(
+                    checkpoint,
+                    options,
+                    out=out,
+                    max_loss=loss,
+                    score=score,
+                    measure=f"relative WQL on {suite or SUITE}",
+                    force=force,
+                    progress=_outspoken(progress),
+                )
+        output.deliver(report, lambda console: show_compress(report, console))
     for note in report.notes:
         say(f"warning: {note}")
 
 
-def _show(report: CompressReport, console: Console) -> None:
-    """Print sizes before and after, ranks by role, and how to go on."""
-    how = report.method if report.eps is None else f"{report.method} at ε={report.eps:g}"
-    table = plain_table(title=f"{report.model} → {report.out}, {how}")
-    add_columns(table, ["", "before", "after", "after/before"])
-    for name, counts in (
-        ("selected matrices", report.selected_parameters),
-        ("all parameters", report.parameters),
-    ):
-        before, after = counts["before"], counts["after"]
-        table.add_row(name, f"{before:,}", f"{after:,}", ratio_text(after / before, 3))
-    before, after = report.bytes["before"], report.bytes["after"]
-    table.add_row("weights on disk", size(before), size(after), ratio_text(after / before, 3))
-    print_table(table, console)
-    console.print()
-    print_table(_by_role(report), console)
-    console.print()
-    console.print(f"size ratio {report.ratio:.3f}. Verify that the forecasts held:", markup=False)
-    console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.model)}", markup=False)
+def _refuse_settings(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        if value is not None:
+            raise OptionError(f"--{name.replace('_', '-')} says where --max-loss is measured: give --max-loss, too.")
 
 
-def _by_role(report: CompressReport) -> Table:
-    table = plain_table()
-    add_columns(table, ["matrix", "count", "cut", "rank", "worst error", "size"])
-    for role in dict.fromkeys(site.role for site in report.sites):
-        same = [site for site in report.sites if site.role == role]
-        cut = [site for site in same if site.parameters_after < site.parameters_before]
-        share = sum(site.parameters_after for site in same) / sum(site.parameters_before for site in same)
-        worst = max(site.relative_error for site in same)
-        table.add_row(role, str(len(same)), str(len(cut)), _ranks(same), f"{worst:.4f}", ratio_text(share))
-    return table
+def _score(
+    model: str, revision: str | None, how: dict[str, Any], settings: dict[str, Any], progress: Progress
+) -> Callable[[Path], float]:
+    """Measure the original, and return what measures a folder against it."""
+    from rankscope_cli.verbs.eval import at_revision
+    from rankscope_eval.against import relative_wql
+
+    run = {"num_samples": 20, "batch_size": 32, "seed": how["seed"], "device": how["device"], "dtype": None}
+    (original,) = at_revision([model], revision, run)
+    return relative_wql(original, progress=progress, **run, **{**settings, "suite": settings["suite"] or SUITE})
 
 
-def _ranks(sites: list[SiteReport]) -> str:
-    ranks = [width for site in sites for width in site.widths or (site.rank,)]
-    low, high = min(ranks), max(ranks)
-    return f"{statistics.median(ranks):g}" + ("" if low == high else f" ({low}–{high})")
+def _outspoken(progress: Progress) -> Progress:
+    """Say how every size measured, where there is no bar that shows it."""
+    from rankscope.compress.to_loss import FAILS, HOLDS
+
+    def report(done: int, total: int, what: str) -> None:
+        if what.endswith((HOLDS, FAILS)) and not sys.stderr.isatty():
+            say(what)
+        else:
+            progress(done, total, what)
+
+    return report

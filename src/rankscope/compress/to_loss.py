@@ -25,6 +25,8 @@ STEPS = 7
 """Bisections, after which two neighbours differ by a few per cent of their size."""
 CLOSE = 1.02
 """Neighbours whose sizes differ by less are not told apart."""
+HOLDS, FAILS = "holds", "does not hold"
+"""Ends of what progress is told when a size was measured."""
 _CANDIDATES = ".candidates"
 
 
@@ -65,8 +67,7 @@ def compress_to_loss(
         RankscopeError: as `rankscope.compress.compress` says.
     """
     begin = time.perf_counter()
-    if not (math.isfinite(max_loss) and max_loss >= 0):
-        raise OptionError(f"max loss {max_loss} is not usable: give a number of at least 0, e.g. 0.02 for 2 %.")
+    validate_loss(max_loss)
     if steps < 1:
         raise OptionError(f"steps {steps} is not usable: give a whole number, at least 1.")
     refuse_existing(out, force)
@@ -82,6 +83,17 @@ def compress_to_loss(
         report = replace(found, out=str(out), seconds=seconds, search=search.record())
         write_json(folder / REPORT, report.to_json())
     return report
+
+
+def validate_loss(max_loss: float) -> float:
+    """Return ``max_loss`` where it is finite and at least 0.
+
+    Raises:
+        OptionError: it is not.
+    """
+    if not (math.isfinite(max_loss) and max_loss >= 0):
+        raise OptionError(f"max loss {max_loss} is not usable: give a number of at least 0, e.g. 0.02 for 2 %.")
+    return max_loss
 
 
 class _Search:
@@ -140,7 +152,7 @@ class _Search:
             raise DataError(f"{self.measure} cannot be measured: {error.strerror or error}.") from error
         holds = math.isfinite(value) and value <= 1 + self.max_loss
         self.tried.append(LossStep(report.ratio, value, holds))
-        self._tell(f"{label}: {self.measure} {value:.4f} {'holds' if holds else 'does not hold'}")
+        self._tell(f"{label}: {self.measure} {value:.4f} {HOLDS if holds else FAILS}")
         if not holds:
             shutil.rmtree(target)
             return False
