@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from rankscope.checkpoints import open_checkpoint
@@ -15,7 +16,8 @@ from rankscope.heal import heal
 from rankscope.heal.loop import seconds_before
 from rankscope.pretrain.run_folder import newest
 
-ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+# as many threads as this process has: another number adds up in another order
+ALONE = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "CUDA_VISIBLE_DEVICES": ""}
 
 
 class Stop(Exception):
