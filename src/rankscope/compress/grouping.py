@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rankscope.analysis.cache import cached_tokens
 from rankscope.calibration import Calibration, regularised
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.groups import JOINT, Attention, Group, Single
@@ -80,7 +81,7 @@ def _joint_groups(source: Checkpoint, sites: Sequence[Site], calibration: Calibr
     for module, letters in _attentions(sites).items():
         q, k, v, o = (everything[f"{module}.{letter}"] for letter in "qkvo")
         moments = {letter: calibration.of(site) for letter, site in (("q", q), ("k", k), ("o", o))}
-        groups.append(Attention(module, q, k, v, o, moments, _pairs(letters), _cached_tokens(source, q)))
+        groups.append(Attention(module, q, k, v, o, moments, _pairs(letters), cached_tokens(source, q)))
     others = [site for site in sites if site.kind != "attention"]
     return [*groups, *(_single(source, site, "whitened", calibration, None, seed) for site in others)]
 
@@ -95,21 +96,3 @@ def _attentions(sites: Sequence[Site]) -> dict[str, set[str]]:
 
 def _pairs(letters: set[str]) -> tuple[str, ...]:
     return tuple(pair for pair in ("qk", "vo") if set(pair) & letters)
-
-
-def cached_numbers(source: Checkpoint) -> int:
-    """Numbers in the key/value cache of one series and one sample path, context and horizon full."""
-    sites = [site for site in source.sites(["attention"]) if site.role[-1] in "kv"]
-    return sum(_cached_tokens(source, site) * source.shape(site)[0] for site in sites)
-
-
-def _cached_tokens(source: Checkpoint, query: Site) -> int:
-    """Tokens that an attention caches in a forecast of full context and horizon; none in an encoder."""
-    if query.stack == "encoder":
-        return 0
-    inner = source.config.get("chronos_config") or {}
-    context, horizon = int(inner.get("context_length", 512)), int(inner.get("prediction_length", 512))
-    if source.family.name == "chronos-bolt":
-        horizon = 1
-        context //= int(inner.get("input_patch_stride", inner.get("input_patch_size", 1)))
-    return horizon if query.role.startswith("self") else context + 1

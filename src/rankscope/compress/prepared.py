@@ -9,12 +9,13 @@ from pathlib import Path
 
 import torch
 
+from rankscope.analysis.cache import cache_bytes
 from rankscope.calibration import Calibration, CalibrationSet
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.allocate import Allocation, least_plan, plan_by_budget
 from rankscope.compress.budget import Budget
 from rankscope.compress.calibrated import Source, calibration_for, needs_calibration
-from rankscope.compress.grouping import cached_numbers, check_method, make_groups
+from rankscope.compress.grouping import check_method, make_groups
 from rankscope.compress.groups import METHOD_NAMES, Group, Matrices
 from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
 from rankscope.errors import FamilyError, OptionError, unknown_choice
@@ -132,7 +133,8 @@ class Prepared:
             )
         largest = max(self.source.index.values(), key=lambda info: info.bytes).dtype
         itemsize = self._itemsize(largest)
-        return replace(budget, fixed=(cached_numbers(self.source) - mine) * itemsize, itemsize=itemsize)
+        whole = cache_bytes(self.source) // largest.itemsize
+        return replace(budget, fixed=(whole - mine) * itemsize, itemsize=itemsize)
 
     def _itemsize(self, stored: torch.dtype) -> int:
         return (self.dtype or stored).itemsize
