@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-demo: $(STAMP) ## Measure, draw, compress and evaluate the bundled model (3 minutes)
+demo: $(STAMP) ## Measure, draw, compress and evaluate the bundled models (5 minutes with the install)
 	rm -rf $(DEMO)
 	$(BIN)/rankscope spectrum bundled --figures $(DEMO)/figures
 	$(BIN)/rankscope compress bundled --eps 0.05 --out $(DEMO)/small
@@ -29,7 +29,7 @@ demo: $(STAMP) ## Measure, draw, compress and evaluate the bundled model (3 minu
 	$(BIN)/rankscope eval $(DEMO)/narrow --baseline bundled-bolt --out $(DEMO)/scores-narrow.csv
 	@echo 'Figures, the smaller checkpoints and their scores are in $(DEMO)/'
 
-test: $(STAMP) ## Run the tests with coverage (under 10 minutes on 2 cores)
+test: $(STAMP) ## Run the tests with coverage (10 to 13 minutes on 2 cores)
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 -q
 
 test-fast: $(STAMP) ## Run the tests of one place: make test-fast AT=tests/rankscope/numerics
