@@ -147,14 +147,17 @@ def test_the_user_s_series_are_learnt_from(teacher, student, short, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["date,a\n2020-01-01,1\n", "nothing"])
-def test_a_file_that_cannot_be_used_is_refused_before_anything_is_written(content, teacher, student, short, tmp_path):
+def test_a_file_that_cannot_be_used_is_refused_before_anything_changes(content, teacher, student, short, tmp_path):
     whole = teacher("chronos-bolt")
     small = student(whole)
     (tmp_path / "bad.csv").write_text(content)
-    before = sorted(tmp_path.iterdir())
+    (tmp_path / "out.run").mkdir()
+    (tmp_path / "out.run" / "loss.csv").write_text("of an unfinished healing, which force would give up")
+    before = sorted(tmp_path.rglob("*"))
+    bad = short(files=(str(tmp_path / "bad.csv"),))
     with pytest.raises(DataError):
-        heal(small, whole, short(files=(str(tmp_path / "bad.csv"),)), out=tmp_path / "out", device="cpu")
-    assert sorted(tmp_path.iterdir()) == before
+        heal(small, whole, bad, out=tmp_path / "out", device="cpu", force=True)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_healing_that_diverges_stops_and_names_its_last_good_snapshot(teacher, student, short, tmp_path, monkeypatch):
