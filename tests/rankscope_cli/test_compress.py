@@ -27,7 +27,7 @@ def moments(bolt_folder: Path, tmp_path: Path) -> Path:
 def test_joint_heads_from_named_series(document: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:
     how = ("--method", "joint", "--ratio", "0.6", *SET)
     result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
-    assert (result["method"], result["allocation"], result["calibration"]) == ("joint", "energy", "kernelsynth:16")
+    assert (result["method"], result["allocation"], result["calibration"]) == ("joint", "sensitivity", "kernelsynth:16")
     assert {site["layout"] for site in result["sites"]} == {"head-width"}
     assert all(len(site["widths"]) == 2 for site in result["sites"])
     assert result["ratio"] <= 0.6

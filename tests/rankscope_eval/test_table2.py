@@ -63,7 +63,7 @@ def test_every_point_is_what_the_verbs_would_say(sampling_folder: Path, tmp_path
     assert len(made) == 6
     assert [(row.method, row.allocation, row.seeds) for row in report.rows[:2]] == [
         ("svd", "uniform-eps", ()),
-        ("joint", "energy", (0, 1)),
+        ("joint", "sensitivity", (0, 1)),
     ]
     # the same by hand
     small = compress(sampling_folder, out=tmp_path / "small", ratio=0.4, method="svd")

@@ -93,7 +93,7 @@ def run(
         typer.Option(
             "--allocation",
             metavar="|".join(ALLOCATIONS),
-            help="Which matrix gets which rank; by default uniform-eps for svd, else energy.",
+            help="Which matrix gets which rank; by default uniform-eps for svd, sensitivity for joint, else energy.",
         ),
     ] = None,
     calibration: Annotated[

@@ -81,7 +81,8 @@ def compress(
         method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads), ``theorem3``, ``asvd`` or
             ``random``; see `rankscope.compress.methods` and `rankscope.compress.joint`.
         allocation: a name of `rankscope.compress.ALLOCATIONS`, or an `Allocation`. By default ``uniform-eps`` for
-            ``svd`` and wherever ``eps`` is given, ``energy`` for the other methods.
+            ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a
+            text model), ``energy`` for the other methods.
         calibration: moments of the layers' inputs for methods that need them: a `Calibration`, a file that one was
             saved in, or the name of a calibration set as `calibration_set` takes it (``mixture:256`` by default).
         probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name

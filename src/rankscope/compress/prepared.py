@@ -16,7 +16,7 @@ from rankscope.compress.allocate import Allocation, least_plan, plan_by_budget
 from rankscope.compress.budget import Budget
 from rankscope.compress.calibrated import Source, calibration_for, needs_calibration
 from rankscope.compress.grouping import check_method, make_groups
-from rankscope.compress.groups import METHOD_NAMES, Group, Matrices
+from rankscope.compress.groups import JOINT, METHOD_NAMES, Group, Matrices
 from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
 from rankscope.errors import FamilyError, OptionError, unknown_choice
 from rankscope.families import Site
@@ -163,8 +163,8 @@ def prepare(
         RankscopeError: as `rankscope.compress.compress` says.
     """
     how = options or CompressOptions()
-    rule = _rule(how, eps)
     source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    rule = _rule(how, eps, source.family.forecastable)
     chosen = _factorable(source, how.sites)
     report = progress or silent
     check_method(source, chosen, how.method)
@@ -187,9 +187,11 @@ def stored_names(source: Checkpoint, site: Site) -> list[str]:
     return [name for name in names if name in source.index]
 
 
-def _rule(how: CompressOptions, eps: float | None) -> Allocation:
+def _rule(how: CompressOptions, eps: float | None, forecasts: bool) -> Allocation:
     if how.allocation is None:
-        return Allocation("uniform-eps" if how.method == "svd" or eps is not None else "energy")
+        # scores and outputs have no unit in common; a text model has no series to be probed with
+        by_method = {"svd": "uniform-eps", JOINT: "sensitivity" if forecasts else "energy"}
+        return Allocation("uniform-eps" if eps is not None else by_method.get(how.method, "energy"))
     rule = how.allocation if isinstance(how.allocation, Allocation) else Allocation(how.allocation)
     if eps is not None and rule.name != "uniform-eps":
         raise OptionError(

@@ -111,7 +111,7 @@ def _units(group: Group, spectra: Sequence[Spectrum], plans: Sequence[SitePlan])
             for one, plan, chosen in zip(spectra, plans, mine, strict=True)
         ]
         pairs = zip(spectra, alone, strict=True)
-        error = sum(float(one.values[plan.rank :].square().sum()) for one, plan in pairs if plan.changed)
+        error = sum((float(one.values[plan.rank :].square().sum()) for one, plan in pairs if plan.changed), 0.0)
         yield _Unit(group, tuple(alone), tuple(plan.name for plan in wanted), error)
 
 

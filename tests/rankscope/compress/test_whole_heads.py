@@ -433,7 +433,7 @@ def test_the_report_says_what_was_done_to_heads(toys: Toys, tmp_path: Path) -> N
     source, moments = toys("chronos-t5")
     report = compress(source, out=tmp_path / "small", ratio=0.6, method="joint", calibration=moments)
     shape = check_shape(report, tmp_path / "small")
-    assert (shape["method"], shape["allocation"], shape["calibration"]) == ("joint", "energy", "kernelsynth:24")
+    assert (shape["method"], shape["allocation"], shape["calibration"]) == ("joint", "sensitivity", "kernelsynth:24")
     assert (shape["eps"], shape["target_ratio"]) == (None, 0.6)
     small = open_checkpoint(tmp_path / "small")
     for site in report.sites:
