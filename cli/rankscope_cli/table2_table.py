@@ -34,9 +34,12 @@ def show_table2(report: Table2Report, console: Console) -> None:
             table.add_section()
             table.add_row(f"ratio {row.ratio:g}")
         cells = [_cell(row, name) for name in shown]
-        table.add_row(f"  {row.method}", row.allocation, ratio_text(row.median.reached, 3), *cells)
+        method = row.method if row.heal_steps is None else f"{row.method} {row.heal_steps}"
+        table.add_row(f"  {method}", row.allocation, ratio_text(row.median.reached, 3), *cells)
         last = row
     print_table(table, console)
+    if any(row.heal_steps for row in report.rows):
+        console.print("+healed N: trained for N steps after the cut, to answer as the original does", markup=False)
     for reason in dict.fromkeys(f"{row.method} at {row.ratio:g}: {row.reason}" for row in report.rows if row.reason):
         console.print(reason, markup=False)
 

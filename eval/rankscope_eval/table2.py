@@ -18,6 +18,7 @@ from rankscope.compress.calibrated import needs_calibration
 from rankscope.compress.groups import METHOD_NAMES
 from rankscope.compress.plan import validate_ratio
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
+from rankscope.heal import HealConfig, HealReport, heal
 from rankscope.placement import resolve_device
 from rankscope.pretrain.sweeps.folder import held
 from rankscope.progress import Progress, silent
@@ -28,6 +29,9 @@ from rankscope_eval.yard import OVERLAP_SEED, Yard, Yardstick
 
 RATIOS = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint")
+HEALED = "+healed"
+"""End of the name of a method whose models are healed after they are compressed."""
+HEAL_STEPS = 300
 SEEDS = (0, 1, 2)
 
 
@@ -37,16 +41,18 @@ class Grid:
 
     Attributes:
         ratios: size ratios over the attention matrices, in (0, 1].
-        methods: as `rankscope.compress.compress` takes them.
+        methods: as `rankscope.compress.compress` takes them; ``joint+healed`` is one that is healed afterwards.
         allocations: names of `rankscope.compress.ALLOCATIONS` that every method is tried with; none for each method's
             own default.
-        seeds: of calibration sets; a method that has no seed is measured once.
+        seeds: of calibration sets and healings; a method that has no seed is measured once.
+        heal_steps: optimiser steps of a healing, on batches of 32 series.
     """
 
     ratios: tuple[float, ...] = RATIOS
     methods: tuple[str, ...] = METHODS
     allocations: tuple[str, ...] = ()
     seeds: tuple[int, ...] = SEEDS
+    heal_steps: int = HEAL_STEPS
 
     def __post_init__(self) -> None:
         for name in ("ratios", "methods", "seeds"):
@@ -55,11 +61,13 @@ class Grid:
         for ratio in self.ratios:
             validate_ratio(ratio)
         for method in self.methods:
-            if method not in METHOD_NAMES:
-                raise OptionError(unknown_choice("method", method, METHOD_NAMES))
+            if plain(method) not in METHOD_NAMES:
+                raise OptionError(unknown_choice("method", method, (*METHOD_NAMES, *HEALED_NAMES)))
         for allocation in self.allocations:
             if allocation not in ALLOCATIONS:
                 raise OptionError(unknown_choice("allocation", allocation, ALLOCATIONS))
+        if self.heal_steps < 1:
+            raise OptionError(f"heal_steps is {self.heal_steps}: it must be at least 1.")
         for seed in self.seeds:
             if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < OVERLAP_SEED:
                 raise OptionError(f"seed {seed!r} is not usable: give a whole number from 0 to {OVERLAP_SEED - 1}.")
@@ -71,14 +79,33 @@ class Grid:
         for ratio, method, allocation in product(ratios, self.methods, self.allocations or ("default",)):
             for seed in self.seeds if seeded(method) else (None,):
                 end = "" if seed is None else f"-seed{seed}"
+                steps = self.heal_steps if heals(method) else None
+                end += "" if steps is None else f"-{steps}steps"
                 name = f"{ratio:g}-{method}-{allocation}{end}"
-                found.append(Table2Point(name, ratio, method, allocation, seed))
+                found.append(Table2Point(name, ratio, method, allocation, seed, heal_steps=steps))
         return tuple({point.name: point for point in found}.values())
 
 
+HEALED_NAMES = tuple(f"{name}{HEALED}" for name in METHOD_NAMES)
+
+
+def heals(method: str) -> bool:
+    """Whether models of a method are healed."""
+    return method.endswith(HEALED)
+
+
+def plain(method: str) -> str:
+    """What a method is called where there is no healing.
+
+    >>> plain("joint+healed")
+    'joint'
+    """
+    return method.removesuffix(HEALED)
+
+
 def seeded(method: str) -> bool:
-    """Whether a method depends on a seed: that of the series that it looks at, or its own."""
-    return needs_calibration(method) or method == "random"
+    """Whether a method depends on a seed: that of the series that it looks at or is healed on, or its own."""
+    return heals(method) or needs_calibration(method) or method == "random"
 
 
 def run_table2(
@@ -154,7 +181,7 @@ class _Run:
         if original is None:
             original = self.stick.original(self.progress)
             self.folder.keep_original(original)
-        seeds = {point.seed for point in left if point.seed is not None and needs_calibration(point.method)}
+        seeds = {point.seed for point in left if point.seed is not None and needs_calibration(plain(point.method))}
         for seed in sorted(seeds):
             self._calibrate(seed)
         for done, point in enumerate(left):
@@ -174,7 +201,7 @@ class _Run:
         calibrate(self.checkpoint, series, file=file, device=self.stick.yard.device, progress=self.progress)
 
     def _moments(self, point: Table2Point) -> Calibration | None:
-        if point.seed is None or not needs_calibration(point.method):
+        if point.seed is None or not needs_calibration(plain(point.method)):
             return None
         return load_calibration(self.folder.moments(point.seed))
 
@@ -182,7 +209,9 @@ class _Run:
         progress(0, 0, "compressing")
         try:
             made = self._compress(point, progress)
+            healed = self._heal(point, progress)
         except (OptionError, FamilyError) as error:
+            shutil.rmtree(self.folder.work, ignore_errors=True)
             return replace(point, state=OUT_OF_REACH, reason=str(error))
         point = replace(point, allocation=made.allocation)
         try:
@@ -191,17 +220,20 @@ class _Run:
             return replace(point, state=FAILED, reason=str(error))
         finally:
             shutil.rmtree(self.folder.work, ignore_errors=True)
-        return replace(
-            point, measures=replace(measures, reached=made.ratio, compress_seconds=made.seconds), scores=scores
+        measures = replace(
+            measures,
+            reached=made.ratio,
+            compress_seconds=made.seconds,
+            heal_seconds=None if healed is None else healed.seconds,
         )
+        return replace(point, measures=measures, scores=scores)
 
     def _compress(self, point: Table2Point, progress: Progress) -> CompressReport:
-        """Make the model of a point; one that is healed would be trained on here, under its own method's name."""
         return compress(
             self.checkpoint,
             out=self.folder.work,
             ratio=point.ratio,
-            method=point.method,
+            method=plain(point.method),
             allocation=None if point.allocation == "default" else point.allocation,
             calibration=self._moments(point),
             seed=point.seed or 0,
@@ -209,13 +241,32 @@ class _Run:
             progress=progress,
         )
 
+    def _heal(self, point: Table2Point, progress: Progress) -> HealReport | None:
+        if point.heal_steps is None:
+            return None
+        return heal(
+            self.folder.work,
+            self.checkpoint,
+            HealConfig(steps=point.heal_steps, seed=point.seed or 0),
+            force=True,
+            device=self.stick.yard.device,
+            progress=progress,
+        )
+
 
 def _report(checkpoint: Checkpoint, settings: dict[str, Any], folder: Table2Folder) -> Table2Report:
     original = folder.original()
     assert original is not None
-    order = dict.fromkeys((*METHODS, *METHOD_NAMES))
+    order = dict.fromkeys((*METHODS, *METHOD_NAMES, *HEALED_NAMES))
     rank = {name: position for position, name in enumerate(order)}
     points = sorted(
-        folder.points(), key=lambda one: (-one.ratio, rank.get(one.method, len(rank)), one.allocation, one.seed or 0)
+        folder.points(),
+        key=lambda one: (
+            -one.ratio,
+            rank.get(one.method, len(rank)),
+            one.allocation,
+            one.heal_steps or 0,
+            one.seed or 0,
+        ),
     )
     return Table2Report(checkpoint.source, checkpoint.family.name, settings, original, tuple(points))

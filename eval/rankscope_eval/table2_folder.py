@@ -38,6 +38,7 @@ _HEADS = {
     "bytes": "bytes",
     "cache_bytes": "cache bytes",
     "compress_seconds": "compress s",
+    "heal_seconds": "heal s",
     "forecast_seconds": "forecast s",
     "time_ratio": "time ratio",
 }
@@ -98,7 +99,7 @@ class Table2Folder:
             (self.root / "original.json").unlink(missing_ok=True)
             for ending in ENDINGS:
                 (self.root / f"table2{ending}").unlink(missing_ok=True)
-        for path in (self.work, *self.root.glob(".work.*")):
+        for path in (self.work, *self.root.glob("work.*"), *self.root.glob(".work.*")):
             shutil.rmtree(path, ignore_errors=True)
         _write(self.root / SETTINGS, {"schema": SCHEMA, **settings})
 
@@ -169,7 +170,8 @@ def _line(cells: list[str]) -> str:
 
 def _cells(row: Table2Row, shown: list[str]) -> list[str]:
     reached = row.state if row.median.reached is None else _spread(row, "reached")
-    first = [f"{row.ratio:g}", reached, row.method, row.allocation, " ".join(map(str, row.seeds)) or "–"]
+    method = row.method if row.heal_steps is None else f"{row.method}, {row.heal_steps} steps"
+    first = [f"{row.ratio:g}", reached, method, row.allocation, " ".join(map(str, row.seeds)) or "–"]
     return [*first, *(_spread(row, name) for name in shown)]
 
 

@@ -15,8 +15,10 @@ import pytest
 
 import rankscope_eval.table2 as harness
 from rankscope.analysis.table2 import DONE, FAILED, OUT_OF_REACH, Table2Report, read_table2
+from rankscope.calibration import load_calibration
 from rankscope.compress import compress
 from rankscope.errors import DataError, FamilyError, OptionError, OutputError, RankscopeError
+from rankscope.heal import HealConfig, heal
 from rankscope_eval import Grid, Yard, evaluate, run_table2
 from rankscope_eval.forecast_yardstick import ForecastYardstick
 
@@ -232,6 +234,8 @@ def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> No
         ({"ratios": (1.2,)}, {}, r"ratio must lie in \(0, 1\]"),
         ({"ratios": ()}, {}, "ratios is empty"),
         ({"methods": ("join",)}, {}, "did you mean 'joint'"),
+        ({"methods": ("joint+heald",)}, {}, r"did you mean 'joint\+healed'"),
+        ({"heal_steps": 0}, {}, "heal_steps is 0"),
         ({"allocations": ("enery",)}, {}, "did you mean 'energy'"),
         ({"seeds": (-1,)}, {}, "seed -1"),
         ({"seeds": (1_000_000,)}, {}, "seed 1000000"),
@@ -272,3 +276,41 @@ def test_text_models_want_a_text_and_nothing_else(
     with pytest.raises(FamilyError, match="no decoder"):
         run_table2(lone, tmp_path / "out", yard=Yard(text=text))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_healed_method_is_the_method_and_then_heal(bolt_folder: Path, tmp_path: Path, yard: Yard) -> None:
+    grid = Grid((0.4,), ("joint", "joint+healed"), seeds=(1,), heal_steps=2)
+    report = run_table2(bolt_folder, tmp_path / "out", grid=grid, yard=yard)
+    cut, healed = report.points
+    assert (cut.name, cut.heal_steps, cut.measures.heal_seconds) == ("0.4-joint-default-seed1", None, None)
+    assert (healed.name, healed.heal_steps) == ("0.4-joint+healed-default-seed1-2steps", 2)
+    assert healed.measures.heal_seconds > 0
+    sizes = ("reached", "parameters", "bytes", "cache_bytes")
+    assert [getattr(cut.measures, name) for name in sizes] == [getattr(healed.measures, name) for name in sizes]
+    # the same by hand
+    moments = tmp_path / "out" / "calibration" / "seed-1.safetensors"
+    options: dict[str, Any] = {"ratio": 0.4, "method": "joint", "calibration": load_calibration(moments), "seed": 1}
+    compress(bolt_folder, out=tmp_path / "small", **options)
+    heal(tmp_path / "small", bolt_folder, HealConfig(steps=2, seed=1), out=tmp_path / "healed", device="cpu")
+    options = {"suite": yard.suite, "num_samples": 3, "batch_size": 32}
+    scores = evaluate([str(tmp_path / "healed")], baseline=str(bolt_folder), **options).summary[0]
+    assert healed.measures.relative_WQL == pytest.approx(scores.relative_WQL, rel=1e-6)
+    assert healed.measures.relative_WQL != cut.measures.relative_WQL
+    # longer healings are rows of their own
+    grid = replace(grid, methods=("joint+healed",), heal_steps=3)
+    more = run_table2(bolt_folder, tmp_path / "out", grid=grid, yard=yard, resume=True)
+    assert [(row.method, row.heal_steps) for row in more.rows] == [
+        ("joint", None),
+        ("joint+healed", 2),
+        ("joint+healed", 3),
+    ]
+    assert "| joint+healed, 3 steps |" in (tmp_path / "out" / "table2.md").read_text()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(("work", ".work"))) == []
+
+
+def test_what_cannot_be_healed_says_so(chronos2_folder: Path, tmp_path: Path, yard: Yard) -> None:
+    grid = Grid((0.6,), ("svd+healed",), seeds=(0,))
+    report = run_table2(chronos2_folder, tmp_path / "out", grid=grid, yard=yard)
+    assert report.points[0].state == OUT_OF_REACH
+    assert "can be healed" in report.points[0].reason
+    assert not (tmp_path / "out" / "work").exists()

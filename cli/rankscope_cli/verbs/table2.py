@@ -44,7 +44,10 @@ def run(
     methods: Annotated[
         list[str] | None,
         typer.Option(
-            "--methods", "-m", metavar="NAME,…", help="As in compress; svd,asvd,whitened,theorem3,joint by default."
+            "--methods",
+            "-m",
+            metavar="NAME,…",
+            help="As in compress, or healed afterwards: joint+healed; svd,asvd,whitened,theorem3,joint by default.",
         ),
     ] = None,
     allocations: Annotated[
@@ -53,7 +56,13 @@ def run(
     ] = None,
     seeds: Annotated[
         list[str] | None,
-        typer.Option("--seeds", metavar="S,…", help="Seeds of calibration sets; 0,1,2 by default."),
+        typer.Option("--seeds", metavar="S,…", help="Seeds of calibration sets and healings; 0,1,2 by default."),
+    ] = None,
+    heal_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--heal-steps", min=1, metavar="N", help="Steps of 32 series of every +healed method; 300 by default."
+        ),
     ] = None,
     calibration: Annotated[
         str | None,
@@ -113,12 +122,13 @@ def run(
 
     Every point is compressed, scored relative to the original, compared with it token by token (or quantile by
     quantile), timed against it in turns, and removed. DIR holds table2.json, .csv, .md, .png and .svg. A stopped run
-    goes on with --resume; more ratios, methods or seeds add to the table. A text model is scored by its
-    log-perplexity on the second half of a text.
+    goes on with --resume; more ratios, methods or seeds add to the table. A method's name with +healed at its end is
+    the method and then rankscope heal. A text model is scored by its log-perplexity on the second half of a text.
 
     Examples:
         rankscope table2 --out table/
         rankscope table2 bundled-bolt -r 0.5,0.15 -m svd,joint --max-series 20 --out quick/
+        rankscope table2 bundled-bolt -r 0.075,0.05 -m joint,joint+healed --heal-steps 150 --out healed/
         rankscope table2 small-t5/ --text book.txt --out text/ --resume
     """
     from rankscope.checkpoints import open_checkpoint
@@ -127,7 +137,7 @@ def run(
 
     if resume and force:
         raise OptionError("--resume goes on and --force starts anew: give one of them.")
-    grid = _grid(ratios, methods, allocations, seeds)
+    grid = _grid(ratios, methods, allocations, seeds, heal_steps)
     yard = Yard(
         suite=suite,
         data=data,
@@ -159,14 +169,18 @@ def run(
 
 
 def _grid(
-    ratios: list[str] | None, methods: list[str] | None, allocations: list[str] | None, seeds: list[str] | None
+    ratios: list[str] | None,
+    methods: list[str] | None,
+    allocations: list[str] | None,
+    seeds: list[str] | None,
+    heal_steps: int | None,
 ) -> Grid:
     """Points of the options.
 
     Raises:
         OptionError: one is unknown or out of range.
     """
-    from rankscope_eval.table2 import METHODS, RATIOS, SEEDS, Grid
+    from rankscope_eval.table2 import HEAL_STEPS, METHODS, RATIOS, SEEDS, Grid
 
     whole = numbers("seeds", seeds, SEEDS)
     odd = next((one for one in whole if one != int(one)), None)
@@ -177,4 +191,5 @@ def _grid(
         METHODS if methods is None else words(methods) or (),
         words(allocations) or (),
         tuple(int(one) for one in whole),
+        HEAL_STEPS if heal_steps is None else heal_steps,
     )

@@ -60,6 +60,7 @@ class Measures:
         bytes: of all stored tensors.
         cache_bytes: key/value cache of one series and one sample path, context and horizon full.
         compress_seconds: wall time of the compression, without the calibration.
+        heal_seconds: wall time of the healing of a method that ends in ``+healed``.
         forecast_seconds: median wall time of a small batch; of a text model, of a teacher-forced pass.
         time_ratio: median over rounds of that time / the original's in the same round.
     """
@@ -74,10 +75,12 @@ class Measures:
     bytes: int | float | None = None
     cache_bytes: int | float | None = None
     compress_seconds: float | None = None
+    heal_seconds: float | None = None
     forecast_seconds: float | None = None
     time_ratio: float | None = None
 
 
+_NAMED = ("ratio", "method", "allocation", "heal_steps", "seeds", "state", "reason")
 MEASURES = tuple(one.name for one in fields(Measures))
 
 
@@ -117,13 +120,14 @@ class Table2Point:
     Attributes:
         name: of its entry.
         ratio: size ratio that was asked for.
-        method: how factors were found; ``joint+healed`` would be a model that was trained on afterwards.
+        method: how factors were found; with ``+healed`` the model was trained on afterwards.
         allocation: how ranks were allotted; ``default`` where the model was not made.
-        seed: of the calibration set, None for a method that has no seed.
+        seed: of the calibration set and of the healing, None for a method that has neither.
         state: ``done``, ``out of reach`` (no rank gives that ratio, or the family cannot be cut so) or ``failed``.
         reason: why it is not done, one line.
         measures: what was measured.
         scores: on every data set of the suite.
+        heal_steps: optimiser steps of the healing, None where there was none.
     """
 
     name: str
@@ -135,16 +139,18 @@ class Table2Point:
     reason: str = ""
     measures: Measures = Measures()
     scores: tuple[DatasetScore, ...] = ()
+    heal_steps: int | None = None
 
 
 @dataclass(frozen=True)
 class Table2Row:
-    """A row of the table: all seeds of one ratio, method and allocation.
+    """A row of the table: all seeds of one ratio, method, allocation and healing.
 
     Attributes:
         ratio: asked for.
         method: as in `Table2Point`.
         allocation: as in `Table2Point`.
+        heal_steps: as in `Table2Point`.
         seeds: of the points that are done.
         state: ``done`` where any point is, else that of the first.
         reason: why a point is not done, of the first such.
@@ -156,6 +162,7 @@ class Table2Row:
     ratio: float
     method: str
     allocation: str
+    heal_steps: int | None
     seeds: tuple[int, ...]
     state: str
     reason: str
@@ -184,10 +191,10 @@ class Table2Report:
 
     @property
     def rows(self) -> tuple[Table2Row, ...]:
-        """Points by ratio, method and allocation, in the order of the points."""
-        groups: dict[tuple[float, str, str], list[Table2Point]] = {}
+        """Points by ratio, method, allocation and healing, in the order of the points."""
+        groups: dict[tuple[float, str, str, int | None], list[Table2Point]] = {}
         for point in self.points:
-            groups.setdefault((point.ratio, point.method, point.allocation), []).append(point)
+            groups.setdefault((point.ratio, point.method, point.allocation, point.heal_steps), []).append(point)
         return tuple(_row(points) for points in groups.values())
 
     @property
@@ -267,6 +274,7 @@ def _row(points: Sequence[Table2Point]) -> Table2Row:
         first.ratio,
         first.method,
         first.allocation,
+        first.heal_steps,
         tuple(sorted({point.seed for point in done if point.seed is not None})),
         DONE if done else lost[0].state,
         lost[0].reason if lost else "",
@@ -277,7 +285,7 @@ def _row(points: Sequence[Table2Point]) -> Table2Row:
 
 
 def _spreads(row: Table2Row) -> dict[str, Any]:
-    plain = {name: getattr(row, name) for name in ("ratio", "method", "allocation", "seeds", "state", "reason")}
+    plain = {name: getattr(row, name) for name in _NAMED}
     for name in MEASURES:
         middle = getattr(row.median, name)
         spread = {"median": middle, "min": getattr(row.low, name), "max": getattr(row.high, name)}
@@ -286,8 +294,8 @@ def _spreads(row: Table2Row) -> dict[str, Any]:
 
 
 def _flat(row: Table2Row) -> dict[str, Any]:
-    flat: dict[str, Any] = {"ratio": row.ratio, "method": row.method, "allocation": row.allocation}
-    flat |= {"seeds": " ".join(map(str, row.seeds)), "state": row.state, "reason": row.reason}
+    flat: dict[str, Any] = {name: getattr(row, name) for name in _NAMED}
+    flat["seeds"] = " ".join(map(str, row.seeds))
     for name in MEASURES:
         middle, low, high = (getattr(one, name) for one in (row.median, row.low, row.high))
         flat |= {name: middle, f"{name}_min": low, f"{name}_max": high}

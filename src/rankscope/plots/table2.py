@@ -55,15 +55,23 @@ def table2(report: Table2Report, *, measure: str | None = None) -> Figure:
 
 
 def _lines(rows: Sequence[Table2Row], measure: str) -> dict[str, list[Table2Row]]:
-    """Rows by method, and by allocation where a method has several."""
-    several = {row.method for row in rows if len({one.allocation for one in rows if one.method == row.method}) > 1}
+    """Rows by method, and by allocation and length of the healing where a method has several."""
     found: dict[str, list[Table2Row]] = {}
     for row in sorted(rows, key=lambda one: _at(one, "reached")):
         if getattr(row.median, measure) is not None:
-            name = f"{row.method}, {row.allocation}" if row.method in several else row.method
-            found.setdefault(name, []).append(row)
+            found.setdefault(_name(row, [one for one in rows if one.method == row.method]), []).append(row)
     order = list(dict.fromkeys(row.method for row in rows))
     return {name: found[name] for name in sorted(found, key=lambda name: order.index(found[name][0].method))}
+
+
+def _name(row: Table2Row, same: Sequence[Table2Row]) -> str:
+    """Name of a row's line: as much as tells it from the others of the same method."""
+    parts = [row.method]
+    if len({one.allocation for one in same}) > 1:
+        parts.append(row.allocation)
+    if len({one.heal_steps for one in same}) > 1:
+        parts.append(f"{row.heal_steps} steps")
+    return ", ".join(parts)
 
 
 def _at(row: Table2Row, measure: str, which: str = "median") -> float:
