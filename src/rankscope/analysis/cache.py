@@ -26,8 +26,8 @@ def cache_bytes(checkpoint: Checkpoint) -> int:
     """Bytes of the keys and values of one series and one sample path, context and horizon full.
 
     A cached token is one row of every W_K and W_V, so narrower heads shrink it and factored matrices do not. Numbers
-    have the format of the largest stored tensor.
+    have the format of the largest tensor in floating point.
     """
     sites = [site for site in checkpoint.sites(["attention"]) if site.role[-1] in "kv"]
     numbers = sum(cached_tokens(checkpoint, site) * checkpoint.shape(site)[0] for site in sites)
-    return numbers * max(checkpoint.index.values(), key=lambda info: info.bytes).dtype.itemsize
+    return numbers * checkpoint.dtype.itemsize

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rankscope.checkpoints._layouts import check_agreement, expected_shapes, factored
+from rankscope.checkpoints._layouts import check_agreement, check_storage, expected_shapes, factored
 from rankscope.checkpoints._safetensors import WEIGHT_DTYPES, TensorInfo, read_json, read_tensor
 from rankscope.checkpoints._sources import locate
 from rankscope.checkpoints._weights import read_index
 from rankscope.errors import CheckpointError, RankscopeError
 from rankscope.families import Factored, Family, HeadWidth, Layout, Site, family_of, read_layouts, select_sites
+from rankscope.families.storage import Storage, linear_layers, read_storage, scale_name, scaled_weight
 
 if TYPE_CHECKING:
     from rankscope.numerics.factored import FactoredMatrix
@@ -47,6 +48,21 @@ class Checkpoint:
         return select_sites(self.family.sites(self.config), select)
 
     @property
+    def storage(self) -> Storage:
+        """In which numbers linear layers are stored."""
+        return read_storage(self.config.get("rankscope"))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number format of the largest tensor that is stored in floating point, scales apart."""
+        floats = [info for name, info in self.index.items() if info.dtype in WEIGHT_DTYPES and not self.is_scale(name)]
+        return max(floats, key=lambda info: info.bytes).dtype if floats else torch.float32
+
+    def is_scale(self, name: str) -> bool:
+        """Whether a tensor holds the scales of another one, which is stored in whole numbers."""
+        return scaled_weight(name) in self.index
+
+    @property
     def factored(self) -> dict[str, Factored]:
         """Those modules that are stored as two thin matrices."""
         return factored(self.layouts)
@@ -73,19 +89,24 @@ class Checkpoint:
         return prod(self.shape(site)) if layout is None else layout.parameters(*self.shape(site))
 
     def tensor(self, name: str) -> Tensor:
-        """Read one tensor in its stored number format.
+        """Read one tensor in its stored number format; in float32, and exact, where it is whole numbers and scales.
 
         Raises:
             CheckpointError: the tensor is missing, unreadable, no float tensor, or holds NaN or Inf.
         """
-        info = self._info(name)
-        if info.dtype not in WEIGHT_DTYPES:
+        info, scale = self._info(name), self.index.get(scale_name(name))
+        rounded = info.dtype == torch.int8 and scale is not None
+        if info.dtype not in WEIGHT_DTYPES and not rounded:
             known = ", ".join(str(dtype).removeprefix("torch.") for dtype in WEIGHT_DTYPES)
             raise CheckpointError(
                 f"{self.source}: tensor {name} is stored as {str(info.dtype).removeprefix('torch.')}, "
                 f"rankscope reads {known}: save the model unquantised."
             )
         tensor = read_tensor(info)
+        if rounded and scale is not None:
+            from rankscope.numerics.quantise import Quantised
+
+            tensor = Quantised(tensor, read_tensor(scale)).dense()
         if tensor.numel():
             # Extremes show NaN and Inf without the temporary copies of isfinite.
             low, high = tensor.aminmax()
@@ -115,9 +136,9 @@ class Checkpoint:
 
     @property
     def parameters(self) -> int:
-        """Number of stored parameters; copies of a tied tensor count once."""
+        """Number of stored parameters; copies of a tied tensor count once, scales belong to the number format."""
         tied = self.family.tied_shapes(self.config)
-        own = {name for name in self.index if name not in tied}
+        own = {name for name in self.index if name not in tied and not self.is_scale(name)}
         # A tensor that is stored only under the names of its copies counts once, too.
         lone = {self._info(name) for name in self.family.aliases if name not in self.index}
         return sum(prod(info.shape) for info in {*(self.index[name] for name in own), *lone})
@@ -153,11 +174,13 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
         family = family_of(config)
         layouts = read_layouts(config.get("rankscope"))
         expected = expected_shapes(config, family, layouts)
+        storage = read_storage(config.get("rankscope"))
     except RankscopeError as error:
         raise type(error)(f"{source}: {error}") from error
     index = read_index(folder)
     try:
         check_agreement(config, family, expected, index)
+        check_storage(storage, linear_layers(family.sites(config), layouts), index)
     except CheckpointError as error:
         raise CheckpointError(f"{source}: {error}") from error
     return Checkpoint(source, folder, config, family, index, layouts)

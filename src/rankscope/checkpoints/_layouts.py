@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import torch
 
 from rankscope.checkpoints._safetensors import TensorInfo
 from rankscope.errors import CheckpointError
 from rankscope.families import Factored, Family, HeadWidth, Layout, read_layouts
+from rankscope.families.storage import Storage, linear_layers, read_storage, scale_name
 
 _FIX = "use the config.json that was saved with these weights."
 _LAYER_TENSOR = re.compile(r"^(encoder|decoder)\.block\.\d+\.")
@@ -36,7 +39,10 @@ def factored_ranks(block: object) -> dict[str, int]:
 def expected_shapes(
     config: Mapping[str, Any], family: Family, layouts: Mapping[str, Layout]
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of every tensor that the checkpoint must hold, with factored matrices as their two factors."""
+    """Shapes of every tensor that the checkpoint must hold, with factored matrices as their two factors.
+
+    A weight in whole numbers comes with its scales.
+    """
     _check_modules(config, family, layouts)
     factors = factored(layouts)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -48,6 +54,9 @@ def expected_shapes(
             shapes[f"{module}.up.bias"] = shape
         else:
             shapes.update(_factor_shapes(module, shape, factors[module]))
+    if read_storage(config.get("rankscope")) == "int8":
+        for layer in sorted(linear_layers(family.sites(config), layouts)):
+            shapes[scale_name(f"{layer}.weight")] = shapes[f"{layer}.weight"][:1]
     return shapes
 
 
@@ -110,6 +119,22 @@ def check_agreement(
             raise CheckpointError(
                 f"config.json and weights disagree: {name} {list(stored.shape)} is stored, but the config "
                 f"implies no such tensor; {_FIX}"
+            )
+
+
+def check_storage(storage: Storage, layers: Iterable[str], index: Mapping[str, TensorInfo]) -> None:
+    """Compare the numbers that the config implies for linear layers with those that are stored.
+
+    Raises:
+        CheckpointError: names the first weight of ``layers`` that is stored in other numbers.
+    """
+    for name in sorted(f"{layer}.weight" for layer in layers):
+        whole = index[name].dtype == torch.int8
+        if whole != (storage == "int8"):
+            kind = str(index[name].dtype).removeprefix("torch.")
+            raise CheckpointError(
+                f"config.json and weights disagree at {name}: rankscope.storage is {storage!r}, stored is {kind}; "
+                f"{_FIX}"
             )
 
 

@@ -23,12 +23,14 @@ class Budget:
         limit: what must not be exceeded.
         fixed: what the rest of the model costs, in the same unit.
         itemsize: bytes of a stored number.
+        scale: bytes of the scale that every row of a stored factor has, 0 where numbers are floating point.
     """
 
     kind: str
     limit: float | int
     fixed: int = 0
     itemsize: int = 4
+    scale: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -50,7 +52,10 @@ class Budget:
             )
             return float(self.fixed + cached * self.itemsize)
         stored = sum(site.after for site in sites)
-        return float(self.fixed + stored * (self.itemsize if self.kind == "bytes" else 1))
+        if self.kind == "parameters":
+            return float(self.fixed + stored)
+        rows = sum(one.rows * site.rank for one, site in zip(spectra, sites, strict=True) if site.layout != "dense")
+        return float(self.fixed + stored * self.itemsize + rows * self.scale)
 
     def shown(self, value: float | int) -> str:
         """A size for people: a ratio in four digits, rounded up, so that asking for what is shown succeeds.
@@ -62,4 +67,6 @@ class Budget:
 
     def cost(self, spectrum: Spectrum) -> int:
         """What one rank costs, up to a factor that all matrices share."""
-        return spectrum.cached if self.kind == "cache-bytes" else spectrum.cost
+        if self.kind == "cache-bytes":
+            return spectrum.cached
+        return spectrum.cost * self.itemsize + spectrum.rows * self.scale if self.scale else spectrum.cost

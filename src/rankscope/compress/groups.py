@@ -191,6 +191,7 @@ class Attention:
                 layout="head-width",
                 cached=self.cached,
                 layer=self.q.layer or 0,
+                rows=2 if pair == "qk" else 1,
             )
             for pair in self.pairs
             for head, decomposition in enumerate(self._decompose(matrices, pair))

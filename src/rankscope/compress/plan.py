@@ -33,6 +33,8 @@ class Spectrum:
         cached: key/value-cache numbers per rank, for one series and one sample path.
         layer: 0-based layer in its stack, for schedules.
         heads: how many heads share the rank: 1 for a head's own matrix.
+        rows: rows of the stored factors per rank, each of which has a scale where numbers are whole: one of ``down``,
+            or one of each matrix that is as high as the head is wide.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Spectrum:
     cached: int = 0
     layer: int = 0
     heads: int = 1
+    rows: int = 1
 
     @property
     def stored(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -44,7 +44,8 @@ def write_weights(
 
     Args:
         folder: an existing folder.
-        specs: every tensor, in the order in which ``tensors`` yields them.
+        specs: every tensor, in the order in which ``tensors`` yields them. In a file the widest numbers come first,
+            which keeps every tensor aligned for readers that map it.
         tensors: names and values; each is written and dropped before the next is asked for.
         shard_bytes: largest file, `SHARD_BYTES` by default; a larger tensor gets a file of its own.
     """
@@ -83,24 +84,36 @@ def _split(specs: Sequence[TensorSpec], limit: int) -> list[list[TensorSpec]]:
 
 def _write_file(file: Path, specs: Sequence[TensorSpec], tensors: Iterator[tuple[str, Tensor]]) -> None:
     with file.open("wb") as out:
-        out.write(_header(specs))
+        starts = _starts(specs)
+        header = _header(specs, starts)
+        out.write(header)
         for spec in specs:
             name, tensor = next(tensors)
             if (name, tuple(tensor.shape), tensor.dtype) != (spec.name, spec.shape, spec.dtype):
                 raise AssertionError(f"{name} {tuple(tensor.shape)} {tensor.dtype} where {spec} was announced")
+            out.seek(len(header) + starts[spec.name])
             out.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
-def _header(specs: Sequence[TensorSpec]) -> bytes:
-    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+def _starts(specs: Sequence[TensorSpec]) -> dict[str, int]:
+    """First byte of every tensor after the header."""
+    starts = {}
     position = 0
-    for spec in specs:
+    for spec in sorted(specs, key=lambda spec: -spec.dtype.itemsize):
+        starts[spec.name] = position
+        position += spec.bytes
+    return starts
+
+
+def _header(specs: Sequence[TensorSpec], starts: Mapping[str, int]) -> bytes:
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    for spec in sorted(specs, key=lambda spec: starts[spec.name]):
+        position = starts[spec.name]
         entries[spec.name] = {
             "dtype": _NAMES[spec.dtype],
             "shape": list(spec.shape),
             "data_offsets": [position, position + spec.bytes],
         }
-        position += spec.bytes
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text

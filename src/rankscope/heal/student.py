@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import OptionError
+from rankscope.families.storage import scale_name
+from rankscope.numerics.quantise import quantise
 
 LETTERS = ("q", "k", "v", "o")
 KEPT = (
@@ -22,7 +24,7 @@ SHARD = "5GB"
 
 
 def build_student(checkpoint: Checkpoint, train: str) -> nn.Module:
-    """Load a student in float32, without dropout, its other parameters frozen.
+    """Load a student in float32, without dropout, its other parameters frozen; what is in int8 becomes trainable.
 
     Dropout would keep a student from ever agreeing with its teacher, which is run without.
 
@@ -30,6 +32,10 @@ def build_student(checkpoint: Checkpoint, train: str) -> nn.Module:
         OptionError: ``train`` is ``compressed``, and nothing is.
     """
     module = checkpoint.module(torch.float32)
+    if checkpoint.storage == "int8":
+        from rankscope.lowrank.swap import restore_layers
+
+        restore_layers(module)
     without_dropout(module)
     if train == "compressed":
         chosen = compressed_parameters(checkpoint, module)
@@ -64,7 +70,7 @@ def without_dropout(module: nn.Module) -> None:
 def write_student(checkpoint: Checkpoint, module: Any, folder: Path) -> None:
     """Write the weights under the names and in the number formats that they had, and the files beside them.
 
-    What was not trained is copied as it was stored.
+    What was not trained is copied as it was stored; what was in int8 is rounded again, once.
     """
     from huggingface_hub import save_torch_state_dict
 
@@ -80,8 +86,12 @@ def _tensors(checkpoint: Checkpoint, module: nn.Module) -> dict[str, Tensor]:
     trained = {name: p for name, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
     stored = {}
     for name, info in checkpoint.index.items():
-        if name in trained:
-            stored[name] = trained[name].detach().cpu().to(info.dtype).clone().contiguous()
+        if checkpoint.is_scale(name):
+            continue
+        tensor = trained[name].detach().cpu() if name in trained else checkpoint.tensor(name)
+        if info.dtype == torch.int8:
+            rounded = quantise(tensor, name)
+            stored[name], stored[scale_name(name)] = rounded.values, rounded.scale
         else:
-            stored[name] = checkpoint.tensor(name)
+            stored[name] = tensor.to(info.dtype).clone().contiguous()
     return stored

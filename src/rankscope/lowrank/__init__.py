@@ -7,6 +7,7 @@ from typing import Any
 __all__ = [
     "FactoredLinear",
     "HeadWidthAttention",
+    "Int8Linear",
     "LowRankT5Config",
     "LowRankT5ForConditionalGeneration",
     "LowRankBoltConfig",
@@ -23,7 +24,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    module = {"FactoredLinear": "linear", "HeadWidthAttention": "heads"}.get(name) or _module_of(name)
+    layers = {"FactoredLinear": "linear", "HeadWidthAttention": "heads", "Int8Linear": "int8"}
+    module = layers.get(name) or _module_of(name)
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 

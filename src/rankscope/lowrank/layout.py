@@ -9,6 +9,7 @@ from typing import Any
 from rankscope.errors import FamilyError, unknown_choice
 from rankscope.families import Layout
 from rankscope.families.layouts import VERSION
+from rankscope.families.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ TARGETS = {
 
 
 def low_rank_config(
-    config: Mapping[str, Any], family: str, layouts: Mapping[str, Layout], method: str
+    config: Mapping[str, Any], family: str, layouts: Mapping[str, Layout], method: str, storage: Storage = "float"
 ) -> dict[str, Any]:
     """Return ``config`` rewritten for a checkpoint whose modules have ``layouts``.
 
@@ -39,6 +40,7 @@ def low_rank_config(
         family: the base family's name, e.g. ``chronos-bolt``.
         layouts: module name (no ``.weight``) → how it is stored; all others are dense.
         method: how the factors or widths were found, e.g. ``svd`` or ``design``.
+        storage: in which numbers linear layers are stored.
 
     Raises:
         FamilyError: no low-rank model class exists for ``family``.
@@ -46,12 +48,15 @@ def low_rank_config(
     if family not in TARGETS:
         raise FamilyError(unknown_choice("family", family, TARGETS, "These have a low-rank model class."))
     target = TARGETS[family]
+    block: dict[str, Any] = {"version": VERSION, "family": family, "method": method}
+    if storage != "float":
+        block["storage"] = storage
     sites = {name: layout.to_json() for name, layout in layouts.items()}
     changed = {
         **config,
         "model_type": target.model_type,
         "architectures": [target.architecture],
-        "rankscope": {"version": VERSION, "family": family, "method": method, "sites": sites},
+        "rankscope": {**block, "sites": sites},
     }
     if target.pipeline is not None:
         changed["chronos_pipeline_class"] = target.pipeline

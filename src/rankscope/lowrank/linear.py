@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from rankscope.errors import OptionError
 from rankscope.families import Factored
+from rankscope.lowrank.int8 import applied_dtype, applied_weight
 from rankscope.numerics.factored import FactoredMatrix, joined_heads
 
 
@@ -65,16 +66,16 @@ class FactoredLinear(nn.Module):
         if heads is None:
             return self.up(self.down(x))
         if self.layout.axis == 1:
-            split = self.down.weight.unflatten(0, (heads, -1))
+            split = applied_weight(self.down).unflatten(0, (heads, -1))
             return self.up(torch.einsum("...hd,hrd->...hr", x.unflatten(-1, (heads, -1)), split).flatten(-2))
         sketched = self.down(x).unflatten(-1, (heads, -1))
-        out = torch.einsum("...hr,hdr->...hd", sketched, self.up.weight.unflatten(0, (heads, -1))).flatten(-2)
+        out = torch.einsum("...hr,hdr->...hd", sketched, applied_weight(self.up).unflatten(0, (heads, -1))).flatten(-2)
         return out if self.bias is None else out + self.bias
 
     def matrix(self) -> FactoredMatrix:
         """The matrix this layer applies, in two factors."""
         heads, axis = self.layout.heads, self.layout.axis
-        up, down = self.up.weight, self.down.weight
+        up, down = applied_weight(self.up), applied_weight(self.down)
         return FactoredMatrix(up, down) if heads is None else joined_heads(up, down, heads, axis)
 
     def dense(self) -> Float[Tensor, "d_out d_in"]:
@@ -89,7 +90,7 @@ class FactoredLinear(nn.Module):
         T5 reads ``wo.weight.dtype`` at every call and stock initialisers write into ``q.weight``: the first
         needs no product, the second must not reach the factors.
         """
-        return torch.empty(self.out_features, self.in_features, dtype=self.up.weight.dtype, device="meta")
+        return torch.empty(self.out_features, self.in_features, dtype=applied_dtype(self.up), device="meta")
 
     @property
     def bias(self) -> Tensor | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from rankscope.errors import CheckpointError
-from rankscope.families import Factored, HeadWidth, Layout, read_layouts
+from rankscope.families import FAMILIES, Factored, HeadWidth, Layout, read_layouts
+from rankscope.families.storage import linear_layers, read_storage
+from rankscope.lowrank.int8 import Int8Linear
 from rankscope.lowrank.linear import FactoredLinear
 
 
@@ -32,6 +35,9 @@ def factor_model(model: PreTrainedModel, config: PretrainedConfig) -> None:
     for layer in model.modules():
         if isinstance(layer, FactoredLinear):
             initialise_factors(layer)
+    if read_storage(config.rankscope) == "int8":
+        sites = FAMILIES[config.rankscope["family"]].sites(config.to_dict())
+        round_layers(model, linear_layers(sites, layouts))
 
 
 def initialise_factors(layer: FactoredLinear) -> None:
@@ -123,6 +129,23 @@ def factor_modules(model: nn.Module, layouts: Mapping[str, Layout], *, d_head: i
             dtype=linear.weight.dtype,
         )
         _put(model, name, layer)
+
+
+def round_layers(model: nn.Module, names: Iterable[str]) -> None:
+    """Put an `Int8Linear` in place of every ``nn.Linear`` of ``model`` that is named."""
+    for name in names:
+        layer = model.get_submodule(name)
+        if isinstance(layer, nn.Linear):
+            _put(model, name, Int8Linear(layer))
+
+
+def restore_layers(model: nn.Module) -> None:
+    """Put a trainable ``nn.Linear`` of the same matrix in place of every `Int8Linear`; the config says so, too."""
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, Int8Linear):
+            _put(model, name, layer.to_linear())
+    config: Any = model.config
+    config.rankscope = {key: value for key, value in config.rankscope.items() if key != "storage"}
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module | None:
