@@ -27,7 +27,8 @@ def show_compress(report: CompressReport, console: Console) -> None:
         before, after = counts["before"], counts["after"]
         table.add_row(name, f"{before:,}", f"{after:,}", ratio_text(after / before, 3))
     before, after = report.bytes["before"], report.bytes["after"]
-    table.add_row("weights on disk", size(before), size(after), ratio_text(after / before, 3))
+    disk = "weights on disk" + (", int8" if report.storage == "int8" else "")
+    table.add_row(disk, size(before), size(after), ratio_text(after / before, 3))
     print_table(table, console)
     console.print()
     print_table(_by_role(report), console)
@@ -35,6 +36,10 @@ def show_compress(report: CompressReport, console: Console) -> None:
     if report.search is not None:
         print_table(_steps(report.search), console)
         console.print()
+    if report.family == "t5":  # no forecasts
+        console.print(f"size ratio {report.ratio:.3f}. What every size costs in log-perplexity:", markup=False)
+        console.print(f"  rankscope table2 {shlex.quote(report.model)} --text FILE --out table/", markup=False)
+        return
     console.print(f"size ratio {report.ratio:.3f}. Verify that the forecasts held:", markup=False)
     console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.model)}", markup=False)
 

@@ -22,6 +22,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "spectrum": "rankscope.analysis.spectrum.measure_spectrum",
     "flow": "rankscope.analysis.flow.measure_flow",
     "embed": "rankscope.analysis.embedding.measure_embedding",
+    "calibrate": "rankscope.calibration.calibrate",
     "compress": "rankscope.compress.compress",
     "heal": "rankscope.heal.heal",
     "eval": "rankscope_eval.evaluate",
@@ -33,6 +34,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "sweep": "rankscope.pretrain.sweeps.run_sweep",
 }
 EXTRA = {
+    "calibrate": ("--calibration", "kernelsynth:1", "--out", "out.safetensors"),
     "compress": ("--eps", "0.1", "--out", "out"),
     "heal": ("--teacher", "bundled", "--out", "out"),
     "table2": ("--out", "out"),

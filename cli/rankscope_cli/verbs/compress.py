@@ -23,6 +23,7 @@ from rankscope_cli.options import (
     Revision,
     Seed,
     Sites,
+    choice,
     number,
     out_folder,
     refuse_cuda,
@@ -33,6 +34,7 @@ from rankscope_cli.progress import progress_bar, progress_lines
 
 SUITE = "embedded"
 METHODS = ("svd", "whitened", "joint", "theorem3", "asvd", "random")
+DECODERS = ("teacher", "sampled")
 ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule")
 
 
@@ -102,7 +104,21 @@ def run(
             "--calibration",
             "-c",
             metavar="SET|FILE",
-            help="Series to look at: mixture:N, kernelsynth:N, a file, several with commas, or saved moments.",
+            help="Series to look at: mixture:N, kernelsynth:N, a file, several with commas; text:FILE of a text model; "
+            "or moments that calibrate saved.",
+        ),
+    ] = None,
+    decoder: Annotated[
+        str | None,
+        choice("--decoder", DECODERS, "What the decoder reads meanwhile: what did follow (default), or its own paths."),
+    ] = None,
+    probe: Annotated[
+        str | None,
+        typer.Option(
+            "--probe",
+            metavar="SET",
+            help="Series that sensitivity compares answers on: mixture:32 by default, more of the text of a text "
+            "model.",
         ),
     ] = None,
     multiple: Annotated[
@@ -127,7 +143,7 @@ def run(
 
     Examples:
         rankscope compress --eps 0.05 --out small/
-        rankscope compress amazon/chronos-t5-base --ratio 0.15 --method joint --calibration mine.parquet --out small/
+        rankscope compress amazon/chronos-t5-base --ratio 0.15 --method joint --calibration moments.safetensors -o out/
         rankscope compress --max-loss 0.02 --method joint --suite backtest.yaml --data benchmark/ --out small/
     """
     from rankscope.atomic import refuse_existing
@@ -148,6 +164,8 @@ def run(
         "method": method,
         "allocation": allocation,
         "calibration": calibration,
+        "decoder": decoder,
+        "probe": probe,
         "multiple": multiple,
         "seed": seed,
         "device": resolve_device(device),

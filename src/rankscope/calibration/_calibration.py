@@ -19,12 +19,13 @@ from rankscope.calibration.passes import DECODERS, pass_inputs
 from rankscope.calibration.sets import CalibrationSet
 from rankscope.calibration.streams import stream_of, watch_streams, watched_modules
 from rankscope.checkpoints import Checkpoint
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
 from rankscope.families import Site
 from rankscope.placement import resolve_device, resolve_dtype
 from rankscope.progress import Progress, silent
 
 SCHEMA = "rankscope/calibration@1"
+SUFFIX = ".safetensors"
 SAVE_EVERY = 8
 """Batches between saves of an unfinished calibration."""
 
@@ -131,9 +132,12 @@ def calibrate(
     Raises:
         OptionError: an unknown decoder, a batch size below 1, or ``file`` holds a calibration with other settings.
         DataError: the set is empty, or a layer's input is not finite.
+        FamilyError: sample paths of a text model.
     """
     if decoder not in DECODERS:
         raise OptionError(unknown_choice("decoder", decoder, DECODERS))
+    if decoder == "sampled" and not checkpoint.family.forecastable:
+        raise FamilyError(f"a {checkpoint.family.title} model draws no sample paths: leave its decoder at teacher.")
     if not len(series):
         raise DataError("the calibration set is empty: name at least one series.")
     if batch_size < 1:
@@ -175,6 +179,21 @@ def calibrate(
             _save(Path(file), settings, before, len(series))
     report(len(series), len(series), "calibrating")
     return Calibration(settings, before)
+
+
+def is_saved(file: str | Path) -> bool:
+    """Whether a path means saved moments and no series: a safetensors file by its first bytes, or by its name.
+
+    Series never begin so: eight bytes of length, then the JSON object of that length.
+    """
+    if str(file).endswith(SUFFIX):
+        return True
+    try:
+        with Path(file).open("rb") as opened:
+            begin = opened.read(9)
+    except (OSError, ValueError):  # a name such as mixture:256
+        return False
+    return len(begin) == 9 and begin[8:] == b"{" and begin[4:8] == bytes(4)
 
 
 def load_calibration(file: str | Path) -> Calibration:
@@ -248,11 +267,23 @@ def _load(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoments], int
     metadata, parts = _read(file)
     try:
         settings = CalibrationSettings(**json.loads(metadata["settings"]))
-        return settings, {stream: from_tensors(tensors) for stream, tensors in parts.items()}, int(metadata["done"])
+        streams = {stream: from_tensors(tensors) for stream, tensors in parts.items()}
+        _check_shapes(streams)
+        return settings, streams, int(metadata["done"])
     except DataError as error:
         raise DataError(f"calibration {file} cannot be used: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(file, error) from error
+
+
+def _check_shapes(streams: Mapping[str, InputMoments]) -> None:
+    for stream, moments in streams.items():
+        d = moments.total.numel()
+        square = (moments.inside.shape, moments.between.shape) == ((d, d), (d, d))
+        if not (square and moments.total.shape == moments.loudness.shape == (d,)):
+            raise ValueError(f"the sums of {stream} do not fit each other")
+        if bool((moments.outer.diagonal() < 0).any()):
+            raise ValueError(f"a variance of {stream} is negative")
 
 
 def _read(file: Path) -> tuple[dict[str, str], dict[str, dict[str, Tensor]]]:

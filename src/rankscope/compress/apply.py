@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rankscope.atomic import atomic_folder, refuse_existing
 from rankscope.calibration import CalibrationSet
+from rankscope.calibration.report import series_for
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.allocate import Allocation
 from rankscope.compress.budget import Budget
@@ -55,6 +56,7 @@ def compress(
     method: str = "svd",
     allocation: str | Allocation | None = None,
     calibration: Source | None = None,
+    decoder: str | None = None,
     probe: CalibrationSet | str | None = None,
     multiple: int = 1,
     seed: int = 0,
@@ -84,9 +86,13 @@ def compress(
             ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a
             text model), ``energy`` for the other methods.
         calibration: moments of the layers' inputs for methods that need them: a `Calibration`, a file that one was
-            saved in, or the name of a calibration set as `calibration_set` takes it (``mixture:256`` by default).
+            saved in, or the name of a calibration set as `rankscope.calibration.named_set` takes it (``mixture:256`` by
+            default; ``text:FILE`` of a text model).
+        decoder: what the decoder reads while the model is calibrated: ``teacher`` (what did follow, the default) or
+            ``sampled`` (paths of the model's own, Chronos-T5).
         probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name
-            (``mixture:32`` by default, other series than those of calibration).
+            (``mixture:32`` by default, other series than those of calibration; of a text model, 32 windows of the
+            part of the text that is not calibrated on).
         multiple: ranks are rounded down to multiples of it.
         seed: of the calibration set, and of the method ``random``.
         device: where the model runs.
@@ -105,7 +111,9 @@ def compress(
     begin = time.perf_counter()
     _check_target(eps, ratio, budget)
     refuse_existing(out, force)
-    how = CompressOptions(sites, method, allocation, calibration, probe, multiple, seed, device, dtype, workers)
+    how = CompressOptions(
+        sites, method, allocation, calibration, probe, multiple, seed, device, dtype, workers, decoder
+    )
     prepared = prepare(checkpoint, how, eps=eps, progress=progress)
     if eps is not None:
         plan = prepared.by_eps(eps)
@@ -176,10 +184,12 @@ def _notes(prepared: Prepared, parts: Sequence[Sequence[SitePlan]]) -> tuple[str
     if not short or prepared.calibration is None:
         return ()
     (tokens, rank), module = min(short)
+    settings = prepared.calibration.settings
+    enough = max(series_for(ranks, positions, settings.series) for (positions, ranks), _ in short)
     return (
-        f"calibration set {prepared.calibration.settings.corpus} shows {len(short)} of {len(found)} matrices or "
+        f"calibration set {settings.corpus} shows {len(short)} of {len(found)} matrices or "
         f"attentions fewer positions than they have ranks, {module} {tokens} for {rank}: directions that it does not "
-        "show count as equally loud and very quiet; calibrate on more series.",
+        f"show count as equally loud and very quiet; {enough} series would do in place of {settings.series}.",
     )
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankscope.calibration import Calibration, CalibrationSet, calibrate, calibration_set, load_calibration
-from rankscope.calibration.sets import DEFAULT
+from rankscope.calibration import Calibration, CalibrationSet, calibrate, is_saved, load_calibration, named_set
+from rankscope.calibration.named import lengths, with_partners
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.methods import METHODS
+from rankscope.errors import OptionError
 from rankscope.families import Site
 from rankscope.progress import Progress
 
+__all__ = ["Source", "calibration_for", "lengths", "needs_calibration"]
+
 Source = Calibration | CalibrationSet | str | Path
-SAVED = ".safetensors"
-CONTEXT, HORIZON = 512, 64
 
 
 def needs_calibration(method: str) -> bool:
@@ -27,6 +28,7 @@ def calibration_for(
     sites: Sequence[Site],
     source: Source | None,
     *,
+    decoder: str | None = None,
     seed: int = 0,
     device: str = "cpu",
     progress: Progress | None = None,
@@ -36,34 +38,27 @@ def calibration_for(
     Args:
         checkpoint: the model.
         sites: matrices that will be cut.
-        source: moments, a file of them (``.safetensors``), a calibration set or its name; the default set without.
-        seed: of a set that is named.
+        source: moments, a file of them (told by its content), a calibration set or its name as
+            `rankscope.calibration.named_set` takes it; the default set without.
+        decoder: what the decoder reads, ``teacher`` by default; given moments have to have it.
+        seed: of a set that is named, and of sample paths.
         device: where the model runs.
         progress: told the number of series done.
 
     Raises:
-        OptionError: the moments are another model's, or those of other sites.
+        OptionError: the moments are another model's, another decoder's, or those of other sites.
         DataError: the set cannot be used.
     """
+    if isinstance(source, (str, Path)) and is_saved(source):
+        source = load_calibration(source)
     if isinstance(source, Calibration):
         source.check(checkpoint)
+        found = source.settings.decoder
+        if decoder is not None and decoder != found:
+            raise OptionError(f"the calibration was made with decoder {found}, not {decoder}: leave decoder out.")
         return source
-    if not isinstance(source, CalibrationSet) and source is not None and str(source).endswith(SAVED):
-        saved = load_calibration(source)
-        saved.check(checkpoint)
-        return saved
-    if isinstance(source, CalibrationSet):
-        series = source
-    else:
-        context, horizon = lengths(checkpoint)
-        series = calibration_set(source or DEFAULT, context=context, horizon=horizon, seed=seed)
-    whole = {site.module.rpartition(".")[0] for site in sites}
-    watched = tuple(site for site in checkpoint.sites(["all"]) if site.module.rpartition(".")[0] in whole)
-    return calibrate(checkpoint, series, sites=watched, device=device, progress=progress)
-
-
-def lengths(checkpoint: Checkpoint) -> tuple[int, int]:
-    """Context and horizon to calibrate at: the model's own, the context no longer than 512."""
-    inner = checkpoint.config.get("chronos_config") or {}
-    context = min(int(inner.get("context_length", CONTEXT)), CONTEXT)
-    return context, min(int(inner.get("prediction_length", HORIZON)), HORIZON)
+    series = source if isinstance(source, CalibrationSet) else named_set(checkpoint, source, seed=seed)
+    watched = with_partners(checkpoint, sites)
+    return calibrate(
+        checkpoint, series, sites=watched, decoder=decoder or "teacher", seed=seed, device=device, progress=progress
+    )

@@ -11,6 +11,7 @@ import torch
 
 from rankscope.analysis.cache import cache_bytes
 from rankscope.calibration import Calibration, CalibrationSet
+from rankscope.calibration.passes import DECODERS
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.allocate import Allocation, least_plan, plan_by_budget
 from rankscope.compress.budget import Budget
@@ -32,7 +33,7 @@ class CompressOptions:
     Attributes are the arguments of `rankscope.compress.compress` of the same names.
 
     Raises:
-        OptionError: the method or the format is not known, or the multiple is below 1.
+        OptionError: the method, the decoder or the format is not known, or the multiple is below 1.
     """
 
     sites: Sequence[str] | str = ("attention",)
@@ -45,12 +46,15 @@ class CompressOptions:
     device: str = "cpu"
     dtype: str | torch.dtype | None = None
     workers: int | None = None
+    decoder: str | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHOD_NAMES:
             raise OptionError(unknown_choice("method", self.method, METHOD_NAMES))
         if self.multiple < 1:
             raise OptionError(f"multiple {self.multiple} is no rounding: give a whole number, at least 1.")
+        if self.decoder is not None and self.decoder not in DECODERS:
+            raise OptionError(unknown_choice("decoder", self.decoder, DECODERS))
         resolve_dtype(self.dtype)
 
 
@@ -170,7 +174,15 @@ def prepare(
     check_method(source, chosen, how.method)
     moments = None
     if needs_calibration(how.method):
-        moments = calibration_for(source, chosen, how.calibration, seed=how.seed, device=how.device, progress=report)
+        moments = calibration_for(
+            source,
+            chosen,
+            how.calibration,
+            decoder=how.decoder,
+            seed=how.seed,
+            device=how.device,
+            progress=report,
+        )
     groups = tuple(make_groups(source, chosen, how.method, moments, eps=eps, seed=how.seed))
     spectra = _measure(source, groups, how.workers, report)
     return Prepared(source, chosen, how, rule, moments, groups, spectra, report)

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.calibration import CalibrationSet, calibration_set
+from rankscope.calibration import CalibrationSet, named_set
 from rankscope.calibration.passes import pass_inputs
+from rankscope.calibration.text import TEXT, without_count
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.allocate import SENSITIVITY, Allocation, plan_by_budget
 from rankscope.compress.budget import Budget
-from rankscope.compress.calibrated import lengths
 from rankscope.compress.groups import Attention, Group
 from rankscope.compress.plan import SitePlan, Spectrum, site_plan
 from rankscope.compress.prepared import Prepared, read_matrices
@@ -25,6 +25,8 @@ from rankscope.placement import resolve_device
 
 PROBE = "mixture:32"
 """Series that the answers are compared on."""
+PROBED_WINDOWS = 32
+"""Windows of a text, where the name of the probe does not say."""
 PROBE_SEED = 10_007
 """Added to the seed of calibration, so that the series are others."""
 BATCH = 16
@@ -125,8 +127,8 @@ class _Probe:
 
     def __init__(self, prepared: Prepared) -> None:
         source, device = prepared.source, resolve_device(prepared.how.device)
-        self.module: Any = source.module().to(device)
         series = probe_set(source, prepared)
+        self.module: Any = source.module().to(device)
         self.inputs = [
             pass_inputs(self.module, source.family, series.context[i : i + BATCH], series.future[i : i + BATCH])
             for i in range(0, len(series), BATCH)
@@ -153,21 +155,27 @@ class _Probe:
 
 
 def probe_set(source: Checkpoint, prepared: Prepared) -> CalibrationSet:
-    """Series to probe a model with: generated ones, or the first of those that were given.
+    """Series to probe a model with: those that were given or named, else generated ones.
+
+    A text model is probed with windows of the text that it is calibrated on, from a part that calibration leaves out.
 
     Raises:
         OptionError: a text model, for which nothing can be generated, has none.
+        DataError: what was named cannot be used.
     """
-    given = prepared.how.probe
+    given, looked_at = prepared.how.probe, prepared.how.calibration
     if isinstance(given, CalibrationSet):
         return given
-    if not source.family.forecastable:
+    if given is None and source.family.forecastable:
+        given = PROBE
+    elif given is None and isinstance(looked_at, str) and looked_at.startswith(TEXT):
+        given = without_count(looked_at)
+    if given is None:
         raise OptionError(
             f"allocation {SENSITIVITY} probes a {source.family.title} model with tokens, and there are none: give a "
-            "probe of token ids, or use allocation energy."
+            "probe, text:FILE, or use allocation energy."
         )
-    context, horizon = lengths(source)
-    return calibration_set(given or PROBE, context=context, horizon=horizon, seed=prepared.how.seed + PROBE_SEED)
+    return named_set(source, given, seed=prepared.how.seed + PROBE_SEED, count=PROBED_WINDOWS, probe=True)
 
 
 def divergence(

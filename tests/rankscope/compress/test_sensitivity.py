@@ -234,7 +234,7 @@ def test_weights_that_are_given_are_not_measured(make: Make, monkeypatch: pytest
 
 def test_a_text_model_needs_tokens(make: Make) -> None:
     checkpoint, moments = make("t5")
-    with pytest.raises(OptionError, match="give a probe of token ids") as caught:
+    with pytest.raises(OptionError, match="give a probe, text:FILE") as caught:
         measured_weights(prepare(checkpoint, options("t5", moments, probe=None)), HALF)
     assert "\n" not in str(caught.value)
 

@@ -1,0 +1,133 @@
+"""``rankscope calibrate``: moments of every layer's input in a file that `compress` reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rankscope.errors import OptionError
+from rankscope_cli.calibrate_table import show_calibration
+from rankscope_cli.exits import say
+from rankscope_cli.options import (
+    BatchSize,
+    Debug,
+    Device,
+    Dtype,
+    Force,
+    Json,
+    Model,
+    Revision,
+    Seed,
+    Sites,
+    choice,
+    words,
+)
+from rankscope_cli.output import Output, check_file
+from rankscope_cli.progress import progress_lines
+
+if TYPE_CHECKING:
+    from rankscope.checkpoints import Checkpoint
+    from rankscope.families import Site
+
+DECODERS = ("teacher", "sampled")
+SUFFIX = ".safetensors"
+_NEW = ".new"
+"""Ending of what is to replace a file that exists, until it is finished."""
+
+
+def run(
+    model: Model = None,
+    *,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration",
+            "-c",
+            metavar="SET",
+            help="Series to look at: mixture:N, kernelsynth:N, a file, several with commas; mixture:256 by default. "
+            "Of a text model text:FILE or text:FILE:N.",
+        ),
+    ] = None,
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="FILE", help="File of the moments.", rich_help_panel="Output")
+    ] = "moments.safetensors",
+    decoder: Annotated[
+        str,
+        choice("--decoder", DECODERS, "What the decoder reads: what did follow, or paths of its own (Chronos-T5)."),
+    ] = "teacher",
+    sites: Sites = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the FILE of a run that was stopped.")] = False,
+    force: Force = False,
+    json: Json = False,
+    batch_size: BatchSize = 16,
+    device: Device = "auto",
+    dtype: Dtype = None,
+    revision: Revision = None,
+    seed: Seed = 0,
+    debug: Debug = False,
+) -> None:
+    """Look at what enters the layers of a model once, and keep it for every compression.
+
+    The file holds second moments, so its size depends on the model and not on the number of series, and
+    `rankscope compress --calibration FILE` takes it for any method, size and allocation; moments of other weights are
+    refused. The other matrices of a selected attention are looked at, too. A run that was stopped goes on with
+    --resume and ends with the same bits.
+
+    Examples:
+        rankscope calibrate amazon/chronos-t5-base --calibration mine.parquet,mixture:256 --out moments.safetensors
+        rankscope calibrate bundled --calibration mixture:512 --decoder sampled --resume
+        rankscope calibrate small-t5/ --calibration text:book.txt --sites all
+    """
+    from rankscope.calibration import calibrate, named_set, report_on
+    from rankscope.checkpoints import open_checkpoint
+    from rankscope.placement import resolve_device
+
+    file = Path(out)
+    check_file(file, force or resume, (SUFFIX,))
+    work = file.with_name(file.name + _NEW) if force and file.exists() else file
+    if work != file and not resume:
+        work.unlink(missing_ok=True)
+    with Output(json) as output:
+        with progress_lines("opening the model") as progress:
+            checkpoint = open_checkpoint(model, revision=revision)
+            chosen = _matrices(checkpoint, words(sites))
+            how: dict[str, Any] = {
+                "sites": chosen,
+                "decoder": decoder,
+                "batch_size": batch_size,
+                "seed": seed,
+                "device": resolve_device(device),
+                "dtype": dtype,
+            }
+            try:
+                found = calibrate(
+                    checkpoint, named_set(checkpoint, calibration, seed=seed), file=work, progress=progress, **how
+                )
+            except KeyboardInterrupt:
+                if work.exists():
+                    say("stopped: the same command with --resume goes on where this one left off.")
+                raise
+            report = report_on(found, checkpoint, chosen, str(file))
+        if work != file:
+            os.replace(work, file)
+        output.deliver(report, lambda console: show_calibration(report, console))
+        output.wrote([file])
+    for note in report.notes:
+        say(f"warning: {note}")
+
+
+def _matrices(checkpoint: Checkpoint, chosen: tuple[str, ...] | None) -> tuple[Site, ...]:
+    """Selected matrices and their partners; a lookup table has no rows that enter it.
+
+    Raises:
+        OptionError: nothing but lookup tables is selected, or a word is unknown.
+    """
+    from rankscope.calibration.named import with_partners
+
+    selected = [site for site in checkpoint.sites(chosen or ("attention",)) if site.role != "embedding"]
+    if not selected:
+        raise OptionError(f"--sites {','.join(chosen or ())} selects only a lookup table: choose from attention, mlp.")
+    return tuple(site for site in with_partners(checkpoint, selected) if site.role != "embedding")
