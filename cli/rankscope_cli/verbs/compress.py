@@ -35,6 +35,7 @@ from rankscope_cli.progress import progress_bar, progress_lines
 SUITE = "embedded"
 METHODS = ("svd", "whitened", "joint", "theorem3", "asvd", "random")
 DECODERS = ("teacher", "sampled")
+STORAGES = ("float", "int8")
 ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule")
 
 
@@ -124,6 +125,15 @@ def run(
     multiple: Annotated[
         int, typer.Option("--multiple", min=1, metavar="N", help="Round ranks down to multiples of N.")
     ] = 1,
+    storage: Annotated[
+        str | None,
+        choice(
+            "--storage",
+            STORAGES,
+            "int8: weights of all linear layers as whole numbers with a scale per row; alone, nothing is cut. As the "
+            "source by default.",
+        ),
+    ] = None,
     sites: Sites = None,
     force: Force = False,
     json: Json = False,
@@ -138,12 +148,14 @@ def run(
     A matrix is stored as two thin ones where that takes fewer numbers; --method joint narrows whole heads instead,
     which shrinks the key/value cache too and holds forecasts at the smallest sizes. The folder loads in
     chronos-forecasting after `import rankscope`. --dtype is the format the weights are stored in; each keeps its own
-    without it. --max-loss tries one size after the other and keeps the smallest that was measured to hold; it can be
-    trusted as far as its suite resembles what the model will forecast.
+    without it. --storage int8 goes with every method and size: linear layers become whole numbers, and --dtype is then
+    the format of the rest. --max-loss tries one size after the other and keeps the smallest that was measured to hold;
+    it can be trusted as far as its suite resembles what the model will forecast.
 
     Examples:
         rankscope compress --eps 0.05 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.15 --method joint --calibration moments.safetensors -o out/
+        rankscope compress bundled-bolt --ratio 0.25 --method joint --storage int8 --out small/
         rankscope compress --max-loss 0.02 --method joint --suite backtest.yaml --data benchmark/ --out small/
     """
     from rankscope.atomic import refuse_existing
@@ -170,6 +182,7 @@ def run(
         "seed": seed,
         "device": resolve_device(device),
         "dtype": dtype,
+        "storage": storage,
     }
     settings = {"suite": suite, "data": data, "max_series": max_series}
     with Output(json) as output:

@@ -20,6 +20,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress.allocate import Allocation
 from rankscope.compress.budget import Budget
 from rankscope.compress.calibrated import Source
+from rankscope.compress.encoding import Encoding, encoded
 from rankscope.compress.groups import Group, Matrices
 from rankscope.compress.plan import Plan, SitePlan, validate_ratio
 from rankscope.compress.prepared import CompressOptions, Prepared, prepare, read_matrices, stored_names
@@ -29,7 +30,7 @@ from rankscope.compress.write import TensorSpec, write_weights
 from rankscope.errors import OptionError
 from rankscope.families import Layout
 from rankscope.lowrank.layout import low_rank_config
-from rankscope.numerics import FactoredMatrix, validate_eps
+from rankscope.numerics import validate_eps
 from rankscope.numerics.parallel import parallel_map
 from rankscope.progress import Progress
 
@@ -64,6 +65,7 @@ def compress(
     force: bool = False,
     dtype: str | torch.dtype | None = None,
     workers: int | None = None,
+    storage: str | None = None,
     progress: Progress | None = None,
 ) -> CompressReport:
     """Write a smaller checkpoint in which selected matrices are stored as two thin ones, or heads are narrower.
@@ -97,22 +99,28 @@ def compress(
         seed: of the calibration set, and of the method ``random``.
         device: where the model runs.
         force: replace ``out`` if it exists.
-        dtype: cast every weight to this format; each keeps its own by default.
+        dtype: cast every weight to this format, with int8 every one but those of linear layers; each keeps its own by
+            default.
         workers: matrices decomposed at the same time, one thread each; all cores by default.
+        storage: ``int8`` writes the weights of all linear layers (see `rankscope.families.storage`) as whole numbers
+            with a scale per row, ``float`` writes floating point; as the source is by default. Where it is given, a
+            size need not be: nothing is cut then.
         progress: called with (done, total, what).
 
     Raises:
         OptionError: options that contradict each other or are out of range.
         OutputError: ``out`` exists, or cannot be written.
         CheckpointError: the source cannot be read.
-        DataError: the calibration set cannot be used.
+        DataError: the calibration set cannot be used, or a row cannot be stored in int8.
         FamilyError: the source has no low-rank model class, or the method does not suit it.
     """
     begin = time.perf_counter()
+    if storage is not None and eps is None and budget is None:
+        ratio = 1.0 if ratio is None else ratio
     _check_target(eps, ratio, budget)
     refuse_existing(out, force)
     how = CompressOptions(
-        sites, method, allocation, calibration, probe, multiple, seed, device, dtype, workers, decoder
+        sites, method, allocation, calibration, probe, multiple, seed, device, dtype, workers, decoder, storage
     )
     prepared = prepare(checkpoint, how, eps=eps, progress=progress)
     if eps is not None:
@@ -140,9 +148,9 @@ def write_folder(
     start = time.perf_counter() if begin is None else begin
     source, parts = prepared.source, prepared.parts(plan)
     layouts = _layouts(source, prepared.groups, parts)
-    jobs = _jobs(source, prepared.groups, parts, prepared.dtype)
+    jobs = _jobs(source, prepared.groups, parts, prepared.encoding(layouts))
     with atomic_folder(out, force) as folder:
-        _write_config(source, layouts, prepared.how.method, prepared.dtype, folder)
+        _write_config(prepared, layouts, folder)
         tensors = _run(source, jobs, prepared.how.workers, prepared.progress)
         write_weights(folder, [spec for job in jobs for spec in job.specs], tensors)
         report = CompressReport(
@@ -159,6 +167,7 @@ def write_folder(
             selected_parameters={"before": plan.before, "after": plan.after},
             bytes={"before": source.bytes, "after": sum(spec.bytes for job in jobs for spec in job.specs)},
             dtype=None if prepared.dtype is None else str(prepared.dtype).removeprefix("torch."),
+            storage=prepared.storage,
             seconds=round(time.perf_counter() - start, 3),
             notes=_notes(prepared, parts),
             sites=_site_reports(prepared, parts),
@@ -223,7 +232,7 @@ class _Job:
 
 
 def _jobs(
-    source: Checkpoint, groups: Sequence[Group], parts: Sequence[Sequence[SitePlan]], kind: torch.dtype | None
+    source: Checkpoint, groups: Sequence[Group], parts: Sequence[Sequence[SitePlan]], encoding: Encoding
 ) -> list[_Job]:
     jobs: list[_Job] = []
     replaced: set[str] = set()
@@ -233,16 +242,14 @@ def _jobs(
             continue
         present = [name for site in group.replaced(plans) for name in stored_names(source, site)]
         replaced.update(present)
-        form = kind or source.index[present[0]].dtype
-        specs = [TensorSpec(name, shape, form) for name, shape in group.shapes(plans).items()]
+        stored = source.index[present[0]].dtype
+        specs = [one for name, shape in group.shapes(plans).items() for one in encoding.specs(name, shape, stored)]
         factored = [spec.name.removesuffix(".up.weight") for spec in specs if spec.name.endswith(".up.weight")]
         biases |= {f"{module}.bias": f"{module}.up.bias" for module in factored}
         jobs.append(_Job(tuple(specs), group=group, plans=tuple(plans)))
     for name, info in source.index.items():
-        if name not in replaced:
-            form = info.dtype if kind is None else kind
-            jobs.append(_Job((TensorSpec(biases.get(name, name), info.shape, form),), copy=name))
-    # Widest numbers first keeps every tensor aligned for readers that map the file.
+        if name not in replaced and not source.is_scale(name):
+            jobs.append(_Job(encoding.specs(biases.get(name, name), info.shape, info.dtype), copy=name))
     return sorted(jobs, key=lambda job: (-job.specs[0].dtype.itemsize, job.specs[0].name))
 
 
@@ -255,8 +262,11 @@ def _run(
 
     def work(item: tuple[_Job, Matrices]) -> list[Tensor]:
         job, stored = item
-        made = {job.specs[0].name: stored[job.copy]} if job.group is None else job.group.tensors(stored, job.plans)
-        return [_cast(made[spec.name], spec.dtype) for spec in job.specs]
+        if job.group is not None:
+            return encoded(job.group.tensors(stored, job.plans), job.specs)
+        kept = stored[job.copy]
+        assert isinstance(kept, Tensor)
+        return encoded({job.specs[0].name: kept}, job.specs)
 
     results = parallel_map(work, read(), workers)
     for done, (job, tensors) in enumerate(zip(jobs, results, strict=True), start=1):
@@ -264,17 +274,14 @@ def _run(
         progress(done, len(jobs), "factors")
 
 
-def _cast(tensor: Tensor | FactoredMatrix, dtype: torch.dtype) -> Tensor:
-    assert isinstance(tensor, Tensor)
-    return tensor.to(dtype).contiguous()
-
-
-def _write_config(
-    source: Checkpoint, layouts: dict[str, Layout], method: str, kind: torch.dtype | None, folder: Path
-) -> None:
-    config = low_rank_config(source.config, source.family.name, layouts, method)
+def _write_config(prepared: Prepared, layouts: dict[str, Layout], folder: Path) -> None:
+    source, kind = prepared.source, prepared.dtype
+    config = low_rank_config(source.config, source.family.name, layouts, prepared.how.method, prepared.storage)
+    named = [key for key in ("torch_dtype", "dtype") if key in config]
+    if kind is None and prepared.storage == "int8" and not named:
+        kind = source.dtype  # or loaders would take that of the first scales for the model's
     if kind is not None:
-        keys = [key for key in ("torch_dtype", "dtype") if key in config] or ["torch_dtype"]
+        keys = named or ["torch_dtype"]
         config.update(dict.fromkeys(keys, str(kind).removeprefix("torch.")))
     write_json(folder / "config.json", config)
     for name in _COMPANIONS:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from pathlib import Path
 
 import torch
@@ -16,12 +15,16 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.allocate import Allocation, least_plan, plan_by_budget
 from rankscope.compress.budget import Budget
 from rankscope.compress.calibrated import Source, calibration_for, needs_calibration
+from rankscope.compress.encoding import Encoding, encoding_of
 from rankscope.compress.grouping import check_method, make_groups
 from rankscope.compress.groups import JOINT, METHOD_NAMES, Group, Matrices
 from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
+from rankscope.compress.write import TensorSpec
 from rankscope.errors import FamilyError, OptionError, unknown_choice
-from rankscope.families import Site
+from rankscope.families import Layout, Site
+from rankscope.families.storage import STORAGES, Storage
 from rankscope.numerics.parallel import parallel_map
+from rankscope.numerics.quantise import SCALE_DTYPE
 from rankscope.placement import resolve_dtype
 from rankscope.progress import Progress, silent
 
@@ -47,6 +50,7 @@ class CompressOptions:
     dtype: str | torch.dtype | None = None
     workers: int | None = None
     decoder: str | None = None
+    storage: str | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHOD_NAMES:
@@ -55,6 +59,8 @@ class CompressOptions:
             raise OptionError(f"multiple {self.multiple} is no rounding: give a whole number, at least 1.")
         if self.decoder is not None and self.decoder not in DECODERS:
             raise OptionError(unknown_choice("decoder", self.decoder, DECODERS))
+        if self.storage is not None and self.storage not in STORAGES:
+            raise OptionError(unknown_choice("storage", self.storage, STORAGES))
         resolve_dtype(self.dtype)
 
 
@@ -86,6 +92,15 @@ class Prepared:
     def dtype(self) -> torch.dtype | None:
         """Format of the written weights, None where each keeps its own."""
         return resolve_dtype(self.how.dtype)
+
+    @property
+    def storage(self) -> Storage:
+        """Numbers of the written linear layers: what is asked for, or what the source has."""
+        return next((known for known in STORAGES if known == self.how.storage), self.source.storage)
+
+    def encoding(self, layouts: Mapping[str, Layout]) -> Encoding:
+        """Number formats of a folder with these layouts."""
+        return encoding_of(self.source, layouts, self.storage, self.dtype)
 
     @property
     def flat(self) -> list[Spectrum]:
@@ -122,11 +137,15 @@ class Prepared:
         if budget.kind == "cache-bytes":
             return self._whole_cache(budget)
         # A matrix whose own format is shorter than the longest is counted too high, never too low.
-        now = sum(prod(info.shape) * self._itemsize(info.dtype) for info in self.source.index.values())
-        sizes = [self._itemsizes(group) for group in self.groups]
+        written = self._written()
+        now = sum(spec.bytes for specs in written.values() for spec in specs)
+        sizes = [{written[name][0].dtype.itemsize for name in self._stored(group)} for group in self.groups]
         pairs = zip(sizes, self.spectra, strict=True)
         selected = sum(min(size) * spectrum.stored for size, part in pairs for spectrum in part)
-        return replace(budget, fixed=now - selected, itemsize=max(max(size) for size in sizes))
+        scale = SCALE_DTYPE.itemsize if self.storage == "int8" else 0
+        rows = sum(spectrum.rows * (spectrum.stored_rank or 0) for spectrum in self.flat)
+        itemsize = max(max(size) for size in sizes)
+        return replace(budget, fixed=now - selected - rows * scale, itemsize=itemsize, scale=scale)
 
     def _whole_cache(self, budget: Budget) -> Budget:
         mine = sum(one.cached * one.cached_rank for one in self.flat)
@@ -135,17 +154,18 @@ class Prepared:
                 "a budget of cache bytes needs heads of a decoder that become narrower: use method joint, and select "
                 "the decoder."
             )
-        largest = max(self.source.index.values(), key=lambda info: info.bytes).dtype
-        itemsize = self._itemsize(largest)
-        whole = cache_bytes(self.source) // largest.itemsize
+        itemsize = (self.dtype or self.source.dtype).itemsize
+        whole = cache_bytes(self.source) // self.source.dtype.itemsize
         return replace(budget, fixed=(whole - mine) * itemsize, itemsize=itemsize)
 
-    def _itemsize(self, stored: torch.dtype) -> int:
-        return (self.dtype or stored).itemsize
+    def _written(self) -> dict[str, tuple[TensorSpec, ...]]:
+        """What would be written of every tensor if nothing were cut."""
+        source, encoding = self.source, self.encoding(self.source.layouts)
+        kept = {name: info for name, info in source.index.items() if not source.is_scale(name)}
+        return {name: encoding.specs(name, info.shape, info.dtype) for name, info in kept.items()}
 
-    def _itemsizes(self, group: Group) -> set[int]:
-        names = (name for site in group.sites for name in stored_names(self.source, site))
-        return {self._itemsize(self.source.index[name].dtype) for name in names}
+    def _stored(self, group: Group) -> Iterator[str]:
+        return (name for site in group.sites for name in stored_names(self.source, site))
 
 
 def prepare(

@@ -107,6 +107,7 @@ class CompressReport:
         selected_parameters: selected sites only.
         bytes: of all stored tensors.
         dtype: format the weights were cast to, None where each kept its own.
+        storage: numbers of the linear layers: ``float``, or ``int8`` with a scale per row, whose bytes count.
         seconds: wall time.
         notes: what a user should know of the calibration, empty where there is nothing.
         sites: one entry per selected site.
@@ -126,6 +127,7 @@ class CompressReport:
     selected_parameters: dict[str, int]
     bytes: dict[str, int]
     dtype: str | None
+    storage: str
     seconds: float
     notes: tuple[str, ...]
     sites: tuple[SiteReport, ...]
