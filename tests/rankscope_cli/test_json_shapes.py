@@ -28,7 +28,7 @@ SPECTRUM["sites"] = [
     }
 ]
 COUNTS = {"before": int, "after": int}
-COMPRESS = {"schema": str, "model": str, "out": str, "eps": NUMBER, "ratio": NUMBER}
+COMPRESS = {"schema": str, "model": str, "out": str, "eps": NUMBER, "ratio": NUMBER, "storage": str}
 COMPRESS |= {"parameters": COUNTS, "selected_parameters": COUNTS, "bytes": COUNTS}
 COMPRESS["sites"] = [{"name": str, "layout": str, "rank": int, "shape": [int], "relative_error": NUMBER}]
 EVAL = {"schema": str, "suite": str, "seed": int}
