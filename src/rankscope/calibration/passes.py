@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankscope.errors import FamilyError
 from rankscope.families import Family
 
+LONE_AND_GROUPED = 8
+"""Series of which Chronos-2 is given the first half one by one and the second half as one group."""
 DECODERS = ("teacher", "sampled")
 """What the decoder reads: the values that did follow, or sample paths of the model's own."""
 
@@ -25,8 +27,9 @@ def run_pass(
 ) -> Any:
     """Run a model once over a batch and return what it returned.
 
-    Chronos-Bolt and Chronos-2 read the history alone, Chronos-2 with a place for every patch of the horizon; there both
-    kinds of decoder are one. A text model reads the tokens of the history and, in the decoder, those that follow.
+    Chronos-Bolt and Chronos-2 read the history alone, Chronos-2 with a place for every patch of the horizon and half of
+    the series in groups of four; there both kinds of decoder are one. A text model reads the tokens of the history and,
+    in the decoder, those that follow.
 
     Args:
         module: the model in evaluation mode.
@@ -50,7 +53,8 @@ def pass_inputs(
     inputs = family.model_inputs(module, context)
     if family.name == "chronos-2":
         patch, most = module.chronos_config.output_patch_size, module.chronos_config.max_output_patches
-        return {**inputs, "num_output_patches": min(-(-future.shape[1] // patch), most)}
+        groups = _groups(len(context)).to(module.device)
+        return {**inputs, "group_ids": groups, "num_output_patches": min(-(-future.shape[1] // patch), most)}
     if "decoder_input_ids" not in inputs:
         return inputs
     if decoder == "sampled":
@@ -65,6 +69,19 @@ def pass_inputs(
     if bool((tokens == pad).any()):  # values that are missing: no forecast ever reads one
         inputs["decoder_attention_mask"] = torch.cat([torch.ones_like(first), (tokens[:, :-1] != pad).long()], dim=1)
     return inputs
+
+
+def _groups(n: int) -> Int[Tensor, " series"]:
+    """Groups of a batch for Chronos-2: of every eight series four alone, then four that attend to each other.
+
+    Where all are alone, attention over a group has nothing to choose between, and its queries and keys would seem to be
+    of no use.
+
+    >>> _groups(10).tolist()
+    [0, 1, 2, 3, 4, 4, 4, 4, 8, 9]
+    """
+    place = torch.arange(n)
+    return place - (place % LONE_AND_GROUPED - LONE_AND_GROUPED // 2).clamp(min=0)
 
 
 def _bins(module: Any, context: Tensor, future: Tensor) -> Tensor:

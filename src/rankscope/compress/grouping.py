@@ -9,7 +9,7 @@ from rankscope.calibration import Calibration, regularised
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.groups import JOINT, Attention, Group, Single
 from rankscope.compress.methods import METHODS
-from rankscope.errors import FamilyError, OptionError
+from rankscope.errors import OptionError
 from rankscope.families import Site
 
 UNSHOWN = 1e-3
@@ -28,7 +28,8 @@ def make_groups(
 ) -> list[Group]:
     """Sort the selected sites into groups.
 
-    With ``joint`` the MLP's matrices, which have no partner, are whitened.
+    With ``joint`` the MLP's matrices, which have no partner, are whitened; so are queries and keys that rotary
+    positions turn: their product is another one for every distance, and a head of another width could not be turned.
     """
     if method == JOINT:
         return _joint_groups(source, sites, calibration, seed)
@@ -51,22 +52,16 @@ def check_method(source: Checkpoint, sites: Sequence[Site], method: str) -> None
 
     Raises:
         OptionError: ``joint`` with one matrix of a pair only, or with an attention that is factored.
-        FamilyError: ``joint`` on a family whose positions tie the width of its heads.
     """
     if method != JOINT:
         return
-    if source.family.name == "chronos-2":
-        raise FamilyError(
-            f"{source.source}: method joint cannot cut {source.family.title}, whose rotary positions turn queries and "
-            "keys and fix the width of its heads: use method whitened."
-        )
-    for module, letters in _attentions(sites).items():
+    for module, letters in _attentions(source, sites).items():
         for pair in _pairs(letters):
             if not set(pair) <= letters:
                 raise OptionError(
                     f"method joint cuts {pair[0]} and {pair[1]} of a head together: select both, or neither."
                 )
-        for letter in "qkvo":
+        for letter in (letter for pair in _pairs(letters) for letter in pair):
             if f"{module}.{letter}" in source.factored:
                 raise OptionError(
                     f"{source.source}: {module}.{letter} is stored in two factors, method joint cuts whole heads: use "
@@ -78,18 +73,25 @@ def _joint_groups(source: Checkpoint, sites: Sequence[Site], calibration: Calibr
     assert calibration is not None
     groups: list[Group] = []
     everything = {site.module: site for site in source.sites(["attention"])}
-    for module, letters in _attentions(sites).items():
+    for module, letters in _attentions(source, sites).items():
         q, k, v, o = (everything[f"{module}.{letter}"] for letter in "qkvo")
         moments = {letter: calibration.of(site) for letter, site in (("q", q), ("k", k), ("o", o))}
         groups.append(Attention(module, q, k, v, o, moments, _pairs(letters), cached_tokens(source, q)))
-    others = [site for site in sites if site.kind != "attention"]
+    others = [site for site in sites if site.kind != "attention" or _turned(source, site)]
     return [*groups, *(_single(source, site, "whitened", calibration, None, seed) for site in others)]
 
 
-def _attentions(sites: Sequence[Site]) -> dict[str, set[str]]:
+def _turned(source: Checkpoint, site: Site) -> bool:
+    """Whether rotary positions turn what the matrix puts out."""
+    scope, _, letter = site.role.partition(".")
+    return scope in source.family.rotary and letter in ("q", "k")
+
+
+def _attentions(source: Checkpoint, sites: Sequence[Site]) -> dict[str, set[str]]:
+    """Letters of the matrices that are cut in pairs, by attention."""
     found: dict[str, set[str]] = {}
     for site in sites:
-        if site.kind == "attention":
+        if site.kind == "attention" and not _turned(source, site):
             found.setdefault(site.module.rpartition(".")[0], set()).add(site.role[-1])
     return found
 

@@ -159,8 +159,10 @@ def site_reports(source: Checkpoint, sites: Sequence[Site], plans: Sequence[Site
     for site in sites:
         pair = "qk" if site.role[-1] in "qk" else "vo"
         mine = [plan for plan in plans if f".{pair}." in plan.name]
+        if not mine:  # the other pair of the attention alone
+            continue
         layout = "head-width" if narrowed else source.layout(site)
-        found.append(_report(source, site, mine, tuple(plan.rank for plan in mine) or site.head_widths, layout))
+        found.append(_report(source, site, mine, tuple(plan.rank for plan in mine), layout))
     return found
 
 
@@ -192,8 +194,6 @@ def _report(
 
 
 def _note(plans: Sequence[SitePlan], changed: bool) -> str:
-    if not plans:
-        return "not selected"
     if not changed:
         return "factors would store no fewer numbers" if plans[0].layout == "dense" else "its rank is low already"
     return "zero matrix, stored with rank 1" if all(plan.sigma_max == 0 for plan in plans) else ""

@@ -96,6 +96,7 @@ class Family:
         model_inputs: keyword arguments of ``module.forward`` that run every layer once.
         blocks: per stack the layers, whose first argument is the layer's input.
         vocabulary: rows are the embedded vocabulary (the transpose of the paper's Ξ), or None.
+        rotary: scopes of the attentions (``self``, ``group``) whose queries and keys are turned by rotary positions.
         aliases: names under which a tensor may be stored instead of its own.
     """
 
@@ -113,6 +114,7 @@ class Family:
     model_inputs: Callable[[nn.Module, Tensor], dict[str, Tensor]]
     blocks: Callable[[nn.Module], dict[str, list[nn.Module]]]
     vocabulary: Callable[[nn.Module], Float[Tensor, "vocabulary d_model"]] | None = None
+    rotary: tuple[str, ...] = ()
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

@@ -32,6 +32,9 @@ from rankscope.families._stacks import (
 from rankscope.families.chronos_bolt import patch_size, quantile_count, special_tokens
 from rankscope.families.layouts import head_widths
 
+ROTARY = ("self",)
+"""Attention along time has rotary positions; that over the series of a group has none."""
+
 
 def matches(config: Config) -> bool:
     """Whether the config names the Chronos-2 model or pipeline."""
@@ -48,10 +51,12 @@ def _layer_sites(config: Config) -> Iterator[Site]:
         block = f"encoder.block.{layer}.layer"
         for part, scope in enumerate(("self", "group")):
             attention = f"{block}.{part}.self_attention"
-            if head_widths(config, attention, positive(config, "num_heads")) is not None:
+            widths = head_widths(config, attention, positive(config, "num_heads"))
+            if widths is not None and scope in ROTARY and set(widths.qk) != {positive(config, "d_kv")}:
                 raise CheckpointError(
-                    f"config.json: site {attention} has head widths, but Chronos-2 turns queries and keys by rotary "
-                    "positions, which fix the width of its heads; use the config.json that was saved with the weights."
+                    f"config.json: site {attention} has queries and keys of other widths than d_kv, but there "
+                    "Chronos-2 turns them by rotary positions, which fix their width; use the config.json that was "
+                    "saved with the weights."
                 )
             yield from attention_sites(attention, "encoder", layer, scope, config)
         yield Site(f"{block}.2.mlp.wi.weight", "encoder", layer, "mlp_in")
@@ -114,4 +119,5 @@ FAMILY = Family(
     embed=embed,
     model_inputs=model_inputs,
     blocks=stack_blocks,
+    rotary=ROTARY,
 )

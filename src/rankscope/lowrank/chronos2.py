@@ -1,4 +1,4 @@
-"""Chronos-2 with factored sites, and the pipeline that loads it."""
+"""Chronos-2 with factored sites and heads of other widths, and the pipeline that loads it."""
 
 from __future__ import annotations
 

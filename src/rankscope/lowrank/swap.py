@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
@@ -13,6 +14,9 @@ from rankscope.families import FAMILIES, Factored, HeadWidth, Layout, read_layou
 from rankscope.families.storage import linear_layers, read_storage
 from rankscope.lowrank.int8 import Int8Linear
 from rankscope.lowrank.linear import FactoredLinear
+
+if TYPE_CHECKING:
+    from chronos.chronos2.layers import MHA
 
 
 def factor_model(model: PreTrainedModel, config: PretrainedConfig) -> None:
@@ -78,10 +82,10 @@ def stock_std(name: str, d_in: int, d_head: int, factor: float) -> float:
 
 
 def widen_heads(model: nn.Module, layouts: Mapping[str, Layout]) -> None:
-    """Put a `HeadWidthAttention` in place of every attention of ``model`` that has head widths.
+    """Put a `HeadWidthAttention`, in Chronos-2 a `HeadWidthMHA`, in place of every attention that has head widths.
 
     Raises:
-        CheckpointError: a name is no T5 attention of the model, or lists another number of heads.
+        CheckpointError: a name is no attention of the model, or lists another number of heads.
     """
     widths = {name: layout for name, layout in layouts.items() if isinstance(layout, HeadWidth)}
     if not widths:
@@ -92,12 +96,23 @@ def widen_heads(model: nn.Module, layouts: Mapping[str, Layout]) -> None:
 
     for name, layout in widths.items():
         stock = _submodule(model, name)
-        if not isinstance(stock, T5Attention):
+        if isinstance(stock, T5Attention):
+            stack = model.get_submodule(name.split(".")[0])
+            _put(model, name, HeadWidthAttention(stock, stack.config, layout))
+        elif _is_chronos2(stock):
+            from rankscope.lowrank.rotary_heads import HeadWidthMHA
+
+            _put(model, name, HeadWidthMHA(stock, layout))
+        else:
             raise CheckpointError(
-                f"config.json: rankscope.sites gives head widths to {name}, no T5 attention of the model."
+                f"config.json: rankscope.sites gives head widths to {name}, no attention of the model."
             )
-        stack = model.get_submodule(name.split(".")[0])
-        _put(model, name, HeadWidthAttention(stock, stack.config, layout))
+
+
+def _is_chronos2(layer: nn.Module | None) -> TypeGuard[MHA]:
+    """Whether a layer is Chronos-2's attention; a model without any need not import it."""
+    known = sys.modules.get("chronos.chronos2.layers")
+    return known is not None and isinstance(layer, known.MHA)
 
 
 def factor_modules(model: nn.Module, layouts: Mapping[str, Layout], *, d_head: int, factor: float) -> None:

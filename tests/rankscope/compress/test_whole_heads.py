@@ -20,7 +20,7 @@ from rankscope.compress import Budget, CompressReport, Plan, compress
 from rankscope.compress.apply import write_folder
 from rankscope.compress.plan import site_plan
 from rankscope.compress.prepared import CompressOptions, prepare, read_matrices
-from rankscope.errors import FamilyError, OptionError
+from rankscope.errors import OptionError
 from rankscope.families import HeadWidth
 from rankscope.numerics import FactoredMatrix, symmetric_root
 
@@ -292,7 +292,6 @@ def small_or(checkpoint: Checkpoint, name: str) -> Tensor:
 @pytest.mark.parametrize(
     ("kind", "options", "error", "message"),
     [
-        ("chronos-2", {}, FamilyError, "cannot cut Chronos-2, whose rotary positions"),
         ("chronos-t5", {"sites": "q"}, OptionError, "cuts q and k of a head together"),
         ("chronos-t5", {"sites": "q,k,o"}, OptionError, "cuts v and o of a head together"),
         ("chronos-t5", {"ratio": None, "eps": 0.1, "allocation": "energy"}, OptionError, "eps is one tolerance"),

@@ -270,7 +270,7 @@ def test_folders_that_disagree_are_refused(
 
 
 def test_the_model_class_refuses_what_is_no_attention(tiny_config: Callable[..., Any]) -> None:
-    with pytest.raises(CheckpointError, match="no T5 attention"):
+    with pytest.raises(CheckpointError, match="no attention of the model"):
         build("chronos-t5", tiny_config("chronos-t5"), {"encoder.block.0": EVEN})
     with pytest.raises(CheckpointError, match="1 head widths where num_heads is 2"):
         build(
@@ -278,13 +278,53 @@ def test_the_model_class_refuses_what_is_no_attention(tiny_config: Callable[...,
         )
 
 
-def test_chronos_2_has_no_head_widths(tiny_config: Callable[..., Any], write_checkpoint: Any, tmp_path: Path) -> None:
+def chronos2_layer(stock: Any, part: int) -> Any:
+    return stock.encoder.block[0].layer[part].self_attention
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+def test_chronos_2_with_heads_of_the_stock_width_is_the_stock_model(
+    kernel: str, tiny_config: Callable[..., Any]
+) -> None:
+    config = tiny_config("chronos-2")
+    modules = [f"encoder.block.{layer}.layer.{part}.self_attention" for layer in range(2) for part in range(2)]
+    plain = low_rank_config(config, "chronos-2", {}, "design")
+    wide = low_rank_config(config, "chronos-2", dict.fromkeys(modules, HeadWidth((4, 4), (4, 4))), "design")
+    stock, narrow = (
+        lowrank.LowRankChronos2Model(lowrank.LowRankChronos2Config.from_dict(one)).eval() for one in (plain, wide)
+    )
+    assert [type(chronos2_layer(model, 0)).__name__ for model in (stock, narrow)] == ["MHA", "HeadWidthMHA"]
+    narrow.load_state_dict(stock.state_dict())
+    context = torch.randn(4, 32, generator=torch.Generator().manual_seed(1)).cumsum(dim=1)
+    answers = []
+    for model in (stock, narrow):
+        model.config._attn_implementation = kernel
+        chronos2_layer(model, 0).config._attn_implementation = kernel
+        with torch.no_grad():
+            answers.append(model(context=context, group_ids=torch.tensor([0, 0, 1, 1])).quantile_preds)
+    assert torch.equal(*answers)
+
+
+def test_chronos_2_turns_no_queries_of_other_widths(
+    tiny_config: Callable[..., Any], write_checkpoint: Any, tmp_path: Path
+) -> None:
     stock = tiny_config("chronos-2")
-    sites = {"encoder.block.0.layer.1.self_attention": HeadWidth((4, 4), (4, 4))}
-    config = low_rank_config(stock, "chronos-2", sites, "design")
-    tensors = FAMILIES["chronos-2"].expected_shapes(stock)
-    folder = write_checkpoint(tmp_path / "m", config, {name: torch.zeros(shape) for name, shape in tensors.items()})
-    with pytest.raises(CheckpointError, match="rotary positions"):
-        open_checkpoint(folder)
-    with pytest.raises(CheckpointError, match="no T5 attention"):
+    for part, widths, message in (
+        (0, HeadWidth((4, 3), (4, 4)), "rotary positions"),
+        (1, HeadWidth((4,), (4,)), "1 head"),
+    ):
+        config = low_rank_config(stock, "chronos-2", {f"encoder.block.0.layer.{part}.self_attention": widths}, "design")
+        tensors = FAMILIES["chronos-2"].expected_shapes(stock)
+        folder = write_checkpoint(
+            tmp_path / str(part), config, {name: torch.zeros(shape) for name, shape in tensors.items()}
+        )
+        for read in (
+            lambda folder=folder: open_checkpoint(folder),
+            lambda config=config: lowrank.LowRankChronos2Model(lowrank.LowRankChronos2Config.from_dict(config)),
+        ):
+            with pytest.raises(CheckpointError, match=message) as caught:
+                read()
+            assert "\n" not in str(caught.value)
+    config = low_rank_config(stock, "chronos-2", {"encoder.block.0": HeadWidth((4, 4), (4, 4))}, "design")
+    with pytest.raises(CheckpointError, match="no attention of the model"):
         lowrank.LowRankChronos2Model(lowrank.LowRankChronos2Config.from_dict(config))
