@@ -63,6 +63,10 @@ class ForecastYardstick:
         """Generated series, or windows of a user's."""
         return calibration_set(self.yard.calibration or DEFAULT, context=self.context, horizon=self.horizon, seed=seed)
 
+    def probe(self, seed: int) -> CalibrationSet | None:
+        """Generated series, as `rankscope.compress.sensitivity` makes them."""
+        return None
+
     def original(self, progress: Progress) -> Original:
         """Score the original on the suite."""
         return replace(sizes(self.checkpoint), scores=self._scores(self._pipeline, progress))

@@ -236,6 +236,7 @@ class _Run:
             method=plain(point.method),
             allocation=None if point.allocation == "default" else point.allocation,
             calibration=self._moments(point),
+            probe=self.stick.probe(point.seed or 0),
             seed=point.seed or 0,
             force=True,
             progress=progress,

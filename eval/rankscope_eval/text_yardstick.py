@@ -16,6 +16,7 @@ from torch import Tensor
 from rankscope.analysis.table2 import DatasetScore, Measures, Original
 from rankscope.calibration import CalibrationSet
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.sensitivity import PROBE_SEED, PROBED_WINDOWS
 from rankscope.errors import FamilyError, OptionError
 from rankscope.placement import resolve_dtype
 from rankscope.progress import Progress
@@ -55,6 +56,10 @@ class TextYardstick:
     def calibration(self, seed: int) -> CalibrationSet:
         """Windows of the first half of the text."""
         return calibration_windows(self.tokens, self._count, seed)
+
+    def probe(self, seed: int) -> CalibrationSet | None:
+        """Other windows of the first half of the text."""
+        return calibration_windows(self.tokens, PROBED_WINDOWS, seed + PROBE_SEED)
 
     def original(self, progress: Progress) -> Original:
         """Measure how well the original expects the text."""

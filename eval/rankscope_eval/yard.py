@@ -72,6 +72,10 @@ class Yardstick(Protocol):
         """The set that a method looks at."""
         ...
 
+    def probe(self, seed: int) -> CalibrationSet | None:
+        """What allocation ``sensitivity`` compares answers on; None for the set that it takes by itself."""
+        ...
+
     def original(self, progress: Progress) -> Original:
         """Measure the original."""
         ...

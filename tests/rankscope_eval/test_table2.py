@@ -226,6 +226,10 @@ def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> No
         assert 0 < point.measures.overlap < 1
         assert point.measures.relative_LPPL != 1.0
     assert (tmp_path / "out" / "table2.svg").exists()
+    rules = Grid((0.5,), ("joint",), ("energy", "sensitivity"), seeds=(0,))
+    both = run_table2(t5_folder, tmp_path / "rules", grid=rules, yard=yard).points
+    assert [(point.state, point.allocation) for point in both] == [("done", "energy"), ("done", "sensitivity")]
+    assert both[0].measures.relative_LPPL != both[1].measures.relative_LPPL
 
 
 @pytest.mark.parametrize(
