@@ -86,14 +86,19 @@ def device() -> str:
 
 def record(item: str, rows: list[dict[str, Any]]) -> None:
     """Write the numbers with device, driver, torch, commit and command, and print them as a short table."""
-    OUT.mkdir(parents=True, exist_ok=True)
-    found = {"item": item, "date": datetime.date.today().isoformat(), **machine(), "rehearsal": REHEARSAL, "rows": rows}
-    (OUT / f"{item}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    save(item, rows)
     keys = list(rows[0])
     lines = [keys, *([_cell(row[key]) for key in keys] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(keys))]
     for line in lines:
         print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def save(item: str, rows: list[dict[str, Any]]) -> None:
+    """Write the numbers with device, driver, torch, commit and command."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    found = {"item": item, "date": datetime.date.today().isoformat(), **machine(), "rehearsal": REHEARSAL, "rows": rows}
+    (OUT / f"{item}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 def machine() -> Mapping[str, Any]:
