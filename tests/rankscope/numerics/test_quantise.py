@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.errors import DataError
@@ -25,6 +25,7 @@ matrices = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(matrices)
 def test_no_entry_moves_by_more_than_half_a_step(matrix: torch.Tensor) -> None:
     rounded = quantise(matrix)
@@ -34,6 +35,7 @@ def test_no_entry_moves_by_more_than_half_a_step(matrix: torch.Tensor) -> None:
     assert int(rounded.values.abs().max()) <= LARGEST
 
 
+@settings(deadline=None)
 @given(matrices)
 def test_steps_are_as_small_as_the_largest_entry_allows(matrix: torch.Tensor) -> None:
     rounded = quantise(matrix)
@@ -42,6 +44,7 @@ def test_steps_are_as_small_as_the_largest_entry_allows(matrix: torch.Tensor) ->
     torch.testing.assert_close(rounded.scale.double(), step, rtol=2.0**-8, atol=0.0)
 
 
+@settings(deadline=None)
 @given(matrices)
 def test_what_is_rounded_stays_bit_for_bit(matrix: torch.Tensor) -> None:
     once = quantise(matrix)
@@ -51,6 +54,7 @@ def test_what_is_rounded_stays_bit_for_bit(matrix: torch.Tensor) -> None:
         assert torch.equal(once.scale, twice.scale)
 
 
+@settings(deadline=None)
 @given(matrices)
 def test_in_float32_the_product_with_the_scale_is_exact(matrix: torch.Tensor) -> None:
     rounded = quantise(matrix)

@@ -1,0 +1,122 @@
+"""Time of linear layers in int8, and of whole forecasts, beside floating point and, where installed, other libraries.
+
+Layers: (d_out, d_in) of Chronos-T5 base, 1 to 512 tokens, float32, one thread, rounds that alternate between
+
+- ``float``: ``nn.Linear``;
+- ``int8``: `rankscope.lowrank.Int8Linear`;
+- ``torchao``: ``quantize_`` with ``Int8WeightOnlyConfig``;
+- ``quanto``: ``quantize`` and ``freeze`` of optimum-quanto with ``qint8``.
+
+Forecasts: 8 series of 512 values by the bundled models, as they are and in int8, in float32.
+
+    python benchmarks/storage.py --out benchmarks/results/storage.json    # some minutes
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from provenance import conditions, origin, save, spread
+from torch import nn
+
+from rankscope import load_pipeline
+from rankscope.compress import compress
+from rankscope.lowrank import Int8Linear
+
+USED = ("src/rankscope/lowrank", "src/rankscope/numerics/quantise.py", "src/rankscope/compress")
+SHAPES = ((768, 768), (3072, 768))
+TOKENS = (1, 20, 512)
+MODELS = ("bundled", "bundled-bolt")
+SERIES, CONTEXT, HORIZON = 8, 512, 8
+
+
+def layers(linear: nn.Linear) -> dict[str, nn.Module]:
+    """The same layer in every way that is installed."""
+    found: dict[str, nn.Module] = {"float": linear, "int8": Int8Linear(linear)}
+    try:
+        ao = importlib.import_module("torchao.quantization")
+        found["torchao"] = nn.Sequential(copy.deepcopy(linear))
+        ao.quantize_(found["torchao"], ao.Int8WeightOnlyConfig())
+    except ImportError:
+        pass
+    try:
+        quanto = importlib.import_module("optimum.quanto")
+        found["quanto"] = nn.Sequential(copy.deepcopy(linear))
+        quanto.quantize(found["quanto"], weights=quanto.qint8)
+        quanto.freeze(found["quanto"])
+    except ImportError:
+        pass
+    return found
+
+
+def alternated(cases: dict[str, Callable[[], Any]], rounds: int, repeats: int) -> dict[str, dict[str, float]]:
+    """Seconds per call of every case: ``rounds`` times each in turn, after one round that does not count."""
+    taken: dict[str, list[float]] = {name: [] for name in cases}
+    for round_ in range(rounds + 1):
+        for name, call in cases.items():
+            start = time.perf_counter()
+            for _ in range(repeats):
+                call()
+            if round_:
+                taken[name].append((time.perf_counter() - start) / repeats)
+    return {name: spread(values) for name, values in taken.items()}
+
+
+def time_layers(rounds: int) -> list[dict[str, Any]]:
+    """One row per shape and number of tokens."""
+    rows = []
+    for d_out, d_in in SHAPES:
+        ways = layers(nn.Linear(d_in, d_out, bias=False))
+        for tokens in TOKENS:
+            x = torch.randn(tokens, d_in)
+            cases = {name: (lambda layer=layer, x=x: layer(x)) for name, layer in ways.items()}
+            seconds = alternated(cases, rounds, repeats=max(2, 100 // tokens))
+            rows.append({"shape": [d_out, d_in], "tokens": tokens, "seconds": seconds})
+            shown = {name: round(1e6 * row["median"]) for name, row in seconds.items()}
+            print(f"{d_out}×{d_in}, {tokens} tokens, µs: {shown}", flush=True)
+    return rows
+
+
+def time_forecasts(rounds: int) -> list[dict[str, Any]]:
+    """One row per bundled model."""
+    rows = []
+    series = [torch.sin(torch.arange(float(CONTEXT)) / (3 + i)) for i in range(SERIES)]
+    for model in MODELS:
+        with tempfile.TemporaryDirectory() as temporary:
+            compress(model, out=Path(temporary) / "int8", storage="int8")
+            loaded = {"float": model, "int8": str(Path(temporary) / "int8")}
+            pipelines = {name: load_pipeline(source, dtype="float32") for name, source in loaded.items()}
+        cases = {name: (lambda p=p: p.predict(series, prediction_length=HORIZON)) for name, p in pipelines.items()}
+        seconds = alternated(cases, rounds, repeats=1)
+        rows.append({"model": model, "series": SERIES, "context": CONTEXT, "horizon": HORIZON, "seconds": seconds})
+        print(f"{model}, s: { {name: round(row['median'], 3) for name, row in seconds.items()} }", flush=True)
+    return rows
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    before = conditions()
+    with torch.inference_mode():
+        result = {**origin("storage", *USED), "threads": 1, "layers": time_layers(options.rounds)}
+    result["forecasts"] = time_forecasts(options.rounds)
+    result["conditions"] = {"before": before, "after": conditions()}
+    save(result, options.out)
+    print(json.dumps(result["conditions"]))
+
+
+if __name__ == "__main__":
+    main()
