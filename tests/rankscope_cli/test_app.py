@@ -97,7 +97,7 @@ def test_help_fits_and_gives_examples(cli: Any, verb: str | None, monkeypatch: p
     if verb is None:
         assert all(name in result.stdout for name in VERBS)
     else:
-        assert 2 <= result.stdout.count(f"  rankscope {verb}") <= 3
+        assert 2 <= result.stdout.count(f"  rankscope {verb}") <= 4
         assert "[bold]" not in result.stdout
 
 
