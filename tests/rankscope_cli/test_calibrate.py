@@ -126,7 +126,7 @@ def test_an_existing_file_is_kept_until_the_new_one_is_whole(
     file = tmp_path / "m.safetensors"
     assert cli("calibrate", bolt_folder, *SET, "--out", file).exit_code == 0
     before = file.read_bytes()
-    assert "--force" in refused("calibrate", bolt_folder, *SET, "--out", file)
+    assert "--resume goes on with it, --force replaces it" in refused("calibrate", bolt_folder, *SET, "--out", file)
     again = cli("calibrate", bolt_folder, *SET, "--out", file, "--resume")  # finished: read back
     assert again.exit_code == 0
     assert file.read_bytes() == before

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankscope.errors import OptionError
+from rankscope.errors import OptionError, OutputError
 from rankscope_cli.calibrate_table import show_calibration
 from rankscope_cli.exits import say
 from rankscope_cli.options import (
@@ -86,7 +86,9 @@ def run(
     from rankscope.placement import resolve_device
 
     file = Path(out)
-    check_file(file, force or resume, (SUFFIX,))
+    if file.is_file() and not (force or resume):
+        raise OutputError(f"--out {file} exists already: --resume goes on with it, --force replaces it when done.")
+    check_file(file, True, (SUFFIX,))
     work = file.with_name(file.name + _NEW) if force and file.exists() else file
     if work != file and not resume:
         work.unlink(missing_ok=True)

@@ -306,4 +306,6 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, dict[str, Tensor]]]:
 
 def _damaged(file: Path, error: Exception) -> DataError:
     reason = (str(error) or type(error).__name__).splitlines()[0]
-    return DataError(f"calibration {file} is damaged ({reason}): remove it and calibrate again.")
+    return DataError(
+        f"calibration {file} is damaged, if it is one at all ({reason}): name another file, and calibrate again."
+    )

@@ -377,7 +377,7 @@ def corrupt(file: Path, how: str) -> None:
         ("text", "is damaged"),
         ("foreign", "is no calibration: its schema is None"),
         ("nan", "NaN or Inf"),
-        ("part", "is damaged .*inside"),
+        ("part", r"is damaged.*inside"),
         ("settings", "is damaged"),
     ],
 )
