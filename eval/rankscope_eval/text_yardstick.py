@@ -16,7 +16,7 @@ from torch import Tensor
 from rankscope.analysis.table2 import DatasetScore, Measures, Original
 from rankscope.calibration import CalibrationSet
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.compress.sensitivity import PROBE_SEED, PROBED_WINDOWS
+from rankscope.compress.probe import PROBE_SEED, PROBED_WINDOWS
 from rankscope.errors import FamilyError, OptionError
 from rankscope.placement import resolve_dtype
 from rankscope.progress import Progress

@@ -118,8 +118,8 @@ def run(
         typer.Option(
             "--probe",
             metavar="SET",
-            help="Series that sensitivity compares answers on: mixture:32 by default, more of the text of a text "
-            "model.",
+            help="Series that sensitivity looks at answers on: mixture:32, or 128 for a model of patches; more of the "
+            "text of a text model.",
         ),
     ] = None,
     multiple: Annotated[

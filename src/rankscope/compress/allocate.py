@@ -33,19 +33,24 @@ class Allocation:
 
     ``uniform-eps`` keeps every σ_j > ε σ_1, one ε for all. ``uniform-ratio`` leaves every matrix the same share of what
     it stores. ``energy`` is water-filling: it keeps the terms with the largest σ_j² per stored number, wherever they
-    are, which minimises the sum of the squared errors for that size, since every matrix' terms come in falling order
-    and cost the same. ``sensitivity`` is the same with σ_j² times the matrix' weight: how much the model's output
-    suffers per unit of squared error there. ``schedule`` gives layer i of every stack and role the rank ⌈r0 (1+i)^α⌉,
-    α fitted to the ranks that hold 99 % of the energy in each layer, r0 the level.
+    are. Every matrix' terms come in falling order and cost the same, so no plan of that size has a smaller sum of
+    squared errors, as long as ranks are cheaper than what is stored: for heads always, for a dense matrix below its
+    break-even rank d_out·d_in/(d_out + d_in). What is given more is stored dense at full cost, and the numbers that
+    its last terms would have cost buy nothing: energy is optimal among the plans that stay below. ``sensitivity`` does
+    the same with what every term was measured to be worth to the model's answers in the place of σ_j². ``schedule``
+    gives layer i of every stack and role the rank ⌈r0 (1+i)^α⌉, α fitted to the ranks that hold 99 % of the energy in
+    each layer, r0 the level.
 
     Attributes:
         name: one of `ALLOCATIONS`.
-        weights: for ``sensitivity``, by name of the `Spectrum`; `rankscope.compress.sensitivity` measures them where
-            there are none.
+        weights: for ``sensitivity``, factors of σ_j² by name of the `Spectrum`, 1 by default.
+        worth: for ``sensitivity``, what every term is worth, never rising, by name of the `Spectrum`;
+            `rankscope.compress.sensitivity` measures it where neither is given.
     """
 
     name: str = "uniform-eps"
     weights: Mapping[str, float] = field(default_factory=dict)
+    worth: Mapping[str, Float[Tensor, " k"]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.name not in ALLOCATIONS:
@@ -76,10 +81,10 @@ class Allocation:
         return [one.heads * rank_at(designs[_kind(one)], one.layer, _largest(one)) for one in spectra]
 
     def _gains(self, spectrum: Spectrum, budget: Budget) -> Float[Tensor, " k"]:
-        weight = self.weights.get(spectrum.name, 1.0)
         cost = budget.cost(spectrum)
         if cost:
-            return weight * spectrum.values.square() / cost
+            worth = self.worth.get(spectrum.name)
+            return (spectrum.values.square() * self.weights.get(spectrum.name, 1.0) if worth is None else worth) / cost
         return torch.full_like(spectrum.values, math.inf)  # what the budget does not count is kept
 
 

@@ -93,7 +93,7 @@ def compress(
         decoder: what the decoder reads while the model is calibrated: ``teacher`` (what did follow, the default) or
             ``sampled`` (paths of the model's own, Chronos-T5).
         probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name
-            (``mixture:32`` by default, other series than those of calibration; of a text model, 32 windows of the
+            (``mixture:32`` by default, 128 for a model of patches, others than calibration sees; of a text model, 32 windows of the
             part of the text that is not calibrated on).
         multiple: ranks are rounded down to multiples of it.
         seed: of the calibration set, and of the method ``random``.
@@ -128,7 +128,7 @@ def compress(
     else:
         limit = Budget("ratio", ratio) if ratio is not None else budget
         assert limit is not None
-        prepared = weighed(prepared, limit)
+        prepared = weighed(prepared)
         plan = prepared.by_budget(limit)
     return write_folder(prepared, plan, out, force=force, begin=begin)
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.calibration import InputMoments
 from rankscope.compress.decomposition import Decomposition
 from rankscope.compress.factorise import truncated_svd
-from rankscope.compress.joint import joint_qk, joint_vo
+from rankscope.compress.joint import Inner, inner_qk, inner_vo
 from rankscope.compress.methods import METHODS
 from rankscope.compress.plan import SitePlan, Spectrum
 from rankscope.families import Factored, HeadWidth, Layout, Site
@@ -91,7 +92,7 @@ class Single:
         """Singular values, in the norm of the method."""
         matrix = matrices[self.site.module]
         if self.method != "svd":
-            sigma = self._decompose(matrix).sigma
+            sigma = self.decompose(matrix).sigma
         elif isinstance(matrix, FactoredMatrix):
             sigma = matrix.singular_values()
         else:
@@ -127,7 +128,7 @@ class Single:
         if self.method == "svd":
             factors = truncated_svd(matrix, plan.rank, _wide(matrix))
         else:
-            factors = self._decompose(matrix).at(plan.rank)
+            factors = self.decompose(matrix).at(plan.rank)
         return {f"{plan.module}.down.weight": factors.down, f"{plan.module}.up.weight": factors.up}
 
     def stand_ins(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
@@ -147,7 +148,8 @@ class Single:
             return None
         return self.moments.tokens, min(plan.shape)
 
-    def _decompose(self, matrix: Tensor | FactoredMatrix) -> Decomposition:
+    def decompose(self, matrix: Tensor | FactoredMatrix) -> Decomposition:
+        """All terms of the matrix, by its method."""
         return METHODS[self.method].decompose(matrix, self.moments, self.seed)
 
 
@@ -161,6 +163,7 @@ class Attention:
         moments: of the inputs of q, of k (and v) and of o.
         pairs: which of ``qk`` and ``vo`` may be cut.
         cached: tokens that it caches.
+        felt: what the answers feel of every head's slice of the input of o, where that was measured.
     """
 
     module: str
@@ -171,6 +174,7 @@ class Attention:
     moments: Mapping[str, InputMoments] = field(repr=False)
     pairs: tuple[str, ...] = ("qk", "vo")
     cached: int = 0
+    felt: tuple[Float[Tensor, "d_head d_head"], ...] | None = field(default=None, repr=False)
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -187,7 +191,7 @@ class Attention:
                 f"{self.module}.{pair}.{head}",
                 shapes[pair],
                 decomposition.sigma,
-                stored_rank=self._widths(pair)[head],
+                stored_rank=self.head_widths(pair)[head],
                 layout="head-width",
                 cached=self.cached,
                 layer=self.q.layer or 0,
@@ -239,7 +243,7 @@ class Attention:
             for site in sites:
                 axis = site.head_axis or 0
                 parts = made[site.name].split(self._planned(plans)[pair], dim=axis)
-                wide = [_filled(part, width, axis) for part, width in zip(parts, self._widths(pair), strict=True)]
+                wide = [_filled(part, width, axis) for part, width in zip(parts, self.head_widths(pair), strict=True)]
                 found[site.module] = torch.cat(wide, dim=axis)
         return found
 
@@ -250,24 +254,25 @@ class Attention:
     def shortage(self, plans: Sequence[SitePlan]) -> tuple[int, int] | None:
         """Positions and the widest head that is cut, where there are fewer positions."""
         tokens = {"qk": min(self.moments["q"].tokens, self.moments["k"].tokens), "vo": self.moments["o"].tokens}
-        pairs = [(tokens[pair], max(self._widths(pair))) for pair in self._changed(plans)]
+        pairs = [(tokens[pair], max(self.head_widths(pair))) for pair in self._changed(plans)]
         return min((pair for pair in pairs if pair[0] < pair[1]), default=None)
 
     def _changed(self, plans: Sequence[SitePlan]) -> dict[str, tuple[Site, Site]]:
         both = {"qk": (self.q, self.k), "vo": (self.v, self.o)}
         return {pair: both[pair] for pair in self.pairs if any(p.changed and f".{pair}." in p.name for p in plans)}
 
-    def _widths(self, pair: str) -> tuple[int, ...]:
+    def head_widths(self, pair: str) -> tuple[int, ...]:
+        """Widths that the heads of a pair have now."""
         return self.q.head_widths if pair == "qk" else self.v.head_widths
 
     def _planned(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, ...]]:
-        widths = {pair: self._widths(pair) for pair in ("qk", "vo")}
+        widths = {pair: self.head_widths(pair) for pair in ("qk", "vo")}
         for pair in self.pairs:
             widths[pair] = tuple(plan.rank for plan in plans if f".{pair}." in plan.name)
         return widths
 
     def _slices(self, matrices: Matrices, pair: str, head: int) -> tuple[Tensor, Tensor]:
-        widths = self._widths(pair)
+        widths = self.head_widths(pair)
         part = slice(sum(widths[:head]), sum(widths[: head + 1]))
         first, second = (self.q, self.k) if pair == "qk" else (self.v, self.o)
         left, right = matrices[first.module], matrices[second.module]
@@ -275,20 +280,32 @@ class Attention:
         assert isinstance(right, Tensor)
         return left[part], right[part] if pair == "qk" else right[:, part]
 
-    def _decompose(self, matrices: Matrices, pair: str) -> list[Decomposition]:
+    def inner(self, matrices: Matrices, pair: str) -> list[Inner]:
+        """What stands between the two matrices of every head, term by term."""
         found = []
-        widths = self._widths(pair)
         start = 0
-        for head, width in enumerate(widths):
+        for head, width in enumerate(self.head_widths(pair)):
             left, right = (part.double() for part in self._slices(matrices, pair, head))
             if pair == "qk":
                 queries = left @ self.moments["q"].second @ left.mT
                 keys = right @ self.moments["k"].within @ right.mT
-                found.append(joint_qk(left, right, queries, keys))
+                found.append(inner_qk(queries, keys))
             else:
-                part = slice(start, start + width)
-                found.append(joint_vo(left, right, self.moments["o"].second[part, part]))
+                felt = None if self.felt is None else self.felt[head]
+                found.append(inner_vo(right, self.attended(start, width), felt=felt))
             start += width
+        return found
+
+    def attended(self, start: int, width: int) -> Float[Tensor, "d_head d_head"]:
+        """Second moment of a slice of the input of o."""
+        part = slice(start, start + width)
+        return self.moments["o"].second[part, part]
+
+    def _decompose(self, matrices: Matrices, pair: str) -> list[Decomposition]:
+        found = []
+        for head, inner in enumerate(self.inner(matrices, pair)):
+            left, right = self._slices(matrices, pair, head)
+            found.append(inner.between(left.mT, right) if pair == "qk" else inner.between(right, left))
         return found
 
 

@@ -17,7 +17,9 @@ is, so C_k may be the covariance of the keys *within* a sequence: what all keys 
 
 **Values and outputs.** Minimise E‖(B − B̃)z‖² = ‖(B − B̃)C_z^{1/2}‖_F². Again only R_zᵀR_z = W_v C_z W_vᵀ = E[a aᵀ] is
 needed, a = W_v z being what the head hands to its output projection: the true attention-weighted mean is measured by
-looking at the input of ``o``. With W_o = Q_o R_o and R_o R_zᵀ = U Σ Vᵀ,
+looking at the input of ``o``. R_oᵀR_o = W_oᵀW_o counts every direction of the residual stream alike; where it was
+measured what the model's answers feel of the head's outputs, that moment takes its place. With W_o = Q_o R_o and
+R_o R_zᵀ = U Σ Vᵀ,
 
     W̃_v = Σ_r^{-1/2} U_rᵀ R_o W_v,    W̃_o = W_o R_zᵀ V_r Σ_r^{-1/2}.
 
@@ -25,6 +27,8 @@ At r = d_head all four reproduce the products A and B exactly wherever the momen
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -38,6 +42,29 @@ RIDGE = 1e-6
 NOISE = 1e-3
 """Moments of a head are those of a wide layer, seen through it: where it looks away from what is loud there, rounding
 makes a larger share of them negative."""
+
+
+FELT_RIDGE = 1e-3
+"""The same for what answers feel, which is known from some dozens of series alone."""
+
+
+@dataclass(frozen=True)
+class Inner:
+    """What stands between the two matrices of a head, as a sum of terms: left·right is the identity, cut anywhere.
+
+    Attributes:
+        sigma: worth of every term, descending.
+        left: (d_head, k).
+        right: (k, d_head).
+    """
+
+    sigma: Float[Tensor, " k"]
+    left: Float[Tensor, "d_head k"]
+    right: Float[Tensor, "k d_head"]
+
+    def between(self, first: Float[Tensor, "m d_head"], second: Float[Tensor, "d_head n"]) -> Decomposition:
+        """The terms of first·second."""
+        return Decomposition(self.sigma, first.double() @ self.left, self.right @ second.double())
 
 
 def joint_qk(
@@ -59,7 +86,7 @@ def joint_qk(
     Returns:
         Terms whose ``sigma`` are root mean squares of the scores that each contributes.
     """
-    return _coupled(w_q.to(torch.float64).mT, w_k.to(torch.float64), _root(queries, ridge), _root(keys, ridge))
+    return inner_qk(queries, keys, ridge).between(w_q.mT, w_k)
 
 
 def joint_vo(
@@ -67,6 +94,7 @@ def joint_vo(
     w_o: Float[Tensor, "d_model d_head"],
     attended: Float[Tensor, "d_head d_head"],
     ridge: float = RIDGE,
+    felt: Float[Tensor, "d_head d_head"] | None = None,
 ) -> Decomposition:
     """Decompose what one head writes, B = W_o W_v; ``up`` becomes its W_o, ``down`` its W_v.
 
@@ -75,24 +103,43 @@ def joint_vo(
         w_o: columns of W_O that belong to the head.
         attended: second moment of the head's slice of the input of W_O.
         ridge: regularisation of the moment.
+        felt: what the answers feel of that slice, W_oᵀW_o by default.
 
     Returns:
         Terms whose ``sigma`` are root mean squares of the outputs that each contributes.
     """
-    out = w_o.to(torch.float64)
-    return _coupled(out, w_v.to(torch.float64), _root(out.mT @ out, 0.0), _root(attended, ridge))
+    return inner_vo(w_o, attended, ridge, felt).between(w_o, w_v)
 
 
-def _coupled(
-    left: Float[Tensor, "m d"], right: Float[Tensor, "d n"], r_left: Float[Tensor, "d d"], r_right: Float[Tensor, "d d"]
-) -> Decomposition:
-    """Decompose left·right in the norm that the two roots give to the inner coordinates."""
+def inner_qk(
+    queries: Float[Tensor, "d_head d_head"], keys: Float[Tensor, "d_head d_head"], ridge: float = RIDGE
+) -> Inner:
+    """Between W_qᵀ and W_k."""
+    return _coupled(_root(queries, ridge), _root(keys, ridge))
+
+
+def inner_vo(
+    w_o: Float[Tensor, "d_model d_head"],
+    attended: Float[Tensor, "d_head d_head"],
+    ridge: float = RIDGE,
+    felt: Float[Tensor, "d_head d_head"] | None = None,
+) -> Inner:
+    """Between W_o and W_v."""
+    out = w_o.double()
+    outputs = _root(out.mT @ out, 0.0) if felt is None else _root(felt, FELT_RIDGE)
+    return _coupled(outputs, _root(attended, ridge))
+
+
+def _coupled(r_left: Float[Tensor, "d d"], r_right: Float[Tensor, "d d"]) -> Inner:
+    """Decompose the identity in the norm that the two roots give to what is left and right of it."""
     u, sigma, vh = torch.linalg.svd(r_left @ r_right.mT)
     kept = sigma > torch.finfo(sigma.dtype).eps * len(sigma) * sigma[0]
     inverse = torch.where(kept, sigma, torch.ones_like(sigma)).rsqrt() * kept
-    up = left @ (r_right.mT @ vh.mT) * inverse
-    down = inverse[:, None] * (u.mT @ r_left) @ right
-    return Decomposition(torch.where(kept, sigma, torch.zeros_like(sigma)), up, down)
+    return Inner(
+        torch.where(kept, sigma, torch.zeros_like(sigma)),
+        (r_right.mT @ vh.mT) * inverse,
+        inverse[:, None] * (u.mT @ r_left),
+    )
 
 
 def _root(moment: Float[Tensor, "d d"], ridge: float) -> Float[Tensor, "d d"]:

@@ -1,206 +1,301 @@
-"""How much a model's answers suffer when one matrix, or one pair of an attention's matrices, is cut alone."""
+"""What every term of every matrix is worth to the model's answers, all of them from a few passes.
+
+Every term of a matrix, or of what stands between the two matrices of a head, gets a gate α, 0 where it is kept and 1
+where it is cut, one for every series. The loss of the answers is half a quadratic form in the gates near 0, and its
+matrix is the second moment of a gradient: of log p(y), y drawn from the model's own distributions (Fisher), or of the
+quantiles' sum with random signs (Gauss–Newton). One backward pass gives the gradients of all gates at once: that of a
+gate is the sum over positions of its term's activation times what the answers feel there. Derivation and limits:
+docs/theory/compression.md.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.calibration import CalibrationSet, named_set
-from rankscope.calibration.passes import pass_inputs
-from rankscope.calibration.text import TEXT, without_count
-from rankscope.checkpoints import Checkpoint
-from rankscope.compress.allocate import SENSITIVITY, Allocation, plan_by_budget
-from rankscope.compress.budget import Budget
-from rankscope.compress.groups import Attention, Group
-from rankscope.compress.plan import SitePlan, Spectrum, site_plan
+from rankscope.calibration.streams import GROUP
+from rankscope.compress.allocate import SENSITIVITY, Allocation
+from rankscope.compress.decomposition import Decomposition
+from rankscope.compress.groups import Attention, Group, Matrices, Single
+from rankscope.compress.joint import Inner
 from rankscope.compress.prepared import Prepared, read_matrices
-from rankscope.errors import OptionError
+from rankscope.compress.probe import TOKENS, answer, gives_quantiles, probe_set, questions, unit_of
 from rankscope.placement import resolve_device
 
-PROBE = "mixture:32"
-"""Series that the answers are compared on."""
-PROBED_WINDOWS = 32
-"""Windows of a text, where the name of the probe does not say."""
-PROBE_SEED = 10_007
-"""Added to the seed of calibration, so that the series are others."""
-BATCH = 16
-NARROWEST = 1e-3
-"""A spread of forecasts below this share of their mean size counts as this share: a constant series has none."""
+DRAWS = 4
+"""Backward passes per forward pass: tokens drawn, or signs."""
+WIDTH_AT_ONCE = 2048
+"""Series times width of a model of single tokens in one forward pass: activations are kept for the backward passes."""
+MOST_AT_ONCE = 16
 
 
-def weighed(prepared: Prepared, budget: Budget) -> Prepared:
-    """Return the checkpoint with the weights that ``sensitivity`` needs for a budget, where nobody gave them.
+def weighed(prepared: Prepared) -> Prepared:
+    """Return the checkpoint with the worth that ``sensitivity`` goes by, where it does and nobody gave any.
+
+    Terms of values and outputs are made anew, in the norm of what the answers feel of them. Nothing depends on a
+    budget, so one measurement serves all of them.
 
     Raises:
-        OptionError: the budget is out of reach, or a text model has no tokens to be probed with.
+        OptionError: a text model has no tokens to be probed with.
         DataError: the probe set cannot be used.
     """
-    if prepared.rule.name != SENSITIVITY or prepared.rule.weights or (budget.kind == "ratio" and budget.limit == 1.0):
+    rule = prepared.rule
+    if rule.name != SENSITIVITY or rule.weights or rule.worth:
         return prepared
-    return replace(prepared, rule=Allocation(SENSITIVITY, measured_weights(prepared, budget)))
+    groups, worth = _measured(prepared)
+    spectra = []
+    for before, group, old in zip(prepared.groups, groups, prepared.spectra, strict=True):
+        spectra.append(old if group is before else group.spectra(read_matrices(prepared.source, group)))
+    falls = {name: falling(each) for name, each in worth.items()}
+    return replace(prepared, groups=tuple(groups), spectra=tuple(spectra), rule=Allocation(SENSITIVITY, worth=falls))
 
 
-def measured_weights(prepared: Prepared, budget: Budget) -> dict[str, float]:
-    """Loss of the model's answers per unit of squared error, by name of the `Spectrum`.
+def falling(worth: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
+    """What cutting the last terms one after the other loses at least per term: neighbours out of order share evenly.
 
-    Each matrix, and each of the pairs qk and vo of an attention, is cut alone to what ``energy`` leaves of it within
-    the budget (to half where that cuts nothing), and the model is run on series that calibration did not see. The loss
-    is the mean KL divergence of the distributions of the next token, or the mean squared change of the quantiles over
-    the spread between the outer ones. All heads of a pair share its weight.
+    >>> falling(torch.tensor([5.0, 1.0, 3.0, 0.0])).tolist()
+    [5.0, 2.0, 2.0, 0.0]
     """
-    energy = plan_by_budget(prepared.flat, prepared.whole(budget), Allocation("energy"), prepared.how.multiple)
-    units = [
-        unit
-        for group, spectra, plans in zip(prepared.groups, prepared.spectra, prepared.parts(energy), strict=True)
-        for unit in _units(group, spectra, plans)
+    blocks: list[tuple[float, int]] = []
+    for value in worth.tolist():
+        total, count = value, 1
+        while blocks and blocks[-1][0] * count < total * blocks[-1][1]:
+            more, others = blocks.pop()
+            total, count = total + more, count + others
+        blocks.append((total, count))
+    return torch.cat([torch.full((count,), total / count, dtype=torch.float64) for total, count in blocks])
+
+
+def _measured(prepared: Prepared) -> tuple[list[Group], dict[str, Float[Tensor, " k"]]]:
+    """Groups that know what answers feel, and what each of their terms is worth, in units of the mean loss."""
+    source, device = prepared.source, resolve_device(prepared.how.device)
+    series = probe_set(source, prepared.how)
+    module: Any = source.module().to(device)
+    module.requires_grad_(False)
+    taps = [
+        tap
+        for group, spectra in zip(prepared.groups, prepared.spectra, strict=True)
+        for tap in _taps(group, read_matrices(source, group), [one.name for one in spectra])
     ]
-    probe = _Probe(prepared)
-    weights: dict[str, float] = {}
-    for done, unit in enumerate(units):
-        prepared.progress(done, len(units), "sensitivity")
-        weight = 0.0
-        if unit.squared_error > 0:
-            matrices = unit.group.stand_ins(read_matrices(prepared.source, unit.group), unit.plans)
-            weight = probe.loss(matrices) / unit.squared_error
-        weights |= dict.fromkeys(unit.names, weight)
-    prepared.progress(len(units), len(units), "sensitivity")
-    return weights
+    generator = torch.Generator(device).manual_seed(prepared.how.seed)
+    wide = source.family.name in TOKENS
+    at_once = max(1, min(MOST_AT_ONCE, WIDTH_AT_ONCE // int(module.config.d_model))) if wide else MOST_AT_ONCE
+    done, scale = 0, 0.0
+    with torch.enable_grad(), watched(module, taps):
+        for inputs, count in questions(source, module, series, at_once):
+            prepared.progress(done, len(series), SENSITIVITY)
+            found = answer(module, inputs)
+            places = [tap.place for tap in taps]
+            apart = inputs.get("group_ids", torch.arange(count, device=found.device))
+            for draw, score in enumerate(scores(inputs, found, generator)):
+                felt = torch.autograd.grad(score, places, retain_graph=draw + 1 < DRAWS, allow_unused=True)
+                for tap, gradient in zip(taps, felt, strict=True):
+                    if gradient is not None:
+                        tap.take(gradient, apart)
+            done, scale = done + count, scale + _answers(inputs, found) * (1 if gives_quantiles(inputs) else 2)
+    prepared.progress(len(series), len(series), SENSITIVITY)
+    return _gathered(prepared, taps, 1.0 / (scale * DRAWS))
+
+
+def scores(inputs: dict[str, Any], found: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+    """`DRAWS` sums over all answers whose gradients' second moment is the curvature of the loss, once or twice.
+
+    Log-probabilities of tokens drawn position by position: their gradients are independent and have mean zero, so the
+    square of the sum has the expectation of the sum of the squares. The same holds for quantiles with random signs.
+    """
+    if gives_quantiles(inputs):
+        scaled = found / unit_of(found).to(found)
+        for _ in range(DRAWS):
+            signs = torch.randint(0, 2, found.shape, generator=generator, device=found.device) * 2 - 1
+            yield (scaled * signs).sum()
+        return
+    logs = found.log_softmax(dim=-1)
+    chances, real = logs.detach().exp().flatten(0, 1), inputs.get("decoder_attention_mask")
+    for _ in range(DRAWS):
+        tokens = torch.multinomial(chances, 1, generator=generator).view(*logs.shape[:2], 1)
+        each = logs.gather(-1, tokens)[..., 0]
+        yield each.sum() if real is None else each[real > 0].sum()
+
+
+def _answers(inputs: dict[str, Any], found: Tensor) -> int:
+    real = inputs.get("decoder_attention_mask")
+    if gives_quantiles(inputs):
+        return found.numel()
+    return int((real > 0).sum()) if real is not None else found.shape[0] * found.shape[1]
+
+
+class _Tap:
+    """One place in a model where terms can be gated: what passes there, and what the answers feel of it.
+
+    Attributes:
+        module: name of the layer.
+        names: of the spectra whose terms it measures.
+        before: whether the place is the layer's input; else it is its output.
+    """
+
+    def __init__(self, module: str, names: Sequence[str], before: bool) -> None:
+        self.module, self.names, self.before = module, tuple(names), before
+        self.place: Any = None
+        self.input: Any = None
+
+    def take(self, gradient: Tensor, apart: Tensor) -> None:
+        """Take the gradients of one backward pass.
+
+        Args:
+            gradient: of the score, by what passed.
+            apart: number of every series' group; series of a group look at one another and share their gates.
+        """
+        raise NotImplementedError
+
+    def rows(self, x: Tensor, series: int) -> Float[Tensor, "series tokens d"]:
+        """Positions by series, or all of them as one, where a place does not know which series they belong to."""
+        x = x.detach()
+        if GROUP in self.module:  # Chronos-2's group attentions: position by series
+            x = x.transpose(0, 1)
+        return x.reshape(series if x.shape[0] == series else 1, -1, x.shape[-1])
+
+    @staticmethod
+    def shared(each: Float[Tensor, "series ..."], apart: Tensor) -> Float[Tensor, "groups ..."]:
+        """Sums over the series of every group."""
+        if len(each) != len(apart):
+            return each
+        _, places = apart.unique(return_inverse=True)
+        return each.new_zeros(int(places.max()) + 1, *each.shape[1:]).index_add(0, places, each)
+
+
+class _Matrix(_Tap):
+    """The terms of one matrix."""
+
+    def __init__(self, group: Single, terms: Decomposition, names: Sequence[str]) -> None:
+        super().__init__(group.site.module, names, before=False)
+        self.terms = terms
+        self.worth = torch.zeros(len(terms.sigma), dtype=torch.float64)
+
+    def take(self, gradient: Tensor, apart: Tensor) -> None:
+        down, up = (part.to(gradient) for part in (self.terms.down, self.terms.up))
+        shown = self.rows(self.input, len(apart)).to(gradient) @ down.mT
+        gates = (shown * (self.rows(gradient, len(apart)) @ up)).sum(dim=1)
+        self.worth += self.shared(gates, apart).double().square().sum(dim=0).cpu()
+
+
+class _Pair(_Tap):
+    """What stands between queries and keys, or values and outputs, of every head of one attention."""
+
+    def __init__(self, group: Attention, pair: str, inner: Sequence[Inner], names: Sequence[str]) -> None:
+        super().__init__((group.q if pair == "qk" else group.o).module, names, before=pair == "vo")
+        self.group, self.pair, self.inner = group, pair, inner
+        self.widths = group.head_widths(pair)
+        self.worth = [torch.zeros(width, dtype=torch.float64) for width in self.widths]
+        self.kept: list[list[Tensor]] = [[] for _ in self.widths]
+        self.second = [torch.zeros(width, width, dtype=torch.float64) for width in self.widths]
+
+    def take(self, gradient: Tensor, apart: Tensor) -> None:
+        shown, felt = self.rows(self.place, len(apart)), self.rows(gradient, len(apart))
+        heads = zip(shown.split(self.widths, dim=-1), felt.split(self.widths, dim=-1), strict=True)
+        for head, (x, g) in enumerate(heads):
+            # gradient of what is inserted there, (groups, d_head, d_head)
+            product = self.shared((x.mT @ g).float(), apart).cpu()
+            if self.pair == "qk":
+                self.worth[head] += _gated(product, self.inner[head])
+            else:
+                flat = product.flatten(0, 1)
+                self.second[head] += (flat.mT @ flat).double()
+                self.kept[head].append(product.bfloat16())  # to be looked at along other terms
+
+    def felt(self, scale: float) -> tuple[Float[Tensor, "d_head d_head"], ...]:
+        """What the answers feel of the head's output: the moment of its gradients, freed of the size of the input."""
+        found, start = [], 0
+        for width, second in zip(self.widths, self.second, strict=True):
+            size = float(self.group.attended(start, width).diagonal().sum())
+            found.append(second * (scale / size if size > 0 else 0.0))
+            start += width
+        return tuple(found)
+
+    def along(self, inner: Sequence[Inner]) -> None:
+        """Gate these terms by the gradients that were kept."""
+        for head, terms in enumerate(inner):
+            turned = Inner(terms.sigma, terms.right.mT, terms.left.mT)  # rows pass values first, then outputs
+            for product in self.kept[head]:
+                self.worth[head] += _gated(product.float(), turned)
+
+
+def _gated(product: Float[Tensor, "series d_head d_head"], inner: Inner) -> Float[Tensor, " k"]:
+    """Squared gradients of the gates of all terms, summed over series."""
+    left, right = inner.left.to(product), inner.right.to(product)
+    return ((product @ right.mT) * left).sum(dim=1).double().square().sum(dim=0)
+
+
+def _taps(group: Group, matrices: Matrices, names: Sequence[str]) -> Iterator[_Tap]:
+    if isinstance(group, Single):
+        yield _Matrix(group, group.decompose(matrices[group.site.module]), names)
+    elif isinstance(group, Attention):
+        for pair in group.pairs:
+            inner = group.inner(matrices, pair) if pair == "qk" else ()
+            yield _Pair(group, pair, inner, [name for name in names if f".{pair}." in name])
+
+
+def _gathered(
+    prepared: Prepared, taps: Sequence[_Tap], scale: float
+) -> tuple[list[Group], dict[str, Float[Tensor, " k"]]]:
+    felt = {tap.group.module: tap.felt(scale) for tap in taps if isinstance(tap, _Pair) and tap.pair == "vo"}
+    groups: list[Group] = [
+        replace(group, felt=felt[group.module]) if isinstance(group, Attention) and group.module in felt else group
+        for group in prepared.groups
+    ]
+    attentions = {group.module: group for group in groups if isinstance(group, Attention)}
+    worth: dict[str, Float[Tensor, " k"]] = {}
+    for tap in taps:
+        if isinstance(tap, _Pair):
+            if tap.pair == "vo":
+                group = attentions[tap.group.module]
+                tap.along(group.inner(read_matrices(prepared.source, group), "vo"))
+            worth |= {name: scale * each for name, each in zip(tap.names, tap.worth, strict=True)}
+        elif isinstance(tap, _Matrix):
+            worth[tap.names[0]] = scale * tap.worth
+    return groups, worth
 
 
 @contextlib.contextmanager
-def replaced(module: nn.Module, matrices: Mapping[str, Float[Tensor, "d_out d_in"]]) -> Iterator[None]:
-    """Let linear layers apply other matrices while the block runs; biases stay, and so does what is stored."""
+def watched(module: nn.Module, taps: Sequence[_Tap]) -> Iterator[None]:
+    """Note what passes the taps while the block runs, in a form whose gradient can be asked for."""
     handles = []
     try:
-        for name, matrix in matrices.items():
-            handles.append(module.get_submodule(name).register_forward_hook(_applies(matrix)))
+        for tap in taps:
+            layer = module.get_submodule(tap.module)
+            if tap.before:
+                handles.append(layer.register_forward_pre_hook(_before(tap)))
+            else:
+                handles.append(layer.register_forward_hook(_after(tap)))
         yield
     finally:
         for handle in handles:
             handle.remove()
+        for tap in taps:
+            tap.place = tap.input = None
 
 
-def _applies(matrix: Float[Tensor, "d_out d_in"]) -> Callable[..., Tensor]:
-    def hook(layer: Any, args: tuple[Any, ...], _: Tensor) -> Tensor:
-        return nn.functional.linear(args[0], matrix.to(args[0]), layer.bias)
+def _before(tap: _Tap) -> Callable[..., tuple[Tensor]]:
+    def hook(_: Any, args: tuple[Any, ...]) -> tuple[Tensor]:
+        tap.place = _differentiable(args[0])
+        return (tap.place,)
 
     return hook
 
 
-@dataclass(frozen=True)
-class _Unit:
-    """What is cut together in one measurement: ``plans`` are those of the whole group, the others unchanged."""
+def _after(tap: _Tap) -> Callable[..., Tensor]:
+    def hook(_: Any, args: tuple[Any, ...], out: Tensor) -> Tensor:
+        tap.input, tap.place = args[0], _differentiable(out)
+        return tap.place
 
-    group: Group
-    plans: tuple[SitePlan, ...]
-    names: tuple[str, ...]
-    squared_error: float
+    return hook
 
 
-def _units(group: Group, spectra: Sequence[Spectrum], plans: Sequence[SitePlan]) -> Iterator[_Unit]:
-    for pair in group.pairs if isinstance(group, Attention) else ("",):
-        mine = [f".{pair}." in one.name if pair else True for one in spectra]
-        wanted = [plan for plan, chosen in zip(plans, mine, strict=True) if chosen]
-        cut = any(plan.changed for plan in wanted)
-        alone = [
-            site_plan(one, min(one.shape)) if not chosen else plan if cut else site_plan(one, _half(one))
-            for one, plan, chosen in zip(spectra, plans, mine, strict=True)
-        ]
-        pairs = zip(spectra, alone, strict=True)
-        error = sum((float(one.values[plan.rank :].square().sum()) for one, plan in pairs if plan.changed), 0.0)
-        yield _Unit(group, tuple(alone), tuple(plan.name for plan in wanted), error)
-
-
-def _half(spectrum: Spectrum) -> int:
-    """Half of the ranks that cost less than what is stored."""
-    return max(1, (spectrum.stored - 1) // spectrum.cost // 2)
-
-
-class _Probe:
-    """A model, what it is asked, and what it answers when nothing is cut."""
-
-    def __init__(self, prepared: Prepared) -> None:
-        source, device = prepared.source, resolve_device(prepared.how.device)
-        series = probe_set(source, prepared)
-        self.module: Any = source.module().to(device)
-        self.inputs = [
-            pass_inputs(self.module, source.family, series.context[i : i + BATCH], series.future[i : i + BATCH])
-            for i in range(0, len(series), BATCH)
-        ]
-        self.answers = [self._answer(inputs) for inputs in self.inputs]
-
-    @torch.no_grad()
-    def _answer(self, inputs: dict[str, Any]) -> Tensor:
-        found = self.module(**inputs)
-        answer = found.quantile_preds if "context" in inputs else found.logits
-        return answer.float()
-
-    def loss(self, matrices: Mapping[str, Float[Tensor, "d_out d_in"]]) -> float:
-        """Mean over all answers of how far they move when the layers apply these matrices."""
-        total, count = 0.0, 0
-        with replaced(self.module, matrices):
-            for inputs, exact in zip(self.inputs, self.answers, strict=True):
-                moved = self._answer(inputs)
-                each = squared_change(exact, moved) if "context" in inputs else divergence(exact, moved)
-                real = inputs.get("decoder_attention_mask")
-                kept = each if real is None else each[real > 0]
-                total, count = total + float(kept.sum()), count + kept.numel()
-        return max(total / count, 0.0)
-
-
-def probe_set(source: Checkpoint, prepared: Prepared) -> CalibrationSet:
-    """Series to probe a model with: those that were given or named, else generated ones.
-
-    A text model is probed with windows of the text that it is calibrated on, from a part that calibration leaves out.
-
-    Raises:
-        OptionError: a text model, for which nothing can be generated, has none.
-        DataError: what was named cannot be used.
-    """
-    given, looked_at = prepared.how.probe, prepared.how.calibration
-    if isinstance(given, CalibrationSet):
-        return given
-    if given is None and source.family.forecastable:
-        given = PROBE
-    elif given is None and isinstance(looked_at, str) and looked_at.startswith(TEXT):
-        given = without_count(looked_at)
-    if given is None:
-        raise OptionError(
-            f"allocation {SENSITIVITY} probes a {source.family.title} model with tokens, and there are none: give a "
-            "probe, text:FILE, or use allocation energy."
-        )
-    return named_set(source, given, seed=prepared.how.seed + PROBE_SEED, count=PROBED_WINDOWS, probe=True)
-
-
-def divergence(
-    exact: Float[Tensor, "series tokens vocabulary"], moved: Float[Tensor, "series tokens vocabulary"]
-) -> Float[Tensor, "series tokens"]:
-    """KL divergence of the distributions that two sets of logits stand for, at every position.
-
-    >>> divergence(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2)).tolist()
-    [[0.0]]
-    """
-    p, q = (logits.double().log_softmax(dim=-1) for logits in (exact, moved))
-    return (p.exp() * (p - q)).sum(dim=-1)
-
-
-def squared_change(
-    exact: Float[Tensor, "series quantiles horizon"], moved: Float[Tensor, "series quantiles horizon"]
-) -> Float[Tensor, "series quantiles horizon"]:
-    """Squared change of every quantile in units of the series' spread, outer quantiles' distance averaged over time.
-
-    >>> exact = torch.tensor([[[0.0], [2.0]]])
-    >>> squared_change(exact, exact + 1).tolist()
-    [[[0.25], [0.25]]]
-    """
-    before = exact.double()
-    spread = (before[:, -1] - before[:, 0]).abs().mean(dim=-1)
-    size = before.abs().mean(dim=(1, 2))
-    unit = spread.clamp(min=torch.finfo(torch.float32).tiny).maximum(NARROWEST * size)
-    return ((moved.double() - before) / unit[:, None, None]).square()
+def _differentiable(x: Tensor) -> Tensor:
+    """The tensor itself where something before it is watched, else a leaf: weights themselves need no gradients."""
+    return x if x.requires_grad else x.detach().requires_grad_()

@@ -44,9 +44,9 @@ def compress_to_loss(
 ) -> CompressReport:
     """Find by bisection the smallest size ratio at which ``score(folder)`` is at most 1 + ``max_loss``, and keep it.
 
-    Calibration and singular values are shared by all steps. The least ratio that the rule can reach is tried first;
-    ratio 1 only where nothing smaller holds. A score need not fall with size everywhere: the folder that is kept was
-    measured and holds, one that is smaller and was not tried might hold, too.
+    Calibration, singular values and what terms are worth are shared by all steps. The least ratio that the rule can
+    reach is tried first; ratio 1 only where nothing smaller holds. A score need not fall with size everywhere: the
+    folder that is kept was measured and holds, one that is smaller and was not tried might hold, too.
 
     Args:
         checkpoint: an open checkpoint, or what `rankscope.checkpoints.open_checkpoint` takes.
@@ -71,7 +71,7 @@ def compress_to_loss(
     if steps < 1:
         raise OptionError(f"steps {steps} is not usable: give a whole number, at least 1.")
     refuse_existing(out, force)
-    prepared = prepare(checkpoint, options, progress=progress)
+    prepared = weighed(prepare(checkpoint, options, progress=progress))
     with atomic_folder(out, force) as folder:
         (folder / _CANDIDATES).mkdir()
         search = _Search(prepared, folder / _CANDIDATES, max_loss, score, measure, steps, progress or silent)
@@ -143,7 +143,6 @@ class _Search:
         label = f"ratio {ratio:.3g}"
         inner = replace(self.prepared, progress=self._within(label))
         budget = Budget("ratio", ratio)
-        inner = weighed(inner, budget)
         report = write_folder(inner, inner.by_budget(budget), target)
         self._tell(f"{label}: {self.measure}")
         try:

@@ -11,7 +11,7 @@ from rankscope import open_checkpoint
 from rankscope.calibration import calibrate, calibration_set, named_set
 from rankscope.compress.calibrated import calibration_for
 from rankscope.compress.prepared import CompressOptions, prepare
-from rankscope.compress.sensitivity import PROBE_SEED, probe_set
+from rankscope.compress.probe import PROBE_SEED, probe_set
 from rankscope.errors import OptionError
 
 
@@ -29,12 +29,12 @@ def test_a_text_is_probed_where_calibration_does_not_look(t5_folder: Path, ids: 
     prepared = prepare(checkpoint, CompressOptions(method="joint", calibration=f"text:{ids}:4", seed=5))
     assert prepared.calibration is not None
     assert prepared.calibration.settings.series == 4
-    probe = probe_set(checkpoint, prepared)
+    probe = probe_set(checkpoint, prepared.how)
     assert len(probe) == 32
     expected = named_set(checkpoint, f"text:{ids}:32", seed=5 + PROBE_SEED, probe=True)
     assert torch.equal(probe.context, expected.context)
     named = CompressOptions(method="joint", calibration=f"text:{ids}:4", probe=f"text:{ids}:3", seed=5)
-    assert len(probe_set(checkpoint, prepare(checkpoint, named))) == 3
+    assert len(probe_set(checkpoint, named)) == 3
 
 
 def test_what_the_decoder_read_has_to_be_what_was_asked_for(chronos_t5_folder: Path, tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from rankscope import load_pipeline, open_checkpoint
 from rankscope.calibration import Calibration, calibrate, calibration_set
 from rankscope.calibration.passes import pass_inputs
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress import Budget, Plan, compress
+from rankscope.compress import Plan, compress
 from rankscope.compress.apply import write_folder
 from rankscope.compress.groups import Attention, Single
 from rankscope.compress.joint import joint_qk, joint_vo
 from rankscope.compress.plan import site_plan
 from rankscope.compress.prepared import CompressOptions, Prepared, prepare, read_matrices
-from rankscope.compress.sensitivity import measured_weights
+from rankscope.compress.sensitivity import weighed
 from rankscope.errors import OptionError
 from rankscope.families import Factored, HeadWidth
 from rankscope.numerics import symmetric_root
@@ -243,10 +243,10 @@ def test_again_and_in_whole_numbers(toy: Checkpoint, tmp_path: Path) -> None:
 
 def test_groups_are_of_use_where_series_share_them(toy: Checkpoint, prepared: Prepared) -> None:
     """Were every series alone, cutting the queries and keys of a group would change no answer."""
-    weights = measured_weights(prepared, Budget("ratio", 0.5))
-    shared = {name: weight for name, weight in weights.items() if f"{GROUP}.qk" in name}
+    worth = weighed(prepared).rule.worth
+    shared = {name: each for name, each in worth.items() if f"{GROUP}.qk" in name}
     assert len(shared) == 4
-    assert all(weight > 0 for weight in shared.values())
+    assert all(float(each.sum()) > 0 for each in shared.values())
     module: Any = toy.module()
     inputs = pass_inputs(module, toy.family, torch.zeros(9, 64), torch.zeros(9, 8))
     assert inputs["group_ids"].tolist() == [0, 1, 2, 3, 4, 4, 4, 4, 8]
