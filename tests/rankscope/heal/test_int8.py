@@ -24,12 +24,16 @@ def test_it_comes_nearer_and_stays_int8(kind, method, teacher, student, short, t
     healed = open_checkpoint(tmp_path / "out")
     layers = [name for name, tensor in after.items() if tensor.dtype == torch.int8]
     changed = [name for name in layers if not torch.equal(healed.tensor(name), open_checkpoint(small).tensor(name))]
+    scaled = [name for name in layers if not torch.equal(after[scale_name(name)], before[scale_name(name)])]
+    assert len(scaled) > 0.8 * len(layers)
     assert len(changed) > 0.8 * len(layers)  # a decoder of one token asks no queries
     for name, tensor in after.items():
         if tensor.dtype == torch.int8:
             again = quantise(healed.tensor(name))
             assert torch.equal(again.values, tensor)
             assert torch.equal(again.scale, after[scale_name(name)])
+    onward = heal(tmp_path / "out", whole, short(steps=5, batch_size=16, truth=0.0), out=tmp_path / "on", device="cpu")
+    assert onward.first_loss < 0.9 * report.first_loss
 
 
 def test_what_is_not_trained_stays_bit_for_bit(teacher, student, short, tmp_path):
