@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from rankscope.errors import OptionError, unknown_choice
@@ -49,3 +51,28 @@ def resolve_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     if name not in DTYPES:
         raise OptionError(unknown_choice("dtype", name, DTYPES))
     return DTYPES[name]
+
+
+WIDE = 512
+"""Width from which on matrix products take most of a forward pass."""
+
+
+def fast_products(device: str, width: int) -> contextlib.AbstractContextManager[object]:
+    """Products of wide models in bfloat16, sums in float32, on processors that have instructions for it.
+
+    Narrow models, and other processors, keep float32: nothing would be won.
+
+    Args:
+        device: as `resolve_device` gives it.
+        width: of the model.
+    """
+    if in_bfloat16(device, width):
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def in_bfloat16(device: str, width: int) -> bool:
+    """Whether `fast_products` rounds."""
+    # torch names them in private functions alone; a release without them gets float32
+    known = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
+    return device == "cpu" and width >= WIDE and any(found() for found in known if found is not None)

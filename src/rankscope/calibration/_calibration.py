@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -15,13 +16,13 @@ from torch import Tensor
 
 from rankscope.atomic import atomic_file
 from rankscope.calibration.moments import InputMoments, MomentSink, from_tensors, to_tensors
-from rankscope.calibration.passes import DECODERS, pass_inputs
+from rankscope.calibration.passes import DECODERS, by_length, pass_inputs
 from rankscope.calibration.sets import CalibrationSet
 from rankscope.calibration.streams import stream_of, watch_streams, watched_modules
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
 from rankscope.families import Site
-from rankscope.placement import resolve_device, resolve_dtype
+from rankscope.placement import fast_products, in_bfloat16, resolve_device, resolve_dtype
 from rankscope.progress import Progress, silent
 
 SCHEMA = "rankscope/calibration@1"
@@ -114,7 +115,9 @@ def calibrate(
 ) -> Calibration:
     """Run a model over a calibration set and add up the moments of what enters its layers.
 
-    Memory does not grow with the number of series: a stream of width d keeps 2 d² + 2 d float64 numbers.
+    Memory does not grow with the number of series: a stream of width d keeps 2 d² + 2 d float64 numbers. Batches are
+    made of series of like length. Wide models multiply in bfloat16 on processors that have instructions for it
+    (`rankscope.placement.fast_products`); moments are summed in float32 within a batch and in float64 over batches.
 
     Args:
         checkpoint: any family, stock or compressed.
@@ -144,6 +147,8 @@ def calibrate(
         raise OptionError(f"batch_size {batch_size} is not usable: give a whole number, at least 1.")
     kind = resolve_dtype(dtype) or torch.float32
     chosen = checkpoint.sites() if sites is None else sites
+    place, width = resolve_device(device), int(checkpoint.config.get("d_model", 0))
+    rounds = kind == torch.float32 and in_bfloat16(place, width)
     settings = CalibrationSettings(
         checkpoint.source,
         fingerprint(checkpoint),
@@ -153,24 +158,25 @@ def calibrate(
         decoder,
         batch_size,
         seed,
-        str(kind).removeprefix("torch."),
+        "float32, products bfloat16" if rounds else str(kind).removeprefix("torch."),
     )
     needed = {stream_of(site) for site in chosen}
     before, done = _resumed(None if file is None else Path(file), settings, needed)
     report = progress or silent
     if done < len(series):
-        module = checkpoint.module(kind).to(resolve_device(device))
+        module = checkpoint.module(kind).to(place)
+        order = by_length(series.context)
         watched = watched_modules(module, chosen)
         sinks = {stream: MomentSink(before.get(stream)) for stream in watched}
         for start in range(done, len(series), batch_size):
             report(start, len(series), "calibrating")
             torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
             end = min(start + batch_size, len(series))
-            inputs = pass_inputs(
-                module, checkpoint.family, series.context[start:end], series.future[start:end], decoder
-            )
+            part = order[start:end]
+            inputs = pass_inputs(module, checkpoint.family, series.context[part], series.future[part], decoder)
             # sample paths are drawn by now: what enters the layers meanwhile, token by token, is not to be counted
-            with torch.no_grad(), watch_streams(module, watched, sinks):
+            products = fast_products(place, width) if rounds else contextlib.nullcontext()
+            with torch.no_grad(), watch_streams(module, watched, sinks), products:
                 module(**inputs)
             if file is not None and (start // batch_size) % SAVE_EVERY == SAVE_EVERY - 1:
                 _save(Path(file), settings, _moments(sinks), end)

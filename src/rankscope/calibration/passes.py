@@ -49,7 +49,13 @@ def pass_inputs(
     future: Float[Tensor, "series horizon"],
     decoder: str = "teacher",
 ) -> dict[str, Any]:
-    """Keyword arguments of ``module.forward`` for `run_pass`."""
+    """Keyword arguments of ``module.forward`` for `run_pass`.
+
+    What no history of a batch reaches back to is left out for Chronos-T5, which would read it as padding.
+    """
+    if family.name == "chronos-t5":
+        seen = (~context.isnan()).any(dim=0)
+        context = context[:, int(seen.int().argmax()) :] if bool(seen.any()) else context[:, -1:]
     inputs = family.model_inputs(module, context)
     if family.name == "chronos-2":
         patch, most = module.chronos_config.output_patch_size, module.chronos_config.max_output_patches
@@ -82,6 +88,13 @@ def _groups(n: int) -> Int[Tensor, " series"]:
     """
     place = torch.arange(n)
     return place - (place % LONE_AND_GROUPED - LONE_AND_GROUPED // 2).clamp(min=0)
+
+
+def by_length(context: Float[Tensor, "series context"]) -> Int[Tensor, " series"]:
+    """Order of series from short to long histories, so that few batches hold padding."""
+    seen = ~context.isnan()
+    length = torch.where(seen.any(dim=1), context.shape[1] - seen.int().argmax(dim=1), 0)
+    return length.argsort(stable=True)
 
 
 def _bins(module: Any, context: Tensor, future: Tensor) -> Tensor:

@@ -109,6 +109,7 @@ def _feed(sink: MomentSink, real: dict[str, Any], stream: str) -> Callable[..., 
         x, mask = args[0], real.get(place)
         if mask is not None and GROUP in stream:
             mask = mask.mT
-        sink.add(x, mask if mask is not None and mask.shape == x.shape[:2] else None)
+        with torch.autocast(x.device.type, enabled=False):  # the layers may round their products, sums of squares not
+            sink.add(x, mask if mask is not None and mask.shape == x.shape[:2] else None)
 
     return hook

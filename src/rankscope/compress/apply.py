@@ -93,8 +93,8 @@ def compress(
         decoder: what the decoder reads while the model is calibrated: ``teacher`` (what did follow, the default) or
             ``sampled`` (paths of the model's own, Chronos-T5).
         probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name
-            (``mixture:32`` by default, 128 for a model of patches, others than calibration sees; of a text model, 32 windows of the
-            part of the text that is not calibrated on).
+            (``mixture:32`` by default, 128 for a model of patches, others than calibration sees; of a text model, 32
+            windows of the part of the text that is not calibrated on).
         multiple: ranks are rounded down to multiples of it.
         seed: of the calibration set, and of the method ``random``.
         device: where the model runs.

@@ -26,7 +26,7 @@ from rankscope.compress.groups import Attention, Group, Matrices, Single
 from rankscope.compress.joint import Inner
 from rankscope.compress.prepared import Prepared, read_matrices
 from rankscope.compress.probe import TOKENS, answer, gives_quantiles, probe_set, questions, unit_of
-from rankscope.placement import resolve_device
+from rankscope.placement import fast_products, resolve_device
 
 DRAWS = 4
 """Backward passes per forward pass: tokens drawn, or signs."""
@@ -90,14 +90,15 @@ def _measured(prepared: Prepared) -> tuple[list[Group], dict[str, Float[Tensor, 
     with torch.enable_grad(), watched(module, taps):
         for inputs, count in questions(source, module, series, at_once):
             prepared.progress(done, len(series), SENSITIVITY)
-            found = answer(module, inputs)
+            with fast_products(device, int(module.config.d_model)):
+                found = answer(module, inputs)
             places = [tap.place for tap in taps]
             apart = inputs.get("group_ids", torch.arange(count, device=found.device))
             for draw, score in enumerate(scores(inputs, found, generator)):
                 felt = torch.autograd.grad(score, places, retain_graph=draw + 1 < DRAWS, allow_unused=True)
                 for tap, gradient in zip(taps, felt, strict=True):
                     if gradient is not None:
-                        tap.take(gradient, apart)
+                        tap.take(gradient.float(), apart)
             done, scale = done + count, scale + _answers(inputs, found) * (1 if gives_quantiles(inputs) else 2)
     prepared.progress(len(series), len(series), SENSITIVITY)
     return _gathered(prepared, taps, 1.0 / (scale * DRAWS))
@@ -155,7 +156,7 @@ class _Tap:
 
     def rows(self, x: Tensor, series: int) -> Float[Tensor, "series tokens d"]:
         """Positions by series, or all of them as one, where a place does not know which series they belong to."""
-        x = x.detach()
+        x = x.detach().float()
         if GROUP in self.module:  # Chronos-2's group attentions: position by series
             x = x.transpose(0, 1)
         return x.reshape(series if x.shape[0] == series else 1, -1, x.shape[-1])
