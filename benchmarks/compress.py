@@ -1,7 +1,7 @@
 """Time and peak memory of `rankscope compress --method joint` on a t5-base-shaped Chronos-T5, phase by phase.
 
-Writes a random checkpoint in the published format (as `spectrum.py` does: 12 + 12 layers of width 768), compresses it to
-a size ratio of 0.15 in a process of its own, with moments of 256 generated series, and tells the time of every phase:
+Writes a random checkpoint in the published format (as `spectrum.py` does: 12 + 12 layers of width 768), compresses it
+to a size ratio of 0.15 in a process of its own, with moments of 256 generated series, and tells each phase:
 generating series, calibration, singular values, sensitivity, and factors with writing. Beside it stands the floor: the
 products of the forward passes of calibration, counted at full length, over the rate that a matrix product of that shape
 reaches in the same run, in float32 and in bfloat16.
