@@ -91,26 +91,25 @@ def moments_of(
         DataError: a value is NaN or infinite.
     """
     x = x.detach().to(torch.float32 if x.dtype.itemsize < 4 else x.dtype)
-    known = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if real is None else real.to(x.device)
-    count = known.sum(dim=1)
+    known = None if real is None or bool(real.all()) else real.to(x.device)
+    count = torch.full((len(x),), x.shape[1], device=x.device) if known is None else known.sum(dim=1)
     tokens, sequences = int(count.sum()), int((count > 0).sum())
     if tokens == 0:
         return None
-    kept = x.masked_fill(~known[..., None], 0.0)  # padding may hold NaN, which no product with zero removes
-    if not bool(torch.isfinite(kept).all()):
-        raise DataError("a layer's input holds NaN or Inf during calibration: the model overflows on these series.")
+    # padding may hold NaN, which no product with zero removes
+    kept = x if known is None else x.masked_fill(~known[..., None], 0.0)
     length = count.clamp(min=1).to(x.dtype)[:, None]
     sums = kept.sum(dim=1)
-    centred = (kept - (sums / length)[:, None]).masked_fill(~known[..., None], 0.0).flatten(0, 1)
+    centred = kept - (sums / length)[:, None]
+    if known is not None:
+        centred.masked_fill_(~known[..., None], 0.0)
+    centred = centred.flatten(0, 1)
     scaled = sums / length.sqrt()
-    return InputMoments(
-        tokens,
-        sequences,
-        *(
-            part.to("cpu", torch.float64)
-            for part in (sums.sum(0), centred.mT @ centred, scaled.mT @ scaled, kept.abs().sum(dim=(0, 1)))
-        ),
-    )
+    loudness = torch.linalg.vector_norm(kept, ord=1, dim=(0, 1))
+    if not bool(torch.isfinite(loudness).all()):
+        raise DataError("a layer's input holds NaN or Inf during calibration: the model overflows on these series.")
+    parts = (sums.sum(0), centred.mT @ centred, scaled.mT @ scaled, loudness)
+    return InputMoments(tokens, sequences, *(part.to("cpu", torch.float64) for part in parts))
 
 
 def regularised(moments: InputMoments, ridge: float) -> InputMoments:

@@ -51,12 +51,13 @@ def pass_inputs(
 ) -> dict[str, Any]:
     """Keyword arguments of ``module.forward`` for `run_pass`.
 
-    What no history of a batch reaches back to is left out for Chronos-T5, which would read it as padding.
+    What no history of a batch reaches back to is left out for Chronos-T5, which would read it as padding, and so is a
+    mask that shuts out nothing: with one, every attention would make a bias of its own for every series.
     """
     if family.name == "chronos-t5":
         seen = (~context.isnan()).any(dim=0)
         context = context[:, int(seen.int().argmax()) :] if bool(seen.any()) else context[:, -1:]
-    inputs = family.model_inputs(module, context)
+    inputs = _unmasked(family.model_inputs(module, context))
     if family.name == "chronos-2":
         patch, most = module.chronos_config.output_patch_size, module.chronos_config.max_output_patches
         groups = _groups(len(context)).to(module.device)
@@ -77,6 +78,13 @@ def pass_inputs(
     return inputs
 
 
+def _unmasked(inputs: dict[str, Any]) -> dict[str, Any]:
+    mask = inputs.get("attention_mask")
+    if mask is None or not bool(mask.all()):
+        return inputs
+    return {name: value for name, value in inputs.items() if name != "attention_mask"}
+
+
 def _groups(n: int) -> Int[Tensor, " series"]:
     """Groups of a batch for Chronos-2: of every eight series four alone, then four that attend to each other.
 
@@ -91,10 +99,15 @@ def _groups(n: int) -> Int[Tensor, " series"]:
 
 
 def by_length(context: Float[Tensor, "series context"]) -> Int[Tensor, " series"]:
-    """Order of series from short to long histories, so that few batches hold padding."""
+    """Order of series from short to long histories, those with holes last, so that few batches need a mask.
+
+    >>> by_length(torch.tensor([[1.0, torch.nan, 1.0], [1.0, 1.0, 1.0], [torch.nan, 1.0, 1.0]])).tolist()
+    [2, 1, 0]
+    """
     seen = ~context.isnan()
     length = torch.where(seen.any(dim=1), context.shape[1] - seen.int().argmax(dim=1), 0)
-    return length.argsort(stable=True)
+    holes = seen.sum(dim=1) < length
+    return (length + holes * context.shape[1]).argsort(stable=True)
 
 
 def _bins(module: Any, context: Tensor, future: Tensor) -> Tensor:
@@ -110,7 +123,7 @@ def _sampled(module: Any, inputs: dict[str, Tensor], horizon: int) -> Tensor:
     settings = module.config.chronos_config
     drawn = module.generate(
         input_ids=inputs["input_ids"],
-        attention_mask=inputs["attention_mask"],
+        attention_mask=inputs.get("attention_mask"),
         do_sample=True,
         min_new_tokens=horizon,
         max_new_tokens=horizon,
