@@ -123,7 +123,7 @@ def run(
         ),
     ] = None,
     multiple: Annotated[
-        int, typer.Option("--multiple", min=1, metavar="N", help="Round ranks down to multiples of N.")
+        int, typer.Option("--multiple", min=1, metavar="N", help="Round ranks down to multiples of N; GPUs like 8.")
     ] = 1,
     storage: Annotated[
         str | None,

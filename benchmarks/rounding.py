@@ -1,0 +1,79 @@
+"""What rounding ranks to multiples of 8 does to the time of a forecast, and to the scores.
+
+Both bundled models are compressed to one size ratio by `joint` (head widths) and by `whitened` (factors), with and
+without ``--multiple 8``. The two models of a pair forecast in turns, each once a round; a ratio is the median over the
+rounds of rounded / not. Rounding is downwards within the same budget, so the rounded model may be a little smaller.
+
+    python benchmarks/rounding.py --out benchmarks/results/rounding.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from provenance import conditions, origin, save, spread
+
+USED = ("src/rankscope/compress", "src/rankscope/lowrank", "src/rankscope/calibration")
+MODELS, METHODS = ("bundled-bolt", "bundled"), ("joint", "whitened")
+
+
+def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    """Compress with and without rounding, time one against the other, score both."""
+    import torch
+
+    from rankscope import load_pipeline
+    from rankscope.compress import compress
+    from rankscope_eval import evaluate
+    from rankscope_eval.timing import time_against
+
+    folders, ratios = [], []
+    for multiple in (1, options.multiple):
+        folder = place / f"{model}-{method}-{multiple}"
+        report = compress(model, out=folder, ratio=options.ratio, method=method, multiple=multiple)
+        folders.append(str(folder))
+        ratios.append(report.ratio)
+    series = torch.randn(options.batch, 512, generator=torch.Generator().manual_seed(0)).cumsum(1)
+    works = [load_pipeline(folder) for folder in folders]
+    versus = time_against(
+        *(lambda one=one: one.predict_quantiles(series, prediction_length=64) for one in works), rounds=options.rounds
+    )
+    scores = evaluate(folders, baseline=model).to_json()["summary"]
+    whole = {row["model"]: row["relative_WQL"] for row in scores if row["benchmark"] == "all"}
+    found = {
+        "model": model,
+        "method": method,
+        "size_ratio": ratios,
+        "seconds": [spread(versus.first), spread(versus.second)],
+        "time_ratio": spread([b / a for a, b in zip(versus.first, versus.second, strict=True)]),
+        "relative_WQL_embedded": [whole[folder] for folder in folders],
+    }
+    time = found["time_ratio"]
+    print(
+        f"{model:13} {method:9} size {ratios[0]:.3f} → {ratios[1]:.3f}  time ×{time['median']:.3f} "
+        f"({time['min']:.3f}–{time['max']:.3f})  WQL {whole[folders[0]]:.3f} → {whole[folders[1]]:.3f}"
+    )
+    return found
+
+
+def main() -> None:
+    """Measure all pairs, print one line each, write the JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--ratio", type=float, default=0.15)
+    parser.add_argument("--multiple", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=8, help="series per forecast")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    options = parser.parse_args()
+    before = conditions()
+    with tempfile.TemporaryDirectory() as place:
+        rows = [pair(model, method, options, Path(place)) for model in options.models for method in METHODS]
+    how = {name: value for name, value in vars(options).items() if name != "out"}
+    save({**origin("rounding", *USED), **how, "before": before, "after": conditions(), "rows": rows}, options.out)
+
+
+if __name__ == "__main__":
+    main()
