@@ -1,0 +1,241 @@
+"""The loop that draws sample paths token by token: plain on a CPU, one captured graph per step on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from rankscope.runtime.network import masked
+from rankscope.runtime.padding import lengths_of
+from rankscope.runtime.sampling import Sampler
+from rankscope.runtime.t5 import KeyValues, T5Network
+
+GRAIN = 64
+"""On a GPU contexts are padded to multiples of so many tokens, so that few graphs serve all."""
+
+
+class NotFiniteError(ArithmeticError):
+    """Logits were NaN or infinite: the weights, or what they give, do not fit the number format."""
+
+
+@torch.inference_mode()
+def draw(
+    network: T5Network,
+    tokens: Int[Tensor, "series length"],
+    kept: Bool[Tensor, "series length"],
+    horizon: int,
+    paths: int,
+    sampler: Sampler,
+    graphs: Graphs | None = None,
+) -> Int[Tensor, "series paths horizon"]:
+    """Draw sample paths of series that end together.
+
+    Args:
+        network: the model.
+        tokens: padded on the left; the longest first.
+        kept: tokens that are attended to; padding and missing values are not.
+        horizon: tokens per path.
+        paths: sample paths per series.
+        sampler: how tokens are drawn.
+        graphs: where captured steps are kept; None runs every step as it comes.
+
+    Raises:
+        NotFiniteError: logits are not finite.
+    """
+    length = int(lengths_of(kept).max())
+    tokens, kept = tokens[:, -length:], kept[:, -length:]
+    if graphs is not None:
+        beside = (-length % GRAIN, 0)
+        tokens, kept = nn.functional.pad(tokens, beside), nn.functional.pad(kept, beside, value=False)
+    context = network.remember(tokens, kept)
+    mask = None
+    if graphs is not None or not bool(kept.all()):
+        mask = masked(kept, context[0].keys.dtype)[:, None, None, :]
+    if graphs is None:
+        drawn, finite = _plain(network, context, mask, horizon, paths, sampler)
+    else:
+        drawn, finite = graphs.run(network, context, mask, horizon, paths, sampler)
+    if not bool(finite):
+        raise NotFiniteError("logits are not finite")
+    return drawn.unflatten(0, (-1, paths))
+
+
+def _plain(
+    network: T5Network,
+    context: list[KeyValues],
+    mask: Tensor | None,
+    horizon: int,
+    paths: int,
+    sampler: Sampler,
+) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
+    """Step by step, every step over no more than the past."""
+    series = len(context[0].keys)
+    device = context[0].keys.device
+    past = network.empty(series * paths, horizon)
+    bias = network.bias(horizon).to(context[0].keys.dtype)
+    drawn = torch.empty(series * paths, horizon, dtype=torch.long, device=device)
+    # before the first token all paths of a series are the same
+    first = [KeyValues(own.keys[::paths], own.values[::paths]) for own in past]
+    start = torch.full((series,), network.start, device=device)
+    logits = network.step(start, 0, first, context, bias[:, 0, :1], mask)
+    for own in past:
+        for part in (own.keys, own.values):
+            part[:, :, 0] = part[::paths, :, 0].repeat_interleave(paths, dim=0)
+    finite = logits.isfinite().all()
+    drawn[:, 0] = sampler(logits.repeat_interleave(paths, dim=0))
+    for at in range(1, horizon):
+        logits = network.step(drawn[:, at - 1], at, past, context, bias[:, at, : at + 1], mask)
+        finite &= logits[:, :1].isfinite().all()
+        drawn[:, at] = sampler(logits)
+    return drawn, finite
+
+
+@dataclass
+class Step:
+    """One step in which no shape depends on the position, over buffers that stay where they are.
+
+    Attributes:
+        network: the model.
+        context: keys and values of every cross-attention, copied in for every batch.
+        mask: likewise.
+        past: keys and values of every self-attention.
+        bias: position bias of every query and key of the horizon, what is to come shut out.
+        drawn: tokens so far, (rows, horizon).
+        last: the newest token of every row.
+        at: position of the step.
+        finite: whether all logits were.
+        sampler: how tokens are drawn.
+    """
+
+    network: T5Network
+    context: list[KeyValues]
+    mask: Tensor
+    past: list[KeyValues]
+    bias: Tensor
+    drawn: Tensor
+    last: Tensor
+    at: Tensor
+    finite: Tensor
+    sampler: Sampler
+
+    @classmethod
+    def of(
+        cls,
+        network: T5Network,
+        context: list[KeyValues],
+        mask: Tensor,
+        horizon: int,
+        paths: int,
+        sampler: Sampler,
+    ) -> Step:
+        """Buffers for batches of one shape."""
+        keys = context[0].keys
+        rows = len(keys) * paths
+        to_come = torch.ones(horizon, horizon, dtype=torch.bool, device=keys.device).triu(1)
+        bias = network.bias(horizon).to(keys.dtype).masked_fill(to_come, torch.finfo(keys.dtype).min)
+        own = [KeyValues(one.keys.clone(), one.values.clone()) for one in context]
+        start = torch.zeros(rows, dtype=torch.long, device=keys.device)
+        return cls(
+            network,
+            own,
+            mask.clone(),
+            network.empty(rows, horizon),
+            bias,
+            start.new_zeros(rows, horizon),
+            start,
+            start.new_zeros(1),
+            torch.ones((), dtype=torch.bool, device=keys.device),
+            sampler,
+        )
+
+    def begin(self, context: list[KeyValues], mask: Tensor) -> None:
+        """Take a batch."""
+        for own, new in zip(self.context, context, strict=True):
+            own.keys.copy_(new.keys)
+            own.values.copy_(new.values)
+        self.mask.copy_(mask)
+        for one in self.past:  # what is shut out must be finite all the same
+            one.keys.zero_()
+            one.values.zero_()
+        self.last.fill_(self.network.start)
+        self.at.zero_()
+        self.finite.fill_(True)
+
+    def advance(self) -> None:
+        """Draw one token per row."""
+        bias = self.bias.index_select(1, self.at).squeeze(1)
+        logits = self.network.step(self.last, self.at, self.past, self.context, bias, self.mask)
+        self.finite.logical_and_(logits[:, :1].isfinite().all())
+        self.last.copy_(self.sampler(logits))
+        self.drawn.index_copy_(1, self.at, self.last.unsqueeze(1))
+        self.at.add_(1)
+
+
+@dataclass
+class Graphs:
+    """Captured steps by shape: a GPU replays one without a word from Python.
+
+    Attributes:
+        capture: whether steps are captured; without, they run as they are written, on any device.
+        most: steps that are kept, the newest.
+    """
+
+    capture: bool = True
+    most: int = 8
+    known: dict[tuple[object, ...], tuple[Step, torch.cuda.CUDAGraph | None]] = field(default_factory=dict)
+
+    def run(
+        self,
+        network: T5Network,
+        context: list[KeyValues],
+        mask: Tensor | None,
+        horizon: int,
+        paths: int,
+        sampler: Sampler,
+    ) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
+        """Draw a batch."""
+        assert mask is not None
+        shape = tuple(context[0].keys.shape)
+        key = (id(network), shape, horizon, paths, sampler)
+        if key not in self.known:
+            while len(self.known) >= self.most:
+                self.known.pop(next(iter(self.known)))
+            step = Step.of(network, context, mask, horizon, paths, sampler)
+            self.known[key] = (step, _captured(step, context, mask) if self.capture else None)
+        step, graph = self.known[key]
+        step.begin(context, mask)
+        for _ in range(horizon):
+            step.advance() if graph is None else graph.replay()
+        return step.drawn.clone(), step.finite.clone()
+
+
+def _captured(step: Step, context: list[KeyValues], mask: Tensor) -> torch.cuda.CUDAGraph:
+    """Capture a step, after the few runs on a stream of their own that torch asks for."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step.begin(context, mask)
+        for _ in range(min(3, step.drawn.shape[1])):
+            step.advance()
+    torch.cuda.current_stream().wait_stream(side)
+    step.begin(context, mask)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step.advance()
+    return graph
+
+
+def bytes_per_series(network: T5Network, length: int, horizon: int, paths: int) -> int:
+    """What a series takes while it is decoded: its context's and its paths' keys and values, and logits."""
+    context = network.remember(
+        torch.zeros(1, 1, dtype=torch.long, device=network.bias.table.device),
+        torch.ones(1, 1, dtype=torch.bool, device=network.bias.table.device),
+    )
+    cross = sum((one.keys.numel() + one.values.numel()) * one.keys.element_size() for one in context)
+    past = network.empty(1, 1)
+    own = sum((one.keys.numel() + one.values.numel()) * one.keys.element_size() for one in past)
+    vocabulary = network.head.out_features
+    return cross * length + paths * (own * horizon + 4 * 4 * vocabulary)

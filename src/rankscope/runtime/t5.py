@@ -1,0 +1,142 @@
+"""Chronos-T5 as the runtime runs it: every series encoded once, its sample paths decoded side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rankscope.runtime.attention import Attention, attend, attend_shared
+from rankscope.runtime.network import Encoder, FeedForward, Norm, PositionBias
+from rankscope.runtime.padding import chunks, lengths_of
+
+
+@dataclass
+class KeyValues:
+    """Keys and values that later queries look at.
+
+    Attributes:
+        keys: (series or rows, groups, tokens, width).
+        values: likewise, with groups and a width of their own.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+
+class DecoderLayer:
+    """Self-attention, cross-attention and feed-forward of a decoder, for one new token per row."""
+
+    def __init__(self, stock: Any) -> None:
+        self.norm = Norm(stock.layer[0].layer_norm)
+        self.own = Attention(stock.layer[0].SelfAttention, cached=True, crossed=False)
+        self.cross_norm = Norm(stock.layer[1].layer_norm)
+        self.cross = Attention(stock.layer[1].EncDecAttention, cached=True, crossed=True)
+        self.feed_forward = FeedForward(stock.layer[-1])
+
+    def step(
+        self,
+        x: Float[Tensor, "rows d_model"],
+        at: int | Int[Tensor, " 1"],
+        past: KeyValues,
+        context: KeyValues,
+        bias: Float[Tensor, "heads tokens"],
+        mask: Float[Tensor, "series 1 1 length"] | None,
+    ) -> Float[Tensor, "rows d_model"]:
+        """Take one token per row, at position ``at``; rows of a series lie together. ``x`` may be written to.
+
+        Where ``at`` is a tensor, all shapes are the same at every step: ``bias`` then shuts out what is to come.
+        """
+        queries, key, value = self.own.ask(self.norm(x))
+        if isinstance(at, int):
+            past.keys[:, :, at], past.values[:, :, at] = key, value
+            keys, values = past.keys[:, :, : at + 1], past.values[:, :, : at + 1]
+        else:
+            keys = past.keys.index_copy_(2, at, key.unsqueeze(2))
+            values = past.values.index_copy_(2, at, value.unsqueeze(2))
+        x = self.own.answer(x, attend(queries, keys, values, bias))
+        (asked,) = self.cross.ask(self.cross_norm(x))
+        series = len(context.keys)
+        attended = attend_shared(asked.unflatten(0, (series, -1)), context.keys, context.values, mask)
+        x = self.cross.answer(x, attended.flatten(0, 1))
+        return self.feed_forward(x)
+
+
+class T5Network:
+    """A T5 that draws sample paths; it shares the weights of the stock module.
+
+    Args:
+        stock: a `T5ForConditionalGeneration`, dense or compressed, in inference mode.
+    """
+
+    def __init__(self, stock: Any) -> None:
+        config = stock.config
+        self.encoder = Encoder(stock.encoder)
+        self.layers = [DecoderLayer(block) for block in stock.decoder.block]
+        self.bias = PositionBias(stock.decoder.block[0].layer[0].SelfAttention)
+        self.norm = Norm(stock.decoder.final_layer_norm)
+        self.embed_input, self.embed_output = stock.encoder.embed_tokens, stock.decoder.embed_tokens
+        self.head = stock.lm_head
+        scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
+        self.scale = config.d_model**-0.5 if scaled else 1.0
+        self.start = int(config.decoder_start_token_id)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.norm.gain.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Format of its weights."""
+        return self.norm.gain.dtype
+
+    def remember(self, tokens: Int[Tensor, "series length"], kept: Bool[Tensor, "series length"]) -> list[KeyValues]:
+        """Encode series that end together and project the keys and values of every cross-attention.
+
+        Series are encoded a few at a time, those of like length together; give them the longest first.
+        """
+        made: list[KeyValues] = []
+        lengths = lengths_of(kept)
+        for some in chunks(torch.arange(len(tokens)), lengths.cpu()):
+            run = slice(int(some[0]), int(some[-1]) + 1)
+            length = int(lengths[run].max())
+            part = kept[run, -length:]
+            hidden = self.encoder(self.embed_input(tokens[run, -length:]), None if bool(part.all()) else part)
+            for number, layer in enumerate(self.layers):
+                found = [one.transpose(1, 2) for one in layer.cross.remember(hidden)]
+                if len(made) == number:
+                    shapes = [(len(tokens), one.shape[1], tokens.shape[1], one.shape[3]) for one in found]
+                    made.append(KeyValues(*(one.new_zeros(shape) for one, shape in zip(found, shapes, strict=True))))
+                made[number].keys[run, :, -length:] = found[0]
+                made[number].values[run, :, -length:] = found[1]
+        return made
+
+    def empty(self, rows: int, horizon: int) -> list[KeyValues]:
+        """Room for the past of so many rows."""
+        made = []
+        for layer in self.layers:
+            token = self.embed_output.weight[:1]
+            _, *parts = layer.own.ask(layer.norm(token))
+            shapes = [(rows, part.shape[1], horizon, part.shape[2]) for part in parts]
+            made.append(KeyValues(*(part.new_empty(shape) for part, shape in zip(parts, shapes, strict=True))))
+        return made
+
+    def step(
+        self,
+        tokens: Int[Tensor, " rows"],
+        at: int | Int[Tensor, " 1"],
+        past: list[KeyValues],
+        context: list[KeyValues],
+        bias: Float[Tensor, "heads tokens"],
+        mask: Float[Tensor, "series 1 1 length"] | None,
+    ) -> Float[Tensor, "rows vocabulary"]:
+        """Logits of the token after one token per row; arguments as in `DecoderLayer.step`, layer by layer."""
+        x = self.embed_output(tokens)
+        for layer, own, cross in zip(self.layers, past, context, strict=True):
+            x = layer.step(x, at, own, cross, bias, mask)
+        x = self.norm(x)
+        return self.head(x if self.scale == 1.0 else x * self.scale)
