@@ -10,6 +10,7 @@ import typer
 from rankscope.errors import OptionError, unknown_choice
 
 DEVICES = ("auto", "cpu", "cuda")
+RUNTIMES = ("auto", "fast", "stock")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 _OUTPUT, _RUNTIME = "Output", "Runtime"
 
@@ -96,6 +97,10 @@ Dtype = Annotated[
         help="Number format: float32, float64, bfloat16, float16.",
         rich_help_panel=_RUNTIME,
     ),
+]
+Runtime = Annotated[
+    str,
+    choice("--runtime", RUNTIMES, "rankscope's own, chronos-forecasting's, or the first that fits.", _RUNTIME),
 ]
 Revision = Annotated[
     str | None,

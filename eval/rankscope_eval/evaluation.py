@@ -32,6 +32,7 @@ def evaluate(
     seed: int = 0,
     device: str = "cpu",
     dtype: Any = None,
+    runtime: str = "auto",
     tasks: Sequence[str] | None = None,
     max_series: int | None = None,
     progress: Progress | None = None,
@@ -53,6 +54,7 @@ def evaluate(
         seed: random seed.
         device: where checkpoints run.
         dtype: dtype of checkpoints; None keeps theirs.
+        runtime: ``auto``, ``fast`` or ``stock``; see `rankscope.load_pipeline`.
         tasks: names of tasks to keep.
         max_series: how many series of each data set to keep, the first ones; all in the published protocol.
         progress: called as ``progress(done, total, what)``.
@@ -75,6 +77,7 @@ def evaluate(
         "seed": seed,
         "device": device,
         "dtype": dtype,
+        "runtime": runtime,
     }
     forecasters = _open_all([*models, BASELINE if baseline is None else baseline], options)
     rows, skipped = _run(chosen, folder, forecasters, max_series, progress or silent)

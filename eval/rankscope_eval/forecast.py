@@ -36,6 +36,7 @@ def forecast_file(
     seed: int = 0,
     device: str = "cpu",
     dtype: Any = None,
+    runtime: str = "auto",
 ) -> pd.DataFrame:
     """Forecast every series of a file (CSV, Parquet, JSON lines or Arrow) for ``horizon`` steps after its
     end.
@@ -62,6 +63,7 @@ def forecast_file(
         seed=seed,
         device=device,
         dtype=dtype,
+        runtime=runtime,
     )
 
 
@@ -77,6 +79,7 @@ def forecast_series(
     seed: int = 0,
     device: str = "cpu",
     dtype: Any = None,
+    runtime: str = "auto",
 ) -> pd.DataFrame:
     """Forecast series in memory; see ``forecast_file``.
 
@@ -97,6 +100,7 @@ def forecast_series(
         "seed": seed,
         "device": device,
         "dtype": dtype,
+        "runtime": runtime,
     }
     forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, **options)
     season = season_length or seasonality(series[0].start.freqstr)

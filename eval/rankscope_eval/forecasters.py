@@ -50,12 +50,16 @@ def open_forecaster(
     seed: int = 0,
     device: str = "cpu",
     dtype: Any = None,
+    runtime: str = "auto",
 ) -> Forecaster:
     """Forecaster of a baseline name or of a checkpoint (hub id, folder or bundled name).
 
+    Checkpoints run as `rankscope.load_pipeline` says: by the fast runtime where it knows them, by default.
+
     Raises:
         CheckpointError: the checkpoint cannot be read or cannot forecast.
-        OptionError: the number of samples or the batch size is not positive.
+        FamilyError: the runtime does not know the checkpoint.
+        OptionError: the number of samples or the batch size is not positive, or the runtime is unknown.
     """
     for name, value in (("num_samples", num_samples), ("batch_size", batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -64,7 +68,7 @@ def open_forecaster(
         return Forecaster(model, BASELINES[model], seed)
     from rankscope import load_pipeline
 
-    pipeline = load_pipeline(model, device=device, dtype=dtype)
+    pipeline = load_pipeline(model, device=device, dtype=dtype, runtime=runtime)
     return pipeline_forecaster(str(model), pipeline, num_samples=num_samples, batch_size=batch_size, seed=seed)
 
 

@@ -113,7 +113,7 @@ def test_a_compressed_model_forecasts_the_same_in_plain_chronos_code(
     how = ("--eps", "0.05") if model == "bundled" else ("--ratio", "0.6")
     assert cli("compress", model, *how, "--out", small).exit_code == 0
     assert json.loads((small / "config.json").read_text())["rankscope"]["sites"]
-    few = ("--tasks", "nile,generated_ar1", "--num-samples", "5", "--seed", "3")
+    few = ("--tasks", "nile,generated_ar1", "--num-samples", "5", "--seed", "3", "--runtime", "stock")
     rows = document("eval", small, "--baseline", model, *few)["rows"]
     ours = {row["dataset"]: (row["MASE"], row["WQL"]) for row in rows if row["model"] == str(small)}
     pipeline = BaseChronosPipeline.from_pretrained(str(small))
@@ -121,9 +121,8 @@ def test_a_compressed_model_forecasts_the_same_in_plain_chronos_code(
     report = evaluate([plain], suite="embedded", tasks=["nile", "generated_ar1"], seed=3)
     assert {row.dataset: (row.MASE, row.WQL) for row in report.rows if row.model == "plain"} == ours
 
-    shown = document(
-        "forecast", small, "--input", monthly_csv, "--horizon", 4, "--num-samples", 5, "--seed", 3, "--quantiles", 0.5
-    )
+    how = ("--num-samples", 5, "--seed", 3, "--quantiles", 0.5, "--runtime", "stock")
+    shown = document("forecast", small, "--input", monthly_csv, "--horizon", 4, *how)
     columns = np.genfromtxt(monthly_csv, delimiter=",", skip_header=1, usecols=(1, 2), dtype=np.float32).T
     contexts = [torch.from_numpy(np.ascontiguousarray(column)) for column in columns]
     torch.manual_seed(3)

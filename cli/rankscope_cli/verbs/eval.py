@@ -8,7 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from rankscope_cli.eval_table import show_eval
-from rankscope_cli.options import BatchSize, Debug, Device, Dtype, Force, Json, Models, Revision, Samples, Seed, words
+from rankscope_cli.options import (
+    RUNTIMES,
+    BatchSize,
+    Debug,
+    Device,
+    Dtype,
+    Force,
+    Json,
+    Models,
+    Revision,
+    Runtime,
+    Samples,
+    Seed,
+    check_choice,
+    words,
+)
 from rankscope_cli.options import Table as Out
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
@@ -43,6 +58,7 @@ def run(
     json: Json = False,
     device: Device = "auto",
     dtype: Dtype = None,
+    runtime: Runtime = "auto",
     revision: Revision = None,
     seed: Seed = 0,
     debug: Debug = False,
@@ -59,7 +75,7 @@ def run(
     """
     from rankscope_eval import evaluate
 
-    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype)
+    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype, runtime)
     with Output(json, out, force) as output:
         with progress_bar("opening the model") as progress:
             report = evaluate(
@@ -75,15 +91,18 @@ def run(
         output.deliver(report, lambda console: show_eval(report, console))
 
 
-def forecaster_settings(num_samples: int, batch_size: int, seed: int, device: str, dtype: str | None) -> dict[str, Any]:
+def forecaster_settings(
+    num_samples: int, batch_size: int, seed: int, device: str, dtype: str | None, runtime: str
+) -> dict[str, Any]:
     """What the options say of how models forecast, by the names that `rankscope_eval` knows.
 
     Raises:
-        OptionError: the device or the number format cannot be used.
+        OptionError: the device, the number format or the runtime cannot be used.
     """
     from rankscope.placement import resolve_device, resolve_dtype
 
-    where = {"device": resolve_device(device), "dtype": resolve_dtype(dtype)}
+    check_choice("runtime", runtime, RUNTIMES)
+    where = {"device": resolve_device(device), "dtype": resolve_dtype(dtype), "runtime": runtime}
     return {"num_samples": num_samples, "batch_size": batch_size, "seed": seed, **where}
 
 
@@ -96,7 +115,7 @@ def at_revision(models: Sequence[str], revision: str | None, settings: dict[str,
     from rankscope_eval.forecasters import pipeline_forecaster
 
     options = {name: settings[name] for name in ("num_samples", "batch_size", "seed")}
-    where = {name: settings[name] for name in ("device", "dtype")}
+    where = {name: settings[name] for name in ("device", "dtype", "runtime") if name in settings}
     return [
         model
         if model in BASELINES

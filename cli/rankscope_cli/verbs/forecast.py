@@ -16,6 +16,7 @@ from rankscope_cli.options import (
     Json,
     Model,
     Revision,
+    Runtime,
     Samples,
     Seed,
     Table,
@@ -70,6 +71,7 @@ def run(
     json: Json = False,
     device: Device = "auto",
     dtype: Dtype = None,
+    runtime: Runtime = "auto",
     revision: Revision = None,
     seed: Seed = 0,
     debug: Debug = False,
@@ -85,7 +87,7 @@ def run(
     """
     from rankscope_eval import forecast_file
 
-    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype)
+    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype, runtime)
     with Output(json, out, force) as output:
         levels = numbers("quantiles", quantiles, LEVELS)
         with progress_bar("forecasting"):
