@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rankscope_eval.relative import geometric_mean, relative_scores
     from rankscope_eval.report import EvalReport, EvalRow, EvalSummary
     from rankscope_eval.series import Series
+    from rankscope_eval.streaming import StreamReport, forecast_stream
     from rankscope_eval.suites import Suite, Task, list_suites, load_suite
     from rankscope_eval.table2 import Grid, run_table2
     from rankscope_eval.validation import score_during_training
@@ -37,6 +38,8 @@ __all__ = [
     "read_series",
     "forecast_file",
     "forecast_series",
+    "forecast_stream",
+    "StreamReport",
     "geometric_mean",
     "relative_scores",
     "score_during_training",
@@ -59,6 +62,8 @@ _HOME = {
     "read_series": "readers",
     "forecast_file": "forecast",
     "forecast_series": "forecast",
+    "forecast_stream": "streaming",
+    "StreamReport": "streaming",
     "geometric_mean": "relative",
     "relative_scores": "relative",
     "score_during_training": "validation",

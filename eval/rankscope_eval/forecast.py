@@ -31,6 +31,7 @@ def forecast_file(
     time_column: str | None = None,
     target_column: str | None = None,
     season_length: int | None = None,
+    context: int | None = None,
     num_samples: int = 20,
     batch_size: int = 32,
     seed: int = 0,
@@ -41,7 +42,8 @@ def forecast_file(
     """Forecast every series of a file (CSV, Parquet, JSON lines or Arrow) for ``horizon`` steps after its
     end.
 
-    The id, time and target columns are found by their usual names unless they are given.
+    The id, time and target columns are found by their usual names unless they are given. Of each series the model
+    sees the last ``context`` values, as many as it can by default.
 
     Returns:
         A table with item_id, timestamp, mean, and one column per quantile, named as its level.
@@ -58,6 +60,7 @@ def forecast_file(
         horizon,
         quantiles=quantiles,
         season_length=season_length,
+        context=context,
         num_samples=num_samples,
         batch_size=batch_size,
         seed=seed,
@@ -74,6 +77,7 @@ def forecast_series(
     *,
     quantiles: Sequence[float] = QUANTILES,
     season_length: int | None = None,
+    context: int | None = None,
     num_samples: int = 20,
     batch_size: int = 32,
     seed: int = 0,
@@ -86,13 +90,10 @@ def forecast_series(
     Raises:
         RankscopeError: a series, the model or an option cannot be used.
     """
-    import pandas as pd
-
     check_horizon(horizon)
     levels = check_quantiles(quantiles)
+    check_season(season_length)
     check_series(series, "series")
-    if season_length is not None and season_length < 1:
-        raise OptionError(f"season_length {season_length!r} is not usable: give a whole number, at least 1.")
     quiet_imports()
     options = {
         "num_samples": num_samples,
@@ -103,26 +104,85 @@ def forecast_series(
         "runtime": runtime,
     }
     forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, **options)
+    check_context(context, forecaster.context, forecaster.name)
     season = season_length or seasonality(series[0].start.freqstr)
+    values = forecast_values(forecaster, [one.last(context) for one in series], horizon, levels, season)
+    lost = np.isnan(values).any(axis=(1, 2))
+    if lost.any():
+        raise DataError(f"model {forecaster.name!r} forecasts NaN for series {series[lost.argmax()].item_id!r}.")
+    return forecast_rows(series, values, levels)
+
+
+def forecast_values(
+    forecaster: Forecaster, series: Sequence[Series], horizon: int, levels: Sequence[float], season: int
+) -> np.ndarray:
+    """Mean and quantiles of every step, ``[series, 1 + levels, horizon]``."""
+    if not series:
+        return np.empty((0, 1 + len(levels), horizon))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # pandas on business-day periods
         forecasts, _ = forecaster.forecast([one.entry for one in series], horizon, season, levels)
-        frames = [
-            pd.DataFrame(
-                {
-                    "item_id": one.item_id,
-                    "timestamp": one.timestamps(len(one), horizon),
-                    "mean": np.asarray(forecast.mean, dtype=float),
-                    **{str(q): np.asarray(forecast.quantile(str(q)), dtype=float) for q in levels},
-                }
-            )
-            for one, forecast in zip(series, forecasts, strict=True)
-        ]
-    table = pd.concat(frames, ignore_index=True)
-    if table.iloc[:, 2:].isna().any(axis=None):
-        bad = table.loc[table.iloc[:, 2:].isna().any(axis=1), "item_id"].iloc[0]
-        raise DataError(f"model {forecaster.name!r} forecasts NaN for series {bad!r}.")
-    return table
+        return np.array([[one.mean, *(one.quantile(str(level)) for level in levels)] for one in forecasts], dtype=float)
+
+
+def forecast_rows(series: Sequence[Series], values: np.ndarray, levels: Sequence[float]) -> pd.DataFrame:
+    """The forecasts as a table: one row per series and step.
+
+    Args:
+        series: what was forecast.
+        values: of ``forecast_values``.
+        levels: of the quantiles.
+    """
+    import pandas as pd
+
+    horizon = values.shape[-1]
+    columns = dict(
+        zip(["mean", *map(str, levels)], values.transpose(1, 0, 2).reshape(1 + len(levels), -1), strict=True)
+    )
+    names = np.array([one.item_id for one in series], dtype=object).repeat(horizon)
+    return pd.DataFrame({"item_id": names, "timestamp": forecast_times(series, horizon), **columns})
+
+
+def forecast_times(series: Sequence[Series], steps: int) -> pd.DatetimeIndex:
+    """Times of the steps after the end of each series, one series after the other."""
+    import pandas as pd
+
+    known: dict[Any, pd.DatetimeIndex] = {}  # most series of a file begin and end together
+    parts = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        for one in series:
+            key = (one.start, one.stamp, len(one))
+            if key not in known:
+                known[key] = pd.DatetimeIndex(one.timestamps(len(one), steps))
+            parts.append(known[key])
+    return parts[0].append(parts[1:]) if parts else pd.DatetimeIndex([])
+
+
+def check_season(season_length: int | None) -> None:
+    """Refuse a season below one step.
+
+    Raises:
+        OptionError: it is.
+    """
+    if season_length is not None and season_length < 1:
+        raise OptionError(f"season_length {season_length!r} is not usable: give a whole number, at least 1.")
+
+
+def check_context(context: int | None, most: int | None, name: str) -> None:
+    """Refuse a context below one value, or longer than the model's own.
+
+    Raises:
+        OptionError: it is.
+    """
+    if context is None:
+        return
+    if isinstance(context, bool) or not isinstance(context, int) or context < 1:
+        raise OptionError(f"context {context!r} is not usable: give a whole number of values, at least 1.")
+    if most is not None and context > most:
+        raise OptionError(
+            f"context {context} is longer than that of {name}, which sees {most} values: give at most that."
+        )
 
 
 def check_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:

@@ -27,6 +27,8 @@ class Forecaster:
     name: str
     run: Callable[[Sequence[Entry], int, int, Sequence[float]], tuple[list[Any], int]]
     seed: int = 0
+    context: int | None = None
+    """How many values of a series it sees, the last ones; None for all."""
 
     def forecast(
         self, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float] = QUANTILES
@@ -51,6 +53,7 @@ def open_forecaster(
     device: str = "cpu",
     dtype: Any = None,
     runtime: str = "auto",
+    revision: str | None = None,
 ) -> Forecaster:
     """Forecaster of a baseline name or of a checkpoint (hub id, folder or bundled name).
 
@@ -61,15 +64,24 @@ def open_forecaster(
         FamilyError: the runtime does not know the checkpoint.
         OptionError: the number of samples or the batch size is not positive, or the runtime is unknown.
     """
-    for name, value in (("num_samples", num_samples), ("batch_size", batch_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise OptionError(f"{name} {value!r} is not usable: give a whole number, at least 1.")
+    check_counts(num_samples=num_samples, batch_size=batch_size)
     if model in BASELINES:
         return Forecaster(model, BASELINES[model], seed)
     from rankscope import load_pipeline
 
-    pipeline = load_pipeline(model, device=device, dtype=dtype, runtime=runtime)
+    pipeline = load_pipeline(model, device=device, dtype=dtype, runtime=runtime, revision=revision)
     return pipeline_forecaster(str(model), pipeline, num_samples=num_samples, batch_size=batch_size, seed=seed)
+
+
+def check_counts(**counts: int) -> None:
+    """Refuse counts below 1.
+
+    Raises:
+        OptionError: one is.
+    """
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise OptionError(f"{name} {value!r} is not usable: give a whole number, at least 1.")
 
 
 def quiet_imports() -> None:
@@ -102,7 +114,7 @@ def pipeline_forecaster(
                 forecasts += _quantile_batch(pipeline, batch, horizon, levels)
         return forecasts, 0
 
-    return Forecaster(name, run, seed)
+    return Forecaster(name, run, seed, pipeline.model_context_length)
 
 
 def _batches(entries: Sequence[Entry], size: int) -> Iterator[list[Entry]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,8 @@ ID_NAMES = ("item_id", "unique_id", "series_id", "id", "series", "item")
 TIME_NAMES = ("timestamp", "date", "datetime", "ds", "time", "start", "period", "month", "year")
 TARGET_NAMES = ("target", "value", "y")
 EPOCH = "1970-01-01"
+LOOKED_AT = 20
+"""Cells that tell what a column holds."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,114 @@ class Columns:
     target: str | None = None
 
 
+@dataclass(frozen=True)
+class ListLayout:
+    """One row per series; a second list column of numbers is a second series of that row."""
+
+    id: Any | None
+    time: Any | None
+    fields: tuple[Any, ...]
+    freq: str | None
+
+    def series(self, record: Mapping[Any, Any], row: int, where: str) -> list[Series]:
+        """Series of one row.
+
+        Args:
+            record: its cells by column.
+            row: its number from 0, which names a series that has no id.
+            where: what an error begins with.
+
+        Raises:
+            DataError: the row has no id, date, frequency or list of numbers.
+        """
+        if self.id is not None and is_missing(record[self.id]):
+            raise DataError(f"{where}: column {self.id!r} has an empty item id.")
+        base = str(record[self.id]) if self.id is not None else f"T{row}"
+        stamps: Any = record[self.time] if self.time is not None else EPOCH
+        many = isinstance(stamps, (list, tuple, np.ndarray))
+        freq = self.freq or record.get("freq")
+        if freq is None and many:
+            freq = infer_freq(timestamps(list(stamps), f"{where} series {base!r}"))
+        if not isinstance(freq, str):
+            raise DataError(f"{where}: series {base!r} states no frequency; add a freq column or give freq=.")
+        first = (list(stamps) or [EPOCH])[0] if many else stamps
+        start = period(first, freq, f"{where} series {base!r}")
+        found = []
+        for field in self.fields:
+            item_id = base if len(self.fields) == 1 else f"{base}_{field}"
+            found.append(Series(item_id, start, _values(record[field], where, item_id), _timestamp(first)))
+        return found
+
+
+@dataclass(frozen=True)
+class LongLayout:
+    """One row per value, with a column of series names."""
+
+    id: Any
+    time: Any | None
+    target: Any
+    freq: str | None
+
+    def series(self, key: str, stamps: pd.DatetimeIndex | None, values: np.ndarray, where: str) -> Series:
+        """The series of some rows: sorted by time, missing time steps filled with NaN.
+
+        Raises:
+            DataError: a time repeats or is off the grid, or no frequency is known.
+        """
+        if stamps is None:
+            return Series(key, period(EPOCH, self.freq or "", where), values)
+        order = np.argsort(stamps.to_numpy(), kind="stable")
+        stamps = stamps[order]
+        if stamps.has_duplicates:
+            stamp = stamps[stamps.duplicated()][0]
+            raise DataError(f"{where}: series {key!r} has two values for {stamp}; the item id or the time repeats.")
+        if self.freq is None:
+            raise DataError(f"{where}: the frequency cannot be told from column {self.time!r}; give freq=.")
+        return _regular(key, stamps, values[order], self.freq, where)
+
+
+def find_layout(frame: pd.DataFrame, where: str, columns: Columns, freq: str | None) -> ListLayout | LongLayout | None:
+    """The layout of a table; None for one column per series.
+
+    Raises:
+        DataError: a named column is missing, or none of the others can be the target.
+    """
+    check_columns(frame, where, columns)
+    time = columns.time or _find(frame, TIME_NAMES)
+    name = columns.id or _find(frame, ID_NAMES)
+    lists = [column for column in frame.columns if _holds_lists(frame[column])]
+    if lists:
+        fields = [columns.target] if columns.target else [column for column in lists if column != time]
+        fields = [field for field in fields if field is not None and _list_is_numeric(frame[field])]
+        if not fields:
+            names = ", ".join(map(str, frame.columns))
+            raise DataError(f"{where} has no list column of numbers; its columns are {names}.")
+        return ListLayout(name, time, tuple(fields), freq)
+    if name is None or name == time:
+        return None
+    numeric = [c for c in _numeric(frame) if c not in (name, time)]
+    target = columns.target or next(
+        (c for c in TARGET_NAMES if c in numeric), numeric[0] if len(numeric) == 1 else None
+    )
+    if target is None or target not in numeric:
+        _refuse_target(where, target, numeric, frame)
+    if time is None and freq is None:
+        raise DataError(f"{where} has no time column among {', '.join(TIME_NAMES)}; name it or give freq=.")
+    return LongLayout(name, time, target, freq)
+
+
+def check_columns(frame: pd.DataFrame, where: str, columns: Columns) -> None:
+    """Refuse names of columns that the table does not have.
+
+    Raises:
+        DataError: naming the column, and one that it may have meant.
+    """
+    for role in ("id", "time", "target"):
+        name = getattr(columns, role)
+        if name is not None and name not in frame.columns:
+            raise DataError(f"{where}: {unknown_choice(f'{role} column', name, map(str, frame.columns))}")
+
+
 def frame_to_series(
     frame: pd.DataFrame, where: str, columns: Columns, freq: str | None, wide: bool = False
 ) -> list[Series]:
@@ -38,75 +150,30 @@ def frame_to_series(
         DataError: a named column is missing, or there is nothing numeric, no date or no frequency to be
         found.
     """
-    for role in ("id", "time", "target"):
-        name = getattr(columns, role)
-        if name is not None and name not in frame.columns:
-            raise DataError(f"{where}: {unknown_choice(f'{role} column', name, map(str, frame.columns))}")
-    lists = [name for name in frame.columns if _holds_lists(frame[name])]
-    if lists:
-        return _from_lists(frame, where, columns, freq, lists)
-    time = columns.time or _find(frame, TIME_NAMES)
-    name = columns.id or (None if wide else _find(frame, ID_NAMES))
-    if name is not None and name != time:
-        return _from_long(frame, where, name, time, columns.target, freq)
-    return _from_wide(frame, where, time, columns.target, freq)
+    check_columns(frame, where, columns)
+    layout = None if wide and columns.id is None else find_layout(frame, where, columns, freq)
+    if isinstance(layout, ListLayout):
+        rows = enumerate(frame.to_dict("records"))
+        return [one for row, record in rows for one in layout.series(record, row, where)]
+    if isinstance(layout, LongLayout):
+        return _from_long(frame, where, layout)
+    return _from_wide(frame, where, columns.time or _find(frame, TIME_NAMES), columns.target, freq)
 
 
-def _from_lists(frame: pd.DataFrame, where: str, columns: Columns, freq: str | None, lists: list[str]) -> list[Series]:
-    """One row per series; a second list column of numbers is a second series of that row."""
-    time = columns.time or _find(frame, TIME_NAMES)
-    fields = [columns.target] if columns.target else [name for name in lists if name != time]
-    fields = [name for name in fields if name is not None and _list_is_numeric(frame[name])]
-    if not fields:
-        raise DataError(f"{where} has no list column of numbers; its columns are {', '.join(map(str, frame.columns))}.")
-    id_name = columns.id or _find(frame, ID_NAMES)
-    series = []
-    for row, record in enumerate(frame.to_dict("records")):
-        base = str(record[id_name]) if id_name is not None else f"T{row}"
-        stamps: Any = record[time] if time is not None else EPOCH
-        many = isinstance(stamps, (list, tuple, np.ndarray))
-        row_freq = freq or record.get("freq")
-        if row_freq is None and many:
-            row_freq = infer_freq(_stamps(list(stamps), f"{where} series {base!r}"))
-        if not isinstance(row_freq, str):
-            raise DataError(f"{where}: series {base!r} states no frequency; add a freq column or give freq=.")
-        first = (list(stamps) or [EPOCH])[0] if many else stamps
-        start = period(first, row_freq, f"{where} series {base!r}")
-        for field in fields:
-            item_id = base if len(fields) == 1 else f"{base}_{field}"
-            series.append(Series(item_id, start, _values(record[field], where, item_id), _timestamp(first)))
-    return series
-
-
-def _from_long(
-    frame: pd.DataFrame, where: str, id_name: str, time: str | None, target: str | None, freq: str | None
-) -> list[Series]:
-    """One row per value: sorted by time, missing time steps filled with NaN."""
-    numeric = [c for c in _numeric(frame) if c not in (id_name, time)]
-    target = target or next((c for c in TARGET_NAMES if c in numeric), numeric[0] if len(numeric) == 1 else None)
-    if target is None or target not in numeric:
-        _refuse_target(where, target, numeric, frame)
-    if frame[id_name].isna().any():
-        raise DataError(f"{where}: column {id_name!r} has an empty item id.")
-    groups = list(frame.groupby(id_name, sort=False))
-    if time is None:
-        if freq is None:
-            raise DataError(f"{where} has no time column among {', '.join(TIME_NAMES)}; name it or give freq=.")
-        start = period(EPOCH, freq, where)
-        return [Series(str(key), start, part[target].to_numpy(float, copy=True)) for key, part in groups]
+def _from_long(frame: pd.DataFrame, where: str, layout: LongLayout) -> list[Series]:
+    if frame[layout.id].isna().any():
+        raise DataError(f"{where}: column {layout.id!r} has an empty item id.")
     parts = []
-    for key, part in groups:
-        stamps = _stamps(part[time].tolist(), f"{where} series {key!r}")
-        order = np.argsort(stamps.to_numpy(), kind="stable")
-        parts.append((str(key), stamps[order], part[target].to_numpy(float)[order]))
-    for key, stamps, _ in parts:
-        if stamps.has_duplicates:
-            stamp = stamps[stamps.duplicated()][0]
-            raise DataError(f"{where}: series {key!r} has two values for {stamp}; the item id or the time repeats.")
-    freq = freq or next((found for _, stamps, _ in parts if (found := infer_freq(stamps)) is not None), None)
-    if freq is None:
-        raise DataError(f"{where}: the frequency cannot be told from column {time!r}; give freq=.")
-    return [_regular(key, stamps, values, freq, where) for key, stamps, values in parts]
+    for key, part in frame.groupby(layout.id, sort=False):
+        stamps = None if layout.time is None else timestamps(part[layout.time].tolist(), f"{where} series {key!r}")
+        parts.append((str(key), stamps, part[layout.target].to_numpy(float, copy=True)))
+    layout = replace(layout, freq=layout.freq or common_freq(stamps for _, stamps, _ in parts))
+    return [layout.series(key, stamps, values, where) for key, stamps, values in parts]
+
+
+def common_freq(parts: Iterable[pd.DatetimeIndex | None]) -> str | None:
+    """The frequency of the first series that tells one; times need not be sorted."""
+    return next((found for one in parts if one is not None and (found := infer_freq(one.sort_values()))), None)
 
 
 def _from_wide(frame: pd.DataFrame, where: str, time: str | None, target: str | None, freq: str | None) -> list[Series]:
@@ -122,7 +189,7 @@ def _from_wide(frame: pd.DataFrame, where: str, time: str | None, target: str | 
             raise DataError(f"{where} has no time column among {', '.join(TIME_NAMES)}; name it or give freq=.")
         start = period(EPOCH, freq, where)
         return [Series(str(c), start, frame[c].to_numpy(float, copy=True)) for c in chosen]
-    stamps = _stamps(frame[time].tolist(), where)
+    stamps = timestamps(frame[time].tolist(), where)
     order = np.argsort(stamps.to_numpy(), kind="stable")
     stamps = stamps[order]
     if stamps.has_duplicates:
@@ -151,6 +218,11 @@ def _regular(key: str, stamps: pd.DatetimeIndex, values: np.ndarray, freq: str, 
     target = np.full(int(places[-1]) + 1, np.nan)
     target[places] = values
     return Series(key, start, target, stamps[0])
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell that holds one value is empty: None, NaN or NaT."""
+    return cell is None or bool(cell != cell)
 
 
 def _timestamp(value: Any) -> pd.Timestamp | None:
@@ -184,16 +256,22 @@ def _refuse_target(where: str, target: str | None, numeric: list[Any], frame: pd
 
 
 def _holds_lists(column: pd.Series) -> bool:
-    return column.dtype == object and any(isinstance(cell, (list, tuple, np.ndarray)) for cell in column.head(20))
+    return column.dtype == object and any(
+        isinstance(cell, (list, tuple, np.ndarray)) for cell in column.head(LOOKED_AT)
+    )
 
 
 def _list_is_numeric(column: pd.Series) -> bool:
-    first = next((cell for cell in column if isinstance(cell, (list, tuple, np.ndarray)) and len(cell)), None)
-    if first is None:
-        return True  # empty lists: refused later, with the name of the series
-    if isinstance(first, np.ndarray):
-        return first.dtype.kind in "fiu"
-    return all(cell is None or isinstance(cell, (int, float)) for cell in first)
+    """Whether most of the first lists hold numbers; empty ones and a damaged one are refused later, by name."""
+    lists = (cell for cell in column if isinstance(cell, (list, tuple, np.ndarray)) and len(cell))
+    kinds = [_is_numeric(cell) for cell in islice(lists, LOOKED_AT)]
+    return 2 * sum(kinds) >= len(kinds)
+
+
+def _is_numeric(cell: Any) -> bool:
+    if isinstance(cell, np.ndarray):
+        return cell.dtype.kind in "fiu"
+    return all(value is None or isinstance(value, (int, float)) for value in cell)
 
 
 def _values(cell: Any, where: str, item_id: str) -> np.ndarray:
@@ -208,7 +286,7 @@ def _values(cell: Any, where: str, item_id: str) -> np.ndarray:
     return values
 
 
-def _stamps(values: list[Any], where: str) -> pd.DatetimeIndex:
+def timestamps(values: list[Any], where: str) -> pd.DatetimeIndex:
     """Timestamps of a column; bare years such as 1998 are taken as years."""
     import pandas as pd
 

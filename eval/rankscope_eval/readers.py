@@ -131,3 +131,12 @@ def _format(path: Path, name: str | None) -> Format:
         if path.suffix.lower() in record.endings:
             return record
     raise DataError(f"{path} has an ending that is not known: use one of {', '.join(ENDINGS)}, or state the format.")
+
+
+def file_format(path: Path) -> str:
+    """Name of the format that a file's ending stands for.
+
+    Raises:
+        DataError: it stands for none.
+    """
+    return _format(path, None).name

@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,12 +68,18 @@ class Series:
             return [one.end_time.normalize() for one in periods]
         return [one.start_time + (self.stamp - self.start.start_time) for one in periods]
 
+    def last(self, n: int | None) -> Series:
+        """The last ``n`` values at most; all of them without a number."""
+        skipped = max(0, len(self) - (len(self) if n is None else n))
+        return self if not skipped else Series(self.item_id, self.start + skipped, self.target[skipped:])
+
     @property
     def entry(self) -> Entry:
         """The series as a GluonTS data entry."""
         return {"item_id": self.item_id, "start": self.start, "target": self.target}
 
 
+@lru_cache(maxsize=256)
 def period_freq(freq: str) -> str:
     """Period name of a frequency written in any pandas spelling.
 
@@ -101,9 +108,7 @@ def period(timestamp: Any, freq: str, where: str) -> pd.Period:
 
     name = period_freq(freq)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a weekday of `B` and old spellings warn and still count right
-            start = pd.Period(timestamp, freq=name)
+        start = _period(timestamp, name)
     except (ValueError, TypeError, OverflowError):
         start = pd.NaT
     if start is pd.NaT:
@@ -111,6 +116,17 @@ def period(timestamp: Any, freq: str, where: str) -> pd.Period:
     return start
 
 
+@lru_cache(maxsize=4096, typed=True)
+def _period(timestamp: Any, name: str) -> pd.Period:
+    """Parse, which takes as long as the forecast of a short series; many series begin at one time."""
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a weekday of `B` and old spellings warn and still count right
+        return pd.Period(timestamp, freq=name)
+
+
+@lru_cache(maxsize=256)
 def seasonality(freq: str) -> int:
     """Season of a frequency as GluonTS has it: 24 for hours, 12 for months, and 1 for days and weeks.
 
@@ -164,12 +180,21 @@ def check_series(series: Sequence[Series], where: str) -> None:
     if repeated:
         raise DataError(f"{where}: item id {repeated[0]!r} appears more than once; ids have to be unique.")
     for one in series:
-        if len(one) == 0:
-            raise DataError(f"{where}: series {one.item_id!r} is empty.")
+        check_values(one, where)
         if not np.isfinite(one.target).any():
             raise DataError(f"{where}: series {one.item_id!r} holds no number (all values are missing).")
-        if np.isinf(one.target).any():
-            raise DataError(f"{where}: series {one.item_id!r} holds an infinite value; write NaN where one is missing.")
+
+
+def check_values(one: Series, where: str) -> None:
+    """Refuse a series of no steps, and one with an infinite value.
+
+    Raises:
+        DataError: naming ``where`` and the series.
+    """
+    if len(one) == 0:
+        raise DataError(f"{where}: series {one.item_id!r} is empty.")
+    if np.isinf(one.target).any():
+        raise DataError(f"{where}: series {one.item_id!r} holds an infinite value; write NaN where one is missing.")
 
 
 def check_horizon(horizon: int) -> int:

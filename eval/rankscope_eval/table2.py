@@ -19,6 +19,7 @@ from rankscope.compress.groups import METHOD_NAMES
 from rankscope.compress.plan import validate_ratio
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
 from rankscope.heal import HealConfig, HealReport, heal
+from rankscope.locks import held
 from rankscope.placement import resolve_device
 from rankscope.pretrain.sweeps.folder import held
 from rankscope.progress import Progress, silent

@@ -41,3 +41,9 @@ def unknown_choice(parameter: str, value: object, choices: Iterable[str], fix: s
     guess = f"did you mean {near[0]!r}? " if near else ""
     tail = f" {fix}" if fix else ""
     return f"{parameter} {value!r} is not known: {guess}Choose from {', '.join(known)}.{tail}"
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, in one line; the kind of error is named unless rankscope raised it."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, RankscopeError) and text else f"{type(error).__name__}: {text}".rstrip(": ")

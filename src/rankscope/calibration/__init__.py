@@ -1,6 +1,13 @@
 """Second moments of what enters a model's layers, over series that the model is calibrated on."""
 
-from rankscope.calibration._calibration import Calibration, CalibrationSettings, calibrate, is_saved, load_calibration
+from rankscope.calibration._calibration import (
+    Calibration,
+    CalibrationSettings,
+    calibrate,
+    fingerprint,
+    is_saved,
+    load_calibration,
+)
 from rankscope.calibration.moments import InputMoments, moments_of, regularised
 from rankscope.calibration.named import named_set
 from rankscope.calibration.report import CalibrationReport, StreamReport, report_on
@@ -9,6 +16,7 @@ from rankscope.calibration.sets import CalibrationSet, calibration_set
 __all__ = [
     "calibrate",
     "calibration_set",
+    "fingerprint",
     "is_saved",
     "load_calibration",
     "named_set",

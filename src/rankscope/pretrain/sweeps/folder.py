@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rankscope.analysis.sweep import SCHEMA, SweepReport, SweepRow, row_from_json
 from rankscope.atomic import atomic_file
-from rankscope.errors import OutputError, RankscopeError
+from rankscope.errors import OutputError
 from rankscope.pretrain.config import PretrainConfig, config_from_dict
 from rankscope.pretrain.sweeps.spec import Point, SweepSpec
 
 REPORT = "sweep"
 """Stem of the files that hold the whole sweep: .json, .csv and .parquet."""
 LOCK = "sweep.lock"
-PATIENCE = 0.2
-"""Seconds between two looks at a lock that is waited for."""
 
 
 @dataclass(frozen=True)
@@ -143,45 +137,6 @@ class SweepFolder:
 
     def _row_file(self, point: str) -> Path:
         return self.root / "rows" / f"{point}.json"
-
-
-@contextlib.contextmanager
-def held(lock: Path, what: str, wait: float = 0.0) -> Iterator[None]:
-    """Hold a lock file for the block; the system lets go of it when the process dies, however it dies.
-
-    Args:
-        lock: the file.
-        what: begins the error: "the sweep is being run".
-        wait: seconds to wait for another process to let go.
-
-    Raises:
-        RankscopeError: another process holds it.
-    """
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        deadline = time.monotonic() + wait
-        while not _taken(handle):
-            if time.monotonic() >= deadline:
-                raise RankscopeError(f"{what} by another process, which holds {lock}: wait for it or stop it.")
-            time.sleep(PATIENCE)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _taken(handle: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
 
 
 def _plain(config: PretrainConfig) -> dict[str, Any]:

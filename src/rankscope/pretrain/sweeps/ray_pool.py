@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import socket
-import threading
 from typing import Any
 
 from rankscope.analysis.sweep import SweepRow
-from rankscope.errors import OptionError
+from rankscope.cluster import connect, import_ray
+from rankscope.errors import one_line
 from rankscope.pretrain.sweeps.pools import RETRIES, lost
-from rankscope.pretrain.sweeps.worker import PointTask, one_line, run_point
-
-ANSWER = 10.0
-"""Seconds within which a cluster has to answer."""
+from rankscope.pretrain.sweeps.worker import PointTask, run_point
 
 
 class RayPool:
@@ -33,10 +28,10 @@ class RayPool:
     """
 
     def __init__(self, address: str = "", jobs: int = 0, retries: int = RETRIES) -> None:
-        self._ray = _import_ray()
+        self._ray = import_ray()
         self._begun = not self._ray.is_initialized()
         if self._begun:
-            _connect(self._ray, address, jobs)
+            connect(self._ray, address, jobs)
         owned = self._ray.cluster_resources()
         self._jobs = jobs
         per_point = {"num_gpus": 1} if owned.get("GPU", 0) >= 1 else {"num_cpus": _cpus(owned.get("CPU", 1), jobs)}
@@ -73,38 +68,6 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             return lost(task, f"Ray lost its worker for good: {one_line(error)}")
         return row
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise OptionError("engine ray needs Ray: pip install 'rankscope[ray]', or use engine local.") from error
-    return ray
-
-
-def _connect(ray: Any, address: str, jobs: int) -> None:
-    own = {} if address else {"num_cpus": jobs or None, "include_dashboard": False}
-    _check_answers(address)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=address or "local", log_to_driver=False, configure_logging=False, **own)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        raise OptionError(f"no Ray cluster answers at {address!r}: {one_line(error)}") from error
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # Ray puts a handler of its own in place
-
-
-def _check_answers(address: str) -> None:
-    """Refuse ``host:port`` where nothing listens: Ray itself would try for many minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
-    except (OSError, OverflowError) as error:
-        raise OptionError(f"no Ray cluster answers at {address!r}: {one_line(error)}") from error
 
 
 def _cpus(available: float, jobs: int) -> int:

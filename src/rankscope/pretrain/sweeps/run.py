@@ -9,8 +9,9 @@ from typing import Any
 
 from rankscope.analysis.sweep import SweepReport, SweepRow
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.locks import held
 from rankscope.pretrain.config import EmbeddingStart, PretrainConfig
-from rankscope.pretrain.sweeps.folder import LOCK, SweepFolder, held
+from rankscope.pretrain.sweeps.folder import LOCK, SweepFolder
 from rankscope.pretrain.sweeps.meter import Meter, Work, duration, step_cost
 from rankscope.pretrain.sweeps.pools import InlinePool, Pool, ProcessPool, lost, visible_gpus
 from rankscope.pretrain.sweeps.spec import Point, SweepSpec, with_steps

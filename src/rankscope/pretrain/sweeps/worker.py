@@ -15,9 +15,10 @@ from typing import Any
 from rankscope.analysis.spectrum import eps_key
 from rankscope.analysis.sweep import ALL, SweepRow, measure_point
 from rankscope.atomic import atomic_file
-from rankscope.errors import OutputError, RankscopeError
+from rankscope.errors import OutputError
+from rankscope.locks import held
 from rankscope.pretrain.config import PretrainConfig
-from rankscope.pretrain.sweeps.folder import SweepFolder, held
+from rankscope.pretrain.sweeps.folder import SweepFolder
 from rankscope.pretrain.sweeps.spec import Point, with_fields
 from rankscope.progress import Progress, silent
 
@@ -96,12 +97,6 @@ def run_point(task: PointTask, progress: Progress = silent) -> SweepRow:
             row = replace(folder.row(task.point.name) or row, state="failed", error=one_line(error))
         folder.write_row(row)
         return row
-
-
-def one_line(error: BaseException) -> str:
-    """What went wrong, in one line; the kind of error is named unless rankscope raised it."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, RankscopeError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
 def inheriting(task: PointTask) -> PretrainConfig:

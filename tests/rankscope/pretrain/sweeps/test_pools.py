@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from rankscope.errors import OptionError
+from rankscope.locks import held
 from rankscope.pretrain.sweeps import Engine, PointTask, run_sweep
-from rankscope.pretrain.sweeps.folder import SweepFolder, held
+from rankscope.pretrain.sweeps.folder import SweepFolder
 from rankscope.pretrain.sweeps.pools import InlinePool, ProcessPool, lost, visible_gpus
 from rankscope.pretrain.sweeps.ray_pool import RayPool
 from rankscope.pretrain.sweeps.run import _pool

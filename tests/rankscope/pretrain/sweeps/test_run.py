@@ -11,9 +11,10 @@ from safetensors.torch import load_file
 import rankscope.pretrain.trainer as trainer
 from rankscope.analysis.sweep import SweepReport, SweepRow, sweep_from_json
 from rankscope.errors import OptionError, OutputError, RankscopeError
+from rankscope.locks import held
 from rankscope.pretrain.models import new_model
 from rankscope.pretrain.sweeps import Engine, PointTask, Scoring, choose_points, find_sweep, plan_sweep, run_sweep
-from rankscope.pretrain.sweeps.folder import SweepFolder, held
+from rankscope.pretrain.sweeps.folder import SweepFolder
 from rankscope.pretrain.sweeps.run import _Run, count_parameters
 from rankscope.pretrain.sweeps.spec import with_fields
 from rankscope.pretrain.sweeps.worker import inheriting

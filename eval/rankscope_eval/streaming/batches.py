@@ -1,0 +1,239 @@
+"""Files of series a batch of rows at a time: Parquet, Arrow IPC, CSV and JSON lines in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rankscope.errors import DataError
+from rankscope_eval.readers import file_format
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CSV_BLOCK = 1 << 20
+"""Bytes of a CSV that are parsed at a time."""
+PAGE = 1 << 20
+"""Bytes of a Parquet column that are read at a time."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A row that could not even be taken apart: its number, its cells as far as they go, and what is wrong."""
+
+    line: int
+    cells: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows in the order of the file, their numbers from 1, and the broken ones so far."""
+
+    frame: pd.DataFrame
+    lines: np.ndarray
+    broken: tuple[Broken, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open file.
+
+    Attributes:
+        path: the file.
+        unit: what its rows are called in errors: ``row`` of a table, ``line`` of a text.
+        rows: how many there are, where the file says so.
+        batches: its rows; can be gone through once.
+        share: tells how much of it was read, from 0 to 1.
+    """
+
+    path: Path
+    unit: str
+    rows: int | None
+    batches: Iterator[Batch]
+    share: Callable[[], float]
+
+
+def open_batches(path: str | Path, size: int) -> Source:
+    """Open a file, which is read ``size`` rows at a time, or fewer (a CSV: some thousands).
+
+    Raises:
+        DataError: the file is missing, of no known format, or damaged; also while its rows are read.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise DataError(f"data file {file} does not exist.")
+    name = file_format(file)
+    if file.stat().st_size == 0:
+        raise DataError(f"{file}: the file is empty.")
+    with _named(file, name, [0]):
+        source = _OPEN[name](file, size)
+    seen = [0]
+    return Source(file, source.unit, source.rows, _guarded(source.batches, file, name, seen), source.share)
+
+
+def _guarded(batches: Iterator[Batch], file: Path, name: str, seen: list[int]) -> Iterator[Batch]:
+    while True:
+        with _named(file, name, seen):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        if len(batch.lines):
+            seen[0] = int(batch.lines[-1])
+        yield batch
+
+
+@contextlib.contextmanager
+def _named(file: Path, name: str, seen: list[int]) -> Iterator[None]:
+    """Name the file, and the last good row, where a parser fails; each has its own family of errors."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        place = f" after row {seen[0]}" if seen[0] else ""
+        raise DataError(f"{file} cannot be read as {name}{place}: {reason}") from error
+
+
+def _parquet(file: Path, size: int) -> Source:
+    import pyarrow.parquet as pq
+
+    # Without a buffer a whole row group is read at once, and pandas writes a million rows into one.
+    table = pq.ParquetFile(file, pre_buffer=False, buffer_size=PAGE)
+    rows = table.metadata.num_rows
+    done = [0]
+    parts = (part for part in table.iter_batches(batch_size=size, use_threads=False))
+    return Source(file, "row", rows, _frames(parts, done), lambda: done[0] / max(1, rows))
+
+
+def _arrow(file: Path, size: int) -> Source:
+    import pyarrow as pa
+
+    source = pa.OSFile(str(file))  # a memory map would count what was read as resident
+    try:
+        reader = pa.ipc.open_file(source)
+    except pa.ArrowInvalid:  # the streaming form, which `datasets` writes, has no footer
+        source.seek(0)
+        parts: Iterable[Any] = pa.ipc.open_stream(source)
+    else:
+        parts = (reader.get_batch(number) for number in range(reader.num_record_batches))
+    whole = file.stat().st_size
+    return Source(file, "row", None, _frames(_sliced(parts, size), [0]), lambda: source.tell() / whole)
+
+
+def _sliced(parts: Iterable[Any], size: int) -> Iterator[Any]:
+    for part in parts:
+        for first in range(0, part.num_rows, size):
+            yield part.slice(first, size)
+
+
+def _frames(parts: Iterable[Any], done: list[int]) -> Iterator[Batch]:
+    """Tables of record batches; an index that pandas wrote is left out, whole numbers stay such beside nulls."""
+    for part in parts:
+        frame = part.to_pandas(ignore_metadata=True, use_threads=False, integer_object_nulls=True)
+        frame = frame[[name for name in frame.columns if not str(name).startswith("__index_level_")]]
+        lines = np.arange(done[0] + 1, done[0] + 1 + len(frame))
+        done[0] += len(frame)
+        yield Batch(frame, lines)
+
+
+def _csv(file: Path, size: int) -> Source:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    broken: list[Broken] = []
+
+    def note(row: Any) -> str:
+        cells = tuple(next(csv.reader([row.text]), ()))
+        reason = f"{row.actual_columns} columns where the header has {row.expected_columns}"
+        broken.append(Broken(row.number, cells, reason))
+        return "skip"
+
+    with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+        header = next(csv.reader(text), [])
+    source = pa.OSFile(str(file))
+    reader = pc.open_csv(
+        source,
+        read_options=pc.ReadOptions(use_threads=False, block_size=CSV_BLOCK),
+        parse_options=pc.ParseOptions(invalid_row_handler=note, ignore_empty_lines=False),
+        convert_options=pc.ConvertOptions(
+            column_types={name: pa.string() for name in header},  # a cell that is no number must not end the reading
+            strings_can_be_null=True,
+            null_values=[*pc.ConvertOptions().null_values, "None", "<NA>"],
+        ),
+    )
+    whole = file.stat().st_size
+    return Source(file, "line", None, _csv_frames(reader, broken), lambda: source.tell() / whole)
+
+
+def _csv_frames(reader: Any, broken: list[Broken]) -> Iterator[Batch]:
+    """Tables of a CSV; ``broken`` is filled while blocks are parsed, and emptied here."""
+    line = 2  # the first below the header
+    frame = reader.schema.empty_table().to_pandas()
+    for part in reader:
+        frame = part.to_pandas()
+        lines = np.arange(line, line + len(frame))
+        here = 0
+        while here < len(broken) and len(lines) and broken[here].line <= lines[-1]:
+            lines[lines >= broken[here].line] += 1
+            here += 1
+        if len(lines):
+            line = int(lines[-1]) + 1
+        kept = ~frame.isna().all(axis=1).to_numpy()  # empty lines
+        yield Batch(frame[kept], lines[kept], tuple(broken[:here]))
+        del broken[:here]
+    if broken:
+        yield Batch(frame.iloc[:0], np.arange(0), tuple(broken))
+
+
+def _jsonl(file: Path, size: int) -> Source:
+    source = file.open("rb")
+    whole = file.stat().st_size
+    return Source(file, "line", None, _json_frames(source, size), lambda: source.tell() / whole)
+
+
+def _json_frames(source: Any, size: int) -> Iterator[Batch]:
+    import pandas as pd
+
+    columns: list[str] = []
+    first = 1
+    while texts := list(islice(iter(source.readline, b""), size)):
+        rows, lines, broken = [], [], []
+        for number, text in enumerate(texts, start=first):
+            if not text.strip():
+                continue
+            try:
+                row = json.loads(text)
+            except json.JSONDecodeError as error:
+                broken.append(Broken(number, (), f"no JSON: {error.msg} at column {error.colno}"))
+                continue
+            except UnicodeDecodeError:
+                broken.append(Broken(number, (), "no UTF-8"))
+                continue
+            if isinstance(row, dict):
+                rows.append(row)
+                lines.append(number)
+            else:
+                broken.append(Broken(number, (), 'no object such as {"item_id": …, "target": […]}'))
+        first += len(texts)
+        columns = columns or list(dict.fromkeys(key for row in rows for key in row))
+        frame = pd.DataFrame([[row.get(name) for name in columns] for row in rows], columns=columns, dtype=object)
+        yield Batch(frame, np.array(lines, dtype=int), tuple(broken))
+    source.close()
+
+
+_OPEN: dict[str, Callable[[Path, int], Source]] = {
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "csv": _csv,
+    "jsonl": _jsonl,
+}

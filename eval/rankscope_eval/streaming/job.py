@@ -1,0 +1,150 @@
+"""From a chunk of rows to a part: what a worker does, in this process or on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rankscope.errors import DataError
+from rankscope_eval.forecast import forecast_values
+from rankscope_eval.forecasters import Forecaster, open_forecaster, quiet_imports
+from rankscope_eval.layouts import ListLayout, LongLayout
+from rankscope_eval.series import Series, seasonality
+from rankscope_eval.streaming.chunks import Chunk
+from rankscope_eval.streaming.convert import BadRow, to_series
+from rankscope_eval.streaming.encode import encode
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Which model to open, and how; see `open_forecaster`."""
+
+    model: str
+    num_samples: int
+    batch_size: int
+    device: str
+    dtype: Any
+    runtime: str
+    revision: str | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done with every chunk.
+
+    Attributes:
+        model: one to open, or one that is open.
+        horizon: steps.
+        levels: of the quantiles, ascending.
+        season_length: of the baselines; that of each series' frequency by default.
+        context: values of each series that the model sees; its own context by default.
+        seed: of the first chunk; the others have seeds derived from it.
+        stop: whether a damaged row ends the run.
+        path: of the input, for errors.
+        unit: what its rows are called.
+        layout: where names, times and values stand in it.
+        shape: ``rows`` or ``lists``, see `encode`.
+        format: of the parts.
+    """
+
+    model: Opening | Forecaster
+    horizon: int
+    levels: tuple[float, ...]
+    season_length: int | None
+    context: int | None
+    seed: int
+    stop: bool
+    path: str
+    unit: str
+    layout: ListLayout | LongLayout
+    shape: str
+    format: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """Forecasts of a chunk.
+
+    Attributes:
+        number: of the chunk.
+        content: of the part's file; empty where damaged rows end the run.
+        series: how many were forecast.
+        nan_only: how many of them hold no number, so that their forecasts are NaN.
+        bad: rows that were left out, or that end the run.
+    """
+
+    number: int
+    content: bytes
+    series: int
+    nan_only: int
+    bad: tuple[BadRow, ...]
+
+
+def forecast_chunk(job: Job, chunk: Chunk) -> Part:
+    """Forecast the series of a chunk: a function of its arguments, wherever it runs.
+
+    Raises:
+        RankscopeError: the model cannot be opened or cannot forecast these series.
+    """
+    series, bad = to_series(chunk, job.layout, job.path, job.unit)
+    if bad and job.stop:
+        return Part(chunk.number, b"", 0, 0, tuple(bad))
+    opened = job.model if isinstance(job.model, Forecaster) else _opened(job.model)
+    forecaster = replace(opened, seed=chunk_seed(job.seed, chunk.number))
+    shown = [one.last(job.context or forecaster.context) for one in series]
+    there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
+    values = np.full((len(series), 1 + len(job.levels), job.horizon), np.nan)
+    if there.any():
+        values[there] = _forecasts(forecaster, [one for one, some in zip(shown, there, strict=True) if some], job)
+    lost = there & np.isnan(values).any(axis=(1, 2))
+    for one in (series[place] for place in np.flatnonzero(lost)):
+        reason = f"{job.path}: model {forecaster.name!r} forecasts NaN for series {one.item_id!r}."
+        bad.append(BadRow(0, one.item_id, reason))
+    if bad and job.stop:
+        return Part(chunk.number, b"", 0, 0, tuple(bad))
+    kept = [one for one, gone in zip(series, lost, strict=True) if not gone]
+    content = encode(kept, values[~lost], job.levels, job.shape, job.format)
+    return Part(chunk.number, content, len(kept), int((~there).sum()), tuple(bad))
+
+
+def chunk_seed(seed: int, number: int) -> int:
+    """Seed of a chunk: the given one for the first, which is all that a small file has.
+
+    >>> chunk_seed(7, 0), chunk_seed(7, 1) != chunk_seed(7, 2)
+    (7, True)
+    """
+    return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)[0] >> 1) if number else seed
+
+
+@lru_cache(maxsize=1)
+def _opened(how: Opening) -> Forecaster:
+    """Open a model, once in a process."""
+    quiet_imports()
+    return open_forecaster(
+        how.model,
+        num_samples=how.num_samples,
+        batch_size=how.batch_size,
+        device=how.device,
+        dtype=how.dtype,
+        runtime=how.runtime,
+        revision=how.revision,
+    )
+
+
+def _forecasts(forecaster: Forecaster, series: Sequence[Series], job: Job) -> np.ndarray:
+    """Values of `forecast_values`; series of one season at a time, whatever stands beside them."""
+    values = np.empty((len(series), 1 + len(job.levels), job.horizon))
+    seasons = np.array([job.season_length or seasonality(one.start.freqstr) for one in series])
+    for season in np.unique(seasons).tolist():
+        places = np.flatnonzero(seasons == season)
+        some = [series[place] for place in places]
+        try:
+            values[places] = forecast_values(forecaster, some, job.horizon, job.levels, season)
+        except ArithmeticError as error:
+            between = f"between series {some[0].item_id!r} and {some[-1].item_id!r}"
+            raise DataError(f"{job.path}: model {forecaster.name!r} fails {between}: {error}.") from error
+    return values

@@ -1,0 +1,252 @@
+"""Forecasts of a file of any length: chunks in, parts out."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.progress import Progress, silent
+from rankscope_eval.baselines import BASELINES
+from rankscope_eval.forecast import check_context, check_quantiles, check_season
+from rankscope_eval.forecasters import Forecaster, check_counts
+from rankscope_eval.layouts import Columns
+from rankscope_eval.metrics import QUANTILES
+from rankscope_eval.series import check_horizon
+from rankscope_eval.streaming.chunks import Chunk, Stream, open_stream
+from rankscope_eval.streaming.encode import FORMATS, SHAPES
+from rankscope_eval.streaming.engines import ENGINES, Engine, run_local, run_ray
+from rankscope_eval.streaming.folder import PartFolder
+from rankscope_eval.streaming.job import Job, Opening
+from rankscope_eval.streaming.report import NAMED, StreamReport
+
+CHUNK = 4096
+ON_ERROR = ("stop", "skip")
+SAMPLED = 64
+"""Places, of a MiB each, at which a large input is looked at to tell it from another."""
+
+
+def forecast_stream(
+    model: str | Forecaster,
+    input: str | Path,
+    horizon: int,
+    out: str | Path,
+    *,
+    chunk: int = CHUNK,
+    quantiles: Sequence[float] = QUANTILES,
+    columns: Columns | None = None,
+    freq: str | None = None,
+    season_length: int | None = None,
+    context: int | None = None,
+    num_samples: int = 20,
+    batch_size: int = 32,
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: Any = None,
+    runtime: str = "auto",
+    revision: str | None = None,
+    shape: str = "rows",
+    format: str = "parquet",
+    on_error: str = "stop",
+    engine: Engine | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: Progress = silent,
+) -> StreamReport:
+    """Forecast every series of a file that may be larger than memory into a folder of parts.
+
+    Memory is that of the model, a chunk and its forecasts, however long the file is, and eight bytes per series to
+    notice names that come twice. A run that was stopped goes on behind its last whole part, and ends with the same
+    bytes as one that was not: chunks depend on the file alone, random numbers on the seed and the chunk.
+
+    Args:
+        model: a baseline, a checkpoint, or an open forecaster.
+        input: Parquet, Arrow, CSV or JSON lines, see `open_stream`.
+        horizon: steps.
+        out: the folder.
+        chunk: series per part.
+        quantiles: levels in (0, 1).
+        columns: names of the id, time and target columns, where they are not the usual ones.
+        freq: frequency, where the file does not tell it.
+        season_length: of the baselines.
+        context: values of each series that the model sees; as many as it can by default.
+        num_samples: sample paths, of models that draw them.
+        batch_size: series per forward pass.
+        seed: of the sample paths.
+        device: ``cpu`` or ``cuda``.
+        dtype: number format of the model.
+        runtime: see `rankscope.load_pipeline`.
+        revision: of a hub model.
+        shape: ``rows`` (one per series and step) or ``lists`` (one row per series).
+        format: of the parts: ``parquet``, ``csv`` or ``arrow``.
+        on_error: ``stop`` at a damaged row, or ``skip`` it and count it; finished parts stay either way.
+        engine: where chunks are forecast.
+        resume: go on with what is in the folder, if anything is.
+        force: start anew.
+        progress: told how many series are done, and how many per second.
+
+    Raises:
+        RankscopeError: the file, the model or an option cannot be used, or the folder holds something else.
+    """
+    how = engine or Engine()
+    levels = check_quantiles(quantiles)
+    check_horizon(horizon)
+    check_season(season_length)
+    check_counts(num_samples=num_samples, batch_size=batch_size, chunk=chunk)
+    for name, value, choices in (
+        ("on_error", on_error, ON_ERROR),
+        ("layout", shape, SHAPES),
+        ("format", format, FORMATS),
+        ("engine", how.name, ENGINES),
+    ):
+        if value not in choices:
+            raise OptionError(unknown_choice(name, value, choices))
+    if (shape, format) == ("lists", "csv"):
+        raise OptionError("layout 'lists' has no place in CSV: use format parquet or arrow, or layout rows.")
+    begun = time.perf_counter()
+    title, weights = _identity(model, context, revision)
+    names = columns or Columns()
+    settings = {
+        "weights": weights,
+        "horizon": horizon,
+        "quantiles": levels,
+        "context": context,
+        "season_length": season_length,
+        "seed": seed,
+        "num_samples": num_samples,
+        "batch_size": batch_size,
+        "device": device.partition(":")[0],
+        "dtype": str(dtype),
+        "runtime": runtime,
+        "chunk": chunk,
+        "layout": shape,
+        "format": format,
+        "freq": freq,
+        "columns": [names.id, names.time, names.target],
+        "input": _digest(Path(input)),
+    }
+    stream = open_stream(input, chunk, columns=names, freq=freq)
+    opening = (
+        model
+        if isinstance(model, Forecaster)
+        else Opening(str(model), num_samples, batch_size, device, dtype, runtime, revision)
+    )
+    job = Job(
+        model=opening,
+        horizon=horizon,
+        levels=levels,
+        season_length=season_length,
+        context=context,
+        seed=seed,
+        stop=on_error == "stop",
+        path=str(input),
+        unit=stream.source.unit,
+        layout=stream.layout,
+        shape=shape,
+        format=format,
+    )
+    folder = PartFolder(Path(out), title, settings)
+    with folder.opened(resume, force):
+        kept = len(folder.records)
+        speed = _fill(folder, job, stream, how, progress)
+    return _report(folder, title, horizon, kept, time.perf_counter() - begun, speed)
+
+
+def _fill(folder: PartFolder, job: Job, stream: Stream, engine: Engine, progress: Progress) -> float:
+    """Make the parts that are missing; gives series per second."""
+    if folder.finished:
+        return 0.0
+    before = sum(record.series for record in folder.records.values())
+    done, begun = 0, time.perf_counter()
+    todo = _missing(stream.chunks, folder)
+    parts = run_local(job, todo) if engine.name == "local" else run_ray(job, todo, engine)
+    for part in parts:
+        if part.bad and job.stop:
+            raise DataError(_stopped(part.bad[0].reason, folder))
+        folder.add(part)
+        done += part.series
+        seconds = time.perf_counter() - begun
+        progress(before + done, stream.series or 0, _speed(done, seconds, stream))
+    folder.finish()
+    return done / max(1e-9, time.perf_counter() - begun)
+
+
+def _missing(chunks: Iterator[Chunk], folder: PartFolder) -> Iterator[Chunk]:
+    there = set(folder.records)
+    return (chunk for chunk in chunks if chunk.number not in there)
+
+
+def _speed(done: int, seconds: float, stream: Stream) -> str:
+    text = f"{done / max(1e-9, seconds):,.0f} series/s"
+    share = stream.source.share()
+    return text if stream.series or not share > 0 else f"{text}, {min(share, 1.0):.0%} read"
+
+
+def _stopped(reason: str, folder: PartFolder) -> str:
+    parts = len(folder.records)
+    kept = f"{parts} finished part{'' if parts == 1 else 's'} in {folder.root} {'is' if parts == 1 else 'are'} kept: "
+    how = "go on with --resume --on-error skip, or mend the file and start anew with --force."
+    return f"{reason} {kept if parts else ''}{how}"
+
+
+def _report(folder: PartFolder, title: str, horizon: int, kept: int, seconds: float, speed: float) -> StreamReport:
+    records = [folder.records[number] for number in sorted(folder.records)]
+    bad = [row for record in records for row in record.left_out]
+    return StreamReport(
+        folder=str(folder.root),
+        model=title,
+        horizon=horizon,
+        series=sum(record.series for record in records),
+        parts=len(records),
+        parts_kept=kept,
+        nan_only=sum(record.nan_only for record in records),
+        left_out=len(bad),
+        named=tuple(bad[:NAMED]),
+        seconds=round(seconds, 2),
+        series_per_second=round(speed, 1),
+    )
+
+
+def _identity(model: str | Forecaster, context: int | None, revision: str | None) -> tuple[str, str]:
+    """Name of a model, and a hash of its weights; the name where it has none.
+
+    Raises:
+        CheckpointError: there is no such model.
+        OptionError: it does not see that long a context.
+    """
+    if isinstance(model, Forecaster):
+        check_context(context, model.context, model.name)
+        return model.name, model.name
+    if model in BASELINES:
+        check_context(context, None, model)
+        return model, model
+    from rankscope.calibration import fingerprint
+    from rankscope.checkpoints import open_checkpoint
+
+    checkpoint = open_checkpoint(model, revision=revision)
+    most = checkpoint.config.get("chronos_config", {}).get("context_length")
+    check_context(context, most, str(model))
+    return str(model), fingerprint(checkpoint)
+
+
+def _digest(file: Path) -> str:
+    """Size and hash of a file; of a large one the hash of many places in it, which takes no minutes.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    if not file.is_file():
+        raise DataError(f"data file {file} does not exist.")
+    size, piece = file.stat().st_size, 1 << 20
+    told = hashlib.sha256()
+    with file.open("rb") as stream:
+        if size <= SAMPLED * piece:
+            told.update(stream.read())
+        else:
+            for place in range(SAMPLED):
+                stream.seek((size - piece) * place // (SAMPLED - 1))
+                told.update(stream.read(piece))
+    return f"{size}-{told.hexdigest()[:16]}"
