@@ -133,7 +133,7 @@ def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES
 def write_report(
     report: Tabular, file: Path, force: bool = False, whole: Callable[[], dict[str, Any]] | None = None
 ) -> None:
-    """Write a report as its suffix says: .json its document (or the ``whole`` one), .csv and .parquet its table."""
+    """Write a report as its suffix says: .json its document (or the ``whole`` one), else its table."""
     with atomic_file(file, force=force) as path:
         if file.suffix.lower() == ".json":
             path.write_text(to_json_text((whole or report.to_json)()) + "\n", encoding="utf-8")
@@ -144,9 +144,12 @@ def write_report(
 
 
 def write_frame(frame: pd.DataFrame, path: Path, suffix: str) -> None:
-    """Write a table as CSV or Parquet; lists in cells become JSON in a CSV."""
+    """Write a table as CSV, Parquet or Arrow; lists in cells become JSON in a CSV."""
     if suffix == ".parquet":
         frame.to_parquet(path, index=False)
+        return
+    if suffix == ".arrow":
+        frame.to_feather(path)
         return
     flat = frame.copy()
     for name in flat.columns:

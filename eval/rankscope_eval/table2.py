@@ -21,7 +21,6 @@ from rankscope.errors import CheckpointError, DataError, FamilyError, OptionErro
 from rankscope.heal import HealConfig, HealReport, heal
 from rankscope.locks import held
 from rankscope.placement import resolve_device
-from rankscope.pretrain.sweeps.folder import held
 from rankscope.progress import Progress, silent
 from rankscope_eval.forecast_yardstick import ForecastYardstick
 from rankscope_eval.table2_folder import LOCK, Table2Folder

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankscope.errors import OptionError
+from rankscope_cli.exits import say
 from rankscope_cli.options import (
     BatchSize,
     Debug,
@@ -19,11 +23,12 @@ from rankscope_cli.options import (
     Runtime,
     Samples,
     Seed,
-    Table,
+    check_choice,
+    choice,
     numbers,
 )
-from rankscope_cli.output import Output
-from rankscope_cli.progress import progress_bar
+from rankscope_cli.output import TABLE_SUFFIXES, Output
+from rankscope_cli.progress import progress_bar, progress_lines
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table
 from rankscope_cli.verbs.eval import at_revision, forecaster_settings
 
@@ -31,6 +36,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from rankscope_eval import StreamReport
+
+SUFFIXES = (*TABLE_SUFFIXES, ".arrow")
+_STREAM = "Stream: --out DIR"
 LEVELS = (0.1, 0.5, 0.9)
 SHOWN = 24
 """Rows per series that a terminal gets; a file or pipe gets all."""
@@ -64,9 +73,60 @@ def run(
     target_column: Annotated[
         str | None, typer.Option("--target-column", metavar="NAME", help="Column of values.")
     ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option("--context", metavar="N", help="Values of each series that the model sees; its own by default."),
+    ] = None,
     num_samples: Samples = 20,
     batch_size: BatchSize = 32,
-    out: Table = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE|DIR",
+            help="Also write a file (.csv, .parquet, .arrow, .json), or write parts into a folder.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
+    chunk: Annotated[
+        int | None,
+        typer.Option("--chunk", min=1, metavar="N", help="Series per part; 4096 by default.", rich_help_panel=_STREAM),
+    ] = None,
+    layout: Annotated[
+        str | None, choice("--layout", ("rows", "lists"), "One row per step (default) or per series.", _STREAM)
+    ] = None,
+    part_format: Annotated[
+        str | None, choice("--format", ("parquet", "csv", "arrow"), "Of the parts; parquet by default.", _STREAM)
+    ] = None,
+    on_error: Annotated[
+        str | None,
+        choice("--on-error", ("stop", "skip"), "At a damaged row: stop (default), or leave it out.", _STREAM),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on behind the last whole part, if there is one.", rich_help_panel=_STREAM),
+    ] = False,
+    engine: Annotated[str, choice("--engine", ("local", "ray"), "This process, or a Ray cluster.", _STREAM)] = "local",
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address",
+            metavar="A",
+            help="Ray cluster: auto, host:port or ray://host:port; without it Ray starts here.",
+            rich_help_panel=_STREAM,
+        ),
+    ] = "",
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs",
+            min=0,
+            metavar="N",
+            help="Parts at a time on the cluster; 0: as many as fit.",
+            rich_help_panel=_STREAM,
+        ),
+    ] = 0,
     force: Force = False,
     json: Json = False,
     device: Device = "auto",
@@ -81,14 +141,49 @@ def run(
     The file is long (id, time, value), wide (time and one column per series) or one row per series with a list. MODEL
     may also be naive, seasonal-naive, auto-ets or auto-theta.
 
+    With --out DIR the file may be larger than memory: it is read in chunks, the rows of a series one after the other,
+    and every chunk becomes a part, part-000000.parquet and on. A run that was stopped goes on with --resume and ends
+    with the same bytes. A series without any number gets a forecast of NaN and a warning.
+
     Examples:
         rankscope forecast --input sales.csv --horizon 24
         rankscope forecast small/ --input sales.parquet --horizon 12 --quantiles 0.05,0.5,0.95 --out forecast.csv
+        rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --on-error skip --resume
+        rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --engine ray --address auto
     """
+    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype, runtime)
+    stream = {"chunk": chunk, "shape": layout, "format": part_format, "on_error": on_error, "resume": resume or None}
+    given = {name: value for name, value in stream.items() if value is not None}
+    if out is not None and _names_folder(out):
+        from rankscope_eval.layouts import Columns
+        from rankscope_eval.streaming import Engine
+
+        _stream(
+            Output(json),
+            model or "bundled",
+            input,
+            horizon,
+            out,
+            quantiles=numbers("quantiles", quantiles, LEVELS),
+            columns=Columns(id_column, time_column, target_column),
+            freq=freq,
+            season_length=season_length,
+            context=context,
+            revision=revision,
+            engine=Engine(engine, address, jobs),
+            force=force,
+            **given,
+            **settings,
+        )
+        return
+    check_choice("engine", engine, ("local", "ray"))
+    if given or engine != "local":
+        flags = {"shape": "layout", "on_error": "on-error"}
+        name = next((flags.get(one, one) for one in given), "engine")
+        raise OptionError(f"--{name} is of use for a folder of parts only: let --out name a folder, without a suffix.")
     from rankscope_eval import forecast_file
 
-    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype, runtime)
-    with Output(json, out, force) as output:
+    with Output(json, out, force, SUFFIXES) as output:
         levels = numbers("quantiles", quantiles, LEVELS)
         with progress_bar("forecasting"):
             name = model or "bundled"
@@ -102,10 +197,47 @@ def run(
                 time_column=time_column,
                 target_column=target_column,
                 season_length=season_length,
+                context=context,
                 **settings,
             )
         forecast = Forecast(name, horizon, frame)
         output.deliver(forecast, forecast.show)
+
+
+def _names_folder(out: str) -> bool:
+    return out.endswith("/") or Path(out).is_dir() or not Path(out).suffix
+
+
+def _stream(output: Output, model: str, input: str, horizon: int, out: str, **options: Any) -> None:
+    """Forecast into a folder of parts."""
+    from rankscope_eval import forecast_stream
+
+    with output:
+        try:
+            with progress_lines("opening the model") as progress:
+                report = forecast_stream(model, input, horizon, out, progress=progress, **options)
+        except KeyboardInterrupt:
+            if Path(out).exists():
+                say("stopped: the same command with --resume goes on behind the last whole part.")
+            raise
+        for row in report.named:
+            say(f"left out: {row.reason}")
+        if report.left_out > len(report.named):
+            say(f"left out: {report.left_out - len(report.named):,} more, named in {out.rstrip('/')}/_parts.jsonl")
+        if report.nan_only:
+            say(f"warning: {report.nan_only:,} series hold no number in what the model sees: their forecasts are NaN.")
+        output.deliver(report, lambda console: _show(report, console))
+        print(f"wrote {report.parts:,} parts in {out}", file=sys.stderr)  # noqa: T201
+
+
+def _show(report: StreamReport, console: Console) -> None:
+    kept = f", {report.parts_kept:,} of them before" if report.parts_kept else ""
+    left = f", {report.left_out:,} rows left out" if report.left_out else ""
+    console.print(
+        f"{report.model}, {report.horizon} steps: {report.series:,} series in {report.parts:,} parts{kept}{left}; "
+        f"{report.series_per_second:,.0f} series/s, {report.seconds:,.0f} s",
+        markup=False,
+    )
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,9 @@ def run_local(job: Job, chunks: Iterator[Chunk]) -> Iterator[Part]:
 def run_ray(job: Job, chunks: Iterator[Chunk], engine: Engine) -> Iterator[Part]:
     """Parts as they are finished, the same ones as of `run_local`.
 
-    This process reads and writes, the tasks forecast: machines need the model (a hub id, a bundled name, or a folder that
-    all see under one path) and rankscope, and share no storage. Ray Data is not used: it reads files in blocks of its
-    own, and a part, its random numbers with it, is to depend on the file alone.
+    This process reads and writes, the tasks forecast: machines need rankscope and the model (a hub id, a bundled name,
+    or a folder that all see under one path), and share no storage. Ray Data is not used: it reads files in blocks of
+    its own, and a part, its random numbers with it, is to depend on the file alone.
 
     Raises:
         OptionError: Ray is not installed, or no cluster answers.
@@ -88,7 +88,6 @@ def _next(ray: Any, pending: list[Any]) -> Part:
         ) from error
     except ray.exceptions.RayError as error:
         raise RankscopeError(
-            f"Ray lost the worker of a chunk {RETRIES + 1} times: {one_line(error)} Finished parts are kept: go on with "
-            "--resume."
+            f"Ray lost the worker of a chunk {RETRIES + 1} times ({one_line(error)}): go on with --resume."
         ) from error
     return part

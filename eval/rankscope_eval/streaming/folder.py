@@ -35,7 +35,7 @@ class Record:
 
 
 class PartFolder:
-    """Parts ``part-000000.parquet`` and on, a line on each in ``_parts.jsonl``, and what they are in ``_manifest.json``.
+    """Parts ``part-000000.parquet`` and on, a line on each in ``_parts.jsonl``, their settings in ``_manifest.json``.
 
     A part is written whole or not at all, its line after it. A finished folder is a function of the settings and the
     input, byte for byte: nothing in it tells when it was written, in how many goes, or by whom.

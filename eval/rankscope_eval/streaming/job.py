@@ -101,7 +101,7 @@ def forecast_chunk(job: Job, chunk: Chunk) -> Part:
     if there.any():
         values[there] = _forecasts(forecaster, [one for one, some in zip(shown, there, strict=True) if some], job)
     lost = there & np.isnan(values).any(axis=(1, 2))
-    for one in (series[place] for place in np.flatnonzero(lost)):
+    for one in (series[place] for place in np.flatnonzero(lost).tolist()):
         reason = f"{job.path}: model {forecaster.name!r} forecasts NaN for series {one.item_id!r}."
         bad.append(BadRow(0, one.item_id, reason))
     if bad and job.stop:
@@ -140,7 +140,7 @@ def _forecasts(forecaster: Forecaster, series: Sequence[Series], job: Job) -> np
     values = np.empty((len(series), 1 + len(job.levels), job.horizon))
     seasons = np.array([job.season_length or seasonality(one.start.freqstr) for one in series])
     for season in np.unique(seasons).tolist():
-        places = np.flatnonzero(seasons == season)
+        places = np.flatnonzero(seasons == season).tolist()
         some = [series[place] for place in places]
         try:
             values[places] = forecast_values(forecaster, some, job.horizon, job.levels, season)

@@ -15,7 +15,7 @@ from typing import Any
 from rankscope.analysis.spectrum import eps_key
 from rankscope.analysis.sweep import ALL, SweepRow, measure_point
 from rankscope.atomic import atomic_file
-from rankscope.errors import OutputError
+from rankscope.errors import OutputError, one_line
 from rankscope.locks import held
 from rankscope.pretrain.config import PretrainConfig
 from rankscope.pretrain.sweeps.folder import SweepFolder
