@@ -198,7 +198,9 @@ def _csv_frames(reader: Any, broken: list[Broken]) -> Iterator[Batch]:
 def _jsonl(file: Path, size: int) -> Source:
     source = file.open("rb")
     whole = file.stat().st_size
-    return Source(file, "line", None, _json_frames(source, size), lambda: source.tell() / whole)
+    return Source(
+        file, "line", None, _json_frames(source, size), lambda: 1.0 if source.closed else source.tell() / whole
+    )
 
 
 def _json_frames(source: Any, size: int) -> Iterator[Batch]:
