@@ -9,6 +9,7 @@ import signal
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,8 @@ def long_frame() -> pd.DataFrame:
 
 def whole(out: Path) -> pd.DataFrame:
     """All parts of a folder as one table."""
-    read = {".parquet": pd.read_parquet, ".csv": pd.read_csv, ".arrow": pd.read_feather}
+    exact = partial(pd.read_csv, float_precision="round_trip")
+    read: dict[str, Any] = {".parquet": pd.read_parquet, ".csv": exact, ".arrow": pd.read_feather}
     parts = [read[path.suffix](path) for path in sorted(out.glob("part-*"))]
     return pd.concat(parts, ignore_index=True).assign(timestamp=lambda frame: pd.to_datetime(frame["timestamp"]))
 
@@ -189,9 +191,7 @@ def test_the_context_is_cut_and_has_a_limit(tmp_path: Path, write_table: Write, 
     frame = list_frame().assign(target=[np.random.default_rng(n).normal(size=60) for n in range(SERIES)])
     path = write_table(frame, tmp_path / "x.parquet")
     forecast_stream(str(bolt_folder), path, 2, tmp_path / "a", context=12, **HOW)
-    cut = frame.assign(
-        target=[one[-12:] for one in frame["target"]], start=pd.Timestamp("2020-01-01") + 48 * pd.Timedelta("1D")
-    )
+    cut = frame.assign(target=[one[-12:] for one in frame["target"]], start=pd.Timestamp("2020-02-18"))
     forecast_stream(str(bolt_folder), write_table(cut, tmp_path / "cut.parquet"), 2, tmp_path / "b", **HOW)
     pd.testing.assert_frame_equal(whole(tmp_path / "a"), whole(tmp_path / "b"))
     in_memory = forecast_file(str(bolt_folder), path, 2, context=12, quantiles=LEVELS)
@@ -203,7 +203,7 @@ def test_the_context_is_cut_and_has_a_limit(tmp_path: Path, write_table: Write, 
     assert not (tmp_path / "c").exists()
 
 
-def test_series_longer_than_the_context_are_forecast_from_their_end(
+def test_a_series_without_a_number_in_the_context_counts_as_one_without_any(
     tmp_path: Path, write_table: Write, bolt_folder: Path
 ):
     frame = list_frame().assign(target=[np.r_[np.ones(30), np.full(32, np.nan)], *[np.arange(50.0)] * (SERIES - 1)])
@@ -226,6 +226,9 @@ def test_rows_alive_are_bounded_by_the_chunk(
     alive, peak = [0], [0]
     opened = chunks.open_batches
 
+    def forget(rows: int) -> None:
+        alive[0] -= rows
+
     def counted(*args: Any) -> Any:
         source = opened(*args)
 
@@ -233,7 +236,7 @@ def test_rows_alive_are_bounded_by_the_chunk(
             for batch in source.batches:
                 alive[0] += len(batch.lines)
                 lines = batch.lines.copy()  # slices of it keep it alive, as those of the table do theirs
-                weakref.finalize(lines, lambda n=len(lines): alive.__setitem__(0, alive[0] - n))
+                weakref.finalize(lines, forget, len(lines))
                 batch = replace(batch, lines=lines)
                 peak[0] = max(peak[0], alive[0])
                 yield batch
@@ -332,20 +335,24 @@ def test_what_was_begun_otherwise_is_refused(tmp_path: Path, listed: Path, chang
         forecast_stream(**how)
     assert content(out) == before
     forecast_stream(**{**how, **changed}, force=True)
-    assert (
-        content(out).keys() == {name.replace("parquet", changed.get("format", "parquet")) for name in before}
-        or "chunk" in changed
-    )
+    assert len(list(out.glob("part-*"))) == (3 if "chunk" in changed else 4)
 
 
 def test_other_weights_and_another_input_are_refused(
-    tmp_path: Path, listed: Path, write_table: Write, write_checkpoint: Any, tiny_config: Any, bolt_folder: Path
+    tmp_path: Path,
+    listed: Path,
+    write_table: Write,
+    write_checkpoint: Any,
+    tiny_config: Any,
+    random_tensors: Any,
+    bolt_folder: Path,
 ):
     out = tmp_path / "out"
     forecast_stream(str(bolt_folder), listed, 2, out, **HOW)
     moved = bolt_folder.rename(tmp_path / "moved")
     forecast_stream(str(moved), listed, 2, out, resume=True, **HOW)  # the same weights in another place
-    other = write_checkpoint(tmp_path / "other", tiny_config("chronos-bolt"), seed=1)
+    config = tiny_config("chronos-bolt")
+    other = write_checkpoint(tmp_path / "other", config, random_tensors(config, seed=1))
     with pytest.raises(OutputError, match="was begun with weights"):
         forecast_stream(str(other), listed, 2, out, resume=True, **HOW)
     changed = write_table(list_frame().assign(start="2021-01-01"), tmp_path / "changed.parquet")
@@ -498,7 +505,7 @@ def test_a_forecast_of_nan_is_an_error_of_its_series(tmp_path: Path, listed: Pat
     def run(entries: Any, horizon: int, season: int, levels: Any) -> Any:
         cells = [np.full((1 + len(levels), horizon), np.nan if e["item_id"] == "s4" else 1.0) for e in entries]
         keys = [*map(str, levels), "mean"]
-        return [QuantileForecast(c, keys, e["start"]) for c, e in zip(cells, entries, strict=True)], 0
+        return [QuantileForecast(c, e["start"], keys) for c, e in zip(cells, entries, strict=True)], 0
 
     model = Forecaster("odd", run)
     with pytest.raises(DataError, match="model 'odd' forecasts NaN for series 's4'"):

@@ -9,7 +9,7 @@ from typing import Any
 from rankscope.cluster import connect, import_ray
 from rankscope.errors import RankscopeError, one_line
 from rankscope_eval.streaming.chunks import Chunk
-from rankscope_eval.streaming.job import Job, Part, forecast_chunk
+from rankscope_eval.streaming.job import Job, Opening, Part, forecast_chunk, opened
 
 ENGINES = ("local", "ray")
 RETRIES = 2
@@ -31,6 +31,16 @@ class Engine:
     name: str = "local"
     address: str = ""
     workers: int = 0
+
+
+def prepare(job: Job, engine: Engine) -> None:
+    """Open the model, where that takes time of this process.
+
+    Raises:
+        RankscopeError: it cannot be opened.
+    """
+    if engine.name == "local" and isinstance(job.model, Opening):
+        opened(job.model)
 
 
 def run_local(job: Job, chunks: Iterator[Chunk]) -> Iterator[Part]:

@@ -93,8 +93,8 @@ def forecast_chunk(job: Job, chunk: Chunk) -> Part:
     series, bad = to_series(chunk, job.layout, job.path, job.unit)
     if bad and job.stop:
         return Part(chunk.number, b"", 0, 0, tuple(bad))
-    opened = job.model if isinstance(job.model, Forecaster) else _opened(job.model)
-    forecaster = replace(opened, seed=chunk_seed(job.seed, chunk.number))
+    model = job.model if isinstance(job.model, Forecaster) else opened(job.model)
+    forecaster = replace(model, seed=chunk_seed(job.seed, chunk.number))
     shown = [one.last(job.context or forecaster.context) for one in series]
     there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
     values = np.full((len(series), 1 + len(job.levels), job.horizon), np.nan)
@@ -121,7 +121,7 @@ def chunk_seed(seed: int, number: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def _opened(how: Opening) -> Forecaster:
+def opened(how: Opening) -> Forecaster:
     """Open a model, once in a process."""
     quiet_imports()
     return open_forecaster(

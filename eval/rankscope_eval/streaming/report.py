@@ -27,7 +27,7 @@ class StreamReport:
         left_out: rows that could not be used.
         named: the first of these.
         seconds: that this run took, opening the model included.
-        series_per_second: of this run, from the first chunk on.
+        series_per_second: of this run, once the model is open; on a cluster its opening counts.
     """
 
     folder: str

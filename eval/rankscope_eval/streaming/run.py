@@ -18,7 +18,7 @@ from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.series import check_horizon
 from rankscope_eval.streaming.chunks import Chunk, Stream, open_stream
 from rankscope_eval.streaming.encode import FORMATS, SHAPES
-from rankscope_eval.streaming.engines import ENGINES, Engine, run_local, run_ray
+from rankscope_eval.streaming.engines import ENGINES, Engine, prepare, run_local, run_ray
 from rankscope_eval.streaming.folder import PartFolder
 from rankscope_eval.streaming.job import Job, Opening
 from rankscope_eval.streaming.report import NAMED, StreamReport
@@ -159,6 +159,7 @@ def _fill(folder: PartFolder, job: Job, stream: Stream, engine: Engine, progress
     """Make the parts that are missing; gives series per second."""
     if folder.finished:
         return 0.0
+    prepare(job, engine)
     before = sum(record.series for record in folder.records.values())
     done, begun = 0, time.perf_counter()
     todo = _missing(stream.chunks, folder)

@@ -4,6 +4,7 @@ from rankscope.plots.angles import angle_maps, embedding_angles
 from rankscope.plots.change import start_and_end
 from rankscope.plots.embedding import embedding_projection, embedding_spectra
 from rankscope.plots.flow import flow
+from rankscope.plots.memory import memory_over_time
 from rankscope.plots.pareto import pareto
 from rankscope.plots.ranks import ranks_by_layer
 from rankscope.plots.size import size_by_eps, size_of_report
@@ -29,6 +30,7 @@ __all__ = [
     "spectra_by_patch",
     "training_spectra",
     "start_and_end",
+    "memory_over_time",
     "pareto",
     "table2",
     "save_figure",
