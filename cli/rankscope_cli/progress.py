@@ -48,7 +48,7 @@ def progress_lines(what: str, *, pace: float = PACE) -> Iterator[Progress]:
     """Like `progress_bar`, but off a terminal print a line on stderr at most every ``pace`` seconds.
 
     For work of hours, whose output goes to a file that somebody looks into. The first and the last report of a phase
-    are always printed; lines begin with the time of day and end with what is left of the phase.
+    are always printed where the total is known; lines begin with the time of day and end with what is left of the phase.
     """
     if sys.stderr.isatty():
         with progress_bar(what) as report:
@@ -71,7 +71,7 @@ class _Lines:
         now = time.monotonic()
         if self._phase is None or total != self._phase[2] or done < self._phase[1]:
             self._phase, self._printed = (now, done, total), None
-        if self._printed is not None and now - self._printed < self._pace and done < total:
+        if self._printed is not None and now - self._printed < self._pace and (done < total or not total):
             return
         self._printed = now
         begun, before, _ = self._phase

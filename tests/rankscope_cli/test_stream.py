@@ -1,0 +1,99 @@
+"""``rankscope forecast --out DIR``: killed from outside and resumed, and what its messages say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+SERIES = 400
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    target = [one.tolist() for one in rng.normal(size=(SERIES, 20))]
+    frame = pd.DataFrame({"item_id": [f"s{n}" for n in range(SERIES)], "start": "2020", "freq": "D", "target": target})
+    frame.to_parquet(tmp_path / "series.parquet")
+    return tmp_path / "series.parquet"
+
+
+def content(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != ".lock"}
+
+
+def test_sigkill_and_resume_give_the_same_bytes(tmp_path: Path, series: Path, cli: Any, bolt_folder: Path) -> None:
+    words = ["forecast", str(bolt_folder), "--input", str(series), "--horizon", "4", "--chunk", "4"]
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert cli(*words, "--out", whole, "--json").exit_code == 0
+    command = [sys.executable, "-m", "rankscope_cli", *words, "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(list(out.glob("part-*"))) < 3 and process.poll() is None:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    kept = len(list(out.glob("part-*")))
+    assert kept < SERIES / 4
+    result = cli(*words, "--out", out, "--resume", "--json")
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["schema"] == "rankscope/forecast-stream@1"
+    assert (report["series"], report["parts"]) == (SERIES, 100)
+    assert report["parts_kept"] in (kept, kept - 1)
+    assert content(out) == content(whole)
+
+
+def test_what_was_left_out_and_what_is_nan_is_said(tmp_path: Path, cli: Any, refused: Callable[..., str]) -> None:
+    rows = [{"item_id": f"s{n}", "start": "2020", "freq": "D", "target": [1.0, 2.0]} for n in range(30)]
+    rows[3]["target"] = [None, None]
+    texts = [json.dumps(row) for row in rows]
+    texts[7] = "{"
+    (tmp_path / "x.jsonl").write_text("\n".join(texts))
+    words = ("forecast", "naive", "--input", tmp_path / "x.jsonl", "--horizon", 2, "--out", tmp_path / "out")
+    assert "x.jsonl: line 8 has no JSON" in refused(*words, "--chunk", 5)
+    result = cli(*words, "--chunk", 5, "--on-error", "skip", "--resume")
+    assert result.exit_code == 0
+    assert "29 series in 6 parts, 1 of them before, 1 rows left out; " in result.stdout
+    assert "series/s" in result.stdout
+    assert "left out: " in result.stderr
+    assert "line 8 has no JSON" in result.stderr
+    assert "warning: 1 series hold no number in what the model sees: their forecasts are NaN." in result.stderr
+    assert f"wrote 6 parts in {tmp_path / 'out'}" in result.stderr
+
+
+@pytest.mark.parametrize("flag", [("--resume",), ("--chunk", 4), ("--layout", "lists"), ("--on-error", "skip")])
+def test_options_of_the_stream_need_a_folder(tmp_path: Path, series: Path, refused: Any, flag: tuple) -> None:
+    for out in ((), ("--out", tmp_path / "x.csv")):
+        text = refused("forecast", "naive", "--input", series, "--horizon", 2, *out, *flag)
+        assert f"{flag[0]} is of use for a folder of parts only" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--horizon", "0"), "horizon 0 is not usable"),
+        (("--horizon", "2", "--on-error", "never"), "on_error 'never' is not known"),
+        (("--horizon", "2", "--engine", "spark"), "engine 'spark' is not known"),
+        (("--horizon", "2", "--resume", "--force"), "give one of them"),
+        (("--horizon", "2", "--context", "0"), "context 0 is not usable"),
+        (("--horizon", "2", "--num-samples", "0"), "--num-samples"),
+    ],
+)
+def test_bad_options(tmp_path: Path, series: Path, refused: Any, words: tuple[str, ...], part: str) -> None:
+    assert part in refused("forecast", "naive", "--input", series, *words, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_file_may_be_arrow(tmp_path: Path, series: Path, cli: Any) -> None:
+    assert cli("forecast", "naive", "--input", series, "--horizon", 2, "--out", tmp_path / "x.arrow").exit_code == 0
+    assert len(pd.read_feather(tmp_path / "x.arrow")) == 2 * SERIES
