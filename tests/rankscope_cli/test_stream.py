@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +52,16 @@ def test_sigkill_and_resume_give_the_same_bytes(tmp_path: Path, series: Path, cl
     assert content(out) == content(whole)
 
 
-def test_what_was_left_out_and_what_is_nan_is_said(tmp_path: Path, cli: Any, refused: Callable[..., str]) -> None:
+def test_what_was_left_out_and_what_is_nan_is_said(tmp_path: Path, cli: Any) -> None:
     rows = [{"item_id": f"s{n}", "start": "2020", "freq": "D", "target": [1.0, 2.0]} for n in range(30)]
     rows[3]["target"] = [None, None]
     texts = [json.dumps(row) for row in rows]
     texts[7] = "{"
     (tmp_path / "x.jsonl").write_text("\n".join(texts))
     words = ("forecast", "naive", "--input", tmp_path / "x.jsonl", "--horizon", 2, "--out", tmp_path / "out")
-    assert "x.jsonl: line 8 has no JSON" in refused(*words, "--chunk", 5)
+    stopped = cli(*words, "--chunk", 5)
+    assert stopped.exit_code == 2
+    assert "x.jsonl: line 8 has no JSON" in stopped.stderr.splitlines()[-1]
     result = cli(*words, "--chunk", 5, "--on-error", "skip", "--resume")
     assert result.exit_code == 0
     assert "29 series in 6 parts, 1 of them before, 1 rows left out; " in result.stdout

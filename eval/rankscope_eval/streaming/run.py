@@ -170,7 +170,7 @@ def _fill(folder: PartFolder, job: Job, stream: Stream, engine: Engine, progress
         folder.add(part)
         done += part.series
         seconds = time.perf_counter() - begun
-        progress(before + done, stream.series or 0, _speed(done, seconds, stream))
+        progress(before + done, stream.series or 0, _speed(before, done, seconds, stream))
     folder.finish()
     return done / max(1e-9, time.perf_counter() - begun)
 
@@ -180,10 +180,10 @@ def _missing(chunks: Iterator[Chunk], folder: PartFolder) -> Iterator[Chunk]:
     return (chunk for chunk in chunks if chunk.number not in there)
 
 
-def _speed(done: int, seconds: float, stream: Stream) -> str:
-    text = f"{done / max(1e-9, seconds):,.0f} series/s"
-    share = stream.source.share()
-    return text if stream.series or not share > 0 else f"{text}, {min(share, 1.0):.0%} read"
+def _speed(before: int, done: int, seconds: float, stream: Stream) -> str:
+    """What there is to say besides the count of series and their total, which not every file tells."""
+    speed = f"{done / max(1e-9, seconds):,.0f} series/s"
+    return speed if stream.series else f"{before + done:,} series, {min(stream.source.share(), 1.0):.0%} read, {speed}"
 
 
 def _stopped(reason: str, folder: PartFolder) -> str:
