@@ -48,7 +48,7 @@ def progress_lines(what: str, *, pace: float = PACE) -> Iterator[Progress]:
     """Like `progress_bar`, but off a terminal print a line on stderr at most every ``pace`` seconds.
 
     For work of hours, whose output goes to a file that somebody looks into. The first and the last report of a phase
-    are always printed where the total is known; lines begin with the time of day and end with what is left of the phase.
+    are always printed where the total is known; lines begin with the time of day and end with what is left of it.
     """
     if sys.stderr.isatty():
         with progress_bar(what) as report:

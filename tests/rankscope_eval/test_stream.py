@@ -134,9 +134,9 @@ def test_pandas_reads_the_folder_as_it_is(tmp_path: Path, listed: Path):
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out"), whole(tmp_path / "out"))
 
 
-def test_lists_hold_what_rows_hold(tmp_path: Path, listed: Path):
-    forecast_stream("seasonal-naive", listed, 3, tmp_path / "rows", **HOW)
-    forecast_stream("seasonal-naive", listed, 3, tmp_path / "lists", shape="lists", **HOW)
+def test_lists_hold_what_rows_hold(tmp_path: Path, listed: Path, bolt_folder: Path):
+    forecast_stream(str(bolt_folder), listed, 3, tmp_path / "rows", **HOW)
+    forecast_stream(str(bolt_folder), listed, 3, tmp_path / "lists", shape="lists", **HOW)
     rows, lists = whole(tmp_path / "rows"), whole(tmp_path / "lists")
     assert len(lists) == SERIES
     for column in ("mean", "0.1", "0.9"):
@@ -302,6 +302,20 @@ def test_a_torn_record_and_a_torn_part_are_made_anew(tmp_path: Path, listed: Pat
     assert content(out) == wanted
 
 
+def test_records_behind_a_torn_one_are_kept(tmp_path: Path):
+    rows = [{**row, "start": "2020", "freq": "D"} for row in list_frame().to_dict("records")]
+    rows[-1]["target"] = []
+    path, out = tmp_path / "x.jsonl", tmp_path / "out"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for kept in (0, 1):  # the second go begins behind a torn line and is stopped by the last row, too
+        with pytest.raises(DataError, match="3 finished parts"):
+            forecast_stream("naive", path, 2, out, resume=bool(kept), **HOW)
+        records = (out / folder.RECORDS).read_text()
+        (out / folder.RECORDS).write_text(records[: records.index("\n") + 9] if not kept else records)
+    report = forecast_stream("naive", path, 2, out, resume=True, on_error="skip", **HOW)
+    assert (report.parts_kept, report.left_out) == (3, 1)
+
+
 def test_a_finished_folder_is_left_as_it_is(tmp_path: Path, listed: Path, monkeypatch: pytest.MonkeyPatch):
     out = tmp_path / "out"
     forecast_stream("naive", listed, 4, out, **HOW)
@@ -456,6 +470,18 @@ def test_a_damaged_line_of_a_csv_is_named_and_costs_its_series(tmp_path: Path, c
     report = forecast_stream("naive", path, 3, out, resume=True, on_error="skip", **HOW)
     assert [row.item_id for row in report.named] == [name]
     assert whole(out)["item_id"].unique().tolist() == [key for key in values() if key != name]
+
+
+def test_lines_behind_torn_and_empty_ones_keep_their_numbers(tmp_path: Path):
+    rows = long_frame().to_csv(index=False).splitlines()
+    rows[4] = "s0,2020-01-04"
+    rows[5:5] = ["", "s0,1,2,3,4"]
+    place = next(n for n, row in enumerate(rows) if row.startswith("s7,"))
+    rows[place] = "s7,2020-01-01,abc"
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(rows) + "\n")
+    report = forecast_stream("naive", path, 3, tmp_path / "out", on_error="skip", **HOW)
+    assert [row.line for row in report.named] == [5, 7, place + 1]
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
