@@ -197,7 +197,7 @@ def test_which_pool_runs_the_points(monkeypatch):
 
 def test_a_lock_dies_with_its_process_and_can_be_waited_for(tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom rankscope.pretrain.sweeps.folder import held\n"
+        "import sys, time\nfrom pathlib import Path\nfrom rankscope.locks import held\n"
         f"with held(Path({str(tmp_path / 'lock')!r}), 'it runs'):\n    print('held', flush=True)\n    time.sleep(600)\n"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
