@@ -90,7 +90,7 @@ def run(command: list[str], out: Path, pace: float, kill_at: int | None = None) 
 
 def flatness(samples: list[list[float]]) -> dict[str, float]:
     """Peak, and the median of the second and of the last tenth of the samples taken while parts were written."""
-    memory = np.array([one[1] for one in samples if one[2] >= 1] or [one[1] for one in samples])
+    memory = np.array([one[1] for one in samples if one[2] > samples[0][2]] or [one[1] for one in samples])
     tenth = max(1, len(memory) // 10)
     return {
         "peak_mb": float(max(one[1] for one in samples)),
