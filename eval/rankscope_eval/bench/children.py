@@ -1,0 +1,110 @@
+"""Processes of cases, seen from the process that asks them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import IO, Any
+
+from rankscope.errors import OptionError
+from rankscope_eval.bench.case import Case
+
+
+class CaseError(RuntimeError):
+    """A case could not be run to its end; the message is one line."""
+
+
+class Child:
+    """A process that waits for lines and answers each with JSON; it is killed when the ``with`` block ends.
+
+    It runs in a process group of its own, so that Ctrl-C reaches it through its parent, with all that it started.
+
+    Args:
+        case: what it times.
+        module: whose ``main`` it runs.
+    """
+
+    def __init__(self, case: Case, module: str = "rankscope_eval.bench.worker") -> None:
+        self.case = case
+        self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        quiet = {"OMP_WAIT_POLICY": "passive", "PYTHONSAFEPATH": "1", "TRANSFORMERS_VERBOSITY": "error"}
+        if case.threads is not None:
+            quiet |= {"OMP_NUM_THREADS": str(case.threads), "MKL_NUM_THREADS": str(case.threads)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from {module} import main; main()", json.dumps(case.to_json())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env={**os.environ, **quiet},
+            start_new_session=True,
+        )
+        self._answers: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, line: str, timeout: float) -> dict[str, Any]:
+        """Send a line and wait for the answer.
+
+        Raises:
+            OptionError: the process says that its input is bad.
+            CaseError: it failed, died, or did not answer in time; it is dead then.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # a dead process is found out below
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        try:
+            text = self._answers.get(timeout=timeout)
+        except queue.Empty:
+            self.close()
+            raise CaseError(f"{self.case.label}: no answer to {line.split()[0]} in {timeout:g} s.") from None
+        if text is None:
+            raise CaseError(f"{self.case.label}: {self._cause()}.")
+        found: dict[str, Any] = json.loads(text)
+        if "error" in found:
+            self.close()
+            what = f"{self.case.label}: {found['error']}"
+            raise OptionError(what) if found.get("bad_input") else CaseError(what)
+        return found
+
+    def close(self) -> None:
+        """Kill the process and all that it started."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        for pipe in (self._process.stdin, self._log):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError):
+            for line in self._process.stdout:
+                self._answers.put(line)
+        self._answers.put(None)
+
+    def _cause(self) -> str:
+        """Why the process ended, in words."""
+        code = self._process.wait()
+        self._log.seek(0)
+        last = [line.strip() for line in self._log.read().splitlines() if line.strip()][-1:]
+        self.close()
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"its process was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+        return f"its process ended with {code}" + (f": {last[0][:300]}" if last else "")

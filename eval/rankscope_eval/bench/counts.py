@@ -1,0 +1,313 @@
+"""How much arithmetic and how many bytes a forecast takes at least, phase by phase, from a checkpoint's layouts.
+
+FLOPs are those of the matrix products (2 per multiply-add), of the algorithm that `rankscope.runtime` runs: the encoder
+once per series, the keys and values of the cross-attentions once per series, then one decoder step per token of the
+horizon and sample path; before its first token all paths of a series are one. Bytes are the weights that a phase reads,
+once, the keys and values that it reads and writes, and the encoder's answer; activations and logits may stay in caches.
+Every number that a matrix stores is one multiply-add per token, whichever way it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from rankscope_eval.bench.case import Case
+
+if TYPE_CHECKING:
+    from rankscope.checkpoints import Checkpoint
+    from rankscope.families import Site
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a forecast whose steps wait for each other.
+
+    Attributes:
+        name: ``encoder``, ``cross``, ``decode`` or ``decoder``.
+        flops: of matrix products.
+        bytes: that have to be read and written.
+    """
+
+    name: str
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A stored matrix.
+
+    Attributes:
+        numbers: stored, scales apart: multiply-adds per token.
+        bytes: stored.
+    """
+
+    numbers: int
+    bytes: int
+
+
+NOTHING = Matrix(0, 0)
+
+
+@dataclass(frozen=True)
+class AttentionCount:
+    """What one attention stores, caches and computes.
+
+    Attributes:
+        q: and so on, its matrices.
+        heads: number of heads.
+        qk: width of all heads' queries.
+        vo: width of all heads' values.
+        key_rank: size of the latent that is cached in place of a factored layer's keys, or None.
+        value_rank: likewise.
+        padded: numbers that the fast runtime caches per token: heads of unequal width are as wide as the widest.
+    """
+
+    q: Matrix
+    k: Matrix
+    v: Matrix
+    o: Matrix
+    heads: int
+    qk: int
+    vo: int
+    key_rank: int | None = None
+    value_rank: int | None = None
+    padded: int = 0
+
+    @property
+    def cached(self) -> int:
+        """Numbers that are cached per token."""
+        return (self.key_rank or self.qk) + (self.value_rank or self.vo)
+
+    def remembered(self, d_model: int) -> int:
+        """Multiply-adds that give a token's cached keys and values; a latent takes only the inner factor."""
+        keys = self.k.numbers if self.key_rank is None else self.key_rank * d_model
+        values = self.v.numbers if self.value_rank is None else self.value_rank * d_model
+        return keys + values
+
+    def carried(self) -> int:
+        """Multiply-adds that carry a query to latents and an answer back."""
+        return self.qk * (self.key_rank or 0) + self.vo * (self.value_rank or 0)
+
+    def looked(self) -> int:
+        """Multiply-adds of a query with one cached token."""
+        keys = self.qk if self.key_rank is None else self.heads * self.key_rank
+        return keys + (self.vo if self.value_rank is None else self.heads * self.value_rank)
+
+
+@dataclass(frozen=True)
+class LayerCount:
+    """What one layer stores and computes."""
+
+    own: AttentionCount
+    cross: AttentionCount | None
+    mlp: Matrix
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a checkpoint stores, layer by layer, in the number format that it computes in.
+
+    Attributes:
+        family: name.
+        d_model: width.
+        itemsize: bytes of a number of a cache.
+        encoder: layers.
+        decoder: layers.
+        head: what makes answers of the decoder's.
+        patch: what embeds a patch.
+        inner: the ``chronos_config``.
+    """
+
+    family: str
+    d_model: int
+    itemsize: int
+    encoder: tuple[LayerCount, ...]
+    decoder: tuple[LayerCount, ...]
+    head: Matrix
+    patch: Matrix
+    inner: dict[str, Any]
+
+
+def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
+    """Read what `phases` needs from a checkpoint's headers; None for families whose work is not counted."""
+    family = checkpoint.family.name
+    if family not in ("chronos-t5", "chronos-bolt"):
+        return None
+    sites = checkpoint.sites("all")
+    shapes = checkpoint.family.expected_shapes(checkpoint.config)
+    d_model = int(checkpoint.config["d_model"])
+
+    def matrix(site: Site) -> Matrix:
+        layout = checkpoint.factored.get(site.module)
+        d_out, d_in = checkpoint.shape(site)
+        parts = [(d_out, d_in)] if layout is None else list(layout.shapes(d_out, d_in))
+        numbers = sum(rows * columns for rows, columns in parts)
+        if checkpoint.storage == "int8" and site.role != "embedding":
+            return Matrix(numbers, numbers + itemsize * sum(rows for rows, _ in parts))
+        return Matrix(numbers, numbers * itemsize)
+
+    def latent(site: Site, share: float) -> int | None:
+        """Rank of what the fast runtime caches in place of keys or values."""
+        layout = checkpoint.factored.get(site.module)
+        if layout is None or layout.heads is not None or checkpoint.storage == "int8":
+            return None
+        return layout.rank if layout.rank <= share * checkpoint.shape(site)[0] else None
+
+    def attention(found: dict[str, Site], share: float | None) -> AttentionCount:
+        q, k, v, o = (found[letter] for letter in "qkvo")
+        heads = k.heads or 1
+        ranks = (None, None) if share is None else (latent(k, share), latent(v, share))
+        wide = [rank or heads * max(site.head_widths) for rank, site in zip(ranks, (k, v), strict=True)]
+        widths = sum(k.head_widths), sum(v.head_widths)
+        return AttentionCount(*(matrix(one) for one in (q, k, v, o)), heads, *widths, *ranks, padded=sum(wide))
+
+    def layers(stack: str) -> Iterator[LayerCount]:
+        from rankscope.runtime.attention import LATENT_SHARE
+
+        rows = [site for site in sites if site.stack == stack and site.layer is not None]
+        for layer in sorted({site.layer for site in rows if site.layer is not None}):
+            here = {site.role: site for site in rows if site.layer == layer}
+            own = {letter: here[f"self.{letter}"] for letter in "qkvo"}
+            decodes = stack == "decoder" and family == "chronos-t5"
+            crossed = None
+            if stack == "decoder":
+                other = {letter: here[f"cross.{letter}"] for letter in "qkvo"}
+                crossed = attention(other, 1 / (other["k"].heads or 1) if decodes else None)
+            mlp = [matrix(site) for role, site in here.items() if role.startswith("mlp")]
+            whole = Matrix(sum(one.numbers for one in mlp), sum(one.bytes for one in mlp))
+            yield LayerCount(attention(own, LATENT_SHARE if decodes else None), crossed, whole)
+
+    def stored(prefix: str) -> Matrix:
+        names = [name for name, shape in shapes.items() if name.startswith(prefix) and len(shape) == 2]
+        numbers = sum(shapes[name][0] * shapes[name][1] for name in names)
+        return Matrix(numbers, numbers * itemsize)
+
+    if family == "chronos-t5":
+        numbers = int(checkpoint.config["vocab_size"]) * d_model
+        head, patch = Matrix(numbers, numbers * itemsize), NOTHING
+    else:
+        head = stored("output_patch_embedding.")
+        parts = [matrix(site) for site in sites if site.role.startswith("patch")]
+        patch = Matrix(sum(one.numbers for one in parts), sum(one.bytes for one in parts))
+    inner = dict(checkpoint.config["chronos_config"])
+    return Network(family, d_model, itemsize, tuple(layers("encoder")), tuple(layers("decoder")), head, patch, inner)
+
+
+def phases(network: Network, case: Case) -> tuple[Phase, ...]:
+    """Phases of a forecast in their order; a horizon beyond the model's own is several blocks, as in the pipelines."""
+    return tuple(_t5_phases(network, case) if network.family == "chronos-t5" else _bolt_phases(network, case))
+
+
+def cache_bytes(network: Network, case: Case) -> int:
+    """Bytes of the keys and values that are kept from token to token, at their largest; none in Chronos-Bolt.
+
+    The stock pipeline keeps a copy of the context for every sample path, at the widths of the layers; the fast one
+    keeps one per series, of as many series as it decodes side by side.
+    """
+    if network.family != "chronos-t5":
+        return 0
+    fast = case.runtime == "fast"
+    together = case.batch
+    if fast:
+        from rankscope.runtime.fast import ROWS
+
+        together = min(case.batch, max(1, ROWS // case.num_samples))
+    paths = together * case.num_samples
+
+    def width(one: AttentionCount | None) -> int:
+        assert one is not None
+        return one.padded if fast else one.qk + one.vo
+
+    own = sum(width(layer.own) for layer in network.decoder)
+    cross = sum(width(layer.cross) for layer in network.decoder)
+    most = 0
+    for tokens, horizon in _t5_blocks(network, case):
+        if fast and case.device.startswith("cuda"):
+            from rankscope.runtime.decoding import GRAIN
+
+            tokens = ceil(tokens / GRAIN) * GRAIN
+        most = max(most, paths * horizon * own + (together if fast else paths) * tokens * cross)
+    return most * network.itemsize
+
+
+def _t5_blocks(network: Network, case: Case) -> Iterator[tuple[int, int]]:
+    """Tokens of the context and of the horizon of every block."""
+    inner = network.inner
+    block, longest = int(inner["prediction_length"]), int(inner["context_length"])
+    for begin in range(0, case.horizon, block):
+        values = min(case.context + begin, longest)
+        yield values + int(bool(inner.get("use_eos_token", True))), min(block, case.horizon - begin)
+
+
+def _t5_phases(network: Network, case: Case) -> Iterator[Phase]:
+    size, series = network.itemsize, case.batch
+    for tokens, horizon in _t5_blocks(network, case):
+        yield _encoder(network, series, tokens, NOTHING)
+        hidden = series * tokens * network.d_model * size
+        crossed = [layer.cross for layer in network.decoder if layer.cross is not None]
+        kept = series * tokens * sum(one.cached for one in crossed)
+        flops = 2 * series * tokens * sum(one.remembered(network.d_model) for one in crossed)
+        weights = sum(one.k.bytes + one.v.bytes for one in crossed)
+        yield Phase("cross", flops, weights + hidden + kept * size)
+        for at in range(horizon):
+            yield _step(network, series, series * (case.num_samples if at else 1), at, tokens, kept)
+
+
+def _step(network: Network, series: int, rows: int, at: int, tokens: int, kept: int) -> Phase:
+    """One token per row, ``at`` tokens after the first; ``kept`` numbers are cached of the contexts."""
+    each, weights, past = network.head.numbers, network.head.bytes, 0
+    for layer in network.decoder:
+        own, cross = layer.own, layer.cross
+        assert cross is not None
+        each += own.q.numbers + own.remembered(network.d_model) + own.carried() + own.o.numbers
+        each += (at + 1) * own.looked()
+        each += cross.q.numbers + cross.carried() + cross.o.numbers + tokens * cross.looked()
+        each += layer.mlp.numbers
+        weights += own.q.bytes + own.k.bytes + own.v.bytes + own.o.bytes + cross.q.bytes + cross.o.bytes
+        weights += layer.mlp.bytes
+        ups = (cross.key_rank or 0) * cross.qk + (cross.value_rank or 0) * cross.vo
+        weights += ups * network.itemsize
+        past += own.cached
+    moved = rows * (at + 1) * past + kept  # of the past all is read but the newest, which is written
+    return Phase("decode", 2 * rows * each, weights + moved * network.itemsize)
+
+
+def _encoder(network: Network, series: int, tokens: int, patch: Matrix, patches: int = 0) -> Phase:
+    each, weights = 0, patch.bytes
+    for layer in network.encoder:
+        parts = (layer.own.q, layer.own.k, layer.own.v, layer.own.o, layer.mlp)
+        each += sum(one.numbers for one in parts) + tokens * layer.own.looked()
+        weights += sum(one.bytes for one in parts)
+    flops = 2 * series * (tokens * each + patches * patch.numbers)
+    return Phase("encoder", flops, weights + series * tokens * network.d_model * network.itemsize)
+
+
+def _bolt_phases(network: Network, case: Case) -> Iterator[Phase]:
+    inner = network.inner
+    block, longest = int(inner["prediction_length"]), int(inner["context_length"])
+    size, stride = int(inner["input_patch_size"]), int(inner.get("input_patch_stride", inner["input_patch_size"]))
+    for begin in range(0, case.horizon, block):
+        series = case.batch * (len(inner["quantiles"]) if begin else 1)
+        values = ceil(min(case.context + begin, longest) / size) * size
+        patches = (values - size) // stride + 1
+        tokens = patches + int(bool(inner.get("use_reg_token")))
+        yield _encoder(network, series, tokens, network.patch, patches)
+        yield _bolt_decoder(network, network.decoder, series, tokens)
+
+
+def _bolt_decoder(network: Network, layers: Sequence[LayerCount], series: int, tokens: int) -> Phase:
+    """One token per series; it attends to itself, so of the first sub-layer only values and outputs matter."""
+    flops, weights = series * network.head.numbers, network.head.bytes
+    for number, layer in enumerate(layers):
+        cross = layer.cross
+        assert cross is not None
+        flops += (series if number else 1) * (layer.own.v.numbers + layer.own.o.numbers)
+        flops += series * (cross.q.numbers + cross.o.numbers + layer.mlp.numbers)
+        flops += series * tokens * (cross.k.numbers + cross.v.numbers + cross.looked())
+        parts = (layer.own.v, layer.own.o, cross.q, cross.k, cross.v, cross.o, layer.mlp)
+        weights += sum(one.bytes for one in parts)
+    return Phase("decoder", 2 * flops, weights + series * tokens * network.d_model * network.itemsize)

@@ -1,0 +1,94 @@
+"""The least time a forecast can take on a machine: what has to be moved and computed, at the rates measured there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rankscope_eval.bench.counts import Phase
+
+CPU_SIDES, GPU_SIDES = (512, 1024, 2048), (4096, 8192)
+"""Sides of the square products whose rate is taken."""
+CPU_BYTES, GPU_BYTES = tuple(2**n for n in (20, 22, 24, 26, 28)), tuple(2**n for n in (24, 26, 28, 30, 32))
+"""Bytes that a copy reads and writes: what fits into a cache is copied faster."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a machine reaches in one number format.
+
+    Attributes:
+        dtype: number format.
+        flops_per_second: of the best square matrix product.
+        copies: (bytes read and written by a copy, bytes per second), smallest first.
+    """
+
+    dtype: str
+    flops_per_second: float
+    copies: tuple[tuple[int, float], ...]
+
+    def bytes_per_second(self, size: int) -> float:
+        """Rate of a copy that moves no more than ``size`` bytes, or the smallest that was measured.
+
+        The best of the copies from there on: small ones can be held up by their start.
+
+        >>> Rates("float32", 1.0, ((4, 30.0), (16, 10.0))).bytes_per_second(15)
+        30.0
+        """
+        fitting = [moved for moved, _ in self.copies if moved <= size] or [self.copies[0][0]]
+        return max(rate for moved, rate in self.copies if moved >= fitting[-1])
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return asdict(self)
+
+
+def floor_seconds(phases: Iterable[Phase], rates: Rates) -> float:
+    """Sum over phases of max(bytes / copy bandwidth, FLOPs / matmul rate).
+
+    The bandwidth is that of a copy no larger than what the phase moves, so that a model that stays in a processor's
+    cache is held against the cache.
+    """
+    return sum(max(one.bytes / rates.bytes_per_second(one.bytes), one.flops / rates.flops_per_second) for one in phases)
+
+
+def best(measured: Sequence[Rates]) -> Rates:
+    """The best of several measurements of the same number format."""
+    copies = zip(*(one.copies for one in measured), strict=True)
+    fastest = tuple((same[0][0], max(rate for _, rate in same)) for same in copies)
+    return Rates(measured[0].dtype, max(one.flops_per_second for one in measured), fastest)
+
+
+def measure_rates(dtype: str, device: str, repeats: int = 2) -> Rates:
+    """Measure both rates in this process, with torch's threads as they are."""
+    import torch
+
+    kind, on_gpu = getattr(torch, dtype), device.startswith("cuda")
+    settle = torch.cuda.synchronize if on_gpu else (lambda: None)
+    flops = []
+    for side in GPU_SIDES if on_gpu else CPU_SIDES:
+        a = torch.randn(side, side, device=device).to(kind)
+        out = torch.empty_like(a)
+        seconds = _fastest(lambda a=a, out=out: torch.mm(a, a, out=out), settle, repeats)  # type: ignore[misc]
+        flops.append(2 * side**3 / seconds)
+    copies = []
+    for moved in GPU_BYTES if on_gpu else CPU_BYTES:
+        source = torch.zeros(moved // 2, dtype=torch.uint8, device=device)
+        target = torch.zeros_like(source)
+        count = max(repeats, 2**26 // moved)
+        copies.append((moved, moved / _fastest(lambda s=source, t=target: t.copy_(s), settle, count)))  # type: ignore[misc]
+    return Rates(dtype, max(flops), tuple(copies))
+
+
+def _fastest(work: Callable[[], Any], settle: Callable[[], Any], repeats: int) -> float:
+    """Seconds of the fastest of some calls, after one that does not count."""
+    taken = []
+    for _ in range(repeats + 1):
+        settle()
+        begun = time.perf_counter()
+        work()
+        settle()
+        taken.append(time.perf_counter() - begun)
+    return min(taken[1:])

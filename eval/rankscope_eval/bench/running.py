@@ -1,0 +1,223 @@
+"""A benchmark from its cases to its report."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rankscope.errors import OptionError
+from rankscope.progress import Progress, silent
+from rankscope_eval.bench.alternate import Spread, alternate, ratios
+from rankscope_eval.bench.case import LOCAL, Case, Settings, checked, distinct, read_case, sized
+from rankscope_eval.bench.children import CaseError, Child
+from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow, Failure
+from rankscope_eval.bench.roofline import Rates, best, floor_seconds
+
+ITEMSIZES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def run_bench(
+    models: Sequence[str | Case],
+    settings: Settings | None = None,
+    *,
+    baseline: str | Case | None = None,
+    progress: Progress = silent,
+) -> BenchReport:
+    """Time forecasts of several models in turns, each in a process of its own, and measure their memory.
+
+    Every process loads its model, forecasts twice unmeasured and then once per round; in every round another one
+    begins. While one works the others wait. The rates of the machine are measured in the same rounds.
+
+    Args:
+        models: each ``MODEL[:RUNTIME[:FORMAT]]`` or a case, whose sizes do not count.
+        settings: how much is forecast, how often and where.
+        baseline: what ratios are over; the first model by default.
+        progress: told after every step.
+
+    Raises:
+        RankscopeError: a model, a runtime or a size cannot be used.
+        CaseError: no case could be run to its end.
+    """
+    from rankscope.placement import resolve_device
+
+    settings = settings or Settings()
+    settings = replace(settings, device=resolve_device(settings.device))
+    if not models:
+        raise OptionError("no model is named: give at least one.")
+    cases = [checked(one if isinstance(one, Case) else read_case(one)) for one in models]
+    base = cases[0]
+    if baseline is not None:
+        base = checked(baseline if isinstance(baseline, Case) else read_case(baseline))
+    cases = distinct([base, *cases])
+    rows: list[BenchRow] = []
+    failures: list[Failure] = []
+    measured: dict[str, list[Rates]] = {}
+    for batch in settings.batches:
+        found, failed = _one_batch([sized(one, settings, batch) for one in cases], settings, measured, progress)
+        rows += found
+        failures += failed
+    if not rows:
+        raise CaseError(failures[0].reason)
+    rates = {dtype: best(several) for dtype, several in measured.items()}
+    rows = [_with_roofline(row, next(one for one in cases if one.label == row.label), rates) for row in rows]
+    over = _ratios(rows, base.label)
+    return BenchReport(
+        machine(rows, settings),
+        base.label,
+        settings.rounds,
+        settings.seed,
+        tuple(rows),
+        tuple(over),
+        tuple(rates.values()),
+        tuple(failures),
+    )
+
+
+def _one_batch(
+    cases: Sequence[Case], settings: Settings, measured: dict[str, list[Rates]], progress: Progress
+) -> tuple[list[BenchRow], list[Failure]]:
+    """Time the cases of one batch size."""
+    failures: list[Failure] = []
+    loaded: dict[str, dict[str, Any]] = {}
+    batch = cases[0].batch
+    total = len(cases) + settings.rounds * (len(cases) + 1)
+    with ExitStack() as stack:
+        children = {one.label: stack.enter_context(Child(one)) for one in cases}
+        meter = stack.enter_context(Child(replace(cases[0], model="rates of the machine", runtime=LOCAL)))
+        for number, (label, child) in enumerate(children.items()):
+            progress(number, total, f"batch {batch}: loading {label}")
+            try:
+                loaded[label] = child.ask("load", settings.timeout)
+            except CaseError as error:
+                failures.append(Failure(label, batch, str(error)))
+        formats = [said["dtype"] for label, said in loaded.items() if children[label].case.runtime != LOCAL]
+        peaks: dict[str, int] = {}
+        lost: dict[str, str] = {}
+
+        def turn(label: str) -> float:
+            if label in lost:
+                return float("nan")
+            try:
+                said = children[label].ask("forecast", settings.timeout)
+            except CaseError as error:
+                lost[label] = str(error)
+                return float("nan")
+            peaks[label] = said["peak_bytes"]
+            return float(said["seconds"])
+
+        def meter_turn() -> float:
+            for dtype in dict.fromkeys(formats):
+                said = meter.ask(f"rates {dtype} {settings.device}", settings.timeout)
+                pairs = tuple((int(size), float(rate)) for size, rate in said["copies"])
+                measured.setdefault(dtype, []).append(Rates(dtype, said["flops_per_second"], pairs))
+            return 0.0
+
+        works = {label: (lambda label=label: turn(label)) for label in loaded}
+        begun = len(cases)
+        seconds = alternate(
+            {**works, "": meter_turn},
+            settings.rounds,
+            lambda done: progress(begun + done, total, f"batch {batch}: timing"),
+        )
+    failures += [Failure(label, batch, reason) for label, reason in lost.items()]
+    kept = [one for one in cases if one.label in loaded and one.label not in lost]
+    return [_row(one, loaded[one.label], seconds[one.label], peaks[one.label]) for one in kept], failures
+
+
+def _row(case: Case, said: dict[str, Any], seconds: tuple[float, ...], peak: int) -> BenchRow:
+    spread = Spread.of(seconds)
+    paths = case.num_samples if case.runtime != LOCAL and _draws(case) else 1
+    return BenchRow(
+        label=case.label,
+        model=case.model,
+        runtime=case.runtime,
+        device="cpu" if case.runtime == LOCAL else case.device,
+        dtype=said["dtype"],
+        batch=case.batch,
+        num_samples=paths,
+        horizon=case.horizon,
+        context=case.context,
+        threads=said["threads"],
+        seconds=spread,
+        turns=seconds,
+        repeats=said["repeats"],
+        tokens_per_second=case.batch * paths * case.horizon / spread.median,
+        peak_bytes=peak,
+        loaded_bytes=said["loaded_bytes"],
+        weight_bytes=said["weight_bytes"],
+    )
+
+
+def _draws(case: Case) -> bool:
+    """Whether the model draws sample paths."""
+    from rankscope.checkpoints import open_checkpoint
+
+    return open_checkpoint(case.model, revision=case.revision).family.name == "chronos-t5"
+
+
+def _with_roofline(row: BenchRow, case: Case, rates: dict[str, Rates]) -> BenchRow:
+    """The row with what its work is counted to take."""
+    if row.runtime == LOCAL or row.dtype not in rates:
+        return row
+    from rankscope.checkpoints import open_checkpoint
+    from rankscope_eval.bench.counts import cache_bytes, phases, read_network
+
+    network = read_network(open_checkpoint(case.model, revision=case.revision), ITEMSIZES[row.dtype])
+    if network is None:
+        return row
+    ran = replace(
+        case,
+        batch=row.batch,
+        num_samples=row.num_samples,
+        horizon=row.horizon,
+        context=row.context,
+        device=row.device,
+    )
+    work = phases(network, ran)
+    floor = floor_seconds(work, rates[row.dtype])
+    return replace(
+        row,
+        cache_bytes=cache_bytes(network, ran),
+        flops=sum(one.flops for one in work),
+        moved_bytes=sum(one.bytes for one in work),
+        roofline_seconds=floor,
+        achieved=floor / row.seconds.median,
+    )
+
+
+def _ratios(rows: Sequence[BenchRow], baseline: str) -> list[BenchRatio]:
+    found = []
+    for row in rows:
+        base = next((one for one in rows if one.label == baseline and one.batch == row.batch), None)
+        if base is not None:
+            peak = row.peak_bytes / base.peak_bytes if base.peak_bytes else None
+            found.append(BenchRatio(row.label, baseline, row.batch, ratios(row.turns, base.turns), peak))
+    return found
+
+
+def machine(rows: Sequence[BenchRow], settings: Settings) -> dict[str, Any]:
+    """Where the numbers come from: processor, cores, device, releases, and what else the machine was doing."""
+    import torch
+    import transformers
+
+    model = ""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    on_gpu = settings.device.startswith("cuda")
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": rows[0].threads,
+        "device": torch.cuda.get_device_name(settings.device) if on_gpu else "cpu",
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }

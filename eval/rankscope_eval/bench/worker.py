@@ -1,0 +1,220 @@
+"""The process of one case: it loads a model, says what that took, and forecasts once for every line on its stdin.
+
+A line is ``load``, ``forecast`` or ``rates DTYPE DEVICE``; every answer is one line of JSON on stdout. Whatever else
+prints goes to stderr. The process ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rankscope.errors import RankscopeError
+from rankscope_eval.bench.case import LOCAL, Case
+
+WARM_UPS = 2
+TURN = 0.2
+"""Seconds that a turn lasts at least: short forecasts are repeated, and the mean is said."""
+MOST_REPEATS = 200
+SEASON = 24
+"""Season of the models that are fitted series by series: the series are hourly."""
+
+
+@dataclass
+class Worker:
+    """Loads and times one case.
+
+    Attributes:
+        case: what is timed.
+        forecast: makes one forecast; set by `load`.
+        repeats: forecasts per turn.
+        before: resident bytes before the model was loaded.
+    """
+
+    case: Case
+    forecast: Callable[[], Any] = field(default=lambda: None)
+    repeats: int = 1
+    before: int = 0
+
+    def load(self) -> dict[str, Any]:
+        """Load the model and warm it up; say its sizes and peak memory."""
+        import torch
+
+        if self.case.threads is not None:
+            torch.set_num_threads(self.case.threads)
+        _import_all()
+        gc.collect()
+        reset_peak(self.case.device)
+        self.before = resident_bytes()
+        self.forecast, weights, dtype = opened(self.case)
+        loaded = resident_bytes()
+        torch.manual_seed(self.case.seed)
+        seconds = 0.0
+        for _ in range(WARM_UPS):
+            seconds = self._once()
+        self.repeats = min(MOST_REPEATS, max(1, math.ceil(TURN / max(seconds, 1e-9))))
+        return {
+            "weight_bytes": weights,
+            "dtype": dtype,
+            "threads": torch.get_num_threads(),
+            "loaded_bytes": max(0, loaded - self.before),
+            "repeats": self.repeats,
+            "device_name": torch.cuda.get_device_name(self.case.device) if self._on_gpu else "",
+        }
+
+    def turn(self) -> dict[str, Any]:
+        """Forecast, and say the seconds of one forecast and the peak memory so far."""
+        seconds = sum(self._once() for _ in range(self.repeats)) / self.repeats
+        return {"seconds": seconds, "peak_bytes": max(0, peak_bytes(self.case.device) - self.before * (not self._on_gpu))}
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.case.device.startswith("cuda")
+
+    def _once(self) -> float:
+        import torch
+
+        settle = torch.cuda.synchronize if self._on_gpu else (lambda: None)
+        settle()
+        begun = time.perf_counter()
+        self.forecast()
+        settle()
+        return time.perf_counter() - begun
+
+
+def _import_all() -> None:
+    """Import what a forecast imports, so that code does not count as memory of the model."""
+    import chronos
+    import chronos.chronos_bolt
+    import transformers.models.t5.modeling_t5
+
+    import rankscope.pipeline
+    import rankscope.runtime.fast  # noqa: F401
+
+
+def opened(case: Case) -> tuple[Callable[[], Any], int, str]:
+    """A function that forecasts, the bytes of the model's weights, and its number format."""
+    import torch
+
+    series = torch.randn(case.batch, case.context, generator=torch.Generator().manual_seed(case.seed)).cumsum(1)
+    if case.runtime == LOCAL:
+        return _local(case, series), 0, "float64"
+    from rankscope import load_pipeline
+
+    runtime = "stock" if case.runtime == "compile" else case.runtime
+    pipeline: Any = load_pipeline(
+        case.model, device=case.device, dtype=case.dtype, revision=case.revision, runtime=runtime
+    )
+    module = pipeline.inner_model
+    weights = stored_bytes(module)
+    if case.runtime == "compile":
+        for part in (module, getattr(module, "encoder", None)):
+            if part is not None:
+                part.forward = torch.compile(part.forward)
+    options: dict[str, Any] = {"prediction_length": case.horizon}
+    if pipeline.forecast_type.name == "SAMPLES":
+        options["num_samples"] = case.num_samples
+    inputs = series if type(pipeline).__name__ != "Chronos2Pipeline" else list(series)
+    return (lambda: pipeline.predict(inputs, **options)), weights, str(module.dtype).removeprefix("torch.")
+
+
+def _local(case: Case, series: Any) -> Callable[[], Any]:
+    import pandas as pd
+
+    from rankscope_eval.forecasters import open_forecaster, quiet_imports
+
+    quiet_imports()
+    forecaster = open_forecaster(case.model)
+    start = pd.Period("2020-01-01", freq="h")
+    entries = [{"item_id": str(i), "start": start, "target": one.double().numpy()} for i, one in enumerate(series)]
+    return lambda: forecaster.forecast(entries, case.horizon, SEASON)
+
+
+def stored_bytes(module: Any) -> int:
+    """Bytes of all parameters and buffers; those that share storage count once."""
+    tensors = [*module.parameters(), *module.buffers()]
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
+    return sum(storages.values())
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    return _status("VmRSS")
+
+
+def peak_bytes(device: str) -> int:
+    """Peak memory since `reset_peak`: of torch's allocator on a GPU, resident on a CPU."""
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(device))
+    return _status("VmHWM")
+
+
+def reset_peak(device: str) -> None:
+    """Let `peak_bytes` begin anew, where the system can."""
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _status(key: str) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def answer(worker: Worker, line: str) -> dict[str, Any]:
+    """Do what a line asks for."""
+    word, *rest = line.split()
+    if word == "rates":
+        from rankscope_eval.bench.roofline import measure_rates
+
+        return measure_rates(*rest).to_json()
+    return worker.load() if word == "load" else worker.turn()
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import torch
+
+    worker = Worker(Case(**json.loads(sys.argv[1])))
+    if worker.case.threads is not None:
+        torch.set_num_threads(worker.case.threads)
+    with torch.inference_mode():
+        for line in sys.stdin:
+            try:
+                found = answer(worker, line)
+            except Exception as error:
+                found = {"error": _line(error), "bad_input": isinstance(error, RankscopeError)}
+            out.write(json.dumps(found) + "\n")
+            out.flush()
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    what = " ".join(text[0].split()) if text else ""
+    return what if isinstance(error, RankscopeError) else ": ".join(part for part in (type(error).__name__, what) if part)
+
+
+if __name__ == "__main__":
+    main()
