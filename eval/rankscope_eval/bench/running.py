@@ -203,7 +203,7 @@ def _ratios(rows: Sequence[BenchRow], baseline: str) -> list[BenchRatio]:
 def machine(rows: Sequence[BenchRow], settings: Settings) -> dict[str, Any]:
     """Where the numbers come from: processor, cores, device, releases, and what else the machine was doing."""
     import torch
-    import transformers
+    from importlib.metadata import version
 
     model = ""
     with suppress(OSError):
@@ -218,6 +218,6 @@ def machine(rows: Sequence[BenchRow], settings: Settings) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        "transformers": version("transformers"),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }

@@ -68,7 +68,6 @@ class Worker:
             "threads": torch.get_num_threads(),
             "loaded_bytes": max(0, loaded - self.before),
             "repeats": self.repeats,
-            "device_name": torch.cuda.get_device_name(self.case.device) if self._on_gpu else "",
         }
 
     def turn(self) -> dict[str, Any]:
