@@ -22,6 +22,7 @@ VERBS = {
     "compress": "Write a smaller checkpoint by truncated SVD, and the command that verifies it.",
     "heal": "Train a compressed checkpoint to answer as its teacher does.",
     "eval": "MASE and WQL on a suite of data sets, also relative to a baseline.",
+    "bench": "Time and peak memory of forecasts, side by side.",
     "table2": "Compress by every method to every size, and measure what each costs.",
     "forecast": "Forecast the series of a file.",
     "synth": "Write generated series to shards for training.",

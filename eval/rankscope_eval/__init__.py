@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rankscope_eval.bench import run_bench
     from rankscope_eval.evaluation import evaluate
     from rankscope_eval.forecast import forecast_file, forecast_series
     from rankscope_eval.readers import read_series
@@ -44,6 +45,7 @@ __all__ = [
     "relative_scores",
     "score_during_training",
     "run_table2",
+    "run_bench",
     "Grid",
     "Yard",
 ]
@@ -68,6 +70,7 @@ _HOME = {
     "relative_scores": "relative",
     "score_during_training": "validation",
     "run_table2": "table2",
+    "run_bench": "bench",
     "Grid": "table2",
     "Yard": "yard",
 }

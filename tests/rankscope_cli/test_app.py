@@ -26,6 +26,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "compress": "rankscope.compress.compress",
     "heal": "rankscope.heal.heal",
     "eval": "rankscope_eval.evaluate",
+    "bench": "rankscope_eval.bench.run_bench",
     "table2": "rankscope_eval.table2.run_table2",
     "forecast": "rankscope_eval.forecast_file",
     "design": "rankscope.pretrain.recipe.write_design",

@@ -15,10 +15,9 @@ from rankscope.progress import Progress, silent
 from rankscope_eval.bench.alternate import Spread, alternate, ratios
 from rankscope_eval.bench.case import LOCAL, Case, Settings, checked, distinct, read_case, sized
 from rankscope_eval.bench.children import CaseError, Child
+from rankscope_eval.bench.counts import Phase
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow, Failure
 from rankscope_eval.bench.roofline import Rates, best, floor_seconds
-
-ITEMSIZES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def run_bench(
@@ -57,14 +56,15 @@ def run_bench(
     rows: list[BenchRow] = []
     failures: list[Failure] = []
     measured: dict[str, list[Rates]] = {}
+    work: dict[tuple[str, int], list[Phase]] = {}
     for batch in settings.batches:
-        found, failed = _one_batch([sized(one, settings, batch) for one in cases], settings, measured, progress)
+        found, failed = _one_batch([sized(one, settings, batch) for one in cases], settings, measured, work, progress)
         rows += found
         failures += failed
     if not rows:
         raise CaseError(failures[0].reason)
     rates = {dtype: best(several) for dtype, several in measured.items()}
-    rows = [_with_roofline(row, next(one for one in cases if one.label == row.label), rates) for row in rows]
+    rows = [_with_roofline(row, work.get((row.label, row.batch), []), rates) for row in rows]
     over = _ratios(rows, base.label)
     return BenchReport(
         machine(rows, settings),
@@ -79,9 +79,13 @@ def run_bench(
 
 
 def _one_batch(
-    cases: Sequence[Case], settings: Settings, measured: dict[str, list[Rates]], progress: Progress
+    cases: Sequence[Case],
+    settings: Settings,
+    measured: dict[str, list[Rates]],
+    work: dict[tuple[str, int], list[Phase]],
+    progress: Progress,
 ) -> tuple[list[BenchRow], list[Failure]]:
-    """Time the cases of one batch size."""
+    """Time the cases of one batch size; rates and phases are put down in `measured` and `work`."""
     failures: list[Failure] = []
     loaded: dict[str, dict[str, Any]] = {}
     batch = cases[0].batch
@@ -95,6 +99,8 @@ def _one_batch(
                 loaded[label] = child.ask("load", settings.timeout)
             except CaseError as error:
                 failures.append(Failure(label, batch, str(error)))
+                continue
+            work[label, batch] = [Phase(**one) for one in loaded[label].get("phases", ())]
         formats = [said["dtype"] for label, said in loaded.items() if children[label].case.runtime != LOCAL]
         peaks: dict[str, int] = {}
         lost: dict[str, str] = {}
@@ -130,8 +136,8 @@ def _one_batch(
 
 
 def _row(case: Case, said: dict[str, Any], seconds: tuple[float, ...], peak: int) -> BenchRow:
+    """What a case took; the floor comes later, when all rates have been measured."""
     spread = Spread.of(seconds)
-    paths = case.num_samples if case.runtime != LOCAL and _draws(case) else 1
     return BenchRow(
         label=case.label,
         model=case.model,
@@ -139,50 +145,28 @@ def _row(case: Case, said: dict[str, Any], seconds: tuple[float, ...], peak: int
         device="cpu" if case.runtime == LOCAL else case.device,
         dtype=said["dtype"],
         batch=case.batch,
-        num_samples=paths,
+        num_samples=said["paths"],
         horizon=case.horizon,
         context=case.context,
         threads=said["threads"],
         seconds=spread,
         turns=seconds,
         repeats=said["repeats"],
-        tokens_per_second=case.batch * paths * case.horizon / spread.median,
+        tokens_per_second=case.batch * said["paths"] * case.horizon / spread.median,
         peak_bytes=peak,
         loaded_bytes=said["loaded_bytes"],
         weight_bytes=said["weight_bytes"],
+        cache_bytes=said.get("cache_bytes"),
     )
 
 
-def _draws(case: Case) -> bool:
-    """Whether the model draws sample paths."""
-    from rankscope.checkpoints import open_checkpoint
-
-    return open_checkpoint(case.model, revision=case.revision).family.name == "chronos-t5"
-
-
-def _with_roofline(row: BenchRow, case: Case, rates: dict[str, Rates]) -> BenchRow:
-    """The row with what its work is counted to take."""
-    if row.runtime == LOCAL or row.dtype not in rates:
+def _with_roofline(row: BenchRow, work: Sequence[Phase], rates: dict[str, Rates]) -> BenchRow:
+    """The row with the least time that its work can take."""
+    if not work:
         return row
-    from rankscope.checkpoints import open_checkpoint
-    from rankscope_eval.bench.counts import cache_bytes, phases, read_network
-
-    network = read_network(open_checkpoint(case.model, revision=case.revision), ITEMSIZES[row.dtype])
-    if network is None:
-        return row
-    ran = replace(
-        case,
-        batch=row.batch,
-        num_samples=row.num_samples,
-        horizon=row.horizon,
-        context=row.context,
-        device=row.device,
-    )
-    work = phases(network, ran)
     floor = floor_seconds(work, rates[row.dtype])
     return replace(
         row,
-        cache_bytes=cache_bytes(network, ran),
         flops=sum(one.flops for one in work),
         moved_bytes=sum(one.bytes for one in work),
         roofline_seconds=floor,

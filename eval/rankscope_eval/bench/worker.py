@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,8 @@ class Worker:
         gc.collect()
         reset_peak(self.case.device)
         self.before = resident_bytes()
-        self.forecast, weights, dtype = opened(self.case)
+        model = opened(self.case)
+        self.forecast = model.forecast
         loaded = resident_bytes()
         torch.manual_seed(self.case.seed)
         seconds = 0.0
@@ -63,8 +64,10 @@ class Worker:
             seconds = self._once()
         self.repeats = min(MOST_REPEATS, max(1, math.ceil(TURN / max(seconds, 1e-9))))
         return {
-            "weight_bytes": weights,
-            "dtype": dtype,
+            "weight_bytes": model.weight_bytes,
+            "dtype": model.dtype,
+            "paths": model.paths,
+            **counted(replace(self.case, num_samples=model.paths), model.dtype),
             "threads": torch.get_num_threads(),
             "loaded_bytes": max(0, loaded - self.before),
             "repeats": self.repeats,
@@ -100,13 +103,45 @@ def _import_all() -> None:
     import rankscope.runtime.fast  # noqa: F401
 
 
-def opened(case: Case) -> tuple[Callable[[], Any], int, str]:
-    """A function that forecasts, the bytes of the model's weights, and its number format."""
+@dataclass(frozen=True)
+class Opened:
+    """A model in memory.
+
+    Attributes:
+        forecast: makes one forecast.
+        weight_bytes: of its parameters and buffers.
+        dtype: its number format.
+        paths: sample paths per series, 1 where it draws none.
+    """
+
+    forecast: Callable[[], Any]
+    weight_bytes: int
+    dtype: str
+    paths: int = 1
+
+
+def counted(case: Case, dtype: str) -> dict[str, Any]:
+    """Phases and bytes of caches, where the work of the model is counted."""
+    if case.runtime == LOCAL:
+        return {}
+    import torch
+
+    from rankscope.checkpoints import open_checkpoint
+    from rankscope_eval.bench.counts import cache_bytes, phases, read_network
+
+    network = read_network(open_checkpoint(case.model, revision=case.revision), getattr(torch, dtype).itemsize)
+    if network is None:
+        return {}
+    return {"phases": [asdict(one) for one in phases(network, case)], "cache_bytes": cache_bytes(network, case)}
+
+
+def opened(case: Case) -> Opened:
+    """Load the model of a case."""
     import torch
 
     series = torch.randn(case.batch, case.context, generator=torch.Generator().manual_seed(case.seed)).cumsum(1)
     if case.runtime == LOCAL:
-        return _local(case, series), 0, "float64"
+        return Opened(_local(case, series), 0, "float64")
     from rankscope import load_pipeline
 
     runtime = "stock" if case.runtime == "compile" else case.runtime
@@ -120,10 +155,12 @@ def opened(case: Case) -> tuple[Callable[[], Any], int, str]:
             if part is not None:
                 part.forward = torch.compile(part.forward)
     options: dict[str, Any] = {"prediction_length": case.horizon}
+    paths = case.num_samples if pipeline.forecast_type.name == "SAMPLES" else 1
     if pipeline.forecast_type.name == "SAMPLES":
-        options["num_samples"] = case.num_samples
+        options["num_samples"] = paths
     inputs = series if type(pipeline).__name__ != "Chronos2Pipeline" else list(series)
-    return (lambda: pipeline.predict(inputs, **options)), weights, str(module.dtype).removeprefix("torch.")
+    dtype = str(module.dtype).removeprefix("torch.")
+    return Opened(lambda: pipeline.predict(inputs, **options), weights, dtype, paths)
 
 
 def _local(case: Case, series: Any) -> Callable[[], Any]:

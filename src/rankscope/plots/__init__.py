@@ -1,6 +1,7 @@
 """Results as figures: one function each, one journal column wide, legible without colour."""
 
 from rankscope.plots.angles import angle_maps, embedding_angles
+from rankscope.plots.bench import CostPoint, pareto_of_points
 from rankscope.plots.change import start_and_end
 from rankscope.plots.embedding import embedding_projection, embedding_spectra
 from rankscope.plots.flow import flow
@@ -32,6 +33,8 @@ __all__ = [
     "start_and_end",
     "memory_over_time",
     "pareto",
+    "pareto_of_points",
+    "CostPoint",
     "table2",
     "save_figure",
     "figure",

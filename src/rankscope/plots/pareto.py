@@ -77,10 +77,10 @@ def _draw(ax: Axes, rows: Sequence[SweepRow], cost: str, score: str, baseline: s
         ax.plot([x], [y], gid=row.point, **look)
     ax.step(*zip(*front(points), strict=True), where="post", color="#8a8a8a", linewidth=0.8, zorder=0, gid="front")
     ax.margins(x=0.12, y=0.15)
-    _name(ax, [row.point for row in rows], points)
+    name_points(ax, [row.point for row in rows], points)
 
 
-def _name(ax: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> None:
+def name_points(ax: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> None:
     """Write the names right of the axes, each joined to its point by a thin line."""
     ax.autoscale_view()
     low, high = ax.get_ylim()
