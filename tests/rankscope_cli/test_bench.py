@@ -45,8 +45,15 @@ def row(label: str, seconds: float, **more: Any) -> BenchRow:
     model, runtime, dtype = label.split(":")
     settings = {"device": "cpu", "batch": 8, "num_samples": 20, "horizon": 64, "context": 512, "threads": 2}
     spread = Spread(seconds, 0.97 * seconds, 1.03 * seconds)
-    sizes = {"tokens_per_second": 8 * 20 * 64 / seconds, "peak_bytes": 345_000_000, "loaded_bytes": 1, "weight_bytes": 1}
-    return BenchRow(label, model, runtime, dtype=dtype, **settings, seconds=spread, turns=(seconds,), repeats=1, **sizes, **more)  # type: ignore[arg-type]
+    sizes = {
+        "tokens_per_second": 8 * 20 * 64 / seconds,
+        "peak_bytes": 345_000_000,
+        "loaded_bytes": 1,
+        "weight_bytes": 1,
+    }
+    return BenchRow(
+        label, model, runtime, dtype=dtype, **settings, seconds=spread, turns=(seconds,), repeats=1, **sizes, **more
+    )  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -66,7 +73,18 @@ def test_the_table_fits_a_terminal(report: BenchReport, capsys: pytest.CaptureFi
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in lines) <= 80
     text = "\n".join(lines)
-    for part in ("12.3s (12.0–12.7)", "988 (958–1017)", "1.20 (1.16–1.24)", "0.08", "345", "1.25", "43%", "fp32", "bf16", "compile"):
+    for part in (
+        "12.3s (12.0–12.7)",
+        "988 (958–1017)",
+        "1.20 (1.16–1.24)",
+        "0.08",
+        "345",
+        "1.25",
+        "43%",
+        "fp32",
+        "bf16",
+        "compile",
+    ):
         assert part in text
     assert "no answer to load" in text
 
@@ -97,7 +115,7 @@ def test_points_are_geometric_means_and_seconds_of_one_series(report: BenchRepor
     lines = ["dataset,model,MASE,WQL", "a,bundled,2,0.4", "b,bundled,8,0.1"]
     (tmp_path / "s.csv").write_text("\n".join([*lines, "a,seasonal-naive,1,0.2", "b,seasonal-naive,1,0.2"]))
     (point,) = scored_points(report, read_scores(tmp_path / "s.csv"), 8)
-    assert (point.MASE, point.WQL) == (pytest.approx(4.0), pytest.approx(1.0))
+    assert (pytest.approx(4.0), pytest.approx(1.0)) == (point.MASE, point.WQL)
     assert (point.name, point.seconds, point.reference) == ("bundled", 12.345 / 8, False)
 
 

@@ -108,7 +108,9 @@ def test_flops_of_chronos_t5_are_those_that_torch_counts(folder: Any, design: st
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-@pytest.mark.parametrize("sizes", [{"batch": 1}, {"batch": 4, "context": 50}, {"batch": 2, "horizon": 19, "context": 9}])
+@pytest.mark.parametrize(
+    "sizes", [{"batch": 1}, {"batch": 4, "context": 50}, {"batch": 2, "horizon": 19, "context": 9}]
+)
 def test_flops_of_chronos_bolt_are_those_that_torch_counts(folder: Any, design: str, sizes: dict[str, int]) -> None:
     network, case = work_of(folder("chronos-bolt", design), **sizes)
     fast = make_fast(load_pipeline(case.model))
@@ -198,7 +200,9 @@ def test_bytes_of_the_stock_caches_are_those_of_the_tensors(folder: Any, joined:
 def test_the_weights_that_phases_read_are_those_that_are_stored(folder: Any) -> None:
     network, case = work_of(folder("chronos-t5"), horizon=1, batch=1)
     sizes = {one.name: one.bytes for one in phases(network, case)}
-    matrices = sum(one.nbytes for name, one in load_pipeline(case.model).inner_model.named_parameters() if one.ndim == 2)
+    matrices = sum(
+        one.nbytes for name, one in load_pipeline(case.model).inner_model.named_parameters() if one.ndim == 2
+    )
     cached = 4 * 21 * (2 * 24) * 2  # keys and values of the context, two layers
     hidden, own = 4 * 21 * 24, 4 * 3 * 0 + 4 * 2 * 48
     biases = 2 * 32 * 4 * 4
@@ -265,7 +269,12 @@ def test_a_report_of_two_runtimes_a_peer_and_a_reference(folder: Any) -> None:
     labels = [f"{model}:stock:float32", f"{model}:fast:bfloat16", f"{bolt}:stock", "naive:local"]
     assert list(rows) == [(label, batch) for batch in (1, 3) for label in labels]
     stock, fast = rows[labels[0], 3], rows[labels[1], 3]
-    assert (stock.runtime, stock.dtype, fast.dtype, rows[labels[2], 3].dtype) == ("stock", "float32", "bfloat16", "float32")
+    assert (stock.runtime, stock.dtype, fast.dtype, rows[labels[2], 3].dtype) == (
+        "stock",
+        "float32",
+        "bfloat16",
+        "float32",
+    )
     module = load_pipeline(model).inner_model
     assert stock.weight_bytes == sum(one.nbytes for one in module.parameters()) == 2 * fast.weight_bytes
     network, case = work_of(Path(model), batch=3, num_samples=2, horizon=4, context=16)
@@ -303,14 +312,19 @@ def test_what_cannot_be_read_is_refused(text: str, part: str) -> None:
         read_case(text)
 
 
-@pytest.mark.parametrize("sizes", [{"batches": ()}, {"batches": (0,)}, {"rounds": 0}, {"horizon": -1}, {"timeout": 0.0}])
+@pytest.mark.parametrize(
+    "sizes", [{"batches": ()}, {"batches": (0,)}, {"rounds": 0}, {"horizon": -1}, {"timeout": 0.0}]
+)
 def test_sizes_below_one_are_refused(sizes: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match="batch|rounds|horizon|timeout"):
+    with pytest.raises(OptionError, match=r"batch|rounds|horizon|timeout"):
         Settings(**sizes)
 
 
 def test_models_that_cannot_forecast_are_refused_before_anything_starts(t5_folder: Path, chronos2_folder: Path) -> None:
-    for model, part in ((str(t5_folder), "forecasts no series"), (f"{chronos2_folder}:fast", "does not know Chronos-2")):
+    for model, part in (
+        (str(t5_folder), "forecasts no series"),
+        (f"{chronos2_folder}:fast", "does not know Chronos-2"),
+    ):
         with pytest.raises(RankscopeError, match=part):
             run_bench([model], Settings())
     with pytest.raises(RankscopeError, match="no model"):

@@ -62,7 +62,9 @@ def run(
     ] = None,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", min=1, metavar="S", help="Seconds for loading, or a turn.", rich_help_panel="Runtime"),
+        typer.Option(
+            "--timeout", min=1, metavar="S", help="Seconds for loading, or a turn.", rich_help_panel="Runtime"
+        ),
     ] = 900.0,
     revision: Revision = None,
     seed: Seed = 0,

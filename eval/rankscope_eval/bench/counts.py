@@ -163,7 +163,8 @@ def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
         ranks = (None, None) if share is None else (latent(k, share), latent(v, share))
         wide = [rank or heads * max(site.head_widths) for rank, site in zip(ranks, (k, v), strict=True)]
         widths = sum(k.head_widths), sum(v.head_widths)
-        return AttentionCount(*(matrix(one) for one in (q, k, v, o)), heads, *widths, *ranks, padded=sum(wide))
+        stored = matrix(q), matrix(k), matrix(v), matrix(o)
+        return AttentionCount(*stored, heads, *widths, *ranks, padded=sum(wide))
 
     def layers(stack: str) -> Iterator[LayerCount]:
         from rankscope.runtime.attention import LATENT_SHARE

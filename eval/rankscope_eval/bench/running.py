@@ -186,8 +186,9 @@ def _ratios(rows: Sequence[BenchRow], baseline: str) -> list[BenchRatio]:
 
 def machine(rows: Sequence[BenchRow], settings: Settings) -> dict[str, Any]:
     """Where the numbers come from: processor, cores, device, releases, and what else the machine was doing."""
-    import torch
     from importlib.metadata import version
+
+    import torch
 
     model = ""
     with suppress(OSError):

@@ -44,7 +44,7 @@ def read_scores(file: str | Path) -> Scores:
     frame = _table(Path(file))
     models = list(dict.fromkeys(str(name) for name in frame["model"]))
     baseline = REFERENCE if REFERENCE in models else models[0]
-    keys = "benchmark" in frame and frame["benchmark"].astype(str) + "/" or ""
+    keys = ("benchmark" in frame and frame["benchmark"].astype(str) + "/") or ""
     frame = frame.assign(key=keys + frame["dataset"].astype(str))
 
     def scores(model: str, metric: str) -> dict[str, float]:

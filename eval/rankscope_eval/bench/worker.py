@@ -76,7 +76,10 @@ class Worker:
     def turn(self) -> dict[str, Any]:
         """Forecast, and say the seconds of one forecast and the peak memory so far."""
         seconds = sum(self._once() for _ in range(self.repeats)) / self.repeats
-        return {"seconds": seconds, "peak_bytes": max(0, peak_bytes(self.case.device) - self.before * (not self._on_gpu))}
+        return {
+            "seconds": seconds,
+            "peak_bytes": max(0, peak_bytes(self.case.device) - self.before * (not self._on_gpu)),
+        }
 
     @property
     def _on_gpu(self) -> bool:
@@ -95,9 +98,6 @@ class Worker:
 
 def _import_all() -> None:
     """Import what a forecast imports, so that code does not count as memory of the model."""
-    import chronos
-    import chronos.chronos_bolt
-    import transformers.models.t5.modeling_t5
 
     import rankscope.pipeline
     import rankscope.runtime.fast  # noqa: F401
@@ -223,7 +223,8 @@ def answer(worker: Worker, line: str) -> dict[str, Any]:
     if word == "rates":
         from rankscope_eval.bench.roofline import measure_rates
 
-        return measure_rates(*rest).to_json()
+        dtype, device = rest
+        return measure_rates(dtype, device).to_json()
     return worker.load() if word == "load" else worker.turn()
 
 
@@ -249,7 +250,9 @@ def main() -> None:
 def _line(error: Exception) -> str:
     text = str(error).strip().splitlines()
     what = " ".join(text[0].split()) if text else ""
-    return what if isinstance(error, RankscopeError) else ": ".join(part for part in (type(error).__name__, what) if part)
+    return (
+        what if isinstance(error, RankscopeError) else ": ".join(part for part in (type(error).__name__, what) if part)
+    )
 
 
 if __name__ == "__main__":
