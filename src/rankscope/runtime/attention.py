@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.lowrank import HeadWidthAttention
+from rankscope.lowrank import FactoredLinear, HeadWidthAttention
 from rankscope.lowrank.heads import Heads
 from rankscope.lowrank.int8 import applied_weight
 from rankscope.runtime.projections import Projections, is_factored
@@ -127,7 +127,7 @@ def _rows(layer: nn.Module, heads: Heads) -> nn.Module:
     """The layer with rows of zeros that make all heads equally wide; equal ones are left alone."""
     if heads.equal:
         return layer
-    weight = nn.functional.pad(applied_weight(layer).detach(), (0, 0, 0, 1))
+    weight = nn.functional.pad(_whole(layer), (0, 0, 0, 1))
     return _linear(weight[heads.places])
 
 
@@ -135,8 +135,13 @@ def _columns(layer: nn.Module, heads: Heads) -> nn.Module:
     """The same with columns, for the layer behind the heads."""
     if heads.equal:
         return layer
-    weight = nn.functional.pad(applied_weight(layer).detach(), (0, 1))
+    weight = nn.functional.pad(_whole(layer), (0, 1))
     return _linear(weight[:, heads.places])
+
+
+def _whole(layer: nn.Module) -> Float[Tensor, "d_out d_in"]:
+    """The matrix that a layer applies, whichever way it is stored."""
+    return (layer.dense() if isinstance(layer, FactoredLinear) else applied_weight(layer)).detach()
 
 
 def _linear(weight: Float[Tensor, "d_out d_in"]) -> nn.Linear:

@@ -43,7 +43,7 @@ def t5_folder(tmp_path: Path, write_checkpoint: Callable[..., Path], tiny_config
 
 @pytest.fixture
 def compressed(tmp_path: Path) -> Callable[..., Path]:
-    """``compressed(folder, layout)``: a folder as it is (dense), factored, or of unequal head widths."""
+    """``compressed(folder, layout)``: a folder as it is (dense), factored, of unequal head widths, or both."""
 
     def make(folder: Path, layout: str) -> Path:
         options: dict[str, dict[str, Any]] = {
@@ -55,6 +55,10 @@ def compressed(tmp_path: Path) -> Callable[..., Path]:
         if layout == "dense":
             return folder
         out = tmp_path / layout
+        if layout == "twice":
+            compress(folder, out=tmp_path / "once", **options["head-width"])
+            compress(tmp_path / "once", out=out, ratio=0.8, method="svd", allocation="uniform-ratio")
+            return out
         compress(folder, out=out, **options[layout])
         return out
 

@@ -14,7 +14,7 @@ from rankscope.pipeline import load_pipeline
 from rankscope.runtime.decoding import Graphs, NotFiniteError
 from rankscope.runtime.padding import TOKENS, chunks, lengths_of
 
-LAYOUTS = ("dense", "factored", "thin", "head-width", "int8")
+LAYOUTS = ("dense", "factored", "thin", "head-width", "int8", "twice")
 GREEDY = {"num_samples": 1, "top_k": 1}
 
 
