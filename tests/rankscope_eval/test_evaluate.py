@@ -261,7 +261,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_a_checkpoint_is_opened_by_its_folder(bolt_folder: Path) -> None:
-    report = evaluate([str(bolt_folder)], tasks=["nile"], dtype="float32")
+    report = evaluate([str(bolt_folder)], tasks=["nile"], dtype="float32", runtime="stock")
     pipeline = BaseChronosPipeline.from_pretrained(bolt_folder, device_map="cpu")
     stock = evaluate([pipeline_forecaster("stock", pipeline)], tasks=["nile"])
     assert report.rows[0].model == str(bolt_folder)

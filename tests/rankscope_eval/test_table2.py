@@ -69,7 +69,7 @@ def test_every_point_is_what_the_verbs_would_say(sampling_folder: Path, tmp_path
     ]
     # the same by hand
     small = compress(sampling_folder, out=tmp_path / "small", ratio=0.4, method="svd")
-    options: dict[str, Any] = {"suite": yard.suite, "num_samples": 3, "batch_size": 32}
+    options: dict[str, Any] = {"suite": yard.suite, "num_samples": 3, "batch_size": 32, "runtime": "stock"}
     scores = evaluate([str(tmp_path / "small")], baseline=str(sampling_folder), **options).summary[0]
     measures = report.points[3].measures
     assert measures.relative_WQL == pytest.approx(scores.relative_WQL, rel=1e-12)
@@ -192,9 +192,8 @@ def test_a_point_that_cannot_be_had_says_so(chronos2_folder: Path, sampling_fold
     assert "is out of reach" in report.points[1].reason
     assert "- svd at 0.01: ratio 0.01 is out of reach" in (tmp_path / "far" / "table2.md").read_text()
     both = run_table2(chronos2_folder, tmp_path / "2", grid=Grid((0.6,), ("whitened", "joint"), seeds=(0,)), yard=yard)
-    assert [point.state for point in both.points] == [DONE, OUT_OF_REACH]
-    assert "rotary" in both.points[1].reason
-    assert both.points[0].measures.quantile_distance > 0
+    assert [point.state for point in both.points] == [DONE, DONE]
+    assert all(point.measures.quantile_distance > 0 for point in both.points)
     nothing = run_table2(sampling_folder, tmp_path / "none", grid=Grid((0.01,), ("svd",)), yard=yard)
     assert nothing.rows[0].state == OUT_OF_REACH
     assert not (tmp_path / "none" / "table2.png").exists()

@@ -174,7 +174,7 @@ class Attention:
     moments: Mapping[str, InputMoments] = field(repr=False)
     pairs: tuple[str, ...] = ("qk", "vo")
     cached: int = 0
-    felt: tuple[Float[Tensor, "d_head d_head"], ...] | None = field(default=None, repr=False)
+    felt: tuple[Float[Tensor, "_ _"], ...] | None = field(default=None, repr=False)
 
     @property
     def sites(self) -> tuple[Site, ...]:

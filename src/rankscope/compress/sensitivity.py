@@ -33,6 +33,8 @@ DRAWS = 4
 WIDTH_AT_ONCE = 2048
 """Series times width of a model of single tokens in one forward pass: activations are kept for the backward passes."""
 MOST_AT_ONCE = 16
+HAIR = 1e-9
+"""Share by which a term is worth less than an equal one before it."""
 
 
 def weighed(prepared: Prepared) -> Prepared:
@@ -59,7 +61,9 @@ def weighed(prepared: Prepared) -> Prepared:
 def falling(worth: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
     """What cutting the last terms one after the other loses at least per term: neighbours out of order share evenly.
 
-    >>> falling(torch.tensor([5.0, 1.0, 3.0, 0.0])).tolist()
+    Within such a block later terms are worth less by a hair, so that a budget can end inside it.
+
+    >>> [round(one, 6) for one in falling(torch.tensor([5.0, 1.0, 3.0, 0.0])).tolist()]
     [5.0, 2.0, 2.0, 0.0]
     """
     blocks: list[tuple[float, int]] = []
@@ -69,7 +73,8 @@ def falling(worth: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
             more, others = blocks.pop()
             total, count = total + more, count + others
         blocks.append((total, count))
-    return torch.cat([torch.full((count,), total / count, dtype=torch.float64) for total, count in blocks])
+    even = torch.cat([torch.full((count,), total / count, dtype=torch.float64) for total, count in blocks])
+    return even * (1 - HAIR * torch.arange(len(even), dtype=torch.float64))
 
 
 def _measured(prepared: Prepared) -> tuple[list[Group], dict[str, Float[Tensor, " k"]]]:
@@ -209,7 +214,7 @@ class _Pair(_Tap):
                 self.second[head] += (flat.mT @ flat).double()
                 self.kept[head].append(product.bfloat16())  # to be looked at along other terms
 
-    def felt(self, scale: float) -> tuple[Float[Tensor, "d_head d_head"], ...]:
+    def felt(self, scale: float) -> tuple[Float[Tensor, "_ _"], ...]:
         """What the answers feel of the head's output: the moment of its gradients, freed of the size of the input."""
         found, start = [], 0
         for width, second in zip(self.widths, self.second, strict=True):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from rankscope.atomic import publish_folder, refuse_existing
 from rankscope.errors import DataError, OutputError, RankscopeError
@@ -23,7 +28,7 @@ from rankscope.progress import Progress, silent
 PARTIAL_FOLDER = ".partial"
 """Unfinished shards lie in this folder beside the target."""
 POLL = 0.5
-"""Seconds between two reports of progress."""
+"""Seconds between two reports of progress, and between two looks for an interrupt."""
 
 
 def write_shards(
@@ -136,16 +141,18 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
     begun = time.perf_counter()
     executor = ProcessPoolExecutor(min(workers, len(todo)), context, shard_worker.start, settings)
     try:
-        with shard_worker.quiet_children():
-            pending: set[Future[ShardFile]] = {executor.submit(shard_worker.make, number) for number in todo}
-        while pending:
-            done, pending = wait(pending, POLL, FIRST_COMPLETED)
-            for future in done:
-                files = sorted((*index.files, future.result()), key=lambda file: file.name)
-                index = replace(index, files=tuple(files))
-                index.write(partial)
-            if made.value and pending:
-                progress(before + made.value, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
+        with held_back() as let_through:
+            with shard_worker.quiet_children():
+                pending: set[Future[ShardFile]] = {executor.submit(shard_worker.make, number) for number in todo}
+            while pending:
+                done, pending = wait(pending, POLL, FIRST_COMPLETED)
+                for future in done:
+                    files = sorted((*index.files, future.result()), key=lambda file: file.name)
+                    index = replace(index, files=tuple(files))
+                    index.write(partial)
+                if made.value and pending:
+                    progress(before + made.value, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
+                let_through()
     except BrokenProcessPool as error:
         raise RankscopeError(
             f"a worker process was killed, perhaps for lack of memory: go on with --resume, and fewer --workers. "
@@ -156,6 +163,36 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
         executor.shutdown(wait=True, cancel_futures=True)
     progress(spec.n, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
     return index
+
+
+@contextmanager
+def held_back() -> Iterator[Callable[[], None]]:
+    """Hold SIGINT and SIGTERM back while the block runs; what it gets lets the first that came through, if any did.
+
+    An exception in the middle of a wait would leave a lock taken, of a future or of the shared counter, and those who
+    need it, the pool's own thread or the workers, would wait for ever.
+    """
+    came: list[tuple[int, Any]] = []
+
+    def let_through() -> None:
+        if came:
+            number, frame = came.pop(0)
+            handler = before[number]
+            if callable(handler):
+                handler(number, frame)
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in before:
+        signal.signal(number, lambda *what: came.append(what))
+    try:
+        yield let_through
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    let_through()
 
 
 def _speed(made: int, spec: Synthesis, seconds: float) -> str:
