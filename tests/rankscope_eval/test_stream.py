@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from rankscope import load_pipeline
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
@@ -62,6 +63,15 @@ def whole(out: Path) -> pd.DataFrame:
 
 def content(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in out.iterdir() if path.name != folder.LOCK}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums by one thread, as Ray's workers make them: with more the last digits differ."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
