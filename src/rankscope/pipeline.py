@@ -41,7 +41,7 @@ def load_pipeline(
             the family has it.
 
     Raises:
-        CheckpointError: there is no such model, or it cannot be read.
+        CheckpointError: there is no such model, it cannot be read, or the number format cannot hold its weights.
         FamilyError: the model forecasts no series, or ``fast`` does not know it.
         OptionError: an unknown device, dtype or runtime.
     """
@@ -65,9 +65,13 @@ def load_pipeline(
     except (OSError, ValueError, TypeError, KeyError, AssertionError, RuntimeError, AttributeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CheckpointError(f"{checkpoint.source}: chronos-forecasting cannot load it: {reason}") from error
-    pipeline.inner_model.eval()
+    from rankscope.runtime import check_range, is_known, make_fast, own_weights
+
+    module = pipeline.inner_model.eval()
+    check_range(module, checkpoint)
     if runtime == "stock":
         return pipeline
-    from rankscope.runtime import is_known, make_fast
-
-    return pipeline if runtime == "auto" and not is_known(pipeline) else make_fast(pipeline)
+    if runtime == "auto" and not is_known(pipeline):
+        return pipeline
+    own_weights(module, checkpoint)
+    return make_fast(pipeline)

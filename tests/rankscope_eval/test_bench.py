@@ -85,6 +85,12 @@ def joined(folder: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
     return saved
 
 
+@pytest.fixture
+def torch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of torch itself, as its counter knows no others."""
+    monkeypatch.setattr("rankscope.runtime.products.has_onednn", lambda _: False)
+
+
 def work_of(path: Path, **sizes: Any) -> tuple[Any, Case]:
     network = read_network(open_checkpoint(path), 4)
     assert network is not None
@@ -99,16 +105,18 @@ def forecast(pipeline: Any, case: Case) -> None:
     pipeline.predict(series, prediction_length=case.horizon, **more)
 
 
+@pytest.mark.usefixtures("torch_counts")
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("sizes", [{"batch": 1}, {"batch": 4, "context": 50}, {"batch": 2, "horizon": 19}])
 def test_flops_of_chronos_t5_are_those_that_torch_counts(folder: Any, design: str, sizes: dict[str, int]) -> None:
     network, case = work_of(folder("chronos-t5", design), **sizes)
     fast = make_fast(load_pipeline(case.model))
     blocks = -(-case.horizon // 8)
-    rooms = counted(lambda: fast.model.network.empty(1, 1)) * blocks  # it measures widths with one token
+    rooms = counted(lambda: fast.model.network.room(1, 1)) * blocks  # it measures widths with one token
     assert sum(one.flops for one in phases(network, case)) == counted(lambda: forecast(fast, case)) - rooms
 
 
+@pytest.mark.usefixtures("torch_counts")
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize(
     "sizes", [{"batch": 1}, {"batch": 4, "context": 50}, {"batch": 2, "horizon": 19, "context": 9}]
@@ -119,11 +127,12 @@ def test_flops_of_chronos_bolt_are_those_that_torch_counts(folder: Any, design: 
     assert sum(one.flops for one in phases(network, case)) == counted(lambda: forecast(fast, case))
 
 
+@pytest.mark.usefixtures("torch_counts")
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
 def test_gated_layers_are_counted(folder: Any, family: str) -> None:
     network, case = work_of(folder(family, gated=True), batch=2)
     fast = make_fast(load_pipeline(case.model))
-    rooms = counted(lambda: fast.model.network.empty(1, 1)) if family == "chronos-t5" else 0
+    rooms = counted(lambda: fast.model.network.room(1, 1)) if family == "chronos-t5" else 0
     assert sum(one.flops for one in phases(network, case)) == counted(lambda: forecast(fast, case)) - rooms
 
 
@@ -136,6 +145,7 @@ def test_the_stock_encoder_takes_the_same_flops(folder: Any, design: str) -> Non
     assert phase.flops == counted(lambda: encoder(input_ids=tokens))
 
 
+@pytest.mark.usefixtures("torch_counts")
 def test_heads_of_unequal_width_take_no_more_than_the_runtime_runs(folder: Any, joined: Any) -> None:
     network, case = work_of(joined("chronos-t5"), batch=2)
     whole, _ = work_of(folder("chronos-t5"), batch=2)
@@ -169,13 +179,14 @@ def test_bytes_of_caches_are_those_of_the_tensors(
 
         def made(*args: Any) -> Any:
             found = stock(*args)
-            bytes_.append(sum(part.nbytes for one in found for part in (one.keys, one.values)))
+            parts = [part for one in found for part in getattr(one, "flat", None) or (one.keys, one.values)]
+            bytes_.append(sum(part.nbytes for part in parts))
             return found
 
         monkeypatch.setattr(fast.model.network, name, made)
 
     watched("remember")
-    watched("empty")
+    watched("room")
     forecast(fast, case)
     assert cache_bytes(network, case) == max(sum(bytes_[i : i + 2]) for i in range(0, len(bytes_), 2))
 

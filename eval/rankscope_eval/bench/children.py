@@ -34,7 +34,7 @@ class Child:
     def __init__(self, case: Case, module: str = "rankscope_eval.bench.worker") -> None:
         self.case = case
         self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        quiet = {"OMP_WAIT_POLICY": "passive", "PYTHONSAFEPATH": "1", "TRANSFORMERS_VERBOSITY": "error"}
+        quiet = {"PYTHONSAFEPATH": "1", "TRANSFORMERS_VERBOSITY": "error"}
         if case.threads is not None:
             quiet |= {"OMP_NUM_THREADS": str(case.threads), "MKL_NUM_THREADS": str(case.threads)}
         self._process = subprocess.Popen(

@@ -21,7 +21,7 @@ class Rates:
 
     Attributes:
         dtype: number format.
-        flops_per_second: of the best square matrix product.
+        flops_per_second: of the best square matrix product, by torch's own or by the runtime's way.
         copies: (bytes read and written by a copy, bytes per second), smallest first.
     """
 
@@ -65,14 +65,16 @@ def measure_rates(dtype: str, device: str, repeats: int = 2) -> Rates:
     """Measure both rates in this process, with torch's threads as they are."""
     import torch
 
+    from rankscope.runtime.products import multiply
+
     kind, on_gpu = getattr(torch, dtype), device.startswith("cuda")
     settle = torch.cuda.synchronize if on_gpu else (lambda: None)
     flops = []
     for side in GPU_SIDES if on_gpu else CPU_SIDES:
         a = torch.randn(side, side, device=device).to(kind)
         out = torch.empty_like(a)
-        seconds = _fastest(lambda a=a, out=out: torch.mm(a, a, out=out), settle, repeats)  # type: ignore[misc]
-        flops.append(2 * side**3 / seconds)
+        for way in (lambda a=a, out=out: torch.mm(a, a, out=out), lambda a=a: multiply(a, a)):
+            flops.append(2 * side**3 / _fastest(way, settle, repeats))  # type: ignore[arg-type]
     copies = []
     for moved in GPU_BYTES if on_gpu else CPU_BYTES:
         source = torch.zeros(moved // 2, dtype=torch.uint8, device=device)

@@ -117,6 +117,14 @@ class Checkpoint:
                 )
         return tensor
 
+    def raw(self, name: str) -> Tensor:
+        """Read one tensor as it is stored, scales and whole numbers too, into memory of its own.
+
+        Raises:
+            CheckpointError: the tensor is missing or unreadable.
+        """
+        return read_tensor(self._info(name))
+
     def matrix(self, site: Site) -> Tensor | FactoredMatrix:
         """Read the matrix of a site: a tensor where it is stored dense, else its two factors.
 

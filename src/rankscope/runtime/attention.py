@@ -76,6 +76,21 @@ class Attention:
         return self.output.add(x, attended.flatten(-2))
 
 
+def attend_all(
+    queries: Float[Tensor, "series heads tokens key_width"],
+    keys: Float[Tensor, "series heads others key_width"],
+    values: Float[Tensor, "series heads others value_width"],
+    mask: Float[Tensor, "*series *heads *tokens others"] | None,
+) -> Float[Tensor, "series heads tokens value_width"]:
+    """Attention of many tokens to others, by whichever of torch's ways is the faster one."""
+    if queries.device.type != "cpu" or queries.dtype == torch.float32:
+        return nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
+    scores = torch.matmul(queries, keys.transpose(-2, -1))
+    if mask is not None:
+        scores += mask
+    return torch.matmul(scores.softmax(dim=-1), values)
+
+
 def attend(
     queries: Float[Tensor, "rows heads key_width"],
     keys: Float[Tensor, "rows key_groups tokens key_width"],
@@ -97,10 +112,7 @@ def attend_shared(
     """Attention of all sample paths of a series to the one copy of its context."""
     heads, one_each = queries.shape[2], queries.shape[2]
     if keys.shape[1] == values.shape[1] == one_each:
-        found = nn.functional.scaled_dot_product_attention(
-            queries.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0
-        )
-        return found.transpose(1, 2)
+        return attend_all(queries.transpose(1, 2), keys, values, mask).transpose(1, 2)
     if keys.shape[1] == one_each:
         scores = torch.matmul(queries.transpose(1, 2), keys.transpose(-2, -1))  # (series, heads, paths, tokens)
     else:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
+from math import ceil, prod
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankscope.runtime.network import masked
 from rankscope.runtime.padding import lengths_of
 from rankscope.runtime.sampling import Sampler
-from rankscope.runtime.t5 import KeyValues, T5Network
+from rankscope.runtime.t5 import GROWTH, KeyValues, Past, T5Network
 
 GRAIN = 64
 """On a GPU contexts are padded to multiples of so many tokens, so that few graphs serve all."""
@@ -45,6 +47,7 @@ def draw(
     Raises:
         NotFiniteError: logits are not finite.
     """
+    _settle_heap()
     length = int(lengths_of(kept).max())
     tokens, kept = tokens[:, -length:], kept[:, -length:]
     if graphs is not None:
@@ -63,6 +66,16 @@ def draw(
     return drawn.unflatten(0, (-1, paths))
 
 
+@cache
+def _settle_heap() -> None:
+    """Let the C library see that a block is freed which is as large as it learns from.
+
+    glibc gives what is freed back to the system until it has seen blocks of that size come and go, and every buffer of
+    a step then costs the first touch of fresh pages, which takes longer than the step. Nothing of the block is touched.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
+
+
 def _plain(
     network: T5Network,
     context: list[KeyValues],
@@ -71,12 +84,14 @@ def _plain(
     paths: int,
     sampler: Sampler,
 ) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
-    """Step by step, every step over no more than the past."""
+    """Step by step, every step over little more than the past."""
     series = len(context[0].keys)
-    device = context[0].keys.device
-    past = network.empty(series * paths, horizon)
-    bias = network.bias(horizon).to(context[0].keys.dtype)
+    device, dtype = context[0].keys.device, context[0].keys.dtype
+    past = network.room(series * paths, horizon)
+    bias = _bias(network, horizon, dtype)
     drawn = torch.empty(series * paths, horizon, dtype=torch.long, device=device)
+    for own in past:
+        own.begin(min(GROWTH, horizon))
     # before the first token all paths of a series are the same
     first = [KeyValues(own.keys[::paths], own.values[::paths]) for own in past]
     start = torch.full((series,), network.start, device=device)
@@ -87,10 +102,23 @@ def _plain(
     finite = logits.isfinite().all()
     drawn[:, 0] = sampler(logits.repeat_interleave(paths, dim=0))
     for at in range(1, horizon):
-        logits = network.step(drawn[:, at - 1], at, past, context, bias[:, at, : at + 1], mask)
+        room = min(horizon, ceil((at + 1) / GROWTH) * GROWTH)
+        for own in past:
+            own.grow(room)
+        # torch makes and keeps a program for every shape of narrow products, so these take all there is room for
+        tokens = at + 1 if dtype == torch.float32 else room
+        logits = network.step(drawn[:, at - 1], at, past, context, bias[:, at, :tokens], mask)
         finite &= logits[:, :1].isfinite().all()
         drawn[:, at] = sampler(logits)
+    network.give_back(past)
     return drawn, finite
+
+
+def _bias(network: T5Network, horizon: int, dtype: torch.dtype) -> Float[Tensor, "heads horizon horizon"]:
+    """Position bias of every query and key of the horizon; what is to come is shut out."""
+    bias = network.bias(horizon).to(dtype)
+    to_come = torch.ones(horizon, horizon, dtype=torch.bool, device=bias.device).triu(1)
+    return bias.masked_fill(to_come, torch.finfo(dtype).min)
 
 
 @dataclass
@@ -113,7 +141,7 @@ class Step:
     network: T5Network
     context: list[KeyValues]
     mask: Tensor
-    past: list[KeyValues]
+    past: list[Past]
     bias: Tensor
     drawn: Tensor
     last: Tensor
@@ -134,16 +162,14 @@ class Step:
         """Buffers for batches of one shape."""
         keys = context[0].keys
         rows = len(keys) * paths
-        to_come = torch.ones(horizon, horizon, dtype=torch.bool, device=keys.device).triu(1)
-        bias = network.bias(horizon).to(keys.dtype).masked_fill(to_come, torch.finfo(keys.dtype).min)
         own = [KeyValues(one.keys.clone(), one.values.clone()) for one in context]
         start = torch.zeros(rows, dtype=torch.long, device=keys.device)
         return cls(
             network,
             own,
             mask.clone(),
-            network.empty(rows, horizon),
-            bias,
+            network.room(rows, horizon),
+            _bias(network, horizon, keys.dtype),
             start.new_zeros(rows, horizon),
             start,
             start.new_zeros(1),
@@ -158,8 +184,7 @@ class Step:
             own.values.copy_(new.values)
         self.mask.copy_(mask)
         for one in self.past:  # what is shut out must be finite all the same
-            one.keys.zero_()
-            one.values.zero_()
+            one.begin(self.drawn.shape[1])
         self.last.fill_(self.network.start)
         self.at.zero_()
         self.finite.fill_(True)
@@ -235,7 +260,5 @@ def bytes_per_series(network: T5Network, length: int, horizon: int, paths: int) 
         torch.ones(1, 1, dtype=torch.bool, device=network.bias.table.device),
     )
     cross = sum((one.keys.numel() + one.values.numel()) * one.keys.element_size() for one in context)
-    past = network.empty(1, 1)
-    own = sum((one.keys.numel() + one.values.numel()) * one.keys.element_size() for one in past)
-    vocabulary = network.head.out_features
-    return cross * length + paths * (own * horizon + 4 * 4 * vocabulary)
+    own = sum(prod(shape) * context[0].keys.element_size() for one in network.room(1, 1) for shape in one.shapes)
+    return cross * length + paths * (own * horizon + 4 * 4 * network.vocabulary)

@@ -125,6 +125,8 @@ def is_known(pipeline: Any) -> bool:
 def make_fast(pipeline: Any) -> FastChronosPipeline | FastBoltPipeline:
     """Build the fast pipeline of a stock one; both share the weights, and the stock module stays ``inner_model``.
 
+    Weights are laid out anew, and little is derived from them: change them before, or build it again.
+
     Raises:
         FamilyError: the runtime does not know the model.
     """

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from rankscope.runtime.attention import Attention
+from rankscope.runtime.attention import Attention, attend_all
 from rankscope.runtime.projections import Projections
 
 
@@ -19,12 +19,15 @@ class Norm:
     def __init__(self, stock: Any) -> None:
         self.gain: Tensor = stock.weight.detach()
         self.eps = float(stock.variance_epsilon)
-        self.width = (self.gain.shape[0],)
+        width = self.gain.shape[0]
+        self._whole = self.gain * width**0.5
+        self._least = self.gain.new_tensor(self.eps * width, dtype=torch.float32).sqrt()
 
     def __call__(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Normalise."""
-        if x.dtype == self.gain.dtype == torch.float32:
-            return nn.functional.rms_norm(x, self.width, self.gain, self.eps)
+        if x.dtype == self.gain.dtype == torch.float32:  # x·√d / √(|x|² + d·ε) in the fewest steps
+            length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+            return x.div(torch.hypot(length, self._least)).mul_(self._whole)
         wide = x.float()
         wide = x * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return self.gain * wide.to(self.gain.dtype)
@@ -39,13 +42,15 @@ class FeedForward:
         self.gated = hasattr(dense, "wi_0")
         self.wi = Projections([dense.wi_0, dense.wi_1] if self.gated else [dense.wi])
         self.act = dense.act
-        self.in_place = type(dense.act) is nn.ReLU
+        self.rectified = type(dense.act) is nn.ReLU and not self.gated
         self.wo = Projections([dense.wo])
 
     def __call__(self, x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
         """Add the sub-layer's answer to ``x``, which may be written to."""
+        if self.rectified:
+            return self.wo.add(x, self.wi.relu(self.norm(x)))
         hidden, *linear = self.wi(self.norm(x))
-        hidden = hidden.relu_() if self.in_place else self.act(hidden)
+        hidden = self.act(hidden)
         if linear:
             hidden = hidden * linear[0]
         return self.wo.add(x, hidden)
@@ -61,16 +66,15 @@ class PositionBias:
             "num_buckets": stock.relative_attention_num_buckets,
             "max_distance": stock.relative_attention_max_distance,
         }
-        self.known: Tensor | None = None
+        self._known: Tensor | None = None
 
     def __call__(self, length: int) -> Float[Tensor, "heads length length"]:
         """Bias of every query (rows) and key (columns) of a sequence; what was made for a longer one is reused."""
-        if self.known is None or self.known.shape[-1] < length or self.known.device != self.table.device:
-            positions = torch.arange(length, device=self.table.device)
-            distance = positions[None, :] - positions[:, None]
-            buckets = T5Attention._relative_position_bucket(distance, **self.how)
-            self.known = self.table[buckets].permute(2, 0, 1).contiguous()
-        return self.known[:, :length, :length]
+        if self._known is None or self._known.shape[-1] < length or self._known.device != self.table.device:
+            distances = torch.arange(1 - length, length, device=self.table.device)  # key − query
+            numbers = self.table[T5Attention._relative_position_bucket(distances[None], **self.how)[0]].t().contiguous()
+            self._known = numbers.unfold(1, length, 1).flip(1)  # row i of a head: distances −i to length − 1 − i
+        return self._known[:, :length, :length]
 
 
 class EncoderLayer:
@@ -86,7 +90,7 @@ class EncoderLayer:
     ) -> Float[Tensor, "series tokens d_model"]:
         """Map a sequence; ``x`` may be written to."""
         q, k, v = (part.transpose(1, 2) for part in self.attention.ask(self.norm(x)))
-        attended = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
+        attended = attend_all(q, k, v, bias)
         shape = x.shape
         flat = self.attention.answer(x.flatten(0, 1), attended.transpose(1, 2).flatten(0, 1))
         return self.feed_forward(flat).view(shape)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-TOKENS = 4096
+TOKENS = 2048
 """Tokens that go through an encoder at a time on a CPU: enough to fill the products, few enough for the caches."""
 WASTE = 0.9
 """Series go together as long as the shortest has this share of the longest's tokens."""

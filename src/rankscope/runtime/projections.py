@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.lowrank import FactoredLinear
+from rankscope.runtime.products import Product
 
 
 def is_dense(layer: nn.Module) -> bool:
@@ -24,20 +24,6 @@ def is_factored(layer: Any) -> bool:
     )
 
 
-def stacked(layers: Sequence[Any]) -> Float[Tensor, "d_out_all d_in"]:
-    """Lay the matrices of dense layers below each other; from now on the layers' own weights are parts of it.
-
-    So nothing is stored twice, and the layers still answer, save and move as before.
-    """
-    weights: list[Tensor] = [layer.weight.detach() for layer in layers]
-    if len(weights) == 1:
-        return weights[0]
-    whole = torch.cat(weights)
-    for layer, part in zip(layers, whole.split([len(weight) for weight in weights]), strict=True):
-        layer.weight.data = part
-    return whole
-
-
 class Projections:
     """Several linear maps of the same input.
 
@@ -50,19 +36,16 @@ class Projections:
     """
 
     def __init__(self, layers: Sequence[Any], latent: Sequence[bool] | None = None) -> None:
-        self.widths: list[int] = []
         self.layers: tuple[Any, ...] = ()
-        self.ups: tuple[Tensor | None, ...] = ()
-        self.fused: Tensor | None = None
+        self.ups: tuple[Product | None, ...] = ()
+        self.fused: Product | None = None
         stops = latent or [False] * len(layers)
         if all(is_dense(layer) for layer in layers):
-            self.fused = stacked(layers)
-            self.widths = [int(layer.weight.shape[0]) for layer in layers]
+            self.fused = Product(layers)
         elif all(is_factored(layer) for layer in layers):
-            self.fused = stacked([layer.down for layer in layers])
+            self.fused = Product([layer.down for layer in layers])
             pairs = zip(layers, stops, strict=True)
-            self.ups = tuple(None if stop else layer.up.weight.detach() for layer, stop in pairs)
-            self.widths = [int(layer.rank) for layer in layers]
+            self.ups = tuple(None if stop else Product([layer.up]) for layer, stop in pairs)
         else:
             pairs = zip(layers, stops, strict=True)
             self.layers = tuple(layer.down if stop else layer for layer, stop in pairs)
@@ -71,18 +54,25 @@ class Projections:
         """Apply all of them."""
         if self.fused is None:
             return tuple(layer(x) for layer in self.layers)
-        whole = nn.functional.linear(x.to(self.fused.dtype), self.fused)
-        parts = whole.split(self.widths, dim=-1) if len(self.widths) > 1 else (whole,)
+        whole = self.fused(x.to(self.fused.dtype))
+        widths = self.fused.widths
+        parts = whole.split(widths, dim=-1) if len(widths) > 1 else (whole,)
         if not self.ups:
             return parts
-        pairs = zip(parts, self.ups, strict=True)
-        return tuple(part if up is None else nn.functional.linear(part, up) for part, up in pairs)
+        return tuple(part if up is None else up(part) for part, up in zip(parts, self.ups, strict=True))
+
+    def relu(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
+        """Apply the only map; what is below zero becomes zero."""
+        if self.fused is None:
+            found: Tensor = self.layers[0](x)
+            return found.relu_()
+        x = x.to(self.fused.dtype)
+        up = self.ups[0] if self.ups else None
+        return self.fused.relu(x) if up is None else up.relu(self.fused(x))
 
     def add(self, x: Float[Tensor, "rows d_out"], of: Float[Tensor, "rows d_in"]) -> Float[Tensor, "rows d_out"]:
         """Add the only map's answer to ``x``, in place where formats allow."""
         if self.fused is None or self.fused.dtype != x.dtype or of.dtype != x.dtype:
             return x + self(of)[0]
         up = self.ups[0] if self.ups else None
-        if up is not None:
-            return x.addmm_(nn.functional.linear(of, self.fused), up.t())
-        return x.addmm_(of, self.fused.t())
+        return self.fused.add(x, of) if up is None else up.add(x, self.fused(of))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, log2
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankscope.errors import OptionError
 
-ENOUGH = 4
-"""A vocabulary this many times top-k is sampled by rejection on a CPU, which sorts nothing in most rows."""
+BLOCKS = 4
+"""On a CPU tokens are laid out in at least this many blocks per token of top-k, so that few share a block."""
+TRIES = 4
+"""Draws of a row before it is sorted after all."""
+LEAST = -torch.finfo(torch.float32).tiny
+"""The largest number that counts as below zero."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,9 @@ class Sampler:
             return logits.argmax(dim=-1)
         if self.temperature != 1.0:
             logits = logits / self.temperature
-        if self.top_p == 1.0 and not logits.is_cuda and 0 < ENOUGH * self.top_k <= logits.shape[-1]:
-            return self._rejecting(logits)
+        blocks = 2 ** ceil(log2(BLOCKS * self.top_k)) if self.top_k else 0
+        if self.top_p == 1.0 and not logits.is_cuda and 0 < BLOCKS * blocks <= logits.shape[-1]:
+            return self._rejecting(logits, blocks)
         return self._sorting(logits)
 
     def _sorting(self, logits: Float[Tensor, "rows vocabulary"]) -> Int[Tensor, " rows"]:
@@ -63,18 +69,50 @@ class Sampler:
             chances = torch.zeros_like(chances).scatter(-1, order, falling.masked_fill(before >= self.top_p, 0.0))
         return drawn(chances)
 
-    def _rejecting(self, logits: Float[Tensor, "rows vocabulary"]) -> Int[Tensor, " rows"]:
-        """Draw from all tokens, and again, among the k likeliest, where the token is none of them.
+    def _rejecting(self, logits: Float[Tensor, "rows vocabulary"], blocks: int) -> Int[Tensor, " rows"]:
+        """Draw from few more than the k likeliest tokens, and again where the token is none of those.
 
-        Given that a draw from all is among the k likeliest, it is distributed as one from those alone, and whether it
-        is among them is a count of larger logits: rows are sorted only where the mass outside was hit.
+        Of the largest logits of so many blocks the k-th largest is no more than the k-th largest of all, and little
+        less, as neighbours lie in different blocks. Given that a draw from what is not below it is among the k
+        likeliest, it is distributed as one from those alone, and whether it is among them is a count of larger logits:
+        nothing long is sorted or summed up one by one.
         """
-        tokens = drawn(logits.softmax(dim=-1))
-        likelier = (logits > logits.gather(-1, tokens.unsqueeze(-1))).sum(dim=-1)
-        outside = (likelier >= self.top_k).nonzero().squeeze(-1)
+        logits = nn.functional.pad(logits, (0, -logits.shape[-1] % blocks), value=-torch.inf)
+        least = logits.unflatten(-1, (-1, blocks)).amax(1).topk(self.top_k, dim=-1, sorted=False).values
+        least = least.amin(-1, keepdim=True)
+        if not bool(least.isfinite().all()):
+            return self._sorting(logits)
+        work = torch.threshold_(logits - least, LEAST, -torch.inf)
+        chances = work.softmax(dim=-1).unflatten(-1, (-1, blocks))  # (rows, tokens of a block, blocks)
+        sums = chances.sum(1)
+        tokens = self._one_of(chances, sums)
+        outside = self._unlikely(logits, tokens, work)
+        for _ in range(TRIES - 1):
+            if not len(outside):
+                break
+            tokens[outside] = again = self._one_of(chances[outside], sums[outside])
+            some = logits[outside]
+            outside = outside[self._unlikely(some, again, torch.empty_like(some))]
         if len(outside):
             tokens[outside] = self._sorting(logits[outside])
         return tokens
+
+    @staticmethod
+    def _one_of(chances: Float[Tensor, "rows size blocks"], sums: Float[Tensor, "rows blocks"]) -> Int[Tensor, " rows"]:
+        """Draw a block and then one of its tokens."""
+        blocks = drawn(sums)
+        within = chances.gather(2, blocks[:, None, None].expand(-1, chances.shape[1], 1)).squeeze(2)
+        return drawn(within) * chances.shape[2] + blocks
+
+    def _unlikely(
+        self,
+        logits: Float[Tensor, "rows vocabulary"],
+        tokens: Int[Tensor, " rows"],
+        work: Float[Tensor, "rows vocabulary"],
+    ) -> Int[Tensor, " some"]:
+        """Rows whose token has top-k likelier ones; ``work`` is written to."""
+        beyond = torch.sub(logits, logits.gather(-1, tokens.unsqueeze(-1)), out=work)
+        return (beyond.gt_(0.0).sum(dim=-1) >= self.top_k).nonzero().squeeze(-1)
 
 
 def drawn(chances: Float[Tensor, "rows n"]) -> Int[Tensor, " rows"]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -12,6 +14,8 @@ from torch import Tensor
 from rankscope.runtime.attention import Attention, attend, attend_shared
 from rankscope.runtime.network import Encoder, FeedForward, Norm, PositionBias
 from rankscope.runtime.padding import chunks, lengths_of
+from rankscope.runtime.products import Product
+from rankscope.runtime.projections import is_dense
 
 
 @dataclass
@@ -25,6 +29,53 @@ class KeyValues:
 
     keys: Tensor
     values: Tensor
+
+
+GROWTH = 16
+"""Tokens by which the room for the past grows."""
+
+
+class Past:
+    """Keys and values of a self-attention over the tokens so far: dense memory, laid out anew where it grows.
+
+    Args:
+        shapes: (rows, groups, most tokens, width) of keys and of values.
+        like: a tensor of the same format and device.
+
+    Attributes:
+        keys: (rows, groups, tokens there is room for, width); what was not written is zero.
+        values: likewise.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, int, int, int]], like: Tensor) -> None:
+        self.shapes = tuple(shapes)
+        self.flat = [like.new_empty(prod(shape)) for shape in shapes]
+        self.begin()
+
+    @property
+    def fit(self) -> tuple[object, ...]:
+        """What must agree with that of another for the two to be exchangeable."""
+        return self.shapes, self.flat[0].dtype, self.flat[0].device
+
+    def begin(self, room: int = 0) -> None:
+        """Forget all, and make room for so many tokens."""
+        self.keys, self.values = (self._view(number, room).zero_() for number in range(2))
+
+    def grow(self, room: int) -> None:
+        """Make room for so many tokens; what is there stays."""
+        had = self.keys.shape[2]
+        if room <= had:
+            return
+        kept = []
+        for number, old in enumerate((self.keys, self.values)):
+            copy, new = old.clone(), self._view(number, room)
+            new[:, :, :had], new[:, :, had:] = copy, 0.0
+            kept.append(new)
+        self.keys, self.values = kept
+
+    def _view(self, number: int, room: int) -> Tensor:
+        rows, groups, _, width = self.shapes[number]
+        return self.flat[number][: rows * groups * room * width].view(rows, groups, room, width)
 
 
 class DecoderLayer:
@@ -41,22 +92,23 @@ class DecoderLayer:
         self,
         x: Float[Tensor, "rows d_model"],
         at: int | Int[Tensor, " 1"],
-        past: KeyValues,
+        past: Past | KeyValues,
         context: KeyValues,
         bias: Float[Tensor, "heads tokens"],
         mask: Float[Tensor, "series 1 1 length"] | None,
     ) -> Float[Tensor, "rows d_model"]:
         """Take one token per row, at position ``at``; rows of a series lie together. ``x`` may be written to.
 
-        Where ``at`` is a tensor, all shapes are the same at every step: ``bias`` then shuts out what is to come.
+        Queries look at as many tokens as ``bias`` has; it shuts out those that are to come.
         """
         queries, key, value = self.own.ask(self.norm(x))
         if isinstance(at, int):
             past.keys[:, :, at], past.values[:, :, at] = key, value
-            keys, values = past.keys[:, :, : at + 1], past.values[:, :, : at + 1]
         else:
-            keys = past.keys.index_copy_(2, at, key.unsqueeze(2))
-            values = past.values.index_copy_(2, at, value.unsqueeze(2))
+            past.keys.index_copy_(2, at, key.unsqueeze(2))
+            past.values.index_copy_(2, at, value.unsqueeze(2))
+        tokens = bias.shape[-1]
+        keys, values = past.keys[:, :, :tokens], past.values[:, :, :tokens]
         x = self.own.answer(x, attend(queries, keys, values, bias))
         (asked,) = self.cross.ask(self.cross_norm(x))
         series = len(context.keys)
@@ -79,10 +131,12 @@ class T5Network:
         self.bias = PositionBias(stock.decoder.block[0].layer[0].SelfAttention)
         self.norm = Norm(stock.decoder.final_layer_norm)
         self.embed_input, self.embed_output = stock.encoder.embed_tokens, stock.decoder.embed_tokens
-        self.head = stock.lm_head
+        self.head = Product([stock.lm_head], packed=True) if is_dense(stock.lm_head) else stock.lm_head
+        self.vocabulary = int(stock.lm_head.out_features)
         scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
         self.scale = config.d_model**-0.5 if scaled else 1.0
         self.start = int(config.decoder_start_token_id)
+        self._spare: list[list[Past]] = []
 
     @property
     def device(self) -> torch.device:
@@ -115,21 +169,31 @@ class T5Network:
                 made[number].values[run, :, -length:] = found[1]
         return made
 
-    def empty(self, rows: int, horizon: int) -> list[KeyValues]:
-        """Room for the past of so many rows."""
+    def room(self, rows: int, horizon: int) -> list[Past]:
+        """Room for the past of so many rows: that of the last batch, if it was of this size, for the first touch of
+        fresh memory costs as much as reading it many times."""
         made = []
         for layer in self.layers:
-            token = self.embed_output.weight[:1]
-            _, *parts = layer.own.ask(layer.norm(token))
-            shapes = [(rows, part.shape[1], horizon, part.shape[2]) for part in parts]
-            made.append(KeyValues(*(part.new_empty(shape) for part, shape in zip(parts, shapes, strict=True))))
-        return made
+            _, *parts = layer.own.ask(layer.norm(self.embed_output.weight[:1]))
+            made.append([(rows, part.shape[1], horizon, part.shape[2]) for part in parts])
+        try:
+            spare = self._spare.pop()
+        except IndexError:
+            spare = []
+        like = self.norm.gain
+        if [one.fit for one in spare] == [(tuple(shapes), like.dtype, like.device) for shapes in made]:
+            return spare
+        return [Past(shapes, like) for shapes in made]
+
+    def give_back(self, past: list[Past]) -> None:
+        """Keep the room of one batch for the next."""
+        self._spare[:] = [past]
 
     def step(
         self,
         tokens: Int[Tensor, " rows"],
         at: int | Int[Tensor, " 1"],
-        past: list[KeyValues],
+        past: Sequence[Past | KeyValues],
         context: list[KeyValues],
         bias: Float[Tensor, "heads tokens"],
         mask: Float[Tensor, "series 1 1 length"] | None,

@@ -18,10 +18,13 @@ LAYOUTS = ("dense", "factored", "thin", "head-width", "int8", "twice")
 GREEDY = {"num_samples": 1, "top_k": 1}
 
 
+@pytest.mark.parametrize("products", ["onednn", "torch"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_greedy_tokens_are_those_of_the_stock_pipeline(
-    t5_folder: Path, uneven: Any, compressed: Any, both: Any, layout: str
+    t5_folder: Path, uneven: Any, compressed: Any, both: Any, layout: str, products: str, monkeypatch: Any
 ) -> None:
+    if products == "torch":
+        monkeypatch.setattr("rankscope.runtime.products.has_onednn", lambda _: False)
     stock, fast = both(compressed(t5_folder, layout))
     series = uneven(200, 50)
     expected = stock.predict(series, **GREEDY)
@@ -77,7 +80,7 @@ def test_weights_are_shared_with_the_stock_module(t5_folder: Path, compressed: A
         assert used
         assert used <= own
         series = [torch.arange(20.0)]
-        assert torch.equal(fast.embed(series)[0], stock.embed(series)[0])
+        torch.testing.assert_close(fast.embed(series)[0], stock.embed(series)[0])
         fast.inner_model.save_pretrained(tmp_path / f"{layout}-again")
         again = open_checkpoint(tmp_path / f"{layout}-again")
         assert again.parameters == open_checkpoint(folder).parameters
@@ -86,11 +89,11 @@ def test_weights_are_shared_with_the_stock_module(t5_folder: Path, compressed: A
 def _tensors(one: Any) -> list[torch.Tensor]:
     """Every tensor that the runtime's parts hold, but what they derive from the weights."""
     if isinstance(one, torch.Tensor):
-        return [one]
+        return [one] if one.layout == torch.strided else []
     if isinstance(one, list | tuple):
         return [part for some in one for part in _tensors(some)]
     if type(one).__module__.startswith("rankscope.runtime"):
-        return [part for name, some in vars(one).items() if name != "known" for part in _tensors(some)]
+        return [part for name, some in vars(one).items() if name[0] != "_" for part in _tensors(some)]
     return []
 
 
@@ -102,7 +105,9 @@ def test_half_precision_stays_near(t5_folder: Path, uneven: Any, both: Any) -> N
     with torch.inference_mode():
         expected = stock.inner_model(input_ids=tokens, attention_mask=kept, decoder_input_ids=start).logits[:, 0]
         network = fast.model.network
-        context, past = network.remember(tokens, kept), network.empty(5, 1)
+        context, past = network.remember(tokens, kept), network.room(5, 1)
+        for one in past:
+            one.begin(1)
         found = network.step(start[:, 0], 0, past, context, network.bias(1)[:, 0, :1], None)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), expected.float(), atol=0.05, rtol=0.05)
@@ -117,7 +122,7 @@ def test_a_module_that_is_moved_takes_the_runtime_along(t5_folder: Path, both: A
 
 def test_logits_that_are_not_finite_are_refused(t5_folder: Path, both: Any) -> None:
     _, fast = both(t5_folder)
-    fast.model.network.norm.gain[3] = torch.inf
+    fast.model.network.embed_output.weight.data[0] = torch.inf  # of the token that begins every forecast
     with pytest.raises(NotFiniteError):
         fast.predict([torch.arange(9.0)], num_samples=2)
 
@@ -137,7 +142,7 @@ def test_series_are_encoded_with_little_padding() -> None:
     lengths = torch.tensor([512] * 20 + [500] + [100] * 50)
     order = lengths.argsort(descending=True, stable=True)
     runs = [lengths[places] for places in chunks(order, lengths)]
-    assert [len(run) for run in runs] == [8, 8, 5, 40, 10]
+    assert [len(run) for run in runs] == [4, 4, 4, 4, 4, 1, 20, 20, 10]
     assert all(len(run) * int(run.max()) <= TOKENS for run in runs)
     assert torch.equal(torch.cat(runs), lengths)
 
