@@ -5,6 +5,7 @@ from rankscope.plots.bench import CostPoint, pareto_of_points
 from rankscope.plots.change import start_and_end
 from rankscope.plots.embedding import embedding_projection, embedding_spectra
 from rankscope.plots.flow import flow
+from rankscope.plots.growth import time_growth
 from rankscope.plots.memory import memory_over_time
 from rankscope.plots.pareto import pareto
 from rankscope.plots.ranks import ranks_by_layer
@@ -32,6 +33,7 @@ __all__ = [
     "training_spectra",
     "start_and_end",
     "memory_over_time",
+    "time_growth",
     "pareto",
     "pareto_of_points",
     "CostPoint",

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankscope.runtime.attention import Attention, attend_shared
+from rankscope.runtime.memory import in_batches
 from rankscope.runtime.network import Encoder, FeedForward, Norm, masked
 from rankscope.runtime.padding import chunks, lengths_of
 
@@ -54,7 +55,7 @@ class FastBoltModel(nn.Module):
         self.config, self.chronos_config = stock.config, stock.chronos_config
         self._build()
         self.most: int | None = None
-        """Series per pass; None for as many as fill the products of a CPU."""
+        """Series per pass; None for as many as fill the products of the device."""
 
     def _build(self) -> None:
         self.encoder = Encoder(self.stock.encoder)
@@ -103,12 +104,16 @@ class FastBoltModel(nn.Module):
         patches = torch.cat([torch.where(seen > 0, patches, 0.0), seen], dim=-1)
         kept = seen.sum(dim=-1) > 0
         order = lengths_of(kept).argsort(descending=True, stable=True)
-        answers = []
-        for some in chunks(order, lengths_of(kept), self.most):
+        answers = patches.new_empty(len(patches), self.stock.num_quantiles * self.chronos_config.prediction_length)
+
+        def work(some: Tensor) -> None:
             length = int(lengths_of(kept[some]).max())
-            answers.append(self._block(patches[some, -length:], kept[some, -length:]))
-        found = torch.cat(answers)
-        return torch.empty_like(found).index_copy_(0, order, found)
+            answers[some] = self._block(patches[some, -length:], kept[some, -length:]).to(answers.dtype)
+
+        size = len(order)
+        for run in chunks(order, lengths_of(kept), self.most):
+            size = in_batches(run, size, work)
+        return answers
 
     def _block(self, patches: Float[Tensor, "series patches numbers"], kept: Bool[Tensor, "series patches"]) -> Tensor:
         x = self.stock.input_patch_embedding(patches)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from math import ceil, prod
+from math import ceil
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from rankscope.errors import CheckpointError
 from rankscope.runtime.network import masked
 from rankscope.runtime.padding import lengths_of
 from rankscope.runtime.sampling import Sampler
@@ -19,7 +20,7 @@ GRAIN = 64
 """On a GPU contexts are padded to multiples of so many tokens, so that few graphs serve all."""
 
 
-class NotFiniteError(ArithmeticError):
+class NotFiniteError(CheckpointError):
     """Logits were NaN or infinite: the weights, or what they give, do not fit the number format."""
 
 
@@ -62,7 +63,11 @@ def draw(
     else:
         drawn, finite = graphs.run(network, context, mask, horizon, paths, sampler)
     if not bool(finite):
-        raise NotFiniteError("logits are not finite")
+        kind = str(network.dtype).removeprefix("torch.")
+        raise NotFiniteError(
+            f"the model's logits are not finite in {kind}: "
+            + ("its weights are damaged." if kind in ("float32", "float64") else "use float32, or bfloat16.")
+        )
     return drawn.unflatten(0, (-1, paths))
 
 
@@ -255,10 +260,5 @@ def _captured(step: Step, context: list[KeyValues], mask: Tensor) -> torch.cuda.
 
 def bytes_per_series(network: T5Network, length: int, horizon: int, paths: int) -> int:
     """What a series takes while it is decoded: its context's and its paths' keys and values, and logits."""
-    context = network.remember(
-        torch.zeros(1, 1, dtype=torch.long, device=network.bias.table.device),
-        torch.ones(1, 1, dtype=torch.bool, device=network.bias.table.device),
-    )
-    cross = sum((one.keys.numel() + one.values.numel()) * one.keys.element_size() for one in context)
-    own = sum(prod(shape) * context[0].keys.element_size() for one in network.room(1, 1) for shape in one.shapes)
-    return cross * length + paths * (own * horizon + 4 * 4 * network.vocabulary)
+    size, cross, own = network.cached_numbers
+    return size * (cross * length + paths * own * horizon) + paths * 4 * 4 * network.vocabulary

@@ -43,7 +43,7 @@ def _added(x: Tensor, to: Tensor, weight: Tensor) -> Tensor:
 
 
 def multiply(x: Float[Tensor, "*batch d_in"], weight: Float[Tensor, "d_out d_in"]) -> Float[Tensor, "*batch d_out"]:
-    """x Wᵀ, in the way that is fastest here."""
+    """Multiply by a transposed matrix, x·Wᵀ, in the way that is fastest here."""
     if x.device.type == "cpu" and has_onednn(x.dtype):
         return _pointwise(x, weight, "none")
     return nn.functional.linear(x, weight)

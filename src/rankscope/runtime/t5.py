@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -155,7 +156,7 @@ class T5Network:
         """
         made: list[KeyValues] = []
         lengths = lengths_of(kept)
-        for some in chunks(torch.arange(len(tokens)), lengths.cpu()):
+        for some in chunks(torch.arange(len(tokens), device=tokens.device), lengths):
             run = slice(int(some[0]), int(some[-1]) + 1)
             length = int(lengths[run].max())
             part = kept[run, -length:]
@@ -169,13 +170,26 @@ class T5Network:
                 made[number].values[run, :, -length:] = found[1]
         return made
 
+    @cached_property
+    def widths(self) -> tuple[list[tuple[tuple[int, int], ...]], list[tuple[tuple[int, int], ...]]]:
+        """(groups, width) of the keys and of the values that a token leaves in every layer: of the past, and of a
+        context."""
+        token = self.embed_output.weight[:1]
+        own = [layer.own.ask(layer.norm(token))[1:] for layer in self.layers]
+        cross = [layer.cross.remember(token) for layer in self.layers]
+        past, context = ([tuple((p.shape[1], p.shape[2]) for p in parts) for parts in some] for some in (own, cross))
+        return past, context
+
+    @property
+    def cached_numbers(self) -> tuple[int, int, int]:
+        """Bytes per number, and numbers that a token of a context and one of the past leave in all layers."""
+        past, context = (sum(groups * width for parts in some for groups, width in parts) for some in self.widths)
+        return self.norm.gain.element_size(), context, past
+
     def room(self, rows: int, horizon: int) -> list[Past]:
         """Room for the past of so many rows: that of the last batch, if it was of this size, for the first touch of
         fresh memory costs as much as reading it many times."""
-        made = []
-        for layer in self.layers:
-            _, *parts = layer.own.ask(layer.norm(self.embed_output.weight[:1]))
-            made.append([(rows, part.shape[1], horizon, part.shape[2]) for part in parts])
+        made = [[(rows, groups, horizon, width) for groups, width in parts] for parts in self.widths[0]]
         try:
             spare = self._spare.pop()
         except IndexError:
@@ -184,6 +198,10 @@ class T5Network:
         if [one.fit for one in spare] == [(tuple(shapes), like.dtype, like.device) for shapes in made]:
             return spare
         return [Past(shapes, like) for shapes in made]
+
+    def forget(self) -> None:
+        """Free the room that was kept."""
+        self._spare.clear()
 
     def give_back(self, past: list[Past]) -> None:
         """Keep the room of one batch for the next."""
