@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rankscope.design import RankDesign
 
 SIZES = {
     "tiny": {"d_model": 256, "d_ff": 1024, "num_layers": 4, "num_heads": 4},
@@ -17,7 +21,16 @@ LAYOUTS = ("dense", "head-width", "factored")
 
 
 def write_shape(
-    folder: Path, family: str, size: str, layout: str = "dense", ratio: float = 1.0, *, layers: int | None = None
+    folder: Path,
+    family: str,
+    size: str,
+    layout: str = "dense",
+    ratio: float = 1.0,
+    *,
+    layers: int | None = None,
+    design: RankDesign | None = None,
+    context: int = CONTEXT,
+    horizon: int = HORIZON,
 ) -> Path:
     """Write a checkpoint of random weights.
 
@@ -28,6 +41,9 @@ def write_shape(
         layout: ``dense``, ``head-width`` or ``factored``.
         ratio: share of the attention matrices' numbers that is kept, the same in every matrix.
         layers: of each stack, in place of the published number.
+        design: ranks that grow with depth, in place of ``layout`` and ``ratio``.
+        context: values that the model reads at most.
+        horizon: steps that it forecasts without reading its own forecast.
     """
     import torch
 
@@ -38,15 +54,14 @@ def write_shape(
     numbers = dict(SIZES[size])
     depth = layers or numbers.pop("num_layers")
     numbers["num_layers"] = depth
-    design = None
-    if layout == "head-width":
+    if design is None and layout == "head-width":
         design = RankDesign(max(1, round(ratio * D_KV)), 0.0)
-    elif layout == "factored":
+    elif design is None and layout == "factored":
         d_in, d_out = numbers["d_model"], numbers["num_heads"] * D_KV
         rank = max(1, round(ratio * d_in * d_out / (d_in + d_out)))
         design = RankDesign(rank, 0.0, layout="factored", sketch="shared")
     shape = ModelShape(**numbers, d_kv=D_KV, num_decoder_layers=depth, patch_size=PATCH, n_tokens=4096)
     torch.manual_seed(0)
-    config = PretrainConfig(family=family, model=shape, low_rank=design, context=CONTEXT, horizon=HORIZON)
+    config = PretrainConfig(family=family, model=shape, low_rank=design, context=context, horizon=horizon)
     new_model(config).save_pretrained(folder)
     return folder

@@ -55,11 +55,11 @@ def _draw(ax: Axes, factor: Mapping[str, Any]) -> None:
     said = []
     for mark, (runtime, one) in zip(MARKS, factor["runtimes"].items(), strict=False):
         middle = [each["median"] for each in one["seconds"]]
-        ends = [[each["min"] for each in one["seconds"]], [each["max"] for each in one["seconds"]]]
+        least, most = ([each[end] for each in one["seconds"]] for end in ("min", "max"))
         guide = [middle[-1] * value / values[-1] for value in values]
         label = "slope 1" if mark is MARKS[0] else "_"
         ax.plot(values, guide, color=GUIDE, linewidth=0.8, zorder=0, label=label, gid=f"{runtime}-guide")
-        ax.vlines(values, *ends, color=mark.colour, linewidth=0.7, zorder=1)
+        ax.vlines(values, least, most, color=mark.colour, linewidth=0.7, zorder=1)
         ax.plot(values, middle, label=runtime, gid=runtime, **mark.kwargs())
         said.append(f"{runtime} {one['exponent']['median']:.2f}")
     ax.text(0.03, 0.97, "\n".join(said), transform=ax.transAxes, va="top", size=7)

@@ -1,0 +1,175 @@
+"""How the time of a forecast grows with series, samples, horizon, context and layers, stock and fast.
+
+Random weights in the shape of Chronos-T5 tiny, float32. One size varies, the others stay at a small base; all points of
+all sizes, stock and fast, take turns in this process. An exponent is a slope of log time over log size: median and
+spread over rounds, over the larger half of the values and over all of them. The encoder's attention may grow faster
+than linearly with the context; nothing else should.
+
+    python benchmarks/growth.py --out benchmarks/results/growth-DATE.json --figure figures/out/growth
+    python benchmarks/growth.py --quick --threads 1         # three small values each, three rounds
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from provenance import conditions, origin, save, spread
+from shapes import write_shape
+
+USED = ("src/rankscope", "eval/rankscope_eval/bench", "benchmarks/shapes.py")
+RUNTIMES = ("stock", "fast")
+TURN = 0.1
+"""Seconds that a turn lasts at least: short forecasts are repeated, and the mean is taken."""
+MAY_EXCEED = "context"
+"""The one size in which time may grow faster than linearly."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One forecast.
+
+    Attributes:
+        series: forecast at once.
+        samples: sample paths per series.
+        horizon: steps.
+        context: values per series.
+        layers: of the encoder, and as many of the decoder.
+    """
+
+    series: int = 8
+    samples: int = 4
+    horizon: int = 16
+    context: int = 128
+    layers: int = 4
+
+
+VALUES = {
+    "series": (4, 8, 16, 32, 64),
+    "samples": (2, 4, 8, 16, 32),
+    "horizon": (8, 16, 32, 64, 128),
+    "context": (64, 128, 256, 512, 1024),
+    "layers": (1, 2, 4, 8, 16),
+}
+"""Values of each size while the others stay at the base, `Point()`."""
+
+
+def forecaster(pipeline: Any, point: Point) -> Callable[[], float]:
+    """Warm a forecast up and return what makes it and says its seconds: the mean of as many as fill `TURN`."""
+    import torch
+
+    series = torch.randn(point.series, point.context, generator=torch.Generator().manual_seed(0)).cumsum(1)
+
+    def once() -> float:
+        begun = time.perf_counter()
+        pipeline.predict(series, prediction_length=point.horizon, num_samples=point.samples)
+        return time.perf_counter() - begun
+
+    once()
+    repeats = math.ceil(TURN / once())
+    return lambda: sum(once() for _ in range(repeats)) / repeats
+
+
+def measure(
+    values: dict[str, tuple[int, ...]], rounds: int, folder: Path
+) -> dict[tuple[Point, str], tuple[float, ...]]:
+    """Seconds of every point in both runtimes, one number per round."""
+    from rankscope import load_pipeline
+    from rankscope_eval.bench.alternate import alternate
+
+    points = {replace(Point(), **{name: value}): None for name, several in values.items() for value in several}
+    context, horizon = max(one.context for one in points), max(one.horizon for one in points)
+    turns = {}
+    for layers in sorted({one.layers for one in points}):
+        model = write_shape(folder / f"{layers}", "chronos-t5", "tiny", layers=layers, context=context, horizon=horizon)
+        for runtime in RUNTIMES:
+            pipeline = load_pipeline(model, runtime=runtime)
+            turns |= {(one, runtime): forecaster(pipeline, one) for one in points if one.layers == layers}
+    names = {f"{runtime} {point}": (point, runtime) for point, runtime in turns}
+    seconds = alternate({name: turns[key] for name, key in names.items()}, rounds)
+    return {names[name]: found for name, found in seconds.items()}
+
+
+def factors(
+    values: dict[str, tuple[int, ...]], seconds: dict[tuple[Point, str], tuple[float, ...]]
+) -> list[dict[str, Any]]:
+    """What is saved and drawn of every size: its values and, by runtime, seconds, exponents and verdict."""
+    from rankscope_eval.bench.growth import growth
+
+    found = []
+    for name, several in values.items():
+        runtimes = {}
+        for runtime in RUNTIMES:
+            turns = [seconds[replace(Point(), **{name: value}), runtime] for value in several]
+            grown = growth(several, turns)
+            runtimes[runtime] = {
+                "seconds": [spread(one) for one in turns],
+                "turns": turns,
+                **asdict(grown),
+                "verdict": grown.verdict,
+            }
+        found.append({"name": name, "values": list(several), "runtimes": runtimes})
+    return found
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    """Print a line per size and runtime."""
+    for factor in found:
+        name, values = factor["name"], factor["values"]
+        for runtime, one in factor["runtimes"].items():
+            larger, verdict = one["exponent"], one["verdict"]
+            if verdict == "above linear" and name == MAY_EXCEED:
+                verdict += ", as the encoder's attention may"
+            print(
+                f"{name:8} {values[0]:3}–{values[-1]:<5} {runtime:6}"
+                f"{1000 * one['seconds'][0]['median']:8.1f} → {1000 * one['seconds'][-1]['median']:7.1f} ms  "
+                f"exponent {larger['median']:5.2f} ({larger['min']:.2f}–{larger['max']:.2f}), "
+                f"over all {one['whole']['median']:5.2f}: {verdict}"
+            )
+
+
+def main() -> None:
+    """Measure, print, draw and save."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--quick", action="store_true", help="three small values of each size, three rounds")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--figure", type=Path, metavar="PREFIX", help="figure to draw, PREFIX.png and PREFIX.svg")
+    options = parser.parse_args()
+
+    import torch
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    values = {name: several[: 3 if options.quick else None] for name, several in VALUES.items()}
+    rounds, before = options.rounds or (3 if options.quick else 7), conditions()
+    with tempfile.TemporaryDirectory() as temporary, torch.inference_mode():
+        seconds = measure(values, rounds, Path(temporary))
+    result = {
+        **origin("growth", *USED),
+        "conditions": {"before": before, "after": conditions()},
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "base": asdict(Point()),
+        "factors": factors(values, seconds),
+    }
+    show(result["factors"])
+    if options.figure is not None:
+        from rankscope.plots import save_figure, time_growth
+
+        save_figure(time_growth(result), options.figure)
+    save(result, options.out)
+
+
+if __name__ == "__main__":
+    main()
