@@ -3,9 +3,10 @@
 Random weights in the shapes of the published checkpoints. In one alternating run per shape and batch: the stock
 pipeline in float32 (the baseline) and bfloat16, the stock pipeline under ``torch.compile`` (--compile), int8 weights,
 the fast runtime in float32 and bfloat16, head widths that keep 0.15 of the attention matrices, and Chronos-Bolt of the
-same size. 20 sample paths of 64 steps from 512 values.
+same size. 20 sample paths of 64 steps from 512 values. From --few series on only the fast cases run beside the
+baseline: every other one takes as long as it.
 
-    python benchmarks/runtime.py --out benchmarks/results/runtime.json      # a quiet machine, an hour or two
+    python benchmarks/runtime.py --out benchmarks/results/runtime.json      # a quiet machine, three quarters of an hour
     python benchmarks/runtime.py --quick                                    # tiny, batches 1 and 8, three rounds
 """
 
@@ -31,14 +32,24 @@ def peers(folder: Path, size: str, compiled: bool) -> list[str]:
     narrow = write_shape(folder / f"t5-{size}-head-width", "chronos-t5", size, "head-width", RATIO)
     int8 = folder / f"t5-{size}-int8"
     compress(dense, out=int8, storage="int8")
-    cases = [f"{dense}:stock:float32", f"{dense}:stock:bfloat16", f"{dense}:fast:float32", f"{dense}:fast:bfloat16"]
-    cases += [f"{int8}:fast:float32", f"{narrow}:stock:float32", f"{narrow}:fast:float32", f"{narrow}:fast:bfloat16"]
-    if compiled:
-        cases.append(f"{dense}:compile:float32")
+    cases = [f"{dense}:stock:float32", f"{dense}:fast:float32", f"{dense}:fast:bfloat16"]
+    cases += [f"{narrow}:fast:float32", f"{narrow}:fast:bfloat16"]
     if size in ("tiny", "mini", "small", "base"):
         bolt = write_shape(folder / f"bolt-{size}", "chronos-bolt", size)
         cases += [f"{bolt}:stock:float32", f"{bolt}:fast:float32"]
-    return cases
+    cases += [f"{dense}:stock:bfloat16", f"{narrow}:stock:float32", f"{int8}:fast:float32"]
+    return [*cases, f"{dense}:compile:float32"] if compiled else cases
+
+
+def quick(case: str) -> bool:
+    """Whether a case takes much less time than the baseline."""
+    return ":fast:" in case or "bolt-" in case
+
+
+def joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several runs of one size as one document, batch by batch."""
+    lists = ("rows", "ratios", "rates", "failures")
+    return documents[0] | {name: [one for each in documents for one in each[name]] for name in lists}
 
 
 def short(document: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -76,6 +87,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="tiny,mini,small")
     parser.add_argument("--batches", default="1,8,32")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--few", type=int, default=32, metavar="SERIES", help="from here on only what is fast")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--compile", action="store_true", help="also the stock pipeline under torch.compile")
     parser.add_argument("--quick", action="store_true", help="tiny, batches 1 and 8, three rounds")
@@ -86,14 +98,18 @@ def main() -> None:
 
     sizes = ["tiny"] if options.quick else options.sizes.split(",")
     batches = (1, 8) if options.quick else tuple(int(one) for one in options.batches.split(","))
-    rounds = options.rounds or (3 if options.quick else 9)
+    rounds = options.rounds or (3 if options.quick else 5)
     before, documents = conditions(), {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for size in sizes:
-            settings = Settings(batches, rounds=rounds, threads=options.threads)
-            report = run_bench(peers(folder, size, options.compile), settings, progress=lambda *_: None)
-            documents[size] = short(report.to_json(), folder)
+            cases = peers(folder, size, options.compile)
+            runs = []
+            for batch in batches:
+                some = cases[:1] + [one for one in cases[1:] if batch < options.few or quick(one)]
+                settings = Settings((batch,), rounds=rounds, threads=options.threads)
+                runs.append(short(run_bench(some, settings, progress=lambda *_: None).to_json(), folder))
+            documents[size] = joined(runs)
             show(documents[size])
     found = {**origin("runtime", *USED), "conditions": {"before": before, "after": conditions()}, "sizes": documents}
     save(found, options.out)

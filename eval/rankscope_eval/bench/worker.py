@@ -21,7 +21,8 @@ from typing import Any
 from rankscope.errors import RankscopeError
 from rankscope_eval.bench.case import LOCAL, Case
 
-WARM_UPS = 2
+LONG = 5.0
+"""Seconds from which on one forecast warms up enough; shorter ones are made twice."""
 TURN = 0.2
 """Seconds that a turn lasts at least: short forecasts are repeated, and the mean is said."""
 MOST_REPEATS = 200
@@ -59,8 +60,8 @@ class Worker:
         self.forecast = model.forecast
         loaded = resident_bytes()
         torch.manual_seed(self.case.seed)
-        seconds = 0.0
-        for _ in range(WARM_UPS):
+        seconds = self._once()
+        if seconds < LONG:
             seconds = self._once()
         self.repeats = min(MOST_REPEATS, max(1, math.ceil(TURN / max(seconds, 1e-9))))
         return {

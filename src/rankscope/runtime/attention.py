@@ -54,18 +54,18 @@ class Attention:
     ) -> tuple[Float[Tensor, "*batch key_groups key_width"], Float[Tensor, "*batch value_groups value_width"]]:
         """Keys and values of another sequence."""
         keys, values = self.memory(x)
-        return keys.unflatten(-1, (self.key_groups, -1)), values.unflatten(-1, (self.value_groups, -1))
+        return _split(keys, self.key_groups), _split(values, self.value_groups)
 
     def ask(self, x: Float[Tensor, "*batch d_model"]) -> tuple[Tensor, ...]:
         """Queries (*batch, heads, key_width) and, of a self-attention, keys and values as `remember` gives them."""
         found = self.query(x)
-        queries = found[0].unflatten(-1, (self.heads, -1))
+        queries = _split(found[0], self.heads)
         if self.key_up is not None:
             queries = torch.einsum("...hw,hwr->...hr", queries, self.key_up)
         if self.crossed:
             return (queries,)
         keys, values = found[1:]
-        return queries, keys.unflatten(-1, (self.key_groups, -1)), values.unflatten(-1, (self.value_groups, -1))
+        return queries, _split(keys, self.key_groups), _split(values, self.value_groups)
 
     def answer(
         self, x: Float[Tensor, "rows d_model"], attended: Float[Tensor, "rows heads value_width"]
@@ -98,9 +98,12 @@ def attend(
     bias: Float[Tensor, "*rows heads tokens"],
 ) -> Float[Tensor, "rows heads value_width"]:
     """Attention of one new token per row to that row's own past."""
-    scores = torch.matmul(queries.unflatten(1, (keys.shape[1], -1)), keys.transpose(-2, -1)).flatten(1, 2)
-    weights = torch.softmax(scores.add_(bias), dim=-1)
-    return torch.matmul(weights.unflatten(1, (values.shape[1], -1)), values).flatten(1, 2)
+    rows, heads, _ = queries.shape
+    groups, tokens = keys.shape[1:3]
+    scores = torch.bmm(queries.reshape(rows * groups, heads // groups, -1), keys.flatten(0, 1).transpose(1, 2))
+    weights = torch.softmax(scores.view(rows, heads, tokens).add_(bias), dim=-1)
+    groups = values.shape[1]
+    return torch.bmm(weights.view(rows * groups, heads // groups, tokens), values.flatten(0, 1)).view(rows, heads, -1)
 
 
 def attend_shared(
@@ -123,6 +126,11 @@ def attend_shared(
         return torch.matmul(weights, values).transpose(1, 2)
     flat = weights.transpose(1, 2).flatten(1, 2).unsqueeze(1)
     return torch.matmul(flat, values).squeeze(1).unflatten(1, (-1, heads))
+
+
+def _split(x: Float[Tensor, "*batch numbers"], parts: int) -> Float[Tensor, "*batch parts width"]:
+    """Unflatten the last axis, in less time than torch's own."""
+    return x.view(*x.shape[:-1], parts, -1)
 
 
 def _pays(layer: Any, share: float) -> bool:

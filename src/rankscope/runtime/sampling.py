@@ -15,6 +15,8 @@ BLOCKS = 4
 """On a CPU tokens are laid out in at least this many blocks per token of top-k, so that few share a block."""
 TRIES = 4
 """Draws of a row before it is sorted after all."""
+BELOW_ONE = 1 - 2**-22
+"""Times this any float32 from 0 to 1 is so far below 1 that rounding of a product does not bring it back."""
 LEAST = -torch.finfo(torch.float32).tiny
 """The largest number that counts as below zero."""
 
@@ -77,7 +79,8 @@ class Sampler:
         likeliest, it is distributed as one from those alone, and whether it is among them is a count of larger logits:
         nothing long is sorted or summed up one by one.
         """
-        logits = nn.functional.pad(logits, (0, -logits.shape[-1] % blocks), value=-torch.inf)
+        if logits.shape[-1] % blocks:
+            logits = nn.functional.pad(logits, (0, -logits.shape[-1] % blocks), value=-torch.inf)
         least = logits.unflatten(-1, (-1, blocks)).amax(1).topk(self.top_k, dim=-1, sorted=False).values
         least = least.amin(-1, keepdim=True)
         if not bool(least.isfinite().all()):
@@ -118,8 +121,7 @@ class Sampler:
 def drawn(chances: Float[Tensor, "rows n"]) -> Int[Tensor, " rows"]:
     """Draw one index per row, with chances in proportion to what stands there, by the inverse of the running sum."""
     running = chances.cumsum(dim=-1)
-    whole = running[:, -1:]
     u = torch.rand(len(chances), 1, device=chances.device, dtype=running.dtype)
-    below = torch.nextafter(whole, torch.zeros_like(whole))  # what rounds up to the sum would find an impossible token
-    found = torch.searchsorted(running, torch.minimum(u * whole, below), right=True).squeeze(-1)
+    u = u.mul_(BELOW_ONE).mul_(running[:, -1:])  # what rounds up to the sum would find an impossible token
+    found = torch.searchsorted(running, u, right=True).squeeze(-1)
     return found.clamp_(max=chances.shape[-1] - 1)  # where sums are NaN, which the caller finds out, none is larger
