@@ -43,7 +43,8 @@ def forecast_file(
     end.
 
     The id, time and target columns are found by their usual names unless they are given. Of each series the model
-    sees the last ``context`` values, as many as it can by default.
+    sees the last ``context`` values, as many as it can by default; one that holds no number there gets a forecast of
+    NaN.
 
     Returns:
         A table with item_id, timestamp, mean, and one column per quantile, named as its level.
@@ -53,7 +54,7 @@ def forecast_file(
     """
     check_horizon(horizon)
     check_quantiles(quantiles)
-    series = read_series(input, freq=freq, columns=Columns(id_column, time_column, target_column))
+    series = read_series(input, freq=freq, columns=Columns(id_column, time_column, target_column), numbers=False)
     return forecast_series(
         model,
         series,
@@ -93,7 +94,7 @@ def forecast_series(
     check_horizon(horizon)
     levels = check_quantiles(quantiles)
     check_season(season_length)
-    check_series(series, "series")
+    check_series(series, "series", numbers=False)
     quiet_imports()
     options = {
         "num_samples": num_samples,
@@ -106,8 +107,12 @@ def forecast_series(
     forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, **options)
     check_context(context, forecaster.context, forecaster.name)
     season = season_length or seasonality(series[0].start.freqstr)
-    values = forecast_values(forecaster, [one.last(context) for one in series], horizon, levels, season)
-    lost = np.isnan(values).any(axis=(1, 2))
+    shown = [one.last(context or forecaster.context) for one in series]
+    there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
+    values = np.full((len(series), 1 + len(levels), horizon), np.nan)
+    some = [one for one, number in zip(shown, there, strict=True) if number]
+    values[there] = forecast_values(forecaster, some, horizon, levels, season)
+    lost = there & np.isnan(values).any(axis=(1, 2))
     if lost.any():
         raise DataError(f"model {forecaster.name!r} forecasts NaN for series {series[lost.argmax()].item_id!r}.")
     return forecast_rows(series, values, levels)

@@ -22,6 +22,7 @@ def read_series(
     format: str | None = None,
     freq: str | None = None,
     columns: Columns | None = None,
+    numbers: bool = True,
 ) -> list[Series]:
     """Every series of one file.
 
@@ -35,6 +36,7 @@ def read_series(
         format: ``parquet``, ``arrow``, ``csv``, ``wide_csv`` or ``jsonl``; else the file's ending decides.
         freq: frequency, where the file neither states it nor has timestamps to tell it from.
         columns: names of the id, time and target columns, where they are not the usual ones.
+        numbers: whether a series without any number is refused.
 
     Raises:
         DataError: the file is missing, unreadable or holds no usable series.
@@ -53,7 +55,7 @@ def read_series(
     if frame.empty:
         raise DataError(f"{path} is empty: it holds no rows.")
     series = frame_to_series(frame, str(path), columns or Columns(), freq, wide=record.name == "wide_csv")
-    check_series(series, str(path))
+    check_series(series, str(path), numbers=numbers)
     return series
 
 

@@ -168,8 +168,8 @@ def infer_freq(stamps: pd.DatetimeIndex) -> str | None:
         return None
 
 
-def check_series(series: Sequence[Series], where: str) -> None:
-    """Refuse an empty set, duplicated names, and a series without any number.
+def check_series(series: Sequence[Series], where: str, *, numbers: bool = True) -> None:
+    """Refuse an empty set, duplicated names and, unless ``numbers`` is false, a series without any number.
 
     Raises:
         DataError: naming ``where`` and the series.
@@ -181,7 +181,7 @@ def check_series(series: Sequence[Series], where: str) -> None:
         raise DataError(f"{where}: item id {repeated[0]!r} appears more than once; ids have to be unique.")
     for one in series:
         check_values(one, where)
-        if not np.isfinite(one.target).any():
+        if numbers and not np.isfinite(one.target).any():
             raise DataError(f"{where}: series {one.item_id!r} holds no number (all values are missing).")
 
 

@@ -73,3 +73,16 @@ def test_bad_input_gets_one_line(tmp_path: Path, text: str, message: str) -> Non
 def test_a_season_below_one_is_refused(sales: Path) -> None:
     with pytest.raises(RankscopeError, match="season_length"):
         forecast_file("seasonal-naive", sales, 2, season_length=0)
+
+
+def test_a_series_without_a_number_gets_a_forecast_of_nan(tmp_path: Path) -> None:
+    days = pd.date_range("2024-01-01", periods=20, freq="D")
+    full = pd.DataFrame({"item_id": "full", "timestamp": days, "target": np.arange(20.0)})
+    table = pd.concat([full.assign(item_id="none", target=np.nan), full])
+    table.to_csv(tmp_path / "x.csv", index=False)
+    frame = forecast_file("seasonal-naive", tmp_path / "x.csv", 3)
+    assert frame["item_id"].tolist() == ["none"] * 3 + ["full"] * 3
+    assert frame["mean"].isna().tolist() == [True] * 3 + [False] * 3
+    full.to_csv(tmp_path / "full.csv", index=False)
+    alone = forecast_file("seasonal-naive", tmp_path / "full.csv", 3)
+    pd.testing.assert_frame_equal(frame[3:].reset_index(drop=True), alone)

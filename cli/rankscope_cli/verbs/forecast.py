@@ -201,11 +201,17 @@ def run(
                 **settings,
             )
         forecast = Forecast(name, horizon, frame)
+        _warn_of_nan(frame.loc[frame["mean"].isna(), "item_id"].nunique())
         output.deliver(forecast, forecast.show)
 
 
 def _names_folder(out: str) -> bool:
     return out.endswith("/") or Path(out).is_dir() or not Path(out).suffix
+
+
+def _warn_of_nan(count: int) -> None:
+    if count:
+        say(f"warning: {count:,} series hold no number in what the model sees: their forecasts are NaN.")
 
 
 def _stream(output: Output, model: str, input: str, horizon: int, out: str, **options: Any) -> None:
@@ -224,8 +230,7 @@ def _stream(output: Output, model: str, input: str, horizon: int, out: str, **op
             say(f"left out: {row.reason}")
         if report.left_out > len(report.named):
             say(f"left out: {report.left_out - len(report.named):,} more, named in {out.rstrip('/')}/_parts.jsonl")
-        if report.nan_only:
-            say(f"warning: {report.nan_only:,} series hold no number in what the model sees: their forecasts are NaN.")
+        _warn_of_nan(report.nan_only)
         output.deliver(report, lambda console: _show(report, console))
         print(f"wrote {report.parts:,} parts in {out}", file=sys.stderr)  # noqa: T201
 
@@ -238,6 +243,11 @@ def _show(report: StreamReport, console: Console) -> None:
         f"{report.series_per_second:,.0f} series/s, {report.seconds:,.0f} s",
         markup=False,
     )
+
+
+def _numbers(column: pd.Series) -> list[float | None]:
+    """A column as JSON has it: null where there is no number."""
+    return [None if value != value else float(value) for value in column]
 
 
 @dataclass(frozen=True)
@@ -255,8 +265,8 @@ class Forecast:
             {
                 "item_id": str(key),
                 "timestamps": [str(stamp) for stamp in rows["timestamp"]],
-                "mean": rows["mean"].tolist(),
-                "quantiles": {level: rows[level].tolist() for level in levels},
+                "mean": _numbers(rows["mean"]),
+                "quantiles": {level: _numbers(rows[level]) for level in levels},
             }
             for key, rows in self.frame.groupby("item_id", sort=False)
         ]

@@ -11,6 +11,7 @@ docs/theory/compression.md.
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -136,7 +137,7 @@ def _answers(inputs: dict[str, Any], found: Tensor) -> int:
     return int((real > 0).sum()) if real is not None else found.shape[0] * found.shape[1]
 
 
-class _Tap:
+class _Tap(ABC):
     """One place in a model where terms can be gated: what passes there, and what the answers feel of it.
 
     Attributes:
@@ -150,6 +151,7 @@ class _Tap:
         self.place: Any = None
         self.input: Any = None
 
+    @abstractmethod
     def take(self, gradient: Tensor, apart: Tensor) -> None:
         """Take the gradients of one backward pass.
 
@@ -157,7 +159,6 @@ class _Tap:
             gradient: of the score, by what passed.
             apart: number of every series' group; series of a group look at one another and share their gates.
         """
-        raise NotImplementedError
 
     def rows(self, x: Tensor, series: int) -> Float[Tensor, "series tokens d"]:
         """Positions by series, or all of them as one, where a place does not know which series they belong to."""
