@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def write_shape(
     from rankscope.pretrain import ModelShape, PretrainConfig
     from rankscope.pretrain.models import new_model
 
-    numbers = dict(SIZES[size])
+    numbers: dict[str, Any] = dict(SIZES[size])
     depth = layers or numbers.pop("num_layers")
     numbers["num_layers"] = depth
     if design is None and layout == "head-width":

@@ -172,9 +172,8 @@ class T5Network:
 
     @cached_property
     def widths(self) -> tuple[list[tuple[tuple[int, int], ...]], list[tuple[tuple[int, int], ...]]]:
-        """(groups, width) of the keys and of the values that a token leaves in every layer: of the past, and of a
-        context."""
-        token = self.embed_output.weight[:1]
+        """(groups, width) of the keys and values that a token leaves in every layer: of the past, and of a context."""
+        token = self.embed_output.weight[:1].detach()
         own = [layer.own.ask(layer.norm(token))[1:] for layer in self.layers]
         cross = [layer.cross.remember(token) for layer in self.layers]
         past, context = ([tuple((p.shape[1], p.shape[2]) for p in parts) for parts in some] for some in (own, cross))
@@ -187,8 +186,10 @@ class T5Network:
         return self.norm.gain.element_size(), context, past
 
     def room(self, rows: int, horizon: int) -> list[Past]:
-        """Room for the past of so many rows: that of the last batch, if it was of this size, for the first touch of
-        fresh memory costs as much as reading it many times."""
+        """Room for the past of so many rows: that of the last batch, if it was of this size.
+
+        The first touch of fresh memory costs as much as reading it many times.
+        """
         made = [[(rows, groups, horizon, width) for groups, width in parts] for parts in self.widths[0]]
         try:
             spare = self._spare.pop()
