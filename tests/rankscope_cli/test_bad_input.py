@@ -284,15 +284,26 @@ def test_series_that_cannot_be_used(refused: Callable[..., str], chronos_t5_fold
     text, part = BAD_SERIES[case]
     if text is not None:
         Path("series.csv").write_text(text)
-    for words in (
+    forecasts = (
         ("forecast", chronos_t5_folder, "--input", "series.csv", "--horizon", 2),
         ("forecast", "naive", "--input", "series.csv", "--horizon", 2),
+    )
+    for words in (
+        *(forecasts if case != "all NaN" else ()),
         ("flow", chronos_t5_folder, "--signal", "series.csv", "--n", 1, "--length", 2),
         ("embed", chronos_t5_folder, "--signal", "series.csv", "--n", 1, "--length", 2),
     ):
         line = refused(*words)
         assert "series.csv" in line
         assert part is None or part in line
+
+
+def test_a_series_without_a_number_gets_a_warning_and_a_forecast_of_none(cli: Any) -> None:
+    Path("series.csv").write_text(BAD_SERIES["all NaN"][0] or "")
+    result = cli("forecast", "naive", "--input", "series.csv", "--horizon", 2, "--json")
+    assert result.exit_code == 0
+    assert "warning: 1 series hold no number" in result.stderr
+    assert json.loads(result.stdout)["series"][0]["mean"] == [None, None]
 
 
 def test_too_short_series(refused: Callable[..., str], chronos_t5_folder: Path) -> None:
