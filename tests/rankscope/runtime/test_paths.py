@@ -15,7 +15,7 @@ from scipy.stats import ks_2samp
 
 from rankscope.pipeline import load_pipeline
 
-PATHS, STEPS, LEVEL = 20_000, 6, 0.01
+PATHS, STEPS, LEVEL = 20_000, 4, 0.01
 AT_A_TIME = 2_000
 
 
