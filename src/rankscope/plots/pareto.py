@@ -94,5 +94,12 @@ def name_points(ax: Axes, names: Sequence[str], points: Sequence[tuple[float, fl
             va="center",
             ha="left",
             size=7,
-            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": "#8a8a8a", "shrinkA": 1, "shrinkB": 3},
+            arrowprops={
+                "arrowstyle": "-",
+                "linewidth": 0.4,
+                "color": "#8a8a8a",
+                "relpos": (0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 3,
+            },
         )
