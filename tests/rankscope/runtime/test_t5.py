@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rankscope.checkpoints import open_checkpoint
-from rankscope.errors import FamilyError, OptionError
+from rankscope.errors import CheckpointError, FamilyError, OptionError
 from rankscope.pipeline import load_pipeline
 from rankscope.runtime.decoding import Graphs, NotFiniteError
 from rankscope.runtime.padding import TOKENS, chunks, lengths_of
@@ -165,3 +165,15 @@ def test_other_models_are_refused_or_stay_stock(chronos2_folder: Path) -> None:
     assert type(load_pipeline(chronos2_folder, runtime="auto")).__name__ == "Chronos2Pipeline"
     with pytest.raises(OptionError, match="did you mean 'fast'"):
         load_pipeline(chronos2_folder, runtime="fas")
+
+
+def test_weights_beyond_float16_are_refused(t5_folder: Path, tmp_path: Path, write_checkpoint: Any) -> None:
+    checkpoint = open_checkpoint(t5_folder)
+    tensors = {name: checkpoint.tensor(name) for name in checkpoint.index}
+    name = "encoder.block.0.layer.0.SelfAttention.q.weight"
+    tensors[name][0, 0] = 1e5
+    folder = write_checkpoint(tmp_path / "large", checkpoint.config, tensors)
+    for runtime in ("stock", "fast"):
+        with pytest.raises(CheckpointError, match="beyond float16"):
+            load_pipeline(folder, dtype="float16", runtime=runtime)
+        assert load_pipeline(folder, dtype="bfloat16", runtime=runtime) is not None
