@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import CheckpointError, FamilyError, OptionError, RankscopeError, unknown_choice
@@ -65,13 +67,24 @@ def load_pipeline(
     except (OSError, ValueError, TypeError, KeyError, AssertionError, RuntimeError, AttributeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CheckpointError(f"{checkpoint.source}: chronos-forecasting cannot load it: {reason}") from error
-    from rankscope.runtime import check_range, is_known, make_fast, own_weights
-
     module = pipeline.inner_model.eval()
-    check_range(module, checkpoint)
+    _check_range(module, checkpoint.source)
     if runtime == "stock":
         return pipeline
+    from rankscope.runtime import is_known, make_fast, own_weights
+
     if runtime == "auto" and not is_known(pipeline):
         return pipeline
     own_weights(module, checkpoint)
     return make_fast(pipeline)
+
+
+def _check_range(module: nn.Module, source: str) -> None:
+    """Refuse float16 where weights became infinite in it.
+
+    Raises:
+        CheckpointError: one did.
+    """
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if tensor.dtype == torch.float16 and not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{source}: {name} holds numbers beyond float16 (65504): use bfloat16 or float32.")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rankscope.runtime.fast import is_known, make_fast
-    from rankscope.runtime.weights import check_range, own_weights
+    from rankscope.runtime.weights import own_weights
 
-_HOMES = {"make_fast": "fast", "is_known": "fast", "own_weights": "weights", "check_range": "weights"}
+_HOMES = {"make_fast": "fast", "is_known": "fast", "own_weights": "weights"}
 
-__all__ = ["check_range", "is_known", "make_fast", "own_weights"]
+__all__ = ["is_known", "make_fast", "own_weights"]
 
 
 def __getattr__(name: str) -> Any:

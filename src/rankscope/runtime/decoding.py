@@ -24,6 +24,30 @@ class NotFiniteError(CheckpointError):
     """Logits were NaN or infinite: the weights, or what they give, do not fit the number format."""
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Series that are decoded side by side.
+
+    Attributes:
+        context: keys and values of every cross-attention.
+        mask: what of the context is shut out, (series, 1, 1, length), or None.
+        horizon: tokens per path.
+        paths: sample paths per series.
+        sampler: how tokens are drawn.
+    """
+
+    context: list[KeyValues]
+    mask: Tensor | None
+    horizon: int
+    paths: int
+    sampler: Sampler
+
+    @property
+    def rows(self) -> int:
+        """Sample paths of all series."""
+        return len(self.context[0].keys) * self.paths
+
+
 @torch.inference_mode()
 def draw(
     network: T5Network,
@@ -48,7 +72,6 @@ def draw(
     Raises:
         NotFiniteError: logits are not finite.
     """
-    _settle_heap()
     length = int(lengths_of(kept).max())
     tokens, kept = tokens[:, -length:], kept[:, -length:]
     if graphs is not None:
@@ -58,10 +81,8 @@ def draw(
     mask = None
     if graphs is not None or not bool(kept.all()):
         mask = masked(kept, context[0].keys.dtype)[:, None, None, :]
-    if graphs is None:
-        drawn, finite = _plain(network, context, mask, horizon, paths, sampler)
-    else:
-        drawn, finite = graphs.run(network, context, mask, horizon, paths, sampler)
+    batch = Batch(context, mask, horizon, paths, sampler)
+    drawn, finite = _plain(network, batch) if graphs is None else graphs.run(network, batch)
     if not bool(finite):
         kind = str(network.dtype).removeprefix("torch.")
         raise NotFiniteError(
@@ -81,30 +102,24 @@ def _settle_heap() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _plain(
-    network: T5Network,
-    context: list[KeyValues],
-    mask: Tensor | None,
-    horizon: int,
-    paths: int,
-    sampler: Sampler,
-) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
-    """Step by step, every step over little more than the past."""
-    series = len(context[0].keys)
+def _plain(network: T5Network, batch: Batch) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
+    """Step by step, every step over little more than the past; also whether all logits were finite."""
+    _settle_heap()
+    context, mask, horizon, paths, sampler = batch.context, batch.mask, batch.horizon, batch.paths, batch.sampler
     device, dtype = context[0].keys.device, context[0].keys.dtype
-    past = network.room(series * paths, horizon)
+    past = network.room(batch.rows, horizon)
     bias = _bias(network, horizon, dtype)
-    drawn = torch.empty(series * paths, horizon, dtype=torch.long, device=device)
+    drawn = torch.empty(batch.rows, horizon, dtype=torch.long, device=device)
     for own in past:
         own.begin(min(GROWTH, horizon))
     # before the first token all paths of a series are the same
     first = [KeyValues(own.keys[::paths], own.values[::paths]) for own in past]
-    start = torch.full((series,), network.start, device=device)
+    start = torch.full((len(context[0].keys),), network.start, device=device)
     logits = network.step(start, 0, first, context, bias[:, 0, :1], mask)
     for own in past:
         for part in (own.keys, own.values):
             part[:, :, 0] = part[::paths, :, 0].repeat_interleave(paths, dim=0)
-    total = logits.sum()  # not finite if one of them is not
+    total = logits.sum(dtype=torch.float32)  # not finite if one of them is not
     drawn[:, 0] = sampler(logits.repeat_interleave(paths, dim=0))
     for at in range(1, horizon):
         room = min(horizon, ceil((at + 1) / GROWTH) * GROWTH)
@@ -113,7 +128,7 @@ def _plain(
         # torch makes and keeps a program for every shape of narrow products, so these take all there is room for
         tokens = at + 1 if dtype == torch.float32 else room
         logits = network.step(drawn[:, at - 1], at, past, context, bias[:, at, :tokens], mask)
-        total += logits[:, 0].sum()
+        total += logits[:, 0].sum(dtype=torch.float32)
         drawn[:, at] = sampler(logits)
     network.give_back(past)
     return drawn, total.isfinite()
@@ -155,41 +170,33 @@ class Step:
     sampler: Sampler
 
     @classmethod
-    def of(
-        cls,
-        network: T5Network,
-        context: list[KeyValues],
-        mask: Tensor,
-        horizon: int,
-        paths: int,
-        sampler: Sampler,
-    ) -> Step:
+    def of(cls, network: T5Network, batch: Batch) -> Step:
         """Buffers for batches of one shape."""
-        keys = context[0].keys
-        rows = len(keys) * paths
-        own = [KeyValues(one.keys.clone(), one.values.clone()) for one in context]
-        start = torch.zeros(rows, dtype=torch.long, device=keys.device)
+        assert batch.mask is not None
+        keys = batch.context[0].keys
+        start = torch.zeros(batch.rows, dtype=torch.long, device=keys.device)
         return cls(
             network,
-            own,
-            mask.clone(),
-            network.room(rows, horizon),
-            _bias(network, horizon, keys.dtype),
-            start.new_zeros(rows, horizon),
+            [KeyValues(one.keys.clone(), one.values.clone()) for one in batch.context],
+            batch.mask.clone(),
+            network.room(batch.rows, batch.horizon),
+            _bias(network, batch.horizon, keys.dtype),
+            start.new_zeros(batch.rows, batch.horizon),
             start,
             start.new_zeros(1),
             torch.ones((), dtype=torch.bool, device=keys.device),
-            sampler,
+            batch.sampler,
         )
 
-    def begin(self, context: list[KeyValues], mask: Tensor) -> None:
+    def begin(self, batch: Batch) -> None:
         """Take a batch."""
-        for own, new in zip(self.context, context, strict=True):
+        assert batch.mask is not None
+        for own, new in zip(self.context, batch.context, strict=True):
             own.keys.copy_(new.keys)
             own.values.copy_(new.values)
-        self.mask.copy_(mask)
+        self.mask.copy_(batch.mask)
         for one in self.past:  # what is shut out must be finite all the same
-            one.begin(self.drawn.shape[1])
+            one.begin(batch.horizon)
         self.last.fill_(self.network.start)
         self.at.zero_()
         self.finite.fill_(True)
@@ -217,41 +224,32 @@ class Graphs:
     most: int = 8
     known: dict[tuple[object, ...], tuple[Step, torch.cuda.CUDAGraph | None]] = field(default_factory=dict)
 
-    def run(
-        self,
-        network: T5Network,
-        context: list[KeyValues],
-        mask: Tensor | None,
-        horizon: int,
-        paths: int,
-        sampler: Sampler,
-    ) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
-        """Draw a batch."""
-        assert mask is not None
-        shape = tuple(context[0].keys.shape)
-        key = (id(network), shape, horizon, paths, sampler)
+    def run(self, network: T5Network, batch: Batch) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
+        """Draw a batch, whose context is masked; also whether all logits were finite."""
+        shape = tuple(batch.context[0].keys.shape)
+        key = (id(network), shape, batch.horizon, batch.paths, batch.sampler)
         if key not in self.known:
             while len(self.known) >= self.most:
                 self.known.pop(next(iter(self.known)))
-            step = Step.of(network, context, mask, horizon, paths, sampler)
-            self.known[key] = (step, _captured(step, context, mask) if self.capture else None)
+            step = Step.of(network, batch)
+            self.known[key] = (step, _captured(step, batch) if self.capture else None)
         step, graph = self.known[key]
-        step.begin(context, mask)
-        for _ in range(horizon):
+        step.begin(batch)
+        for _ in range(batch.horizon):
             step.advance() if graph is None else graph.replay()
         return step.drawn.clone(), step.finite.clone()
 
 
-def _captured(step: Step, context: list[KeyValues], mask: Tensor) -> torch.cuda.CUDAGraph:
+def _captured(step: Step, batch: Batch) -> torch.cuda.CUDAGraph:
     """Capture a step, after the few runs on a stream of their own that torch asks for."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        step.begin(context, mask)
-        for _ in range(min(3, step.drawn.shape[1])):
+        step.begin(batch)
+        for _ in range(min(3, batch.horizon)):
             step.advance()
     torch.cuda.current_stream().wait_stream(side)
-    step.begin(context, mask)
+    step.begin(batch)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step.advance()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from itertools import chain
 
-import torch
 from torch import nn
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.errors import CheckpointError
 
 
 def own_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
@@ -25,16 +23,3 @@ def own_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
         info, kind = checkpoint.index.get(name), (tensor.dtype, tuple(tensor.shape))
         if info is not None and tensor.device.type == "cpu" and kind == (info.dtype, info.shape):
             tensor.data = checkpoint.raw(name)
-
-
-def check_range(module: nn.Module, checkpoint: Checkpoint) -> None:
-    """Refuse a number format that the weights do not fit.
-
-    Raises:
-        CheckpointError: a weight became infinite.
-    """
-    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
-        if tensor.dtype == torch.float16 and not bool(tensor.isfinite().all()):
-            raise CheckpointError(
-                f"{checkpoint.source}: {name} holds numbers beyond float16 (65504): use bfloat16 or float32."
-            )

@@ -127,6 +127,13 @@ def test_logits_that_are_not_finite_are_refused(t5_folder: Path, both: Any) -> N
         fast.predict([torch.arange(9.0)], num_samples=2)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_logits_whose_sum_is_beyond_the_number_format_are_finite(t5_folder: Path, both: Any, dtype: str) -> None:
+    _, fast = both(t5_folder, dtype=dtype)
+    fast.model.network.head = lambda x: torch.full((len(x), 64), 2000.0, dtype=x.dtype)
+    assert fast.predict([torch.arange(9.0)] * 3, num_samples=2).isfinite().all()
+
+
 def test_steps_are_kept_by_shape(t5_folder: Path, both: Any) -> None:
     _, fast = both(t5_folder)
     fast.model.graphs = graphs = Graphs(capture=False, most=2)
