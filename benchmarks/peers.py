@@ -1,0 +1,112 @@
+"""Time, memory and scores of the trained models: stock and fast, compressed, and beside local models.
+
+Every checkpoint is scored in the runtime and number format it is timed in, on the first series of every task of a
+suite, relative to seasonal naive; then all are timed in turns. The figure is ``figures/peers.py``'s.
+
+    python benchmarks/peers.py --suite backtest.yaml --data DIR --out benchmarks/results/peers-DATE.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from provenance import conditions, origin, save
+
+LOCAL = ("naive", "seasonal-naive", "auto-theta", "auto-ets")
+REFERENCE = "seasonal-naive"
+RATIO = 0.15
+
+
+def cases(folder: Path) -> list[str]:
+    """Compress the bundled models; what is compared, the baseline first."""
+    from rankscope.compress import compress
+
+    made = {name: folder / name for name in ("bundled-0.15", "bundled-int8", "bundled-bolt-0.15")}
+    compress("bundled", out=made["bundled-0.15"], method="joint", ratio=RATIO)
+    compress("bundled", out=made["bundled-int8"], storage="int8")
+    compress("bundled-bolt", out=made["bundled-bolt-0.15"], method="joint", ratio=RATIO)
+    t5 = [f"bundled:{how}" for how in ("stock:float32", "stock:bfloat16", "fast:float32", "fast:bfloat16")]
+    t5 += [f"{made['bundled-0.15']}:fast:float32", f"{made['bundled-int8']}:fast:float32"]
+    bolt = ["bundled-bolt:stock:float32", "bundled-bolt:fast:float32", f"{made['bundled-bolt-0.15']}:fast:float32"]
+    return [*t5, *bolt]
+
+
+def scored(text: str, options: argparse.Namespace) -> dict[str, float]:
+    """WQL and MASE of a case over those of seasonal naive."""
+    from rankscope_eval import evaluate
+    from rankscope_eval.bench import read_case
+
+    case = read_case(text)
+    how: dict[str, Any] = {} if case.runtime == "local" else {"runtime": case.runtime, "dtype": case.dtype}
+    report = evaluate(
+        [case.model], suite=options.suite, data=options.data, baseline=REFERENCE, max_series=options.max_series, **how
+    )
+    (row,) = [one for one in report.to_json()["summary"] if one["benchmark"] == "all" and one["model"] == case.model]
+    return {"WQL": row["relative_WQL"], "MASE": row["relative_MASE"]}
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--suite", default="embedded")
+    parser.add_argument("--data", help="folder of the suite's files")
+    parser.add_argument("--max-series", type=int, default=10, help="of every task")
+    parser.add_argument("--local", default=",".join(LOCAL), help="models that are fitted series by series")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    options = parser.parse_args()
+
+    from rankscope_eval.bench import Settings, run_bench
+
+    before, rows = conditions(), []
+    with tempfile.TemporaryDirectory() as temporary:
+        names = [*cases(Path(temporary)), *options.local.split(",")]
+        scores = {}
+        for text in names:
+            scores[text] = {"WQL": 1.0, "MASE": 1.0} if text == REFERENCE else scored(text, options)
+            print(f"{text.replace(temporary + '/', ''):32} {scores[text]}", flush=True)
+        report = run_bench(names, Settings((options.batch,), rounds=options.rounds))
+        over = {one.label: one for one in report.ratios}
+        labels = {row.label: text for row in report.rows for text in names if row.label in (text, f"{text}:local")}
+        for row in report.rows:
+            rows.append(
+                {
+                    "label": row.label.replace(f"{temporary}/", "").removesuffix(":local"),
+                    "milliseconds_per_series": 1000 * row.seconds.median / row.batch,
+                    "least": 1000 * row.seconds.min / row.batch,
+                    "most": 1000 * row.seconds.max / row.batch,
+                    "times_faster": 1 / over[row.label].seconds.median,
+                    "peak_bytes": row.peak_bytes,
+                    "weight_bytes": row.weight_bytes,
+                    **scores[labels[row.label]],
+                }
+            )
+        failures = [f"{one.label.replace(temporary + '/', '')}: {one.reason}" for one in report.failures]
+    for row in rows:
+        print(
+            f"| {row['label']} | {row['milliseconds_per_series']:.2f} | {row['peak_bytes'] / 1e6:.0f} "
+            f"| {row['WQL']:.3f} | {row['MASE']:.3f} |"
+        )
+    found = {
+        **origin("peers", "src/rankscope", "eval/rankscope_eval"),
+        "conditions": {"before": before, "after": conditions()},
+        "suite": Path(options.suite).name,
+        "max_series": options.max_series,
+        "reference": REFERENCE,
+        "batch": options.batch,
+        "context": report.rows[0].context,
+        "horizon": report.rows[0].horizon,
+        "num_samples": 20,
+        "rounds": report.rounds,
+        "rows": rows,
+        "failures": failures,
+    }
+    save(found, options.out)
+
+
+if __name__ == "__main__":
+    main()
