@@ -62,7 +62,8 @@ def main() -> None:
 
     from rankscope_eval.bench import Settings, run_bench
 
-    before, rows = conditions(), []
+    before = conditions()
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
         names = [*cases(Path(temporary)), *options.local.split(",")]
         scores = {}
@@ -86,10 +87,10 @@ def main() -> None:
                 }
             )
         failures = [f"{one.label.replace(temporary + '/', '')}: {one.reason}" for one in report.failures]
-    for row in rows:
+    for each in rows:
         print(
-            f"| {row['label']} | {row['milliseconds_per_series']:.2f} | {row['peak_bytes'] / 1e6:.0f} "
-            f"| {row['WQL']:.3f} | {row['MASE']:.3f} |"
+            f"| {each['label']} | {each['milliseconds_per_series']:.2f} | {each['peak_bytes'] / 1e6:.0f} "
+            f"| {each['WQL']:.3f} | {each['MASE']:.3f} |"
         )
     found = {
         **origin("peers", "src/rankscope", "eval/rankscope_eval"),
