@@ -41,6 +41,14 @@ def test_the_document(cli: Any, bolt_folder: Path, tmp_path: Path) -> None:
     assert out.read_text().splitlines()[0].startswith("label,model,runtime,device,dtype,batch")
 
 
+def test_when_nothing_could_be_run_one_line_says_why(cli: Any, bolt_folder: Path) -> None:
+    result = cli("bench", f"{bolt_folder}:stock", "--batch", "1", *FEW, "--timeout", "1")
+    assert result.exit_code == 2
+    (line,) = [one for one in result.stderr.splitlines() if one.startswith("error: ")]
+    assert "no answer to load in 1 s" in line
+    assert "fault" not in result.stderr
+
+
 def row(label: str, seconds: float, **more: Any) -> BenchRow:
     model, runtime, dtype = label.split(":")
     settings = {"device": "cpu", "batch": 8, "num_samples": 20, "horizon": 64, "context": 512, "threads": 2}

@@ -13,11 +13,11 @@ import tempfile
 import threading
 from typing import IO, Any
 
-from rankscope.errors import OptionError
+from rankscope.errors import OptionError, RankscopeError
 from rankscope_eval.bench.case import Case
 
 
-class CaseError(RuntimeError):
+class CaseError(RankscopeError):
     """A case could not be run to its end; the message is one line."""
 
 
