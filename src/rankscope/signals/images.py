@@ -1,0 +1,169 @@
+"""Images made on the spot: textures, gradients, shapes and noise with the spectrum of natural images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rankscope.errors import OptionError
+
+SMALLEST = 8
+"""Fewest pixels per side: below, the classes look alike."""
+
+Plane = Float[np.ndarray, "size size"]
+Colours = Float[np.ndarray, "size size 3"]
+_NATURAL = 0.12
+"""Standard deviation of the natural noise over every image; pixels lie in [−1, 1]."""
+
+
+def images(n: int, size: int, seed: int) -> tuple[Float[Tensor, "n 3 size size"], Int[Tensor, " n"]]:
+    """Draw ``n`` colour images and the class of each, a position in `CLASSES`.
+
+    Every image has two random colours, one pattern, and faint noise whose amplitude falls as 1/f, as in photographs
+    (Field 1987). Image i is the same for every ``n``; classes take turns.
+
+    Args:
+        n: number of images.
+        size: pixels per side, at least `SMALLEST`.
+        seed: of every random choice.
+
+    Returns:
+        Pixels in [−1, 1], float32, channels red, green, blue; and the classes.
+
+    Raises:
+        OptionError: ``n`` or ``seed`` out of range, or ``size`` below `SMALLEST`.
+
+    >>> pixels, labels = images(12, 16, 0)
+    >>> pixels.shape, labels.tolist()[-3:]
+    (torch.Size([12, 3, 16, 16]), [9, 0, 1])
+    """
+    for name, value, least in (("n", n, 1), ("size", size, SMALLEST), ("seed", seed, 0)):
+        if value < least:
+            raise OptionError(f"{name} of images must be at least {least}, got {value}.")
+    makers = list(CLASSES.values())
+    out = np.empty((n, 3, size, size), dtype=np.float32)
+    for i in range(n):
+        rng = np.random.default_rng((seed, i))
+        out[i] = _paint(makers[i % len(makers)](size, rng), rng).transpose(2, 0, 1)
+    return torch.from_numpy(out), torch.arange(n) % len(makers)
+
+
+def natural_noise(size: int, rng: np.random.Generator) -> Plane:
+    """Gaussian noise whose Fourier amplitude falls as 1/f; mean 0, standard deviation 1."""
+    rows, columns = np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None, :]
+    frequency = np.hypot(rows, columns)
+    frequency[0, 0] = np.inf
+    plane = np.fft.irfft2(np.fft.rfft2(rng.standard_normal((size, size))) / frequency, s=(size, size))
+    return plane / plane.std()
+
+
+def _paint(pattern: Plane, rng: np.random.Generator) -> Colours:
+    """Two colours mixed by a pattern in [0, 1], the noise on top."""
+    dark, light = rng.uniform(-0.9, 0.3, 3), rng.uniform(-0.3, 0.9, 3)
+    if rng.random() < 0.5:
+        dark, light = light, dark
+    size = len(pattern)
+    noise = _NATURAL * natural_noise(size, rng)[..., None] * rng.uniform(0.6, 1.4, 3)
+    return np.clip(dark + pattern[..., None] * (light - dark) + noise, -1.0, 1.0)
+
+
+def _grid(size: int, rng: np.random.Generator, shift: float = 0.15) -> tuple[Plane, Plane]:
+    """Coordinates in [−0.5, 0.5], turned and moved at random."""
+    line = (np.arange(size) + 0.5) / size - 0.5
+    y, x = np.meshgrid(line, line, indexing="ij")
+    angle = rng.uniform(0, 2 * np.pi)
+    x, y = x - rng.uniform(-shift, shift), y - rng.uniform(-shift, shift)
+    return np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
+
+
+def _scaled(plane: Plane) -> Plane:
+    """Onto [0, 1]."""
+    low, high = plane.min(), plane.max()
+    return (plane - low) / max(high - low, 1e-12)
+
+
+def _noise(size: int, rng: np.random.Generator) -> Plane:
+    return _scaled(natural_noise(size, rng))
+
+
+def _gradient(size: int, rng: np.random.Generator) -> Plane:
+    x, y = _grid(size, rng)
+    return _scaled(x if rng.random() < 0.5 else np.hypot(x, y))
+
+
+def _stripes(size: int, rng: np.random.Generator) -> Plane:
+    x, _ = _grid(size, rng)
+    return 0.5 + 0.5 * np.sin(2 * np.pi * rng.uniform(2, size / 5) * x)
+
+
+def _checks(size: int, rng: np.random.Generator) -> Plane:
+    x, y = _grid(size, rng)
+    cycles = rng.uniform(2, size / 6)
+    return (np.sin(2 * np.pi * cycles * x) * np.sin(2 * np.pi * cycles * y) > 0).astype(float)
+
+
+def _disc(size: int, rng: np.random.Generator) -> Plane:
+    x, y = _grid(size, rng)
+    return _edge(rng.uniform(0.15, 0.35) - np.hypot(x, y), size)
+
+
+def _square(size: int, rng: np.random.Generator) -> Plane:
+    x, y = _grid(size, rng)
+    return _edge(rng.uniform(0.12, 0.3) - np.maximum(np.abs(x), np.abs(y)), size)
+
+
+def _triangle(size: int, rng: np.random.Generator) -> Plane:
+    x, y = _grid(size, rng)
+    side = rng.uniform(0.1, 0.2)
+    turns = 2 * np.pi * np.arange(3) / 3
+    return _edge(side - np.max([np.cos(t) * x + np.sin(t) * y for t in turns], axis=0), size)
+
+
+def _blobs(size: int, rng: np.random.Generator) -> Plane:
+    total = np.zeros((size, size))
+    for _ in range(rng.integers(3, 7)):
+        x, y = _grid(size, rng, shift=0.45)
+        width = rng.uniform(0.05, 0.12)
+        total += np.exp(-(x**2 + y**2) / (2 * width**2))
+    return _scaled(total)
+
+
+def _cells(size: int, rng: np.random.Generator) -> Plane:
+    """Nearest of some random points, each with a grey of its own."""
+    line = (np.arange(size) + 0.5) / size
+    count = rng.integers(6, 16)
+    points, greys = rng.uniform(size=(count, 2)), rng.uniform(size=count)
+    distance = (line[:, None, None] - points[:, 0]) ** 2 + (line[None, :, None] - points[:, 1]) ** 2
+    return greys[distance.argmin(2)]
+
+
+def _lines(size: int, rng: np.random.Generator) -> Plane:
+    total = np.zeros((size, size))
+    for _ in range(rng.integers(2, 6)):
+        x, _y = _grid(size, rng, shift=0.4)
+        total = np.maximum(total, _edge(rng.uniform(0.01, 0.04) - np.abs(x), size))
+    return total
+
+
+def _edge(inside: Plane, size: int) -> Plane:
+    """1 inside and 0 outside, over one pixel."""
+    return np.clip(0.5 + inside * size, 0.0, 1.0)
+
+
+CLASSES: dict[str, Callable[[int, np.random.Generator], Plane]] = {
+    "noise": _noise,
+    "gradient": _gradient,
+    "stripes": _stripes,
+    "checks": _checks,
+    "disc": _disc,
+    "square": _square,
+    "triangle": _triangle,
+    "blobs": _blobs,
+    "cells": _cells,
+    "lines": _lines,
+}
+"""Pattern of every class, in the order of the labels."""
