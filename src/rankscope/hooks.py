@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from rankscope.progress import Progress, silent
 
+_INPUTS = ("hidden_states", "hidden_state")
+
 LayerKey = tuple[str, int]
 """Stack ("encoder" or "decoder") and layer index."""
 
@@ -113,7 +115,8 @@ class Moment:
 def watch(modules: Mapping[K, nn.Module], sink: Callable[[], S]) -> Iterator[dict[K, S]]:
     """Feed every module's input rows to a sink of its own while the block runs.
 
-    The input is the first positional argument, or ``hidden_states`` where it comes by keyword. Positions that
+    The input is the first positional argument, or ``hidden_states`` (PatchTST: ``hidden_state``) where it comes by
+    keyword. Positions that
     the module's own ``attention_mask`` marks as padding are left out.
     """
     sinks = {key: sink() for key in modules}
@@ -190,7 +193,7 @@ def _by_layer(blocks: Mapping[str, Sequence[nn.Module]]) -> dict[LayerKey, nn.Mo
 
 def _feed(sink: Sink) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x = (args[0] if args else kwargs["hidden_states"]).detach()
+        x = (args[0] if args else next(kwargs[name] for name in _INPUTS if name in kwargs)).detach()
         kept = valid_positions(args, kwargs, x) if x.ndim == 3 else None
         sink.add(x[kept] if kept is not None else x.reshape(-1, x.shape[-1]))
 

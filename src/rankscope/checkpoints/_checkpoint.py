@@ -77,8 +77,7 @@ class Checkpoint:
         """Shape (d_out, d_in) of the matrix of a site, whichever way it is stored."""
         layout = self.factored.get(site.module)
         if layout is None:
-            d_out, d_in = self._info(site.name).shape
-            return d_out, d_in
+            return site.shape(self._info(site.name).shape)
         up, down = (self._info(f"{site.module}.{part}.weight") for part in ("up", "down"))
         across = layout.heads if layout.heads and layout.axis == 1 else 1
         return up.shape[0], down.shape[1] * across
@@ -132,7 +131,7 @@ class Checkpoint:
         """
         layout = self.factored.get(site.module)
         if layout is None:
-            return self.tensor(site.name)
+            return site.cut(self.tensor(site.name))
         from rankscope.numerics.factored import FactoredMatrix, joined_heads
 
         up, down = (self.tensor(f"{site.module}.{part}.weight") for part in ("up", "down"))

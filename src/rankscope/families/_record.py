@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +18,27 @@ Config = Mapping[str, Any]
 Shapes = dict[str, tuple[int, ...]]
 Stack = Literal["encoder", "decoder"]
 Kind = Literal["attention", "mlp", "embedding"]
+Strategy = Literal["quantisation", "continuous", "text"]
+Modality = Literal["series", "text", "image"]
 
 _MLP = ("mlp_in", "mlp_gate", "mlp_out")
 _LARGEST = {"num_layers": 10_000, "num_decoder_layers": 10_000}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which rows of a stored matrix are one of several matrices that a model keeps as one, such as q, k and v.
+
+    Attributes:
+        start: first row, in each group.
+        width: rows, in each group.
+        groups: equal groups that the rows form: 1 where q, k and v follow each other, the number of heads where
+            every head has its own q, k and v together.
+    """
+
+    start: int
+    width: int
+    groups: int = 1
 
 
 @dataclass(frozen=True)
@@ -31,11 +50,14 @@ class Site:
         stack: ``encoder`` or ``decoder``; embeddings count as the encoder's.
         layer: 0-based layer, None outside the layers.
         role: ``self.q`` … ``self.o``, ``cross.q`` …, ``group.q`` … (Chronos-2), ``mlp_in``, ``mlp_gate``,
-            ``mlp_out``, ``embedding``, ``patch_in``, ``patch_out``, ``patch_residual``.
+            ``mlp_out``, ``embedding``, ``patch_in``, ``patch_out``, ``patch_residual``; ``patch_mlp_in`` …,
+            ``channel_mlp_in`` … mix patches or channels (PatchTSMixer).
         heads: number of heads, None outside attention.
         head_width: width of one head, None outside attention and where the heads differ.
         head_axis: axis of the (out, in) weight that splits into heads: 0 for q, k and v, 1 for o.
         uneven: widths of the heads where they differ.
+        part: the rows of the stored matrix that are this one; None for all.
+        transposed: whether the matrix is stored as (in, out), as GPT-2 does.
     """
 
     name: str
@@ -46,6 +68,29 @@ class Site:
     head_width: int | None = None
     head_axis: int | None = None
     uneven: tuple[int, ...] = ()
+    part: Part | None = None
+    transposed: bool = False
+
+    def shape(self, stored: tuple[int, ...]) -> tuple[int, int]:
+        """Shape (out, in) of the matrix that a tensor of shape ``stored`` holds; a convolution is one row per output.
+
+        >>> Site("a.c_attn.weight", "decoder", 0, "self.k", 2, 4, 0, part=Part(8, 8), transposed=True).shape((8, 24))
+        (8, 8)
+        """
+        rows, columns = stored[0], prod(stored[1:])
+        if self.transposed:
+            rows, columns = columns, rows
+        return (self.part.width * self.part.groups if self.part else rows), columns
+
+    def cut(self, stored: Tensor) -> Float[Tensor, "d_out d_in"]:
+        """Return the matrix that a stored tensor holds."""
+        w = stored.flatten(1)
+        if self.transposed:
+            w = w.mT
+        if self.part is None:
+            return w
+        start, width = self.part.start, self.part.width
+        return w.unflatten(0, (self.part.groups, -1))[:, start : start + width].flatten(0, 1)
 
     @property
     def head_widths(self) -> tuple[int, ...]:
@@ -70,7 +115,7 @@ class Site:
         """One of ``attention``, ``mlp`` and ``embedding``."""
         if "." in self.role:
             return "attention"
-        return "mlp" if self.role in _MLP else "embedding"
+        return "mlp" if self.role.endswith(_MLP) else "embedding"
 
 
 @dataclass(frozen=True)
@@ -83,7 +128,7 @@ class Family:
     Attributes:
         name: key in `rankscope.families.FAMILIES`.
         title: name for tables and figures.
-        strategy: how signals become tokens: ``quantisation``, ``continuous`` or ``text``.
+        strategy: how signals become tokens: ``quantisation``, ``continuous`` or ``text`` (Table 1).
         forecastable: whether the model forecasts series (a text model does not).
         matches: whether a ``config.json`` describes a model of this family.
         sites: every attention, MLP and embedding matrix, in the order of computation.
@@ -98,11 +143,17 @@ class Family:
         vocabulary: rows are the embedded vocabulary (the transpose of the paper's Ξ), or None.
         rotary: scopes of the attentions (``self``, ``group``) whose queries and keys are turned by rotary positions.
         aliases: names under which a tensor may be stored instead of its own.
+        modality: what the model reads: ``series`` (axes series, time), ``text`` (token ids with axes texts, tokens) or
+            ``image`` (axes images, 3, size, size; values from 0 to 1).
+        prefixes: what may stand before every name of a tensor, as a model inside another one has it.
+        published_patch: observations per token of the published models (Table 1); None where it differs among them.
+        hub_ids: published checkpoints.
+        stand_in: bundled checkpoint of the family that this project trained.
     """
 
     name: str
     title: str
-    strategy: Literal["quantisation", "continuous", "text"]
+    strategy: Strategy
     forecastable: bool
     matches: Callable[[Config], bool]
     sites: Callable[[Config], tuple[Site, ...]]
@@ -116,6 +167,11 @@ class Family:
     vocabulary: Callable[[nn.Module], Float[Tensor, "vocabulary d_model"]] | None = None
     rotary: tuple[str, ...] = ()
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    modality: Modality = "series"
+    prefixes: tuple[str, ...] = ()
+    published_patch: int | None = None
+    hub_ids: tuple[str, ...] = ()
+    stand_in: str | None = None
 
 
 def positive(config: Config, key: str, default: int | None = None) -> int:

@@ -120,4 +120,6 @@ FAMILY = Family(
     model_inputs=model_inputs,
     blocks=stack_blocks,
     rotary=ROTARY,
+    published_patch=16,
+    hub_ids=("amazon/chronos-2",),
 )

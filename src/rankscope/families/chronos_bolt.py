@@ -115,4 +115,7 @@ FAMILY = Family(
     model_inputs=model_inputs,
     blocks=stack_blocks,
     aliases={"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")},
+    published_patch=16,
+    hub_ids=tuple(f"amazon/chronos-bolt-{size}" for size in ("tiny", "mini", "small", "base")),
+    stand_in="bundled-bolt",
 )

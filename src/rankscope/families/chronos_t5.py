@@ -88,4 +88,7 @@ FAMILY = Family(
     blocks=stack_blocks,
     vocabulary=t5.vocabulary,
     aliases=t5.ALIASES,
+    published_patch=1,
+    hub_ids=tuple(f"amazon/chronos-t5-{size}" for size in ("tiny", "mini", "small", "base", "large")),
+    stand_in="bundled",
 )

@@ -117,4 +117,8 @@ FAMILY = Family(
     blocks=stack_blocks,
     vocabulary=vocabulary,
     aliases=ALIASES,
+    modality="text",
+    published_patch=1,
+    hub_ids=("google-t5/t5-small", "google-t5/t5-base", "google-t5/t5-large"),
+    stand_in="bundled-t5-text",
 )
