@@ -16,8 +16,8 @@ SMALLEST = 8
 
 Plane = Float[np.ndarray, "size size"]
 Colours = Float[np.ndarray, "size size 3"]
-_NATURAL = 0.12
-"""Standard deviation of the natural noise over every image; pixels lie in [−1, 1]."""
+_NATURAL = 0.06
+"""Standard deviation of the natural noise over every image; pixels lie in [0, 1]."""
 
 
 def images(n: int, size: int, seed: int) -> tuple[Float[Tensor, "n 3 size size"], Int[Tensor, " n"]]:
@@ -32,7 +32,7 @@ def images(n: int, size: int, seed: int) -> tuple[Float[Tensor, "n 3 size size"]
         seed: of every random choice.
 
     Returns:
-        Pixels in [−1, 1], float32, channels red, green, blue; and the classes.
+        Pixels in [0, 1], float32, channels red, green, blue; and the classes.
 
     Raises:
         OptionError: ``n`` or ``seed`` out of range, or ``size`` below `SMALLEST`.
@@ -63,12 +63,12 @@ def natural_noise(size: int, rng: np.random.Generator) -> Plane:
 
 def _paint(pattern: Plane, rng: np.random.Generator) -> Colours:
     """Two colours mixed by a pattern in [0, 1], the noise on top."""
-    dark, light = rng.uniform(-0.9, 0.3, 3), rng.uniform(-0.3, 0.9, 3)
+    dark, light = rng.uniform(0.05, 0.65, 3), rng.uniform(0.35, 0.95, 3)
     if rng.random() < 0.5:
         dark, light = light, dark
     size = len(pattern)
     noise = _NATURAL * natural_noise(size, rng)[..., None] * rng.uniform(0.6, 1.4, 3)
-    return np.clip(dark + pattern[..., None] * (light - dark) + noise, -1.0, 1.0)
+    return np.clip(dark + pattern[..., None] * (light - dark) + noise, 0.0, 1.0)
 
 
 def _grid(size: int, rng: np.random.Generator, shift: float = 0.15) -> tuple[Plane, Plane]:

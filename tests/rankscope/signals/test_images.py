@@ -10,8 +10,8 @@ def test_pixels_labels_and_seed() -> None:
     pixels, labels = images(30, 16, 3)
     assert pixels.shape == (30, 3, 16, 16)
     assert pixels.dtype == torch.float32
-    assert -1 <= float(pixels.min()) < -0.5
-    assert 0.5 < float(pixels.max()) <= 1
+    assert 0 <= float(pixels.min()) < 0.25
+    assert 0.75 < float(pixels.max()) <= 1
     assert torch.bincount(labels).tolist() == [3] * len(CLASSES)
     assert torch.equal(pixels, images(30, 16, 3)[0])
     assert not torch.equal(pixels, images(30, 16, 4)[0])
