@@ -1,0 +1,113 @@
+"""The runner of the docs' code blocks: what fails must fail."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FILE = Path(__file__).parents[2] / "docs" / "run_blocks.py"
+pytestmark = pytest.mark.skipif(not FILE.is_file(), reason="the docs are not beside the tests")
+
+
+@pytest.fixture(scope="module")
+def runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("run_blocks", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def page(folder: Path, *blocks: str, name: str = "page.md") -> list[str]:
+    folder.joinpath(name).write_text("\n\n".join(blocks), encoding="utf-8")
+    return ["--docs", str(folder), "--timeout", "20"]
+
+
+def fenced(language: str, body: str) -> str:
+    return f"```{language}\n{body}\n```"
+
+
+@pytest.mark.parametrize(
+    ("language", "good", "bad"),
+    [
+        ("console", "$ true", "$ false"),
+        ("console", "$ echo a; false || true", "$ true\n$ false | true"),
+        ("bash", "x=1\ntest $x = 1", "false\ntrue"),
+        ("python", "import sys\nassert sys.argv", "raise SystemExit(3)"),
+        ("console", "$ printf 'a\\nb\\n'\na\nb", "$ printf 'a\\nb\\n'\na\nc"),
+        ("console", "$ printf 'a\\nb\\n'\n…\nb", "$ printf 'a\\nb\\n'\n…\na"),
+        ("console", "$ echo it took 3 s\nit took … s", "$ echo it took 3 h\nit took … s"),
+        ("console", "$ echo a \\\n    b\na b", "$ echo a \\\n    b\na"),
+    ],
+)
+def test_a_block_that_fails_fails(runner: ModuleType, tmp_path: Path, language: str, good: str, bad: str) -> None:
+    assert runner.main(page(tmp_path, fenced(language, good))) == 0
+    assert runner.main(page(tmp_path, fenced(language, bad))) == 1
+
+
+def test_what_went_wrong_is_printed(runner: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.main(page(tmp_path, "text", fenced("console", "$ echo 41\n42"))) == 1
+    said = capsys.readouterr().out
+    assert "page.md:3" in said
+    assert "-42" in said
+    assert "+41" in said
+
+
+def test_missing_and_further_lines_are_noticed(runner: ModuleType) -> None:
+    assert not runner.matches("a", "a\nb")
+    assert not runner.matches("a\nb", "a")
+    assert runner.matches("a\n…", "a")
+    assert not runner.matches("a.c", "abc")
+
+
+def test_a_block_left_out_needs_a_reason(runner: ModuleType, tmp_path: Path) -> None:
+    failing = fenced("bash", "false")
+    assert runner.main(page(tmp_path, "<!-- not-run: needs a network -->", failing)) == 0
+    assert runner.main(page(tmp_path, "<!-- not-run -->", failing)) == 2
+    assert runner.main(page(tmp_path, "<!-- not-run: -->", failing)) == 2
+    assert runner.main(page(tmp_path, "<!-- not-run: it is far away -->", "a sentence", failing)) == 2
+
+
+def test_no_other_name_slips_through(runner: ModuleType, tmp_path: Path) -> None:
+    assert runner.main(page(tmp_path, fenced("sh", "true"))) == 2
+    assert runner.main(page(tmp_path, fenced("py", "pass"))) == 2
+    assert runner.main(page(tmp_path, fenced("{.bash}", "false"))) == 1
+    assert runner.main(page(tmp_path, fenced('bash title="a"', "false"))) == 1
+    assert runner.main(page(tmp_path, "- item\n\n  ```bash\n  false\n  ```")) == 1
+
+
+def test_blocks_of_a_page_share_a_folder_and_pages_do_not(runner: ModuleType, tmp_path: Path) -> None:
+    first = page(tmp_path, fenced("bash", "echo 1 > a"), fenced("python", "assert open('a').read() == '1\\n'"))
+    assert runner.main(first) == 0
+    page(tmp_path, fenced("bash", "test ! -e a"), name="z.md")
+    assert runner.main([*first, "--jobs", "1"]) == 0
+
+
+def test_a_text_block_can_be_the_output_of_a_program(runner: ModuleType, tmp_path: Path) -> None:
+    program = fenced("python", "print(6 * 7)")
+    assert runner.main(page(tmp_path, program, "<!-- output -->", fenced("text", "42"))) == 0
+    assert runner.main(page(tmp_path, program, "<!-- output -->", fenced("text", "43"))) == 1
+    assert runner.main(page(tmp_path, program, fenced("text", "43"))) == 0
+    assert runner.main(page(tmp_path, "<!-- output -->", fenced("text", "42"))) == 2
+
+
+def test_files_of_the_docs_are_put_beside(runner: ModuleType, tmp_path: Path) -> None:
+    assert runner.main(page(tmp_path, "<!-- files: series.csv -->", fenced("console", "$ test -s series.csv"))) == 0
+    assert runner.main(page(tmp_path, "<!-- files: none.csv -->", fenced("console", "$ true"))) == 1
+
+
+def test_a_block_that_hangs_is_ended(runner: ModuleType, tmp_path: Path) -> None:
+    words = page(tmp_path, fenced("bash", "sleep 60 & sleep 60"))
+    assert runner.main([*words, "--timeout", "0.5"]) == 1
+
+
+def test_the_pages_can_be_run_as_written(runner: ModuleType) -> None:
+    steps = [step for name in FILE.parent.rglob("*.md") for step in runner.read_steps(name, name.read_text("utf-8"))]
+    assert len(steps) > 50
+    assert sum(bool(step.not_run) for step in steps) < len(steps) / 3
