@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from rankscope_cli.exits import INTERRUPTED, report_error, say
 from rankscope_cli.main import DEBUG
+from rankscope_cli.output import recorded
 
 VERBS = {
     "spectrum": "Singular values, ε-ranks and size ratios of every weight matrix.",
@@ -28,6 +29,7 @@ VERBS = {
     "synth": "Write generated series to shards for training.",
     "design": "Design a network of low rank, and the run that trains it.",
     "pretrain": "Train a model from scratch on generated series.",
+    "standin": "Train a small model of any family, to measure trained weights.",
     "sweep": "Train, measure and score all points that a figure needs.",
 }
 """Verb → the line that ``rankscope --help`` shows; the module ``rankscope_cli.verbs.<verb>`` holds it."""
@@ -125,7 +127,8 @@ def _run(click_main: Any, args: Sequence[str] | None, extra: dict[str, Any]) -> 
     words = None if args is None else list(args)
     extra.pop("standalone_mode", None)
     try:
-        result = click_main(args=words, standalone_mode=False, **extra)
+        with recorded(words):
+            result = click_main(args=words, standalone_mode=False, **extra)
     except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "Abort":  # what older Typers make of Ctrl-C
             error = KeyboardInterrupt()

@@ -1,0 +1,70 @@
+"""``rankscope standin``: train a small model of a family."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankscope_cli.options import Debug, Force, Json, Seed, number, out_folder
+from rankscope_cli.output import Output
+from rankscope_cli.progress import progress_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankscope.pretrain.standins import StandInReport
+
+
+def run(
+    family: Annotated[str, typer.Argument(metavar="FAMILY", help="A family of `rankscope families`.")],
+    *,
+    out: Annotated[str, out_folder("Folder of the new checkpoint.")],
+    steps: Annotated[int | None, typer.Option("--steps", min=1, metavar="N", help="Optimiser steps.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, metavar="N", help="Examples per step.")
+    ] = None,
+    learning_rate: Annotated[
+        str | None, typer.Option("--learning-rate", metavar="X", help="Peak learning rate.")
+    ] = None,
+    width: Annotated[int | None, typer.Option("--width", min=1, metavar="N", help="d_model, a multiple of 16.")] = None,
+    layers: Annotated[int | None, typer.Option("--layers", min=1, metavar="N", help="Layers of each stack.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="FILE", help="What a text model learns: UTF-8 text, also gzipped.")
+    ] = None,
+    vocabulary: Annotated[int, typer.Option("--vocabulary", min=1, metavar="N", help="Tokens of a text model.")] = 4096,
+    force: Force = False,
+    json: Json = False,
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="FORMAT", help="Of the stored weights: float32, float16, bfloat16.")
+    ] = "float32",
+    seed: Seed = 0,
+    debug: Debug = False,
+) -> None:
+    """Train a small model of a family on the CPU, in minutes.
+
+    Ranks of random weights say nothing: where the published model of a family cannot be had, this one is trained in its
+    place, on generated series or images, or on a text. The folder holds weights, loss.csv and a model card.
+
+    Examples:
+        rankscope standin timesfm --out timesfm/
+        rankscope standin t5 --text book.txt.gz --width 64 --steps 3000 --out t5-64/
+        rankscope standin vit --steps 500 --seed 1 --out vit/ --json
+    """
+    from rankscope.pretrain.standins import StandInOptions, train_standin
+
+    with Output(json) as output:
+        rate = None if learning_rate is None else number("learning-rate", learning_rate)
+        options = StandInOptions(steps, batch_size, rate, width, layers, text, vocabulary, seed)
+        with progress_lines("preparing") as progress:
+            report = train_standin(family, out, options, dtype=dtype, force=force, progress=progress)
+        output.deliver(report, lambda console: _show(report, console))
+
+
+def _show(report: StandInReport, console: Console) -> None:
+    console.print(
+        f"{report.out}: {report.family}, {report.parameters:,} parameters, {report.steps:,} steps in "
+        f"{report.seconds:.0f} s; loss {report.loss_start:.3f} → {report.loss_end:.3f}, held out "
+        f"{report.held_out_before:.3f} → {report.held_out_after:.3f}",
+        markup=False,
+    )

@@ -1,0 +1,18 @@
+"""Small models of every family, trained on the CPU in minutes: ranks are only worth measuring on trained weights."""
+
+from __future__ import annotations
+
+from rankscope.pretrain.standins import text
+from rankscope.pretrain.standins.record import Recipe, StandIn, StandInOptions
+from rankscope.pretrain.standins.train import StandInReport, train_standin
+
+__all__ = ["STANDINS", "Recipe", "StandIn", "StandInOptions", "StandInReport", "train_standin"]
+
+STANDINS: dict[str, StandIn] = {
+    standin.family: standin
+    for standin in (
+        StandIn("t5", "T5 v1.0 for text", "google-t5/t5-small", text.t5, 1500, 16, 2e-3, reads_text=True),
+        StandIn("bert", "BERT", "google-bert/bert-base-uncased", text.bert, 1500, 16, 1e-3, reads_text=True),
+    )
+}
+"""How each family's stand-in is trained, by family."""
