@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rankscope.errors import CheckpointError, FamilyError, unknown_choice
-from rankscope.families import chronos2, chronos_bolt, chronos_t5, t5
+from rankscope.families import chronos2, chronos_bolt, chronos_t5, t5, time_moe, totem, wavetoken
 from rankscope.families._record import Family, Site
 from rankscope.families.layouts import Factored, HeadWidth, Layout, read_layouts
 from rankscope.families.select import SELECTORS, select_sites
@@ -29,7 +29,16 @@ __all__ = [
 ]
 
 FAMILIES: dict[str, Family] = {
-    record.name: record for record in (chronos_t5.FAMILY, chronos_bolt.FAMILY, chronos2.FAMILY, t5.FAMILY)
+    record.name: record
+    for record in (
+        chronos_t5.FAMILY,
+        chronos_bolt.FAMILY,
+        chronos2.FAMILY,
+        wavetoken.FAMILY,
+        time_moe.FAMILY,
+        totem.FAMILY,
+        t5.FAMILY,
+    )
 }
 """Every family that rankscope knows, by name."""
 

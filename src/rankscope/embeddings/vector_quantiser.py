@@ -1,0 +1,69 @@
+"""Vector quantisation as in VQ-VAE (van den Oord et al. 2017), which TOTEM uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """What a quantiser makes of latent vectors.
+
+    Attributes:
+        straight: the codes; their gradient passes to the latents as it is (straight-through).
+        ids: position of each code in the codebook.
+        codebook_loss: mean over components of ‖sg[z] − e‖²: moves the codes only.
+        commitment_loss: mean over components of ‖z − sg[e]‖²: moves the encoder only.
+    """
+
+    straight: Float[Tensor, "*axes d_model"]
+    ids: Int[Tensor, "*axes"]
+    codebook_loss: Float[Tensor, ""]
+    commitment_loss: Float[Tensor, ""]
+
+
+class VectorQuantiser(nn.Module):
+    """A trained codebook of ``codes`` vectors; a latent vector becomes the nearest one (ties: the lowest id)."""
+
+    def __init__(self, codes: int, d_model: int) -> None:
+        super().__init__()
+        self.codebook = nn.Embedding(codes, d_model)
+        nn.init.uniform_(self.codebook.weight, -1 / codes, 1 / codes)
+
+    def nearest(self, z: Float[Tensor, "*axes d_model"]) -> Int[Tensor, "*axes"]:
+        """Id of the code with the least Euclidean distance to each vector."""
+        codes = self.codebook.weight
+        # ‖z‖² is the same for every code
+        distance = codes.square().sum(1) - 2 * z @ codes.T
+        return distance.argmin(-1)
+
+    def forward(self, z: Float[Tensor, "*axes d_model"]) -> Quantised:
+        """Replace each vector by its code."""
+        ids = self.nearest(z.detach())
+        code = self.codebook(ids)
+        return Quantised(
+            straight=z + (code - z).detach(),
+            ids=ids,
+            codebook_loss=(code - z.detach()).square().mean(),
+            commitment_loss=(z - code.detach()).square().mean(),
+        )
+
+    @torch.no_grad()
+    def start_from(self, z: Float[Tensor, "vectors d_model"], generator: torch.Generator) -> None:
+        """Set the codes to latent vectors drawn without replacement: codes that start far from all are never used."""
+        picked = torch.randperm(len(z), generator=generator)[: self.codebook.num_embeddings]
+        self.codebook.weight[: len(picked)] = z[picked]
+
+
+def perplexity(ids: Int[Tensor, "*axes"], codes: int) -> float:
+    """Exponential of the entropy of code use, from 1 (one code) to ``codes`` (all equally often).
+
+    >>> round(perplexity(torch.tensor([0, 1, 2, 3]), 8), 6)
+    4.0
+    """
+    share = torch.bincount(ids.flatten(), minlength=codes).double() / ids.numel()
+    return float(torch.special.entr(share).sum().exp())

@@ -1,0 +1,115 @@
+"""TOTEM: a VQ-VAE, whose codebook is the vocabulary and whose codes are the tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.errors import CheckpointError, DataError
+from rankscope.families._record import Config, Family, Shapes, Site, check_series, positive
+
+CODEBOOK = "quantiser.codebook.weight"
+
+
+def matches(config: Config) -> bool:
+    """Whether the config is of TOTEM."""
+    return config.get("model_type") == "totem"
+
+
+def sites(config: Config) -> tuple[Site, ...]:
+    """The codebook, the only matrix; the rest are convolutions."""
+    return (Site(CODEBOOK, "encoder", None, "embedding"),)
+
+
+def patch_size(config: Config) -> int:
+    """Observations per code: a power of two."""
+    size = positive(config, "compression", 4)
+    if size < 2 or size & (size - 1):
+        raise CheckpointError(f"config.json: compression is {size}; it must be a power of two from 2 on.")
+    return size
+
+
+def expected_shapes(config: Config) -> Shapes:
+    """The codebook, and every convolution of encoder and decoder."""
+    from rankscope.embeddings.totem import SETTINGS, Totem
+
+    known = {key: positive(config, key, value) for key, value in SETTINGS.items() if key != "commitment"}
+    patch_size(config)
+    with torch.device("meta"):
+        module = Totem(known)
+    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Load `rankscope.embeddings.totem.Totem`."""
+    import json
+
+    from rankscope.embeddings.folders import load_into
+    from rankscope.embeddings.totem import Totem
+
+    return load_into(Totem(json.loads((folder / "config.json").read_text())), folder, dtype)
+
+
+def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+    """Standardised series (axes series, time), cut to a multiple of the compression; gaps count as the mean, 0.
+
+    Raises:
+        DataError: the series are shorter than one code.
+    """
+    from rankscope.embeddings.filled import standardised
+
+    check_series(series)
+    size = module.compression
+    if series.shape[1] < size:
+        raise DataError(f"series of {series.shape[1]} values are too short for TOTEM: one code takes {size}.")
+    values = standardised(series)[:, series.shape[1] % size :].nan_to_num(nan=0.0)
+    return {"values": values.to(module.quantiser.codebook.weight)}
+
+
+def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
+    """Return the codes of a corpus (axes series, time), one for every `patch_size` values; gaps are bridged."""
+    from rankscope.embeddings.filled import filled
+    from rankscope.embeddings.totem import embedded
+
+    check_series(series)
+    return embedded(module, filled(series))
+
+
+def vocabulary(module: Any) -> Float[Tensor, "vocabulary d_model"]:
+    """The codebook: the transpose of the paper's Ξ."""
+    return module.quantiser.codebook.weight.detach()
+
+
+def blocks(module: Any) -> dict[str, list[nn.Module]]:
+    """A VQ-VAE has no layers of a transformer.
+
+    Raises:
+        CheckpointError: always.
+    """
+    raise CheckpointError(
+        "TOTEM is a VQ-VAE without transformer layers: use `rankscope embed` or `rankscope spectrum`."
+    )
+
+
+FAMILY = Family(
+    name="totem",
+    title="TOTEM",
+    strategy="quantisation",
+    forecastable=False,
+    matches=matches,
+    sites=sites,
+    patch_size=patch_size,
+    expected_shapes=expected_shapes,
+    tied_shapes=lambda config: {},
+    build=build,
+    embed=embed,
+    model_inputs=model_inputs,
+    blocks=blocks,
+    vocabulary=vocabulary,
+    published_patch=1,
+    stand_in="bundled-totem",
+)
