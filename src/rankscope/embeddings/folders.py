@@ -10,34 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rankscope.atomic import atomic_folder
 from rankscope.errors import CheckpointError
 
 
-def save_module(
-    module: nn.Module,
-    config: Mapping[str, Any],
-    folder: str | Path,
-    *,
-    dtype: torch.dtype = torch.float32,
-    force: bool = False,
-) -> None:
-    """Write ``config.json`` and ``model.safetensors``, both or none.
-
-    Raises:
-        OutputError: the folder exists and ``force`` is False, or the place cannot be written.
-    """
+def write_module(module: nn.Module, config: Mapping[str, Any], folder: Path) -> None:
+    """Write ``config.json`` and ``model.safetensors`` into a folder, in the module's number format."""
     from safetensors.torch import save_file
 
-    tensors: dict[str, Tensor] = {}
-    written = set()
-    for name, tensor in module.state_dict().items():
-        if tensor.data_ptr() not in written:  # a tied tensor is written under its first name
-            tensors[name] = tensor.detach().to(dtype).contiguous()
-            written.add(tensor.data_ptr())
-    with atomic_folder(Path(folder), force=force) as work:
-        (work / "config.json").write_text(json.dumps(dict(config), indent=2) + "\n")
-        save_file(tensors, work / "model.safetensors", metadata={"format": "pt"})
+    tensors = {name: tensor.detach().contiguous() for name, tensor in module.state_dict().items()}
+    (folder / "config.json").write_text(json.dumps(dict(config), indent=2) + "\n")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def load_into(module: nn.Module, folder: Path, dtype: torch.dtype) -> nn.Module:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope.pretrain.standins import text
+from rankscope.pretrain.standins import text, tokenised
 from rankscope.pretrain.standins.record import Recipe, StandIn, StandInOptions
 from rankscope.pretrain.standins.train import StandInReport, train_standin
 
@@ -13,6 +13,9 @@ STANDINS: dict[str, StandIn] = {
     for standin in (
         StandIn("t5", "T5 v1.0 for text", "google-t5/t5-small", text.t5, 1500, 16, 2e-3, reads_text=True),
         StandIn("bert", "BERT", "google-bert/bert-base-uncased", text.bert, 1500, 16, 1e-3, reads_text=True),
+        StandIn("time-moe", "Time-MoE with dense MLPs", "Maple728/TimeMoE-50M", tokenised.time_moe, 600, 16, 2e-3),
+        StandIn("wavetoken", "WaveToken over a T5", "the paper's settings", tokenised.wavetoken, 800, 16, 2e-3),
+        StandIn("totem", "TOTEM VQ-VAE", "the paper's settings", tokenised.totem, 1000, 32, 1e-3),
     )
 }
 """How each family's stand-in is trained, by family."""
