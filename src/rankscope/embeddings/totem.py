@@ -21,13 +21,20 @@ SETTINGS: dict[str, Any] = {
     "d_model": 64,
     "compression": 4,
     "commitment": 0.25,
+    "decay": None,
 }
-"""The published sizes: a codebook of 256 × 64, one code per four values, β = 0.25."""
+"""The published sizes: a codebook of 256 × 64, one code per four values, β = 0.25, codes trained by their loss."""
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """One pass: mean squared error + codebook loss + β × commitment loss, the rebuilt series, the codes."""
+    """One pass.
+
+    Attributes:
+        loss: mean squared error + β × commitment loss, + codebook loss where the codes have no moving average.
+        values: the rebuilt series.
+        quantised: its codes.
+    """
 
     loss: Float[Tensor, ""]
     values: Float[Tensor, "series time"]
@@ -67,7 +74,7 @@ class Totem(nn.Module):
             nn.ReLU(),
             nn.Conv1d(hidden, d_model, 1),
         )
-        self.quantiser = VectorQuantiser(self.config["codes"], d_model)
+        self.quantiser = VectorQuantiser(self.config["codes"], d_model, self.config["decay"])
         up: list[nn.Module] = []
         for i in reversed(range(halvings)):
             up += [nn.ConvTranspose1d(widths[i + 1], widths[i], 4, stride=2, padding=1), nn.ReLU()]
@@ -96,8 +103,10 @@ class Totem(nn.Module):
         quantised = self.quantiser(self.encode(values))
         rebuilt = self.decode(quantised.straight)
         # squared error is the likelihood of a Gaussian decoder
-        loss = F.mse_loss(rebuilt, values) + quantised.codebook_loss
-        return Rebuilt(loss + self.config["commitment"] * quantised.commitment_loss, rebuilt, quantised)
+        loss = F.mse_loss(rebuilt, values) + self.config["commitment"] * quantised.commitment_loss
+        if self.config["decay"] is None:
+            loss = loss + quantised.codebook_loss
+        return Rebuilt(loss, rebuilt, quantised)
 
 
 @torch.no_grad()

@@ -37,7 +37,7 @@ def expected_shapes(config: Config) -> Shapes:
     """The codebook, and every convolution of encoder and decoder."""
     from rankscope.embeddings.totem import SETTINGS, Totem
 
-    known = {key: positive(config, key, value) for key, value in SETTINGS.items() if key != "commitment"}
+    known = {key: positive(config, key, value) for key, value in SETTINGS.items() if isinstance(value, int)}
     patch_size(config)
     with torch.device("meta"):
         module = Totem(known)

@@ -14,7 +14,7 @@ STANDINS: dict[str, StandIn] = {
         StandIn("t5", "T5 v1.0 for text", "google-t5/t5-small", text.t5, 1500, 16, 2e-3, reads_text=True),
         StandIn("bert", "BERT", "google-bert/bert-base-uncased", text.bert, 1500, 16, 1e-3, reads_text=True),
         StandIn("time-moe", "Time-MoE with dense MLPs", "Maple728/TimeMoE-50M", tokenised.time_moe, 600, 16, 2e-3),
-        StandIn("wavetoken", "WaveToken over a T5", "the paper's settings", tokenised.wavetoken, 800, 16, 2e-3),
+        StandIn("wavetoken", "WaveToken over a T5", "the paper's settings", tokenised.wavetoken, 1500, 16, 2e-3),
         StandIn("totem", "TOTEM VQ-VAE", "the paper's settings", tokenised.totem, 1000, 32, 1e-3),
     )
 }
