@@ -1,0 +1,83 @@
+"""Quasimatrices: finitely many functions on [−1, 1], their singular values and their Chebyshev coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+from numpy.polynomial import chebyshev, legendre
+
+from rankscope.errors import OptionError
+
+Functions = Callable[[np.ndarray], np.ndarray]
+"""Points of [−1, 1], shape (n,) → values φ_i(x), shape (d, n)."""
+
+TOLERANCE = 1e-10
+_FIRST, _LAST = 16, 4096
+
+
+def singular_values(
+    functions: Functions, *, breaks: Sequence[float] = (), tol: float = TOLERANCE
+) -> Float[np.ndarray, " d"]:
+    """Singular values s_1 ≥ … ≥ s_d of the quasimatrix whose rows are functions on [−1, 1], in the L² norm.
+
+    With Gauss–Legendre nodes x_t and weights w_t they are those of the matrix φ_i(x_t)√w_t. The number of nodes is
+    doubled until no singular value moves by more than ``tol``·s_1. Between ``breaks``, where the functions have
+    kinks, each piece has nodes of its own.
+
+    Args:
+        functions: values of all functions at given points, shape (d, points).
+        breaks: points in (−1, 1) at which a function or a derivative jumps.
+        tol: accuracy, relative to s_1.
+
+    Raises:
+        OptionError: a value is not finite, or 4096 nodes per piece are not enough.
+
+    >>> singular_values(lambda x: np.stack([np.ones_like(x), x])).round(12).tolist()
+    [1.414213562373, 0.816496580928]
+    """
+    edges = np.unique(np.clip([-1.0, *breaks, 1.0], -1.0, 1.0))
+    before: np.ndarray | None = None
+    count = _FIRST
+    while count <= _LAST:
+        values = np.linalg.svd(_weighted(functions, edges, count), compute_uv=False)
+        if before is not None and len(before) == len(values):
+            moved = float(np.abs(values - before).max(initial=0.0))
+            if moved <= tol * max(values[0], np.finfo(float).tiny):
+                return values
+        before, count = values, 2 * count
+    raise OptionError(
+        f"singular values of the quasimatrix did not settle to {tol:g} with {_LAST} nodes per piece: "
+        f"name the points where the functions have kinks (breaks), or raise tol."
+    )
+
+
+def _weighted(functions: Functions, edges: Float[np.ndarray, " edges"], count: int) -> Float[np.ndarray, "d points"]:
+    nodes, weights = legendre.leggauss(count)
+    half = np.diff(edges) / 2
+    x = (edges[:-1] + half)[:, None] + half[:, None] * nodes
+    values = np.asarray(functions(x.ravel()), dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise OptionError("a function of the quasimatrix is not finite on [−1, 1]: check its poles and logarithms.")
+    return values * np.sqrt((half[:, None] * weights).ravel())
+
+
+def chebyshev_coefficients(functions: Functions, degree: int) -> Float[np.ndarray, "d coefficients"]:
+    """Coefficients a_0 … a_degree of each function's Chebyshev interpolant, row by row.
+
+    >>> chebyshev_coefficients(lambda x: np.stack([x**2]), 2).round(12).tolist()
+    [[0.5, 0.0, 0.5]]
+    """
+    rows = len(functions(np.zeros(1)))
+    return np.stack([chebyshev.chebinterpolate(lambda x, i=i: functions(x)[i], degree) for i in range(rows)])
+
+
+def coefficient_bound(coefficients: Float[np.ndarray, "d coefficients"], j: int, tokens: int | None = None) -> float:
+    """Bound on s_{j+1}, or with ``tokens`` on σ_{j+1}, from the Chebyshev series themselves (proof of Theorem 1).
+
+    Cutting every series before T_j leaves a quasimatrix of rank j, and an error of at most δ = max_i Σ_{k≥j} |a_ik|
+    at every point: s_{j+1} ≤ √(2d)·δ, σ_{j+1} ≤ √(dL)·δ.
+    """
+    delta = float(np.abs(coefficients[:, j:]).sum(axis=1).max(initial=0.0))
+    return (len(coefficients) * (2 if tokens is None else tokens)) ** 0.5 * delta

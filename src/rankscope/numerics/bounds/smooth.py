@@ -1,0 +1,122 @@
+"""Smooth embeddings of numbers have small singular values: Theorem 1 and Corollary 2."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from rankscope.errors import OptionError
+
+
+def theorem1_variation(variation: float, nu: int, d_model: int, j: int, tokens: int | None = None) -> float:
+    """Bound on s_{j+1}, or with ``tokens`` = L on σ_{j+1}, where φ^(ν) has variation V (Thm 1 i).
+
+    s_{j+1} ≤ 4V√d / (πν(j−1−ν)^ν) and σ_{j+1} ≤ 2V√(dL) / (πν(j−1−ν)^ν), ν + 1 < j ≤ d − 1. The proof needs no more
+    than φ_i^{(ν−1)} absolutely continuous and φ_i^{(ν)} of bounded variation V.
+
+    Raises:
+        OptionError: j is outside its range, ν is below 1, or V is negative.
+    """
+    if nu < 1 or variation < 0:
+        raise OptionError(f"Theorem 1 (i) needs ν ≥ 1 and V ≥ 0, got ν = {nu}, V = {variation:g}.")
+    if not nu + 1 < j <= d_model - 1:
+        raise OptionError(f"Theorem 1 (i) needs ν + 1 < j ≤ d − 1, got j = {j} with ν = {nu}, d = {d_model}.")
+    return _scale(d_model, tokens) * variation / (math.pi * nu * (j - 1 - nu) ** nu)
+
+
+def theorem1_analytic(maximum: float, rho: float, d_model: int, j: int, tokens: int | None = None) -> float:
+    """Bound on s_{j+1}, or with ``tokens`` = L on σ_{j+1}, of functions bounded by M on a Bernstein ellipse (Thm 1 ii).
+
+    s_{j+1} ≤ 4M√d ρ^{1−j}/(ρ−1) and σ_{j+1} ≤ 2M√(dL) ρ^{1−j}/(ρ−1), 0 ≤ j ≤ d − 1, if every φ_i is analytic inside the
+    ellipse with foci ±1 and semi-axes (ρ ± 1/ρ)/2 and |φ_i| ≤ M there.
+
+    Raises:
+        OptionError: j is outside its range, ρ is not above 1, or M is negative.
+    """
+    if rho <= 1 or maximum < 0:
+        raise OptionError(f"Theorem 1 (ii) needs ρ > 1 and M ≥ 0, got ρ = {rho:g}, M = {maximum:g}.")
+    if not 0 <= j <= d_model - 1:
+        raise OptionError(f"Theorem 1 (ii) needs 0 ≤ j ≤ d − 1, got j = {j} with d = {d_model}.")
+    return _scale(d_model, tokens) * maximum * rho ** (1 - j) / (rho - 1)
+
+
+def bernstein_axes(rho: float) -> tuple[float, float]:
+    """Semi-axes of the Bernstein ellipse: (ρ + 1/ρ)/2 along the real line, (ρ − 1/ρ)/2 across.
+
+    >>> bernstein_axes(2.0)
+    (1.25, 0.75)
+    """
+    return (rho + 1 / rho) / 2, (rho - 1 / rho) / 2
+
+
+def swish_maximum(beta: float, rho: float) -> float:
+    """Bound M on |z²/(1 + e^{−βz})| inside the Bernstein ellipse; infinite where it holds a pole ±iπ/β.
+
+    With y = |Im βz|, |1 + e^{−βz}| ≥ 1 for y ≤ π/2 and ≥ sin y for π/2 < y < π (minimise over the real part), and |z|
+    is at most the long semi-axis.
+
+    >>> swish_maximum(1.0, 2.0), swish_maximum(10.0, 2.0)
+    (1.5625, inf)
+    """
+    long, short = bernstein_axes(rho)
+    angle = beta * short
+    if angle >= math.pi:
+        return math.inf
+    return long**2 / (math.sin(angle) if angle > math.pi / 2 else 1.0)
+
+
+def corollary2(beta: float, d_model: int, j: int, tokens: int | None = None, *, gate: float = 1.0) -> float:
+    """Bound on s_{j+1}, or on σ_{j+1}, of Time-MoE's gated swish (Cor 2).
+
+    φ_i(x) = swish_β(w_i x)·(v_i x) with |w_i v_i| ≤ 1 and |w_i| ≤ gate. With the paper's ρ = 1 + π/(2β) the whole ellipse lies in |Im βz| < π/2, so M = ((ρ + 1/ρ)/2)² ≤ (1 + π/(4β))²,
+    and 2M/(ρ−1) ≤ 4β/π + 2 + π/(4β) ≤ (1 + 4/π)(β + 1/β): the constant of the printed O().
+
+    The poles are at ±iπ/(βw_i). The paper drops w_i from the exponent; β stands for β·max|w_i| here.
+
+    Raises:
+        OptionError: β or the gate is not positive, or j is outside 0 … d − 1.
+    """
+    rho = 1 + math.pi / (2 * _steepness(beta, gate))
+    return theorem1_analytic(swish_maximum(_steepness(beta, gate), rho), rho, d_model, j, tokens)
+
+
+def corollary2_optimised(beta: float, d_model: int, j: int, tokens: int | None = None, *, gate: float = 1.0) -> float:
+    """The smallest bound that Theorem 1 (ii) gives for the gated swish, over all ρ up to the poles.
+
+    M(ρ) is `swish_maximum`; log(M ρ^{1−j}/(ρ−1)) is minimised over a grid in log(ρ−1), then refined. Every admissible ρ
+    gives a valid bound, so the accuracy of the search does not matter for its truth.
+
+    Raises:
+        OptionError: as in `corollary2`.
+    """
+    steep = _steepness(beta, gate)
+    highest = math.pi / steep + math.hypot(1.0, math.pi / steep)
+
+    def bound(log_gap: float) -> float:
+        rho = 1 + math.exp(log_gap)
+        maximum = swish_maximum(steep, rho)
+        return math.log(maximum / (rho - 1)) - (j - 1) * math.log(rho) if math.isfinite(maximum) else math.inf
+
+    top = math.log(highest - 1)
+    grid = np.linspace(top - 8, top - 1e-9, 200)
+    values = [bound(float(point)) for point in grid]
+    best = int(np.argmin(values))
+    bracket = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)]))
+    refined = minimize_scalar(bound, bounds=bracket, method="bounded")
+    rho = 1 + math.exp(float(refined.x if refined.fun < values[best] else grid[best]))
+    return min(
+        theorem1_analytic(swish_maximum(steep, rho), rho, d_model, j, tokens),
+        corollary2(beta, d_model, j, tokens, gate=gate),
+    )
+
+
+def _steepness(beta: float, gate: float) -> float:
+    if beta <= 0 or gate <= 0:
+        raise OptionError(f"Corollary 2 needs β > 0 and max|w_i| > 0, got β = {beta:g}, max|w_i| = {gate:g}.")
+    return beta * gate
+
+
+def _scale(d_model: int, tokens: int | None) -> float:
+    return 4 * d_model**0.5 if tokens is None else 2 * (d_model * tokens) ** 0.5
