@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rankscope.checkpoints._layouts import check_agreement, check_storage, expected_shapes, factored
+from rankscope.checkpoints._layouts import check_agreement, check_storage, expected_shapes, factored, find_prefix
 from rankscope.checkpoints._safetensors import WEIGHT_DTYPES, TensorInfo, read_json, read_tensor
 from rankscope.checkpoints._sources import locate
 from rankscope.checkpoints._weights import read_index
@@ -34,6 +34,7 @@ class Checkpoint:
         family: its model family.
         index: every stored tensor.
         layouts: layout of every module that is not dense; empty for a dense checkpoint.
+        prefix: what stands before the family's names of tensors, as in ``bert.encoder…``.
     """
 
     source: str
@@ -42,10 +43,14 @@ class Checkpoint:
     family: Family = field(repr=False)
     index: Mapping[str, TensorInfo] = field(repr=False)
     layouts: Mapping[str, Layout] = field(repr=False)
+    prefix: str = ""
 
     def sites(self, select: Sequence[str] | str | None = None) -> tuple[Site, ...]:
         """Sites that the words select, attention by default; see `rankscope.families.select_sites`."""
-        return select_sites(self.family.sites(self.config), select)
+        found = self.family.sites(self.config)
+        if self.prefix:
+            found = tuple(replace(site, name=self.prefix + site.name) for site in found)
+        return select_sites(found, select)
 
     @property
     def storage(self) -> Storage:
@@ -186,11 +191,12 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
         raise type(error)(f"{source}: {error}") from error
     index = read_index(folder)
     try:
-        check_agreement(config, family, expected, index)
-        check_storage(storage, linear_layers(family.sites(config), layouts), index)
+        prefix = find_prefix(expected, family.prefixes, index)
+        check_agreement(config, family, {prefix + name: shape for name, shape in expected.items()}, index, prefix)
+        check_storage(storage, {prefix + layer for layer in linear_layers(family.sites(config), layouts)}, index)
     except CheckpointError as error:
         raise CheckpointError(f"{source}: {error}") from error
-    return Checkpoint(source, folder, config, family, index, layouts)
+    return Checkpoint(source, folder, config, family, index, layouts, prefix)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 from rankscope.checkpoints._safetensors import TensorInfo
 from rankscope.errors import CheckpointError
 from rankscope.families import Factored, Family, HeadWidth, Layout, read_layouts
+from rankscope.families._layers import pattern
 from rankscope.families.storage import Storage, linear_layers, read_storage, scale_name
 
 _FIX = "use the config.json that was saved with these weights."
@@ -97,8 +98,16 @@ def check_agreement(
     family: Family,
     expected: Mapping[str, tuple[int, ...]],
     index: Mapping[str, TensorInfo],
+    prefix: str = "",
 ) -> None:
     """Compare the shapes that the config implies with those that are stored.
+
+    Args:
+        config: the content of ``config.json``.
+        family: its model family.
+        expected: shapes by stored names.
+        index: what is stored.
+        prefix: what stands before the family's own names.
 
     Raises:
         CheckpointError: names the first tensor that is missing, of another shape, or of no layer.
@@ -112,14 +121,26 @@ def check_agreement(
             )
         _same_shape(name, shape, stored)
     tied = family.tied_shapes(config)
+    measured = re.compile("|".join({pattern(prefix + site.name) for site in family.sites(config)}))
     for name, stored in index.items():
         if name in tied:
             _same_shape(name, tied[name], stored)
-        elif name not in expected and _LAYER_TENSOR.match(name) and not _UNREAD.search(name):
+        elif name not in expected and _of_a_layer(name, measured):
             raise CheckpointError(
                 f"config.json and weights disagree: {name} {list(stored.shape)} is stored, but the config "
                 f"implies no such tensor; {_FIX}"
             )
+
+
+def _of_a_layer(name: str, measured: re.Pattern[str]) -> bool:
+    """Whether a tensor that the config does not imply would be missed: a matrix that is measured, in another layer."""
+    return bool(measured.fullmatch(name) or (_LAYER_TENSOR.match(name) and not _UNREAD.search(name)))
+
+
+def find_prefix(expected: Iterable[str], prefixes: Iterable[str], index: Mapping[str, TensorInfo]) -> str:
+    """Of the prefixes that a family's names may have, the one under which most are stored; none by default."""
+    names = list(expected)
+    return max(("", *prefixes), key=lambda prefix: sum(prefix + name in index for name in names))
 
 
 def check_storage(storage: Storage, layers: Iterable[str], index: Mapping[str, TensorInfo]) -> None:

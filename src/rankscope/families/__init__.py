@@ -9,7 +9,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from rankscope.errors import CheckpointError, FamilyError, unknown_choice
-from rankscope.families import chronos2, chronos_bolt, chronos_t5, t5, time_moe, totem, wavetoken
+from rankscope.families import (
+    autoformer,
+    bert,
+    chronos2,
+    chronos_bolt,
+    chronos_t5,
+    informer,
+    patchtsmixer,
+    patchtst,
+    t5,
+    time_moe,
+    timesfm,
+    timesfm2_5,
+    totem,
+    vit,
+    wavetoken,
+)
 from rankscope.families._record import Family, Site
 from rankscope.families.layouts import Factored, HeadWidth, Layout, read_layouts
 from rankscope.families.select import SELECTORS, select_sites
@@ -29,15 +45,23 @@ __all__ = [
 ]
 
 FAMILIES: dict[str, Family] = {
-    record.name: record
-    for record in (
-        chronos_t5.FAMILY,
-        chronos_bolt.FAMILY,
-        chronos2.FAMILY,
-        wavetoken.FAMILY,
-        time_moe.FAMILY,
-        totem.FAMILY,
-        t5.FAMILY,
+    module.FAMILY.name: module.FAMILY
+    for module in (
+        chronos_t5,
+        chronos_bolt,
+        chronos2,
+        wavetoken,
+        time_moe,
+        totem,
+        timesfm,
+        timesfm2_5,
+        patchtst,
+        patchtsmixer,
+        informer,
+        autoformer,
+        t5,
+        bert,
+        vit,
     )
 }
 """Every family that rankscope knows, by name."""

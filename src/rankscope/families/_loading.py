@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from torch import nn
 from rankscope.errors import CheckpointError
 
 
-def load_module(folder: Path, dense_class: Any, dtype: torch.dtype) -> nn.Module:
+def load_module(folder: Path, dense_class: Any, dtype: torch.dtype, **settings: Any) -> Any:
     """Load ``dense_class`` from ``folder``, or its subclass for compressed folders.
 
     Args:
         folder: a local checkpoint folder.
         dense_class: the transformers class of the family.
         dtype: number format of the module.
+        settings: further arguments of the class.
 
     Raises:
         CheckpointError: the folder is compressed and no class that reads it is registered.
@@ -31,9 +33,48 @@ def load_module(folder: Path, dense_class: Any, dtype: torch.dtype) -> nn.Module
     major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
     # The argument was renamed in transformers 4.56; the old name warns in the releases after it.
     key = "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
-    module = loader.from_pretrained(str(folder), use_safetensors=True, local_files_only=True, **{key: dtype})
-    module.eval()
+    loaded = loader.from_pretrained(
+        str(folder), use_safetensors=True, local_files_only=True, **{key: dtype}, **settings
+    )
+    (loaded[0] if isinstance(loaded, tuple) else loaded).eval()
+    return loaded
+
+
+def load_part(folder: Path, part_class: Any, dtype: torch.dtype, **settings: Any) -> nn.Module:
+    """Load a model without the head that its checkpoint has, and make sure that nothing of it was left to chance.
+
+    Args:
+        folder: a local checkpoint folder.
+        part_class: the transformers class of the model without a head.
+        dtype: number format of the module.
+        settings: further arguments of the class.
+
+    Raises:
+        CheckpointError: the checkpoint lacks weights of the model, which transformers would draw at random.
+    """
+    with _quiet():
+        module: Any
+        module, info = load_module(folder, part_class, dtype, output_loading_info=True, **settings)
+    missing = sorted(str(name) for name in info["missing_keys"])
+    if missing:
+        raise CheckpointError(
+            f"{folder} has no {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}, which "
+            f"{type(module).__name__} needs: use a checkpoint that was saved whole."
+        )
     return module
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from listing the weights of the head, which are left out on purpose."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _compressed_class(folder: Path, dense_class: Any) -> Any:

@@ -64,7 +64,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     Raises:
         DataError: the values are no token ids of the model.
     """
-    tokens = _tokens(module, series)
+    tokens = token_ids(module, series)
     config = module.config
     pad = int(config.pad_token_id or 0)
     start = int(getattr(config, "decoder_start_token_id", None) or pad)
@@ -77,12 +77,17 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     """Look up every token id (axes texts, tokens) of a corpus; padding is left out."""
-    tokens = _tokens(module, series)
+    tokens = token_ids(module, series)
     with torch.no_grad():
         return module.get_input_embeddings()(tokens[tokens != int(module.config.pad_token_id or 0)])
 
 
-def _tokens(module: Any, series: Tensor) -> Tensor:
+def token_ids(module: Any, series: Tensor) -> Tensor:
+    """Check that a corpus holds token ids (axes texts, tokens) of the model.
+
+    Raises:
+        DataError: it does not.
+    """
     size = int(module.config.vocab_size)
     whole = not series.is_floating_point() or bool((series == series.round()).all())
     if series.ndim != 2 or series.numel() == 0 or not whole:

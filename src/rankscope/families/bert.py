@@ -1,0 +1,88 @@
+"""BERT and the text encoders of its layout (RoBERTa, CamemBERT, MiniLM), with whatever head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rankscope.families import t5
+from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
+from rankscope.families._loading import load_part
+from rankscope.families._record import Config, Family, Shapes, Site, positive
+
+TYPES = ("bert", "roberta", "xlm-roberta", "camembert")
+NAMES = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}
+_TABLE = "embeddings.word_embeddings.weight"
+
+
+def matches(config: Config) -> bool:
+    """Whether the config is a text encoder of BERT's layout."""
+    return config.get("model_type") in TYPES
+
+
+def sites(config: Config) -> tuple[Site, ...]:
+    """Word embedding, then the layers."""
+    return (Site(_TABLE, "encoder", None, "embedding"), *_layer_sites(config))
+
+
+def _layer_sites(config: Config) -> Iterator[Site]:
+    split = equal_heads(config, positive(config, "hidden_size"))
+    for layer in range(positive(config, "num_hidden_layers")):
+        block = f"encoder.layer.{layer}"
+        yield from attention(f"{block}.attention", "encoder", layer, split, names=NAMES)
+        yield Site(f"{block}.intermediate.dense.weight", "encoder", layer, "mlp_in")
+        yield Site(f"{block}.output.dense.weight", "encoder", layer, "mlp_out")
+
+
+def expected_shapes(config: Config) -> Shapes:
+    """Every attention, MLP and embedding matrix."""
+    d_model, d_ff = positive(config, "hidden_size"), positive(config, "intermediate_size")
+    layers = matrix_shapes(tuple(_layer_sites(config)), d_model, d_ff)
+    return {_TABLE: (positive(config, "vocab_size"), d_model), **layers}
+
+
+def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Load the encoder without pooler and head."""
+    from transformers import AutoModel
+
+    return load_part(folder, AutoModel, dtype, add_pooling_layer=False)
+
+
+def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+    """Token ids (axes texts, tokens), cut to the positions that the model has.
+
+    Raises:
+        DataError: the values are no token ids of the model.
+    """
+    config = module.config
+    pad = int(config.pad_token_id or 0)
+    # RoBERTa counts positions from behind the padding token
+    longest = int(config.max_position_embeddings) - (0 if config.model_type == "bert" else pad + 1)
+    tokens = t5.token_ids(module, series)[:, :longest]
+    return {"input_ids": tokens, "attention_mask": (tokens != pad).long()}
+
+
+FAMILY = Family(
+    name="bert",
+    title="BERT",
+    strategy="text",
+    forecastable=False,
+    matches=matches,
+    sites=sites,
+    patch_size=lambda config: 1,
+    expected_shapes=expected_shapes,
+    tied_shapes=lambda config: {},
+    build=build,
+    embed=t5.embed,
+    model_inputs=model_inputs,
+    blocks=lambda module: {"encoder": layers_at(module, "encoder.layer")},
+    vocabulary=t5.vocabulary,
+    modality="text",
+    prefixes=tuple(f"{name}." for name in ("bert", "roberta")),
+    published_patch=1,
+    hub_ids=("google-bert/bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"),
+)

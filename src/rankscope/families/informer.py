@@ -1,0 +1,151 @@
+"""Informer: an encoder-decoder whose tokens are single observations with their lags; most queries are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.errors import CheckpointError
+from rankscope.families._capture import output_of
+from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
+from rankscope.families._loading import load_part
+from rankscope.families._record import Config, Family, Shapes, Site, Stack, positive
+from rankscope.families._series import fixed_length
+
+_STACKS: tuple[Stack, ...] = ("encoder", "decoder")
+_LAGS = [1, 2, 3, 4, 5, 6, 7]
+
+
+def matches(config: Config) -> bool:
+    """Whether the config is an Informer."""
+    return config.get("model_type") == "informer"
+
+
+def sites(config: Config) -> tuple[Site, ...]:
+    """Per stack the embedding of observations, then the layers."""
+    return tuple(_sites(config))
+
+
+def _sites(config: Config) -> Iterator[Site]:
+    d_model = positive(config, "d_model")
+    for stack in _STACKS:
+        yield Site(f"{stack}.value_embedding.value_projection.weight", stack, None, "patch_in")
+        split = equal_heads(config, d_model, f"{stack}_attention_heads")
+        for layer in range(positive(config, f"{stack}_layers")):
+            block = f"{stack}.layers.{layer}"
+            yield from attention(f"{block}.self_attn", stack, layer, split)
+            if stack == "decoder":
+                yield from attention(f"{block}.encoder_attn", stack, layer, split, "cross")
+            yield Site(f"{block}.fc1.weight", stack, layer, "mlp_in")
+            yield Site(f"{block}.fc2.weight", stack, layer, "mlp_out")
+
+
+def lags(config: Config) -> list[int]:
+    """Lags that come with every observation.
+
+    Raises:
+        CheckpointError: the config lists none.
+    """
+    found = config.get("lags_sequence", _LAGS)
+    if not isinstance(found, list) or not found or not all(type(lag) is int and lag >= 0 for lag in found):
+        raise CheckpointError(
+            f"config.json: lags_sequence must list whole numbers ≥ 0, found {found!r}; "
+            f"use the config.json that was saved with the weights."
+        )
+    return found
+
+
+def features(config: Config) -> int:
+    """Numbers that are embedded with an observation: lags, covariates, and level and scale of the series."""
+    if isinstance(config.get("feature_size"), int):
+        return positive(config, "feature_size")
+    names = ("num_time_features", "num_dynamic_real_features", "num_static_real_features")
+    dimensions = config.get("embedding_dimension") or []
+    channels = positive(config, "input_size", 1)
+    return channels * (len(lags(config)) + 2) + sum(dimensions) + sum(int(config.get(name) or 0) for name in names)
+
+
+def expected_shapes(config: Config) -> Shapes:
+    """Every attention, MLP and embedding matrix."""
+    d_model, found = positive(config, "d_model"), sites(config)
+    shapes: Shapes = {}
+    for stack in _STACKS:
+        shapes[f"{stack}.value_embedding.value_projection.weight"] = (d_model, features(config))
+        mine = tuple(site for site in found if site.stack == stack)
+        shapes |= matrix_shapes(mine, d_model, positive(config, f"{stack}_ffn_dim"))
+    return shapes
+
+
+def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Load InformerModel, without the head."""
+    from transformers import InformerModel
+
+    return load_part(folder, InformerModel, dtype)
+
+
+def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+    """Series (axes series, time): context and lags for the encoder, the last observations for the decoder.
+
+    The only covariate is the age of an observation; the others are 0, and a model of several channels reads a copy in
+    each.
+    """
+    config = module.config
+    horizon = int(config.prediction_length)
+    past = int(config.context_length) + max(config.lags_sequence)
+    values, observed = fixed_length(series, past + horizon)
+    count, channels = len(values), int(config.input_size)
+    if channels > 1:
+        values, observed = (x[..., None].expand(-1, -1, channels) for x in (values, observed))
+    features = torch.zeros(count, past + horizon, config.num_time_features + config.num_dynamic_real_features)
+    features[..., : config.num_time_features] = torch.arange(2.0, past + horizon + 2).log10()[None, :, None]
+    inputs = {
+        "past_values": values[:, :past],
+        "past_time_features": features[:, :past],
+        "past_observed_mask": observed[:, :past].float(),
+        "future_values": values[:, past:],
+        "future_time_features": features[:, past:],
+    }
+    if config.num_static_categorical_features:
+        inputs["static_categorical_features"] = torch.zeros(count, config.num_static_categorical_features).long()
+    if config.num_static_real_features:
+        inputs["static_real_features"] = torch.zeros(count, config.num_static_real_features)
+    return {name: x.to(module.device) for name, x in inputs.items()}
+
+
+def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
+    """Embed every observation of the context with its lags and covariates; positions are not added."""
+    inputs = model_inputs(module, series)
+    embedded = output_of(module, module.encoder.value_embedding, inputs)
+    observed = inputs["past_observed_mask"][:, -int(module.config.context_length) :] > 0
+    return embedded[observed if observed.ndim == 2 else observed[..., 0]]
+
+
+def blocks(module: Any) -> dict[str, list[nn.Module]]:
+    """Layers of both stacks."""
+    return {stack: layers_at(module, f"{stack}.layers") for stack in _STACKS}
+
+
+FAMILY = Family(
+    name="informer",
+    title="Informer",
+    strategy="continuous",
+    forecastable=False,
+    matches=matches,
+    sites=sites,
+    patch_size=lambda config: 1,
+    expected_shapes=expected_shapes,
+    tied_shapes=lambda config: {},
+    build=build,
+    embed=embed,
+    model_inputs=model_inputs,
+    blocks=blocks,
+    prefixes=("model.",),
+    published_patch=1,
+    hub_ids=("huggingface/informer-tourism-monthly",),
+    stand_in="bundled-informer",
+)

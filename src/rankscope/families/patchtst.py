@@ -1,0 +1,104 @@
+"""PatchTST: an encoder over patches of one channel, embedded by one matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.families._capture import output_of
+from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
+from rankscope.families._loading import load_part
+from rankscope.families._record import Config, Family, Shapes, Site, positive
+from rankscope.families._series import fixed_length
+
+
+def matches(config: Config) -> bool:
+    """Whether the config is a PatchTST, with whatever head."""
+    return config.get("model_type") == "patchtst"
+
+
+def sites(config: Config) -> tuple[Site, ...]:
+    """Patch embeddings (one per channel where they are not shared), then the layers."""
+    return (*_embedding_sites(config), *_layer_sites(config))
+
+
+def _embedding_sites(config: Config) -> Iterator[Site]:
+    embedder = "encoder.embedder.input_embedding"
+    if config.get("share_embedding", True):
+        yield Site(f"{embedder}.weight", "encoder", None, "patch_in")
+        return
+    for channel in range(positive(config, "num_input_channels", 1)):
+        yield Site(f"{embedder}.{channel}.weight", "encoder", None, "patch_in")
+
+
+def _layer_sites(config: Config) -> Iterator[Site]:
+    split = equal_heads(config, positive(config, "d_model"))
+    for layer in range(positive(config, "num_hidden_layers")):
+        block = f"encoder.layers.{layer}"
+        yield from attention(f"{block}.self_attn", "encoder", layer, split)
+        yield Site(f"{block}.ff.0.weight", "encoder", layer, "mlp_in")
+        yield Site(f"{block}.ff.3.weight", "encoder", layer, "mlp_out")
+
+
+def patch_size(config: Config) -> int:
+    """Observations per patch."""
+    return positive(config, "patch_length", 1)
+
+
+def expected_shapes(config: Config) -> Shapes:
+    """Every attention, MLP and embedding matrix."""
+    d_model, d_ff = positive(config, "d_model"), positive(config, "ffn_dim")
+    return {
+        **{site.name: (d_model, patch_size(config)) for site in _embedding_sites(config)},
+        **matrix_shapes(tuple(_layer_sites(config)), d_model, d_ff),
+    }
+
+
+def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Load PatchTSTModel, without the head."""
+    from transformers import PatchTSTModel
+
+    return load_part(folder, PatchTSTModel, dtype)
+
+
+def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+    """Series (axes series, time) at the context's length; a model of several channels reads a copy in each."""
+    values, observed = fixed_length(series, int(module.config.context_length))
+    channels = int(module.config.num_input_channels)
+    as_read = (values.to(module.dtype), observed)
+    past, mask = (x[..., None].expand(-1, -1, channels).contiguous().to(module.device) for x in as_read)
+    return {"past_values": past, "past_observed_mask": mask}
+
+
+def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
+    """Embed every patch that holds an observation, of the first channel; positions are not added."""
+    inputs = model_inputs(module, series)
+    embedded = output_of(module, module.encoder.embedder, inputs)[:, 0]
+    observed = module.patchifier(inputs["past_observed_mask"].to(module.dtype))[:, 0]
+    return embedded[observed.sum(dim=-1) > 0]
+
+
+FAMILY = Family(
+    name="patchtst",
+    title="PatchTST",
+    strategy="continuous",
+    forecastable=False,
+    matches=matches,
+    sites=sites,
+    patch_size=patch_size,
+    expected_shapes=expected_shapes,
+    tied_shapes=lambda config: {},
+    build=build,
+    embed=embed,
+    model_inputs=model_inputs,
+    blocks=lambda module: {"encoder": layers_at(module, "encoder.layers")},
+    prefixes=("model.",),
+    published_patch=16,
+    hub_ids=("ibm-granite/granite-timeseries-patchtst",),
+    stand_in="bundled-patchtst",
+)
