@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
@@ -19,8 +21,31 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TABLE_SUFFIXES = (".csv", ".parquet", ".json")
+_COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
 _PIPE_WIDTH = 1000
 """Columns of a table that goes to a file or pipe: wide enough that nothing wraps."""
+
+
+@contextlib.contextmanager
+def recorded(args: Sequence[str] | None) -> Iterator[None]:
+    """Let signed documents that are written inside this block name the command line that made them."""
+    token = _COMMAND.set(None if args is None else shlex.join(["rankscope", *args]))
+    try:
+        yield
+    finally:
+        _COMMAND.reset(token)
+
+
+def _as_it_is(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return document
+
+
+def with_origin(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document with the ``command`` and ``version`` that made it, where a command runs."""
+    from rankscope import __version__
+
+    command = _COMMAND.get()
+    return document if command is None else {**document, "command": command, "version": __version__}
 
 
 class Report(Protocol):
@@ -48,6 +73,7 @@ class Output:
         file: where the table is also written, or None.
         force: replace ``file`` if it exists.
         suffixes: formats that ``file`` may have.
+        signed: let the document name the command that made it; not where the same document lies in a folder.
 
     Raises:
         OutputError: ``file`` exists without ``force``, or its suffix names no known format; before any work is done.
@@ -59,8 +85,10 @@ class Output:
         file: str | Path | None = None,
         force: bool = False,
         suffixes: Sequence[str] = TABLE_SUFFIXES,
+        signed: bool = False,
     ) -> None:
         self.as_json = as_json
+        self._sign = with_origin if signed else _as_it_is
         self.file = None if file is None else Path(file)
         self.force = force
         if self.file is not None:
@@ -95,9 +123,9 @@ class Output:
         """
         if self.file is not None:
             assert isinstance(report, Tabular), "only tabular results take --out FILE"
-            write_report(report, self.file, self.force, whole)
+            write_report(report, self.file, self.force, lambda: self._sign((whole or report.to_json)()))
         if self.as_json:
-            self._stdout.write(to_json_text(report.to_json()) + "\n")
+            self._stdout.write(to_json_text(self._sign(report.to_json())) + "\n")
         else:
             show(self.console())
         self._stdout.flush()
@@ -131,7 +159,7 @@ def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES
 
 
 def write_report(
-    report: Tabular, file: Path, force: bool = False, whole: Callable[[], dict[str, Any]] | None = None
+    report: Tabular, file: Path, force: bool = False, whole: Callable[[], Mapping[str, Any]] | None = None
 ) -> None:
     """Write a report as its suffix says: .json its document (or the ``whole`` one), else its table."""
     with atomic_file(file, force=force) as path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rankscope import __version__
 from rankscope_cli.options import numbers, words
 from rankscope_cli.output import Output, plain, to_json_text, write_frame
 from rankscope_cli.progress import progress_bar
@@ -167,3 +169,13 @@ def test_the_bar_waits_then_shows_what_is_done(monkeypatch: pytest.MonkeyPatch, 
         assert "first phase" in text
         assert "1/4" in text
         assert "3/9" in text
+
+
+def test_a_result_names_the_command_that_made_it(cli: Any, chronos_t5_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "two words.json"
+    result = cli("spectrum", chronos_t5_folder, "--out", file, "--json")
+    assert result.exit_code == 0
+    words = ["rankscope", "spectrum", str(chronos_t5_folder), "--out", str(file), "--json"]
+    for document in (json.loads(result.stdout), json.loads(file.read_text())):
+        assert shlex.split(document["command"]) == words
+        assert document["version"] == __version__

@@ -87,7 +87,7 @@ def run(
     """
     from rankscope_eval.bench import Settings, read_case, run_bench
 
-    with Output(json, out, force) as output:
+    with Output(json, out, force, signed=True) as output:
         batches = _batches(batch)
         settings = Settings(batches, num_samples, horizon, context, rounds, device, threads, seed, timeout)
         if bool(scores) != bool(figures):

@@ -60,7 +60,7 @@ def run(
     refuse_dtype(dtype)
     kind, file = signal_or_file(signal)
     check_figures(figures, EMBEDDING, force)
-    with Output(json, out, force) as output:
+    with Output(json, out, force, signed=True) as output:
         tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
             report = measure_embedding(

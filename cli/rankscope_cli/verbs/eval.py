@@ -76,7 +76,7 @@ def run(
     from rankscope_eval import evaluate
 
     settings = forecaster_settings(num_samples, batch_size, seed, device, dtype, runtime)
-    with Output(json, out, force) as output:
+    with Output(json, out, force, signed=True) as output:
         with progress_bar("opening the model") as progress:
             report = evaluate(
                 at_revision(models or ["bundled"], revision, settings),

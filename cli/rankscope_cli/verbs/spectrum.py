@@ -61,7 +61,7 @@ def run(
     from rankscope.placement import resolve_dtype
 
     check_figures(figures, SPECTRUM, force)
-    with Output(json, out, force) as output:
+    with Output(json, out, force, signed=True) as output:
         with progress_bar("opening the model") as progress:
             report = measure_spectrum(
                 open_checkpoint(model, revision=revision),
