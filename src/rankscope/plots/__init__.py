@@ -6,6 +6,7 @@ from rankscope.plots.change import start_and_end
 from rankscope.plots.embedding import embedding_projection, embedding_spectra
 from rankscope.plots.flow import flow
 from rankscope.plots.growth import time_growth
+from rankscope.plots.histograms import histograms
 from rankscope.plots.memory import memory_over_time
 from rankscope.plots.pareto import pareto
 from rankscope.plots.ranks import ranks_by_layer
@@ -30,6 +31,7 @@ __all__ = [
     "ranks_by_vocabulary",
     "ranks_by_heads",
     "spectra_by_patch",
+    "histograms",
     "training_spectra",
     "start_and_end",
     "memory_over_time",

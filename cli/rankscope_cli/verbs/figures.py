@@ -1,0 +1,191 @@
+"""``rankscope figures``: the paper's figures, drawn from measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rankscope.errors import OptionError, RankscopeError
+from rankscope_cli.exits import BAD_INPUT, say
+from rankscope_cli.options import Debug, Json, Seed, out_folder
+from rankscope_cli.output import Output
+from rankscope_cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankscope.figures import FigureState, Recipe
+
+OUT = "rankscope-figures"
+_SOURCE = "What is drawn"
+
+
+def run(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="1, 2a … 16, table2; without any they are listed.", show_default=False),
+    ] = None,
+    *,
+    list_: Annotated[bool, typer.Option("--list", help="List the figures and whether they can be drawn.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Draw every figure whose models and data are here.")] = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="Hub id, folder or bundled name, also repeated, in place of the figure's own.",
+            rich_help_panel=_SOURCE,
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="FILE|DIR", help="Saved result in place of the figure's own.", rich_help_panel=_SOURCE
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smaller corpus or experiment.", rich_help_panel=_SOURCE)
+    ] = False,
+    rerun: Annotated[
+        bool,
+        typer.Option("--rerun", help="Compute 9, 10, 11 in place of reading them.", rich_help_panel=_SOURCE),
+    ] = False,
+    out: Annotated[str, out_folder("Folder of the PNG, SVG, CSV and caption files.")] = OUT,
+    force: Annotated[bool, typer.Option("--force", help="Replace files in --out.", rich_help_panel="Output")] = False,
+    json: Json = False,
+    seed: Seed = 0,
+    debug: Debug = False,
+) -> None:
+    """Draw the paper's figures from measurements.
+
+    Each figure gives a PNG, an SVG, the numbers in it as CSV, and a caption that says what was measured, on which
+    checkpoint. Figures of sweeps and of training are drawn from saved results; --data names your own.
+
+    Examples:
+        rankscope figures
+        rankscope figures 2a 5a --out figures/
+        rankscope figures 5b --model google-t5/t5-base
+        rankscope figures 4a --data width/
+        rankscope figures --all --out figures/
+    """
+    from rankscope.figures import FIGURES, choose, state
+
+    with Output(json) as output:
+        if list_ or not (ids or all_):
+            if ids or all_:
+                raise OptionError("--list lists all figures: leave the numbers and --all out.")
+            listed = _List(tuple(state(recipe) for recipe in FIGURES.values()))
+            output.deliver(listed, listed.show)
+            return
+        if ids and all_:
+            raise OptionError("--all draws every figure: leave the numbers out.")
+        chosen = tuple(FIGURES.values()) if all_ else choose(ids or ())
+        report = _draw(chosen, tuple(model or ()), data, quick, rerun, seed, Path(out), force, keep_going=all_)
+        output.deliver(report, report.show)
+        output.wrote([Path(file) for one in report.figures for file in one["files"]])
+    for line in report.failed:
+        say(line)
+    if report.failed:
+        raise typer.Exit(BAD_INPUT)
+
+
+@dataclass(frozen=True)
+class _List:
+    """All figures, and whether each can be drawn."""
+
+    states: tuple[FigureState, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document ``rankscope/figures@1`` without captions and files."""
+        from rankscope.figures import SCHEMA
+
+        return {"schema": SCHEMA, "figures": [one.to_json() for one in self.states]}
+
+    def show(self, console: Console) -> None:
+        """Print the table."""
+        from rankscope_cli.figures_table import show_figures
+
+        show_figures(self.states, console)
+
+
+@dataclass(frozen=True)
+class _Report:
+    """The figures that were drawn, and one line for each that could not be."""
+
+    figures: tuple[dict[str, Any], ...]
+    failed: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document ``rankscope/figures@1``."""
+        from rankscope.figures import SCHEMA
+
+        return {"schema": SCHEMA, "figures": list(self.figures), "failed": list(self.failed)}
+
+    def show(self, console: Console) -> None:
+        """Print the captions."""
+        for one in self.figures:
+            console.print(one["caption"], markup=False, soft_wrap=not console.is_terminal)
+
+
+def _draw(
+    chosen: tuple[Recipe, ...],
+    models: tuple[str, ...],
+    data: str | None,
+    quick: bool,
+    rerun: bool,
+    seed: int,
+    folder: Path,
+    force: bool,
+    *,
+    keep_going: bool,
+) -> _Report:
+    """Draw and write one figure after the other; with ``keep_going`` those that fail become lines of the report.
+
+    Raises:
+        RankscopeError: an option fits none of the figures, a figure cannot be drawn, or a file is in the way.
+    """
+    from rankscope.figures import Settings, caption_head, draw, refuse_existing_files, write_drawn
+
+    _check(chosen, {"model": bool(models), "data": data is not None, "quick": quick, "rerun": rerun})
+    if data is not None and len(chosen) > 1:
+        raise OptionError("--data belongs to one figure: name that figure alone.")
+    for recipe in chosen:
+        refuse_existing_files(recipe, folder, force)
+    figures: list[dict[str, Any]] = []
+    failed: list[str] = []
+    with progress_bar("drawing") as progress:
+        for recipe in chosen:
+            settings = Settings(
+                models=models if "model" in recipe.takes else (),
+                data=None if data is None else Path(data),
+                quick=quick and "quick" in recipe.takes,
+                rerun=rerun and "rerun" in recipe.takes,
+                seed=seed,
+                progress=progress,
+            )
+            try:
+                for drawn in draw(recipe, settings):
+                    files = write_drawn(recipe, drawn, folder, force=force)
+                    caption = f"{caption_head(recipe)} {drawn.caption}"
+                    figures.append(
+                        {"id": recipe.id, "caption": caption, "seed": seed, "files": [str(f) for f in files]}
+                    )
+            except RankscopeError as error:
+                if not keep_going:
+                    raise
+                failed.append(f"figure {recipe.id} is not drawn: {error}")
+    return _Report(tuple(figures), tuple(failed))
+
+
+def _check(chosen: tuple[Recipe, ...], given: dict[str, bool]) -> None:
+    for option, present in given.items():
+        if present and not any(option in recipe.takes for recipe in chosen):
+            numbers = ", ".join(recipe.id for recipe in chosen)
+            takes = (
+                ", ".join(f"--{one}" for one in dict.fromkeys(one for r in chosen for one in r.takes)) or "no options"
+            )
+            raise OptionError(f"--{option} has no meaning for figure {numbers}, which takes {takes}.")
