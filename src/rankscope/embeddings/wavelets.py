@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import log, sqrt
@@ -50,7 +52,12 @@ class WaveletTokens:
             )
         names = _pywt().wavelist(kind="discrete")
         if self.wavelet not in names:
-            raise CheckpointError(unknown_choice("wavetoken.wavelet", self.wavelet, names))
+            near = difflib.get_close_matches(self.wavelet, names, n=1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
+            raise CheckpointError(
+                f"wavetoken.wavelet {self.wavelet!r} is not known: {guess}PyWavelets has {len(names)} discrete ones, "
+                "bior2.2 among them."
+            )
 
     @classmethod
     def of(cls, part: object) -> WaveletTokens:
@@ -116,7 +123,10 @@ class WaveletTokens:
 
     def decompose(self, values: Float[np.ndarray, " time"]) -> list[Float[np.ndarray, " _"]]:
         """Coefficients, coarse to fine: as many as values."""
-        return list(_pywt().wavedec(values, self.wavelet, mode=_PERIODIC, level=self.level))
+        with warnings.catch_warnings():
+            # a short series has no coefficient away from its ends; the periodic rule inverts those, too
+            warnings.filterwarnings("ignore", message="Level value of")
+            return list(_pywt().wavedec(values, self.wavelet, mode=_PERIODIC, level=self.level))
 
     def compose(self, parts: list[Float[np.ndarray, " _"]]) -> Float[np.ndarray, " time"]:
         """Series of such coefficients; the inverse of `decompose`."""
