@@ -49,8 +49,8 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/spectrum.py
 
-figures: $(STAMP) ## Draw the figures of the bundled models into figures/out
-	for recipe in figures/[!_]*.py; do $(BIN)/python $$recipe || exit 1; done
+figures: $(STAMP) ## Draw all figures into figures/out
+	@status=0; for recipe in figures/[!_]*.py; do $(BIN)/python $$recipe || status=1; done; exit $$status
 
 clean: ## Remove the demo's output and the caches
 	rm -rf $(DEMO) .mypy_cache .ruff_cache .coverage htmlcov

@@ -1,8 +1,6 @@
-"""Fig. 16: ε-rank of W_Q, and of one head's rows of it, against the number of heads."""
+"""Fig. 16: ranks by number of heads, of the sweep saved as heads.json (figures/sweeps/heads.yaml)."""
 
-from _sweep import draw_sweep
-
-from rankscope.plots import ranks_by_heads
+from rankscope_cli.main import main
 
 if __name__ == "__main__":
-    draw_sweep(__doc__, "heads", fig16=ranks_by_heads)
+    main(["figures", "16", "--out", "figures/out", "--force"])

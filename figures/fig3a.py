@@ -1,8 +1,6 @@
-"""Fig. 3a: spectra of Chronos-Bolt's embedded sinusoids, one line per patch size."""
+"""Fig. 3a: spectra by patch size, of the sweep saved as patch.json (figures/sweeps/patch.yaml)."""
 
-from _sweep import draw_sweep
-
-from rankscope.plots import spectra_by_patch
+from rankscope_cli.main import main
 
 if __name__ == "__main__":
-    draw_sweep(__doc__, "patch", fig3a=spectra_by_patch)
+    main(["figures", "3a", "--out", "figures/out", "--force"])

@@ -1,8 +1,6 @@
-"""Fig. 4a: mean ε-rank of W_Q against the width, over contours of rank/d."""
+"""Fig. 4a: ranks by width, of the sweep saved as width.json (figures/sweeps/width.yaml)."""
 
-from _sweep import draw_sweep
-
-from rankscope.plots import ranks_by_width
+from rankscope_cli.main import main
 
 if __name__ == "__main__":
-    draw_sweep(__doc__, "width", fig4a=ranks_by_width)
+    main(["figures", "4a", "--out", "figures/out", "--force"])

@@ -1,8 +1,6 @@
-"""Fig. 4c: mean ε-rank of W_Q against the algebraic rank of a fixed Chebyshev vocabulary."""
+"""Fig. 4c: ranks by the rank of a fixed vocabulary, of chebyshev.json (figures/sweeps/chebyshev.yaml)."""
 
-from _sweep import draw_sweep
-
-from rankscope.plots import ranks_by_vocabulary
+from rankscope_cli.main import main
 
 if __name__ == "__main__":
-    draw_sweep(__doc__, "chebyshev", fig4c=ranks_by_vocabulary)
+    main(["figures", "4c", "--out", "figures/out", "--force"])

@@ -1,10 +1,6 @@
-"""Fig. 6: accuracy against the time of the forecasts, and against the size of the attention, by design."""
+"""Fig. 6: accuracy against time, of by_design.json and peers.json (benchmarks/by_design.py, benchmarks/peers.py)."""
 
-from functools import partial
-
-from _sweep import draw_sweep
-
-from rankscope.plots import pareto
+from rankscope_cli.main import main
 
 if __name__ == "__main__":
-    draw_sweep(__doc__, "design", fig6=pareto, fig6_size=partial(pareto, cost="attention_parameters"))
+    main(["figures", "6", "--out", "figures/out", "--force"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 
 from rankscope.analysis.flow import FlowReport, flow_from_json, measure_flow
 from rankscope.analysis.spectrum import SpectrumReport, measure_spectrum
@@ -15,10 +16,13 @@ from rankscope.errors import DataError
 from rankscope.figures import _models
 from rankscope.figures._record import Drawn, Settings
 from rankscope.figures._saved import carried, held, read_json
+from rankscope.numerics import eps_rank
 from rankscope.plots import flow, histograms, ranks_by_layer, training_spectra
 from rankscope.plots.histograms import HISTOGRAM_ROLES
 
 EPS = 0.1
+SMALL = 1e-5
+"""ε of the ranks under a constant signal, which are 1 or 2 at any that is larger."""
 TRAINED_HERE = "a Chronos-T5 of 8.4 million parameters, trained from scratch by this project on generated series"
 """The run whose spectra the package carries."""
 
@@ -48,13 +52,13 @@ def draw_flow(settings: Settings) -> tuple[Drawn, ...]:
     rows = report.stack("encoder")
     key = next(iter(rows[0].eps_ranks))
     ranks = ", ".join(str(row.eps_ranks[key]) for row in rows)
-    second = ", ".join(f"{row.relative[1]:.1e}" if len(row.relative) > 1 else "none" for row in rows)
+    small = ", ".join(str(int(eps_rank(torch.from_numpy(row.sigma), SMALL))) for row in rows)
     signal = "the constant signal 0, …, 0" if report.signal == "constant" else f"the signal {report.signal}"
     caption = (
         f"Top: relative singular values of the input of every encoder layer, under {signal} ({report.n} series of "
         f"{report.length} values); bottom: its ε-rank beside those of the layer's weights, ε = {key}. Ranks of the "
         "inputs, "
-        f"first layer to last: {ranks}; σ_2/σ_1: {second}. Measured on {about}; seed {report.seed}."
+        f"first layer to last: {ranks}; ε = {SMALL:g}: {small}. Measured on {about}; seed {report.seed}."
     )
     return (Drawn(flow(report), flow_frame(report), caption),)
 

@@ -85,7 +85,7 @@ _RECIPES = (
     Recipe(
         id="3b",
         title="Angles between embedded patches",
-        shows="Chronos-Bolt keeps angles: small for sinusoids, those of random vectors in R^16 for noise, not of R^768",
+        shows="embedded patches are spread like vectors of R^16, the space of a patch, not like those of R^768",
         source="models",
         draw=_embedding.draw_angles,
         takes=("model", "quick", "seed"),
@@ -115,7 +115,7 @@ _RECIPES = (
     ),
     Recipe(
         id="4c",
-        title="Rank of W_Q against the rank of a fixed vocabulary",
+        title="Rank of W_Q against that of a fixed vocabulary",
         shows="the rank of W_Q grows with the rank of a fixed Chebyshev embedding",
         source="saved",
         draw=_sweeps.CHEBYSHEV,
@@ -147,7 +147,7 @@ _RECIPES = (
     ),
     Recipe(
         id="5c",
-        title="Spectra of the layers' inputs under a constant signal",
+        title="Spectra of the layers' inputs, constant signal",
         shows="a constant signal enters at rank one and gains rank from layer to layer",
         source="models",
         draw=_layers.draw_flow,
@@ -219,7 +219,7 @@ _RECIPES = (
     ),
     Recipe(
         id="12",
-        title="Histograms of singular values of W_Q and W_MLP",
+        title="Histograms of singular values, W_Q and W_MLP",
         shows="singular values fall faster in Chronos and Chronos-Bolt than in T5, and in W_Q than in W_MLP",
         source="models",
         draw=_layers.draw_histograms,
@@ -240,7 +240,7 @@ _RECIPES = (
     ),
     Recipe(
         id="14",
-        title="Angles between the rows of W_Q by number of heads",
+        title="Angles between rows of W_Q by number of heads",
         shows="h blocks on the diagonal: rows of one head are alike",
         source="saved",
         draw=_heads.draw_head_angles,
@@ -259,7 +259,7 @@ _RECIPES = (
     ),
     Recipe(
         id="16",
-        title="Rank of W_Q and of its heads by number of heads",
+        title="Rank of W_Q and its heads by number of heads",
         shows="more heads give W_Q a higher rank, and each head a lower one; angles of three heads",
         source="saved",
         draw=_heads.draw_ranks_by_heads,
