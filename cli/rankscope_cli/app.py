@@ -31,6 +31,7 @@ VERBS = {
     "pretrain": "Train a model from scratch on generated series.",
     "standin": "Train a small model of any family, to measure trained weights.",
     "sweep": "Train, measure and score all points that a figure needs.",
+    "report": "Draw one HTML page from the results in a folder.",
     "figures": "Draw the figures of the paper from measurements.",
 }
 """Verb → the line that ``rankscope --help`` shows; the module ``rankscope_cli.verbs.<verb>`` holds it."""

@@ -1,0 +1,87 @@
+"""``rankscope report``: one self-contained HTML page from the results in a folder."""
+
+from __future__ import annotations
+
+from datetime import date as calendar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankscope.errors import OptionError
+from rankscope_cli.exits import say
+from rankscope_cli.options import Debug, Force, Json
+from rankscope_cli.output import Output, check_file
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankscope_eval.page import Page
+
+NAME = "report.html"
+
+
+def run(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder of results, at any depth.", show_default=False)],
+    *,
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")] = None,
+    date: Annotated[
+        str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="Day to show on the page; none by default.")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The page; report.html in DIR by default.", rich_help_panel="Output"
+        ),
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Draw one HTML page from the results in a folder.
+
+    DIR may hold any mix of what spectrum, flow, embed, calibrate, compress, heal, design, eval, bench, table2, sweep
+    and theory write as JSON, CSV of eval, and checkpoints. The page holds its charts, style and script: it opens from
+    a file without a network, prints, and is the same to the byte for the same results. Files that it cannot use are
+    listed at its end.
+
+    Examples:
+        rankscope spectrum bundled-bolt --sites all --out results/spectrum.json
+        rankscope compress bundled-bolt --ratio 0.15 --method joint --out results/narrow
+        rankscope eval results/narrow --baseline bundled-bolt --out results/eval.json
+        rankscope report results/ --out report.html
+    """
+    from rankscope_eval.page import build_page
+
+    target = Path(folder) / NAME if out is None else Path(out)
+    check_file(target, force, (".html", ".htm"))
+    with Output(json) as output:
+        page = build_page(folder, title=title, date=_day(date), out=target)
+        page.write(target, force=force)
+        output.deliver(page, lambda console: show_page(page, console))
+        output.wrote([target])
+    for one in page.unused:
+        if one.damaged:
+            say(f"warning: {one.path} is not used: {one.reason}")
+
+
+def show_page(page: Page, console: Console) -> None:
+    """Print the summary, and how many files it stands on."""
+    for line in page.summary:
+        console.print(line, markup=False)
+    used, left = len(page.used) + len(page.checkpoints), len(page.unused)
+    console.print(f"{used} results on the page, {left} files not used.", markup=False)
+
+
+def _day(text: str | None) -> str | None:
+    """Check a day.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if text is None:
+        return None
+    try:
+        return calendar.fromisoformat(text).isoformat()
+    except ValueError:
+        raise OptionError(f"--date {text!r} is no day: write it like {calendar(2026, 1, 31)}.") from None

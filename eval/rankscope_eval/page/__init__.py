@@ -1,0 +1,5 @@
+"""One self-contained HTML page from any mix of results."""
+
+from rankscope_eval.page.build import Page, build_page
+
+__all__ = ["build_page", "Page"]

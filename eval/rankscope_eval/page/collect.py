@@ -1,0 +1,253 @@
+"""Find the results in a folder: what each file is, and why some are not used."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.errors import DataError, RankscopeError, one_line
+from rankscope_eval.page.documents import KINDS, Document
+from rankscope_eval.report import EvalReport, EvalRow
+
+LARGEST = 512 * 2**20
+"""Bytes of the largest document that is read."""
+_SCHEMA = re.compile(r"rankscope/([a-z0-9-]+)@(\d+)")
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
+_SCORES = ["dataset", "model", "MASE", "WQL"]
+
+
+@dataclass(frozen=True)
+class Unused:
+    """A file that has no place on the page.
+
+    Attributes:
+        path: relative to the folder.
+        reason: why, in a few words.
+        damaged: whether it should have had one.
+        schema: of a result of another version, else None.
+    """
+
+    path: str
+    reason: str
+    damaged: bool = False
+    schema: str | None = None
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """A checkpoint that lies in the folder.
+
+    Attributes:
+        path: relative to the folder.
+        checkpoint: opened; nothing but headers is read.
+        sha256: of its config.json.
+        bytes: of its weights.
+        parameters: numbers stored.
+    """
+
+    path: str
+    checkpoint: Checkpoint
+    sha256: str
+    bytes: int
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything in a folder, each list in the order of paths."""
+
+    folder: Path
+    documents: tuple[Document, ...]
+    checkpoints: tuple[CheckpointFolder, ...]
+    unused: tuple[Unused, ...]
+
+
+def collect(folder: str | Path, skip: Path | None = None) -> Findings:
+    """Read every result in a folder and those below it; hidden files and links to folders are passed by.
+
+    Args:
+        folder: the folder.
+        skip: a file that is none of the input: the page itself.
+
+    Raises:
+        DataError: there is no such folder, or no result in it that can be used.
+    """
+    root = Path(folder)
+    if not root.exists():
+        raise DataError(f"there is no folder {root}: name the one that holds your results.")
+    if not root.is_dir():
+        raise DataError(f"{root} is a file: name the folder that holds your results.")
+    documents: list[Document] = []
+    checkpoints: list[CheckpointFolder] = []
+    unused: list[Unused] = []
+    for place, names in _folders(root, skip):
+        rest = set(names)
+        if "config.json" in rest and any(name.endswith(_WEIGHTS) for name in rest):
+            found = _checkpoint(root, place)
+            if isinstance(found, CheckpointFolder):
+                checkpoints.append(found)
+                belongs = ("config.json", "generation_config.json", "README.md")
+                rest -= {name for name in rest if name in belongs or name.endswith(_WEIGHTS)}
+            else:
+                unused.append(found)
+        for name in sorted(rest):
+            one = _file(root, place / name)
+            (documents if isinstance(one, Document) else unused).append(one)  # type: ignore[arg-type]
+    kept, repeated = _once(documents)
+    unused += repeated
+    if not kept and not checkpoints:
+        raise DataError(_nothing(root, unused))
+    return Findings(root, tuple(kept), tuple(checkpoints), tuple(sorted(unused, key=lambda one: one.path)))
+
+
+def _folders(root: Path, skip: Path | None) -> Iterator[tuple[Path, list[str]]]:
+    avoid = None if skip is None else skip.resolve()
+    for place, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        here = Path(place)
+        yield here, sorted(n for n in names if not n.startswith(".") and (here / n).resolve() != avoid)
+
+
+def _checkpoint(root: Path, place: Path) -> CheckpointFolder | Unused:
+    path = place.relative_to(root).as_posix()
+    try:
+        checkpoint = open_checkpoint(place)
+        stored = checkpoint.index.values()
+        scales = sum(info.bytes for name, info in checkpoint.index.items() if checkpoint.is_scale(name))
+        numbers = sum(_entries(info.shape) for name, info in checkpoint.index.items() if not checkpoint.is_scale(name))
+        digest = hashlib.sha256((place / "config.json").read_bytes()).hexdigest()
+        assert scales >= 0
+        return CheckpointFolder(path, checkpoint, digest, sum(info.bytes for info in stored), numbers)
+    except (RankscopeError, OSError) as error:
+        return Unused(f"{path}/config.json", f"checkpoint: {one_line(error)}", damaged=True)
+
+
+def _entries(shape: tuple[int, ...]) -> int:
+    total = 1
+    for side in shape:
+        total *= side
+    return total
+
+
+def _file(root: Path, file: Path) -> Document | Unused:
+    path = file.relative_to(root).as_posix()
+    try:
+        if file.suffix not in (".json", ".csv"):
+            return Unused(path, "neither JSON nor CSV")
+        if not file.is_file():
+            return Unused(path, "no plain file")
+        if file.stat().st_size > LARGEST:
+            return Unused(path, f"larger than {LARGEST >> 20} MiB")
+        raw = file.read_bytes()
+    except OSError as error:
+        return Unused(path, f"cannot be read: {error.strerror}", damaged=True)
+    return _scores(path, raw) if file.suffix == ".csv" else _document(path, raw)
+
+
+def _document(path: str, raw: bytes) -> Document | Unused:
+    try:
+        data = json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        return Unused(path, f"damaged: no JSON ({_brief(error)})", damaged=True)
+    schema = data.get("schema") if isinstance(data, dict) else None
+    match = _SCHEMA.fullmatch(schema) if isinstance(schema, str) else None
+    if match is None:
+        return Unused(path, "no result of rankscope: it names no schema")
+    kind = KINDS.get(match[1])
+    if kind is None:
+        return Unused(path, f"{schema} has no place in a report")
+    if int(match[2]) != kind.version:
+        return Unused(path, f"{schema} is of another version: this release reads {kind.schema}", True, schema)
+    try:
+        content = kind.read(data)
+    except DataError as error:
+        return Unused(path, f"damaged: {schema}, but {one_line(error)}", damaged=True)
+    return Document(path, kind.name, kind.schema, content, _text(data, "command"), _text(data, "version"), *_print(raw))
+
+
+def _scores(path: str, raw: bytes) -> Document | Unused:
+    """Read a CSV as chronos-forecasting publishes it; other tables have no place."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(raw.decode("utf-8"))))
+        if not rows or list(rows[0]) != _SCORES:
+            return Unused(path, "no table of scores: its columns are not dataset, model, MASE, WQL")
+        read = tuple(_row(row) for row in rows)
+    except (ValueError, TypeError, csv.Error) as error:
+        return Unused(path, f"damaged: a table of scores, but {_brief(error)}", damaged=True)
+    report = EvalReport(Path(path).name, "", 0, 0, 0, None, float("nan"), read, ())
+    return Document(path, "eval", "scores as CSV", report, None, None, *_print(raw))
+
+
+def _row(row: dict[str, Any]) -> EvalRow:
+    return EvalRow("", row["dataset"], row["model"], float(row["MASE"]), float(row["WQL"]), 0, 0, 0, 0, float("nan"))
+
+
+def _once(documents: list[Document]) -> tuple[list[Document], list[Unused]]:
+    """Keep one of several documents that say the same; the one that names its command comes first."""
+    kept: dict[int, Document] = {}
+    repeated = []
+    for number, one in enumerate(documents):
+        same = next((key for key, other in kept.items() if _same(one, other)), None)
+        if same is None:
+            kept[number] = one
+            continue
+        first, second = kept[same], one
+        if first.command is None and second.command is not None:
+            kept[same], second = second, first
+        repeated.append(Unused(second.path, f"says the same as {kept[same].path}"))
+    return sorted(kept.values(), key=lambda one: one.path), repeated
+
+
+def _same(one: Document, other: Document) -> bool:
+    if one.kind != other.kind or one.schema != other.schema:
+        return False
+    if one.sha256 == other.sha256:
+        return True
+    # compress and heal leave their report in the folder, too
+    return one.kind in ("compress", "heal") and repr(one.content) == repr(other.content)
+
+
+def _nothing(root: Path, unused: list[Unused]) -> str:
+    wanted = "JSON of spectrum, flow, embed, compress, eval, bench, table2 and the like, CSV of eval, or checkpoints"
+    make = f"`rankscope spectrum MODEL --out {root}/spectrum.json` writes one"
+    other = [one for one in unused if one.schema]
+    if other:
+        kind = str(other[0].schema).partition("@")[0].partition("/")[2]
+        return (
+            f"{root} holds results of another version only: {other[0].path} is {other[0].schema}, this release reads "
+            f"{KINDS[kind].schema}; measure again, or use the release that wrote them."
+        )
+    damaged = [one for one in unused if one.damaged]
+    if damaged:
+        more = f" ({len(damaged) - 1} more like it)" if len(damaged) > 1 else ""
+        return f"{root} holds no result that can be used: {damaged[0].path}: {damaged[0].reason}{more}; {make}."
+    found = f"{len(unused)} other file{'s' * (len(unused) != 1)}, such as {unused[0].path}" if unused else "no file"
+    return f"{root} holds no result of rankscope: looked for {wanted}, found {found}; {make}."
+
+
+def _text(data: dict[str, Any], key: str) -> str | None:
+    value = data.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _print(raw: bytes) -> tuple[str, int]:
+    return hashlib.sha256(raw).hexdigest(), len(raw)
+
+
+def _brief(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def with_names(findings: Findings, folder: str) -> Findings:
+    """The same findings under another name of the folder, as the page shows it."""
+    return replace(findings, folder=Path(folder))

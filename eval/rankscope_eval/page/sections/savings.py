@@ -1,0 +1,183 @@
+"""What compression buys: sizes before and after, what every matrix kept, healing, designs."""
+
+from __future__ import annotations
+
+from rankscope.compress.report import CompressReport, LossSearch, SiteReport
+from rankscope.heal.report import HealReport
+from rankscope_eval.page.documents import DesignView
+from rankscope_eval.page.html import Child, Markup, element
+from rankscope_eval.page.lineage import Library
+from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, significant, size, spread
+from rankscope_eval.page.roles import role_name, role_order
+from rankscope_eval.page.sections import Section
+from rankscope_eval.page.tables import Cell, Row, Table, bar, folded, heat, number
+
+
+def savings_section(library: Library) -> Section:
+    """Every compression, healing and design, model by model."""
+    content: list[Child] = []
+    made = [one for group in library.groups for one in library.about("compress", group)]
+    if made:
+        content.append(_overview([one.content for one in made]))
+    for place, one in enumerate(made):
+        content += compress_part(one.content, f"compress-{place}", one.path)
+    healed = [one.content for group in library.groups for one in library.about("heal", group)]
+    if healed:
+        content += [element("h3", "Healing"), _healings(healed)]
+    for place, one in enumerate(library.of("design")):
+        content += design_part(one.content, f"design-{place}")
+    return Section("savings", "What compression buys", "Size", tuple(content))
+
+
+def compress_part(report: CompressReport, name: str, path: str) -> list[Child]:
+    """One compression: its sentence, what was kept where, and every matrix."""
+    kept = [row for row in report.sites if row.layer is not None]
+    stacks = list(dict.fromkeys(row.stack for row in kept))
+    maps = [_map([row for row in kept if row.stack == stack], stack, f"{name}-{stack}") for stack in stacks]
+    return [
+        element("h3", f"{report.model} → {report.out}"),
+        element("p", compress_sentence(report)),
+        [element("p", note, class_="note") for note in report.notes],
+        element("div", maps, class_="maps") if maps else None,
+        None if report.search is None else _steps(report.search, f"{name}-steps"),
+        folded(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", _matrices(report, f"{name}-table")),
+    ]
+
+
+def compress_sentence(report: CompressReport) -> str:
+    """How it was compressed and what became of its size."""
+    looked = f", looking at {report.calibration}" if report.calibration else ""
+    level = f" at ε = {report.eps:g}" if report.eps is not None else ""
+    stored = ", linear layers in int8" if report.storage == "int8" else ""
+    before, after = report.parameters["before"], report.parameters["after"]
+    return (
+        f"Method {report.method}{level}, ranks by {report.allocation}{looked}{stored}: the selected matrices keep "
+        f"{percent(report.ratio)} of their numbers; the whole model goes from {count(before)} to {count(after)} "
+        f"parameters ({change(before, after)}) and from {size(report.bytes['before'])} to "
+        f"{size(report.bytes['after'])} ({change(report.bytes['before'], report.bytes['after'])}). It took "
+        f"{duration(report.seconds)}."
+    )
+
+
+def design_part(report: DesignView, name: str) -> list[Child]:
+    """A network by design beside the stock one."""
+    before, after = report.parameters.get("before", 0), report.parameters.get("after", 0)
+    cache = "" if report.cache_ratio is None else f" and {percent(report.cache_ratio)} of the cache"
+    rows: list[Row] = [
+        [
+            Cell(f"{row.stack} {row.layer}", float(place)),
+            row.part,
+            number(row.rank, count(row.rank)),
+            number(row.parameters_before, count(row.parameters_before)),
+            number(row.parameters_after, count(row.parameters_after)),
+        ]
+        for place, row in enumerate(report.layers)
+    ]
+    heads = ["layer", "part", "rank", "numbers before", "after"]
+    return [
+        element("h3", f"A design of low rank beside {report.model}"),
+        element(
+            "p",
+            f"Its attention matrices store {percent(report.size_ratio)} of the numbers{cache}; the network has "
+            f"{count(after)} parameters in place of {count(before)}.",
+        ),
+        folded("Every layer", Table("Ranks by design", heads, rows, f"{name}-table", texts=(1,)).render()),
+    ]
+
+
+def _overview(reports: list[CompressReport]) -> Markup:
+    rows: list[Row] = []
+    for one in reports:
+        before, after = one.parameters["before"], one.parameters["after"]
+        heavy, light = one.bytes["before"], one.bytes["after"]
+        rows.append(
+            [
+                one.out,
+                one.model,
+                one.method + (" + int8" if one.storage == "int8" else ""),
+                number(one.ratio, ratio(one.ratio)),
+                number(before, count(before)),
+                Cell(bar(after / before if before else 1.0, count(after)), float(after)),
+                number(heavy, size(heavy)),
+                Cell(bar(light / heavy if heavy else 1.0, size(light)), float(light)),
+            ]
+        )
+    heads = ["compressed", "from", "method", "size ratio", "parameters before", "parameters after", "weights before"]
+    heads.append("weights after")
+    return Table("Sizes; a bar is the share that is left", heads, rows, "compress-sizes", texts=(1, 2, 5, 7)).render()
+
+
+def _map(rows: list[SiteReport], stack: str, name: str) -> Markup:
+    layers = sorted({row.layer for row in rows if row.layer is not None})
+    cells = {(row.role, row.layer): row for row in rows}
+    body = []
+    for role in sorted({row.role for row in rows}, key=role_order):
+        line: list[tuple[float, str, str] | None] = []
+        for layer in layers:
+            row = cells.get((role, layer))
+            if row is None or not row.parameters_before:
+                line.append(None)
+                continue
+            share = row.parameters_after / row.parameters_before
+            told = f"{stack} layer {layer}, {role_name(role)}: {row.layout}, rank {row.rank} of {min(row.shape)}"
+            line.append((share, percent(share).removesuffix(" %"), told))
+        body.append((role_name(role), line))
+    caption = f"{stack.capitalize()}: numbers kept, in percent, by layer"
+    return heat(name, caption, ["matrix", *map(str, layers)], body)
+
+
+def _matrices(report: CompressReport, name: str) -> Markup:
+    rows: list[Row] = []
+    for place, row in enumerate(report.sites):
+        where = row.stack if row.layer is None else f"{row.stack} {row.layer}"
+        rows.append(
+            [
+                Cell(where, float(place)),
+                role_name(row.role),
+                row.layout + (f": {row.note}" if row.note else ""),
+                number(row.rank, count(row.rank)),
+                number(row.widths[0] if row.widths else None, spread(row.widths)),
+                number(row.parameters_before, count(row.parameters_before)),
+                number(row.parameters_after, count(row.parameters_after)),
+                number(row.relative_error, significant(row.relative_error)),
+                number(row.lost, significant(row.lost)),
+            ]
+        )
+    heads = [
+        "matrix",
+        "role",
+        "layout",
+        "rank",
+        "width of a head",
+        "numbers before",
+        "after",
+        "error / σ₁",
+        "energy lost",
+    ]
+    return Table(f"What {report.out} keeps", heads, rows, name, texts=(1, 2)).render()
+
+
+def _steps(search: LossSearch, name: str) -> Markup:
+    rows: list[Row] = [
+        [Cell(ratio(step.ratio), step.ratio), number(step.score, ratio(step.score)), "yes" if step.holds else "no"]
+        for step in search.steps
+    ]
+    caption = f"Sizes that were tried; {search.measure} may be at most {1 + search.max_loss:g}"
+    return Table(caption, ["size ratio", search.measure, "holds"], rows, name, texts=(2,)).render()
+
+
+def _healings(reports: list[HealReport]) -> Markup:
+    rows: list[Row] = [
+        [
+            one.out,
+            one.model,
+            one.teacher,
+            number(one.steps, count(one.steps)),
+            number(one.seconds, duration(one.seconds)),
+            number(one.first_loss, significant(one.first_loss)),
+            number(one.last_loss, significant(one.last_loss)),
+        ]
+        for one in reports
+    ]
+    heads = ["healed", "from", "teacher", "steps", "time", "loss at first", "at last"]
+    return Table("Trained to answer as the teacher does", heads, rows, "heal-table", texts=(1, 2)).render()

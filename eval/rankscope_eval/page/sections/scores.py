@@ -1,0 +1,106 @@
+"""Scores of an evaluation: relative, drawn, and one by one."""
+
+from __future__ import annotations
+
+import math
+
+from rankscope_eval.page.charts import relative_scores
+from rankscope_eval.page.html import Child, Markup, element
+from rankscope_eval.page.numbers import count, duration, plural, ratio, significant
+from rankscope_eval.page.svg import chart
+from rankscope_eval.page.tables import Row, Table, folded, number
+from rankscope_eval.report import EvalReport, EvalRow
+
+
+def eval_part(report: EvalReport, name: str) -> list[Child]:
+    """Scores of one suite: relative, drawn, and one by one."""
+    over = f", relative to {report.baseline}" if report.baseline else ""
+    cut = f", first {report.max_series} series of each data set" if report.max_series else ""
+    drawn = _dots(report, name)
+    skipped = [f"{one.benchmark}/{one.dataset}: {one.reason}" for one in report.skipped]
+    return [
+        element("h3", f"Scores on {report.suite}{over}"),
+        element(
+            "p",
+            f"{_sets(report)}{cut}. Lower is better"
+            + ("; relative scores are geometric means of score over baseline’s score." if report.summary else "."),
+        ),
+        _summary(report, f"{name}-summary") if report.summary else None,
+        element("div", drawn, class_="charts") if drawn else None,
+        element("p", f"Left out: {'; '.join(skipped)}.", class_="note") if skipped else None,
+        folded("Every data set", _scores(report, f"{name}-table")),
+    ]
+
+
+def _summary(report: EvalReport, name: str) -> Markup:
+    rows: list[Row] = [
+        [
+            one.model,
+            one.benchmark,
+            number(one.datasets, count(one.datasets)),
+            number(one.relative_WQL, ratio(one.relative_WQL)),
+            number(one.relative_MASE, ratio(one.relative_MASE)),
+        ]
+        for one in report.summary
+        if one.model != one.baseline
+    ]
+    heads = ["model", "benchmark", "data sets", "relative WQL", "relative MASE"]
+    return Table(f"Scores over those of {report.baseline}", heads, rows, name, texts=(1,)).render()
+
+
+def _scores(report: EvalReport, name: str) -> Markup:
+    heads = ["data set", "model", "series", "steps", "WQL", "MASE", "published WQL", "published MASE", "time"]
+    rows: list[Row] = [
+        [
+            row.dataset,
+            row.model,
+            number(row.series or None, count(row.series)),
+            number(row.prediction_length or None, count(row.prediction_length)),
+            number(row.WQL, significant(row.WQL, 4)),
+            number(row.MASE, significant(row.MASE, 4)),
+            number(row.published_WQL, significant(row.published_WQL, 4)),
+            number(row.published_MASE, significant(row.published_MASE, 4)),
+            number(row.seconds, duration(row.seconds)),
+        ]
+        for row in report.rows
+    ]
+    return Table(f"Scores on {report.suite}", heads, rows, name, texts=(1,)).render()
+
+
+def _dots(report: EvalReport, name: str) -> list[Markup]:
+    """WQL and MASE of every model over the baseline's, data set by data set."""
+    if not report.baseline:
+        return []
+    drawn = []
+    sets = list(dict.fromkeys((row.benchmark, row.dataset) for row in report.rows))
+    models = [model for model in dict.fromkeys(row.model for row in report.rows) if model != report.baseline]
+    found = {(row.benchmark, row.dataset, row.model): row for row in report.rows}
+    for metric in ("WQL", "MASE"):
+        scores = [(model, [_over(found, *one, model, report.baseline, metric) for one in sets]) for model in models]
+        if not any(math.isfinite(value) for _, values in scores for value in values):
+            continue
+        title = f"{metric} over that of {report.baseline}, data set by data set"
+        means = [
+            f"{one.model} {ratio(getattr(one, f'relative_{metric}'))} on {one.benchmark}" for one in report.summary
+        ]
+        figure = relative_scores([dataset for _, dataset in sets], scores, metric, report.baseline)
+        drawn.append(
+            chart(figure, f"{name}-{metric}", title, "; ".join(means) or title, f"{title}; left of the line is better.")
+        )
+    return drawn
+
+
+def _over(
+    found: dict[tuple[str, str, str], EvalRow], benchmark: str, dataset: str, model: str, base: str, metric: str
+) -> float:
+    one, other = found.get((benchmark, dataset, model)), found.get((benchmark, dataset, base))
+    if one is None or other is None:
+        return math.nan
+    above, below = float(getattr(one, metric)), float(getattr(other, metric))
+    return above / below if below > 0 and above > 0 else math.nan
+
+
+def _sets(report: EvalReport) -> str:
+    sets = len({(row.benchmark, row.dataset) for row in report.rows})
+    seed = f", seed {report.seed}" if report.summary else ""
+    return f"{plural(sets, 'data set')}{seed}"

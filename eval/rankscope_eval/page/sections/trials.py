@@ -1,0 +1,121 @@
+"""What was tried many times: sizes by methods, points of a sweep, instances of theorems."""
+
+from __future__ import annotations
+
+from rankscope import plots
+from rankscope.analysis.sweep import SweepReport
+from rankscope.analysis.table2 import DONE, Table2Report
+from rankscope.errors import OptionError
+from rankscope_eval.page.documents import TheoryReport
+from rankscope_eval.page.html import Child, Markup, element
+from rankscope_eval.page.numbers import MISSING, count, plural, ratio, significant, size
+from rankscope_eval.page.svg import chart
+from rankscope_eval.page.tables import Cell, Row, Table, folded, number
+
+
+def table2_part(report: Table2Report, name: str) -> list[Child]:
+    """What every size costs by every method."""
+    drawn: list[Markup] = []
+    for measure, title in (("relative_WQL", "WQL"), ("relative_MASE", "MASE"), ("relative_LPPL", "LPPL")):
+        try:
+            figure = plots.table2(report, measure=measure)
+        except OptionError:
+            continue
+        says = "; ".join(
+            f"{row.method} at {row.ratio:g}: {ratio(getattr(row.median, measure))}"
+            for row in report.rows
+            if row.state == DONE
+        )
+        drawn.append(
+            chart(figure, f"{name}-{title}", f"{title} over the original’s against size, {report.model}", says)
+        )
+    heads = [
+        "ratio wanted",
+        "method",
+        "ranks by",
+        "reached",
+        "WQL",
+        "MASE",
+        "LPPL",
+        "overlap",
+        "bytes",
+        "cache",
+        "time",
+    ]
+    rows: list[Row] = []
+    for row in report.rows:
+        found = row.median
+        healed = f", {row.heal_steps} steps" if row.heal_steps else ""
+        rows.append(
+            [
+                Cell(f"{row.ratio:g}", row.ratio),
+                row.method + healed,
+                row.allocation if row.state == DONE else row.state,
+                *[number(value, ratio(value)) for value in (found.reached, found.relative_WQL, found.relative_MASE)],
+                *[number(value, ratio(value)) for value in (found.relative_LPPL, found.overlap)],
+                number(found.bytes, size(found.bytes)),
+                number(found.cache_bytes, size(found.cache_bytes)),
+                number(found.time_ratio, ratio(found.time_ratio)),
+            ]
+        )
+    suite = report.settings.get("suite")
+    caption = f"Medians over seeds; WQL, MASE, LPPL and time are over the original’s, {report.model}"
+    return [
+        element("h3", f"What each size costs {report.model}"),
+        element("p", f"{plural(len(report.rows), 'row')}" + (f", scored on {suite}." if suite else ".")),
+        element("div", drawn, class_="charts") if drawn else None,
+        folded("Every ratio and method", Table(caption, heads, rows, f"{name}-table", (1, 2)).render()),
+    ]
+
+
+def sweep_part(report: SweepReport, name: str) -> list[Child]:
+    """Trained points of a sweep."""
+    keys = [str(eps) for eps in report.eps]
+    scores = list(dict.fromkeys(key for row in report.points for key in row.scores))
+    rows: list[Row] = []
+    for row in report.points:
+        mean = row.ranks.mean_ranks.get("all", {}) if row.ranks is not None else {}
+        rows.append(
+            [
+                row.point,
+                row.state,
+                number(row.parameters, count(row.parameters)),
+                number(row.steps, count(row.steps)),
+                number(row.loss, significant(row.loss)),
+                *[number(mean.get(key), significant(mean.get(key))) for key in keys],
+                *[number(row.scores.get(key), significant(row.scores.get(key))) for key in scores],
+            ]
+        )
+    heads = ["point", "state", "parameters", "steps", "loss", *[f"rank of W_Q, ε = {key}" for key in keys], *scores]
+    return [
+        element("h3", f"Sweep {report.name}"),
+        element("p", report.about),
+        Table(f"Points of {report.name}", heads, rows, f"{name}-table", (1,)).render(),
+    ]
+
+
+def theory_part(report: TheoryReport, name: str) -> list[Child]:
+    """Theorems checked on numbers."""
+    rows: list[Row] = [
+        [
+            one.id,
+            one.title or MISSING,
+            number(one.instances, count(one.instances)),
+            number(one.worst_ratio, significant(one.worst_ratio, 4)),
+            "yes" if one.passed else "no",
+        ]
+        for one in report.checks
+    ]
+    heads = ["check", "what", "instances", "worst measured / bound", "holds"]
+    held = sum(one.passed for one in report.checks)
+    return [
+        element("h3", "Theorems, checked on numbers"),
+        element("p", f"{held} of {plural(len(report.checks), 'check')} hold."),
+        Table(
+            "Measured over bound, at its worst",
+            _shown(heads, rows),
+            _kept(rows),
+            f"{name}-table",
+            (1, 4) if any(one.title for one in report.checks) else (3,),
+        ).render(),
+    ]

@@ -1,0 +1,281 @@
+"""Where rank is wasted: spectra of weights, flow of ranks, embeddings, what enters the layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+from rankscope import plots
+from rankscope.analysis.embedding import EmbeddingReport
+from rankscope.analysis.flow import FlowReport
+from rankscope.analysis.spectrum import SiteSpectrum, SpectrumReport
+from rankscope.calibration.report import CalibrationReport
+from rankscope_eval.page.charts import plain_text, shortened
+from rankscope_eval.page.html import Child, Markup, element
+from rankscope_eval.page.lineage import Library
+from rankscope_eval.page.numbers import count, percent, plural, significant, spread
+from rankscope_eval.page.roles import role_name, role_order
+from rankscope_eval.page.sections import Section
+from rankscope_eval.page.svg import chart
+from rankscope_eval.page.tables import Cell, Row, Table, folded, heat, number
+
+SIGNALS = {
+    "sine": "sinusoids",
+    "exponential": "exponentials",
+    "constant": "a constant signal",
+    "noise": "white noise",
+    "user": "series from a file",
+}
+ONE_TOKEN = (
+    "The decoder of Chronos-Bolt reads one token: its self-attention has nothing to choose from, so its queries and "
+    "keys get no gradient and keep the ranks of the random start."
+)
+_DEEPEST = 40
+"""Layers that a chart with one line per layer still shows legibly."""
+
+
+def waste_section(library: Library) -> Section:
+    """Everything that was measured of ranks, model by model."""
+    content: list[Child] = []
+    for group in library.groups:
+        for number_, one in enumerate(library.about("spectrum", group)):
+            name = f"spectrum-{library.groups.index(group)}-{number_}"
+            cut = library.resolve(one.content.model) in library.parents
+            content += spectrum_part(one.content, name, one.path, cut)
+        for number_, one in enumerate(library.about("flow", group)):
+            content += flow_part(one.content, f"flow-{library.groups.index(group)}-{number_}")
+    for number_, one in enumerate(library.of("embed")):
+        content += embedding_part(one.content, f"embed-{number_}")
+    for number_, one in enumerate(library.of("calibrate")):
+        content += calibration_part(one.content, f"calibrate-{number_}")
+    return Section("waste", "Where rank is wasted", "Rank", tuple(content))
+
+
+def spectrum_part(report: SpectrumReport, name: str, path: str, cut: bool = False) -> list[Child]:
+    """Weights of one model: heat maps, charts (of one that was not cut), and every matrix."""
+    eps = next(iter(report.sites[0].eps_ranks))
+    parts: list[Child] = [
+        element("h3", f"Weights of {report.model}"),
+        element("p", spectrum_sentence(report)),
+        element("p", ONE_TOKEN, class_="note") if _one_token(report) else None,
+        *_maps(report, name, eps),
+    ]
+    charts = [] if cut else _charts(report, name, eps)
+    if charts:
+        parts.append(element("div", charts, class_="charts"))
+    table = _matrices(report, name)
+    parts.append(folded(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", table))
+    return parts
+
+
+def spectrum_sentence(report: SpectrumReport) -> str:
+    """What the ranks say, in one or two sentences."""
+    eps = next(iter(report.sites[0].eps_ranks))
+    shares = role_shares(report, eps)
+    low, high = min(shares, key=lambda role: shares[role]), max(shares, key=lambda role: shares[role])
+    said = (
+        f"At ε = {eps}, the {plural(len(report.sites), 'measured matrix', 'measured matrices')} could be stored in "
+        f"{percent(report.size_ratio[_key(report, eps)])} of their numbers."
+    )
+    if low != high:
+        said += (
+            f" The median ε-rank is {percent(shares[low])} of the largest possible in {low}, the lowest, and "
+            f"{percent(shares[high])} in {high}, the highest."
+        )
+    return said
+
+
+def _one_token(report: SpectrumReport) -> bool:
+    here = {(row.site.stack, row.site.role) for row in report.sites}
+    return report.family == "chronos-bolt" and not here.isdisjoint({("decoder", "self.q"), ("decoder", "self.k")})
+
+
+def role_shares(report: SpectrumReport, eps: str) -> dict[str, float]:
+    """Median over matrices of ε-rank / largest possible rank, by role; of trained attention where there is any."""
+    idle = {("decoder", "self.q"), ("decoder", "self.k")} if _one_token(report) else set()
+    rows = [row for row in report.sites if row.site.kind == "attention" and (row.site.stack, row.site.role) not in idle]
+    rows = rows or list(report.sites)
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(role_name(row.site.role), []).append(_share(row, eps))
+    return {role: median(values) for role, values in found.items()}
+
+
+def flow_part(report: FlowReport, name: str) -> list[Child]:
+    """Ranks of the layers' inputs."""
+    signal = SIGNALS.get(report.signal, report.signal)
+    eps = next(iter(report.layers[0].eps_ranks))
+    charts = []
+    said = []
+    for stack in dict.fromkeys(row.stack for row in report.layers):
+        rows = report.stack(stack)
+        ranks = [row.eps_ranks[eps] for row in rows]
+        said.append(f"{ranks[0]} at the first layer of the {stack}, {ranks[-1]} at the last")
+        if len(rows) <= _DEEPEST:
+            fig = plots.flow(replace(report, signal=plain_text(report.signal)), stack=stack)
+            title = f"Flow of ranks through the {stack} of {report.model}"
+            says = "ε-ranks of the inputs, layer by layer: " + ", ".join(map(str, ranks)) + "."
+            charts.append(chart(fig, f"{name}-{stack}", title, says))
+    heads = ["layer", "tokens", *[f"ε = {key}" for key in report.layers[0].eps_ranks], "effective rank", "mean σⱼ/σ₁"]
+    rows: list[Row] = [
+        [
+            Cell(f"{row.stack} {row.layer}", float(place)),
+            number(row.tokens, count(row.tokens)),
+            *[number(rank, count(rank)) for rank in row.eps_ranks.values()],
+            number(row.effective_rank, significant(row.effective_rank)),
+            number(row.mean_relative, significant(row.mean_relative)),
+        ]
+        for place, row in enumerate(report.layers)
+    ]
+    caption = f"ε-ranks of what enters each layer of {report.model}, of at most {report.layers[0].d_model}"
+    series = f"{report.n} series of {report.length} values, {signal}"
+    return [
+        element("h3", f"Flow of ranks in {report.model}: {signal}"),
+        element("p", f"ε-rank of the layers’ input at ε = {eps}: {'; '.join(said)} ({series})."),
+        element("div", charts, class_="charts") if charts else None,
+        folded("Every layer", Table(caption, heads, rows, f"{name}-table").render()),
+    ]
+
+
+def embedding_part(report: EmbeddingReport, name: str) -> list[Child]:
+    """Embedding matrices of all models together."""
+    keys = list(report.rows[0].eps_ranks)
+    heads = ["model", "matrix", "patch", "tokens", "width", *[f"ε = {key}" for key in keys], "effective rank"]
+    rows: list[Row] = [
+        [
+            row.model,
+            row.matrix,
+            number(row.patch_size, count(row.patch_size)),
+            number(row.tokens, count(row.tokens)),
+            number(row.d_model, count(row.d_model)),
+            *[number(rank, count(rank)) for rank in row.eps_ranks.values()],
+            number(row.effective_rank, significant(row.effective_rank)),
+        ]
+        for row in report.rows
+    ]
+    named = replace(report, rows=tuple(replace(row, model=plain_text(shortened(row.model))) for row in report.rows))
+    said = "; ".join(f"{row.model} ({row.matrix}): {row.eps_ranks[keys[0]]} of {row.d_model}" for row in report.rows)
+    signal = SIGNALS.get(report.signal, report.signal)
+    title = f"Singular values of the embeddings, {signal}"
+    return [
+        element("h3", f"Embeddings: {signal}"),
+        element("p", f"ε-rank at ε = {keys[0]}: {said}."),
+        element("div", chart(plots.embedding_spectra(named), f"{name}-chart", title, said), class_="charts"),
+        Table("ε-ranks of embedding matrices", heads, rows, f"{name}-table", texts=(1,)).render(),
+    ]
+
+
+def calibration_part(report: CalibrationReport, name: str) -> list[Child]:
+    """What enters the matrices of a model."""
+    rows: list[Row] = [
+        [
+            one.name,
+            number(one.tokens, count(one.tokens)),
+            number(one.width, count(one.width)),
+            number(one.effective_rank, significant(one.effective_rank)),
+            number(one.shown, count(one.shown)),
+        ]
+        for one in report.streams
+    ]
+    heads = ["input", "positions", "width", "effective rank", "directions with energy"]
+    caption = f"Inputs of {report.model} over {report.series} series of {report.corpus}"
+    return [
+        element("h3", f"What enters the layers of {report.model}"),
+        [element("p", note, class_="note") for note in report.notes],
+        folded("Every input", Table(caption, heads, rows, f"{name}-table").render()),
+    ]
+
+
+def _maps(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
+    """A heat map per stack and kind of matrix."""
+    groups: dict[tuple[str, str], list[SiteSpectrum]] = {}
+    for row in report.sites:
+        if row.site.layer is not None:
+            scope = row.site.role.partition(".")[0] if row.site.kind == "attention" else "mlp"
+            groups.setdefault((row.site.stack, scope), []).append(row)
+    stacks = list(dict.fromkeys(stack for stack, _ in groups))
+    maps = []
+    for stack in stacks:
+        rows = [row for (where, _), found in groups.items() if where == stack for row in found]
+        maps.append(_map(rows, stack, f"{name}-{stack}", eps))
+    return [element("div", maps, class_="maps")] if maps else []
+
+
+def _map(rows: list[SiteSpectrum], stack: str, name: str, eps: str) -> Markup:
+    layers = sorted({row.site.layer for row in rows if row.site.layer is not None})
+    cells = {(row.site.role, row.site.layer): row for row in rows}
+    roles = sorted(dict.fromkeys(row.site.role for row in rows), key=role_order)
+    body = []
+    for role in roles:
+        line = []
+        for layer in layers:
+            row = cells.get((role, layer))
+            shown = None
+            if row is not None:
+                share = _share(row, eps)
+                told = f"{stack} layer {layer}, {role_name(role)}: ε-rank {row.eps_ranks[eps]} of {min(row.shape)}"
+                shown = (share, percent(share).removesuffix(" %"), told)
+            line.append(shown)
+        body.append((role_name(role), line))
+    caption = f"{stack.capitalize()}: ε-rank in percent of the largest possible, by layer (ε = {eps})"
+    return heat(name, caption, ["matrix", *map(str, layers)], body)
+
+
+def _charts(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
+    drawn = []
+    attention = [row for row in report.sites if row.site.kind == "attention"]
+    if attention:
+        title = f"ε-ranks of the attention matrices of {report.model} by layer"
+        shares = role_shares(report, eps)
+        says = "Median share of the largest rank: " + ", ".join(f"{r} {percent(s)}" for r, s in shares.items()) + "."
+        drawn.append(chart(plots.ranks_by_layer(report), f"{name}-ranks", title, says))
+    if report.ranks_only or any(row.sigma is None for row in report.sites):
+        return drawn
+    if attention:
+        curve = plots.size_of_report(report)
+        says = "; ".join(f"{percent(value)} at ε = {key}" for key, value in report.size_ratio.items()) + "."
+        title = f"Size of the attention matrices of {report.model} against ε"
+        names = {plain_text(shortened(report.model)): curve}
+        drawn.append(chart(plots.size_by_eps(names), f"{name}-size", title, says))
+    for stack in dict.fromkeys(row.site.stack for row in attention):
+        rows = [row for row in attention if row.site.stack == stack]
+        role = rows[0].site.role
+        same = [row for row in rows if row.site.role == role]
+        if len(same) <= _DEEPEST and all(row.sigma_max > 0 for row in same):
+            says = "ε-ranks: " + ", ".join(str(row.eps_ranks[eps]) for row in same) + f" at ε = {eps}, layer by layer."
+            title = f"Singular values of {role_name(role)}, {stack} of {report.model}"
+            drawn.append(chart(plots.spectra(report, role=role, stack=stack), f"{name}-spectra-{stack}", title, says))
+    return drawn
+
+
+def _matrices(report: SpectrumReport, name: str) -> Markup:
+    keys = list(report.sites[0].eps_ranks)
+    heads = ["matrix", "role", "shape", "σ₁", *[f"ε = {key}" for key in keys]]
+    heads += [f"per head, {keys[0]}", "effective rank", "stable rank", f"size, {keys[0]}"]
+    rows: list[Row] = []
+    for place, row in enumerate(report.sites):
+        where = row.site.stack if row.site.layer is None else f"{row.site.stack} {row.site.layer}"
+        heads_ = row.per_head_eps_ranks.get(keys[0], [])
+        rows.append(
+            [
+                Cell(where, float(place)),
+                role_name(row.site.role),
+                Cell(f"{row.shape[0]}×{row.shape[1]}", float(row.shape[0] * row.shape[1])),
+                number(row.sigma_max, significant(row.sigma_max)),
+                *[number(rank, count(rank)) for rank in row.eps_ranks.values()],
+                number(median(heads_) if heads_ else None, spread(heads_)),
+                number(row.effective_rank, significant(row.effective_rank)),
+                number(row.stable_rank, significant(row.stable_rank)),
+                number(row.size_ratio.get(keys[0]), percent(row.size_ratio.get(keys[0]))),
+            ]
+        )
+    return Table(f"ε-ranks of every matrix of {report.model}", heads, rows, f"{name}-table", texts=(1,)).render()
+
+
+def _share(row: SiteSpectrum, eps: str) -> float:
+    largest = min(row.shape)
+    return row.eps_ranks[eps] / largest if largest else 0.0
+
+
+def _key(report: SpectrumReport, eps: str) -> str:
+    return next(key for key in report.size_ratio if float(key) == float(eps))

@@ -1,0 +1,122 @@
+"""Matplotlib figures as part of the page: text stays text, ids are the chart's own, colours follow the theme."""
+
+from __future__ import annotations
+
+import colorsys
+import html
+import io
+import re
+from xml.etree import ElementTree as ET
+
+from matplotlib.figure import Figure
+
+from rankscope.plots import styled
+from rankscope_eval.page.html import Child, Markup, element
+
+_SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+_HEX = re.compile(r"#[0-9a-fA-F]{6}\b|#[0-9a-fA-F]{3}\b|(?<=[:\s])(?:black|white)\b")
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_ELEMENTS = frozenset(
+    (
+        "g",
+        "path",
+        "text",
+        "tspan",
+        "use",
+        "defs",
+        "clipPath",
+        "rect",
+        "line",
+        "polyline",
+        "polygon",
+        "circle",
+        "ellipse",
+    )
+)
+_PLACES = ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "ry", "width", "height", "points", "d", "transform")
+_ATTRIBUTES = frozenset((*_PLACES, "id", "style", "clip-path", "href"))
+
+
+def chart(figure: Figure, name: str, title: str, says: str, caption: Child = None) -> Markup:
+    """A figure of the page.
+
+    Args:
+        figure: drawn by `rankscope.plots` or in its style.
+        name: unique on the page; every id of the drawing begins with it.
+        title: what is drawn.
+        says: what a reader who does not see it should know.
+        caption: shown below; the title by default.
+    """
+    drawing = _drawing(figure, name, title, says)
+    return element("figure", drawing, element("figcaption", caption or title), class_="chart")
+
+
+def _drawing(figure: Figure, name: str, title: str, says: str) -> Markup:
+    stream = io.BytesIO()
+    with styled():
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    root = ET.fromstring(stream.getvalue())
+    inner = "".join(_markup(child, name) for child in root)
+    width = float(root.attrib["viewBox"].split()[2])
+    head = element("title", title, id=f"{name}-title") + element("desc", says, id=f"{name}-desc")
+    return element(
+        "svg",
+        Markup(head + inner),
+        viewBox=root.attrib["viewBox"],
+        role="img",
+        aria_labelledby=f"{name}-title",
+        aria_describedby=f"{name}-desc",
+        style=f"max-width:{width * 2 / 16:.3f}rem",
+    )
+
+
+def _markup(node: ET.Element, name: str) -> str:
+    tag = node.tag.removeprefix(_SVG)
+    if tag not in _ELEMENTS:
+        return ""
+    attributes = "".join(_attribute(key, value, name) for key, value in node.attrib.items())
+    text = (
+        html.escape(node.text.strip() if tag not in ("text", "tspan") else node.text, quote=False) if node.text else ""
+    )
+    inner = "".join(_markup(child, name) for child in node)
+    if tag in ("g", "defs") and not inner:
+        return ""
+    return f"<{tag}{attributes}/>" if not text + inner else f"<{tag}{attributes}>{text}{inner}</{tag}>"
+
+
+def _attribute(key: str, value: str, name: str) -> str:
+    plain = key.removeprefix(_XLINK)
+    if plain not in _ATTRIBUTES:
+        return ""
+    if plain == "id":
+        value = f"{name}-{_safe(value)}"
+    elif plain == "href":
+        value = "#" + f"{name}-{_safe(value.removeprefix('#'))}"
+    elif plain == "clip-path":
+        value = _REFERENCE.sub(lambda found: f"url(#{name}-{_safe(found[1])})", value)
+    elif plain == "style":
+        value = _HEX.sub(lambda found: themed(found[0]), value)
+    return f' {plain}="{html.escape(" ".join(value.split()))}"'
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name)
+
+
+def themed(colour: str) -> str:
+    """A colour as CSS: ink and paper by name, others with a lighter twin that stands out on dark paper.
+
+    The twin's lightness falls where the colour's rises, so an order by lightness survives.
+
+    >>> themed("#000000"), themed("#fff"), themed("#12355b")
+    ('var(--ink)', 'var(--paper)', 'light-dark(#12355b,#accdef)')
+    """
+    full = {"black": "#000000", "white": "#ffffff"}.get(colour, colour).lower()
+    if len(full) == 4:
+        full = "#" + "".join(2 * digit for digit in full[1:])
+    if full in ("#000000", "#ffffff"):
+        return "var(--ink)" if full == "#000000" else "var(--paper)"
+    red, green, blue = (int(full[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    hue, lightness, saturation = colorsys.rgb_to_hls(red, green, blue)
+    twin = colorsys.hls_to_rgb(hue, 0.95 - 0.65 * lightness, saturation)
+    return f"light-dark({full},#{''.join(f'{round(255 * part):02x}' for part in twin)})"
