@@ -16,7 +16,18 @@ from rankscope.checkpoints._safetensors import WEIGHT_DTYPES, TensorInfo, read_j
 from rankscope.checkpoints._sources import locate
 from rankscope.checkpoints._weights import read_index
 from rankscope.errors import CheckpointError, RankscopeError
-from rankscope.families import Factored, Family, HeadWidth, Layout, Site, family_of, read_layouts, select_sites
+from rankscope.families import (
+    Factored,
+    Family,
+    HeadWidth,
+    Layout,
+    Site,
+    family_of,
+    is_known,
+    read_layouts,
+    select_sites,
+)
+from rankscope.families.generic import guess_family
 from rankscope.families.storage import Storage, linear_layers, read_storage, scale_name, scaled_weight
 
 if TYPE_CHECKING:
@@ -35,6 +46,7 @@ class Checkpoint:
         index: every stored tensor.
         layouts: layout of every module that is not dense; empty for a dense checkpoint.
         prefix: what stands before the family's names of tensors, as in ``bert.encoder…``.
+        guesses: of a model that no family describes, what was taken for what; see `rankscope.families.generic`.
     """
 
     source: str
@@ -44,6 +56,7 @@ class Checkpoint:
     index: Mapping[str, TensorInfo] = field(repr=False)
     layouts: Mapping[str, Layout] = field(repr=False)
     prefix: str = ""
+    guesses: tuple[str, ...] = ()
 
     def sites(self, select: Sequence[str] | str | None = None) -> tuple[Site, ...]:
         """Sites that the words select, attention by default; see `rankscope.families.select_sites`."""
@@ -178,25 +191,30 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
 
     Raises:
         CheckpointError: there is no such model, or it is unreadable, unsafe or inconsistent.
-        FamilyError: the config describes no known family.
+        FamilyError: the config describes no known family, and no attention was found by structure.
     """
     source, folder = locate(model, revision)
     config = read_json(folder / "config.json")
+    index, guesses = None, ()
     try:
-        family = family_of(config)
+        if is_known(config):
+            family = family_of(config)
+        else:
+            index = read_index(folder)
+            family, guesses = guess_family(config, {name: info.shape for name, info in index.items()})
         layouts = read_layouts(config.get("rankscope"))
         expected = expected_shapes(config, family, layouts)
         storage = read_storage(config.get("rankscope"))
     except RankscopeError as error:
         raise type(error)(f"{source}: {error}") from error
-    index = read_index(folder)
+    index = read_index(folder) if index is None else index
     try:
         prefix = find_prefix(expected, family.prefixes, index)
         check_agreement(config, family, {prefix + name: shape for name, shape in expected.items()}, index, prefix)
         check_storage(storage, {prefix + layer for layer in linear_layers(family.sites(config), layouts)}, index)
     except CheckpointError as error:
         raise CheckpointError(f"{source}: {error}") from error
-    return Checkpoint(source, folder, config, family, index, layouts, prefix)
+    return Checkpoint(source, folder, config, family, index, layouts, prefix, guesses)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ __all__ = [
     "Layout",
     "Site",
     "family_of",
+    "is_known",
     "read_layouts",
     "select_sites",
 ]
@@ -92,6 +93,12 @@ def family_of(config: Mapping[str, Any]) -> Family:
         f"{config.get('architectures')!r}): rankscope knows {', '.join(FAMILIES)}; add one in "
         "rankscope/families."
     )
+
+
+def is_known(config: Mapping[str, Any]) -> bool:
+    """Whether a ``config.json`` describes a family of `FAMILIES`, or a compressed checkpoint."""
+    compressed = str(config.get("model_type")).startswith("rankscope-")
+    return compressed or any(family.matches(config) for family in FAMILIES.values())
 
 
 def _family_of_compressed(config: Mapping[str, Any], model_type: str) -> Family:
