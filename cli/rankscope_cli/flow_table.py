@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where, width
+from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table, where, width
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,22 +49,30 @@ def _flow_table(report: FlowReport, inputs: bool, roles: list[str]) -> Table:
 
 def show_embedding(report: EmbeddingReport, console: Console) -> None:
     """Print one row per embedding matrix."""
-    first, *others = [repr(eps) for eps in report.eps]
-    console.print(f"{report.n} series of {report.length} values, signal {report.signal}", style="bold", markup=False)
+    levels = [repr(eps) for eps in report.eps]
     table = plain_table()
-    names = ["model", "matrix", "patch", "shape", "σ₁", f"ε={first}", *others, "eff."]
-    add_columns(table, names, left=2, folds=True)
+    names = ["model", "reads", "matrix", "patch", "shape", *(f"ε={level}" for level in levels), "of max.", "eff."]
+    add_columns(table, names, left=3, folds=True)
     for row in report.rows:
+        ranks = [str(row.eps_ranks[level]) for level in levels]
+        share = f"{row.relative_ranks[levels[0]]:.0%}" if levels else MISSING
         table.add_row(
             row.model,
-            row.matrix,
+            row.modality,
+            "vocab." if row.matrix == "vocabulary" else row.matrix,
             str(row.patch_size),
             f"{row.tokens}×{row.d_model}",
-            figures(float(row.sigma[0])),
-            *(str(row.eps_ranks[level]) for level in (first, *others)),
+            *ranks,
+            share,
             figures(row.effective_rank),
         )
     print_table(table, console)
+    console.print()
+    if levels:
+        console.print(f"of max.: ε-rank at ε={levels[0]} over the smaller side. Patch: numbers per token.")
+    others = dict.fromkeys(row.source for row in report.rows if row.source and row.modality != "series")
+    if others:
+        console.print(f"Other corpora: {'; '.join(others)}.", markup=False)
 
 
 def _short(role: str) -> str:

@@ -83,7 +83,9 @@ BatchSize = Annotated[
 ]
 Signal = Annotated[
     str,
-    typer.Option("--signal", metavar="NAME|FILE", help="sine, exponential, constant, noise, or a file of series."),
+    typer.Option(
+        "--signal", metavar="NAME|FILE", help="sine, exponential, constant, noise, mixed, or a file of series."
+    ),
 ]
 Count = Annotated[int, typer.Option("--n", min=1, metavar="N", help="Series in the corpus.")]
 Length = Annotated[int, typer.Option("--length", min=1, metavar="N", help="Values per series.")]

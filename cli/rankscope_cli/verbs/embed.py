@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from rankscope_cli.drawing import EMBEDDING, check_figures, embedding_figures, save_figures
 from rankscope_cli.flow_table import show_embedding
 from rankscope_cli.options import (
@@ -32,6 +36,15 @@ def run(
     signal: Signal = "sine",
     n: Count = 64,
     length: Length = 512,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", metavar="FILE", help="What text models read: UTF-8 text, also gzipped."),
+    ] = None,
+    images: Annotated[
+        str,
+        typer.Option("--images", metavar="NAME", help="What image models read: generated, or cifar10 (hub)."),
+    ] = "generated",
+    n_images: Annotated[int, typer.Option("--n-images", min=1, metavar="N", help="Images in the corpus.")] = 1000,
     eps: Eps = None,
     figures: Figures = None,
     out: Table = None,
@@ -45,12 +58,13 @@ def run(
 ) -> None:
     """Spectra, angles and projections of embedding matrices over a corpus.
 
-    The rows of an embedding matrix are the embedded tokens of the corpus; models with a vocabulary are measured on
-    that too.
+    The rows of an embedding matrix are the embedded tokens of what a model reads: series embed --signal, texts --text,
+    images --images. Models with a vocabulary are measured on that too; without --text, text models on that alone.
 
     Examples:
         rankscope embed
         rankscope embed bundled bundled-bolt --figures figures/
+        rankscope embed bundled bundled-time-moe bundled-totem minilm --signal mixed --text book.txt.gz
         rankscope embed amazon/chronos-bolt-small --signal noise --json
     """
     from rankscope.analysis.embedding import measure_embedding
@@ -71,6 +85,9 @@ def run(
                 eps=tolerances,
                 seed=seed,
                 file=file,
+                text=text,
+                images=images,
+                image_count=n_images,
                 device=resolve_device(device),
                 progress=progress,
             )

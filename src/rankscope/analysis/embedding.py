@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankscope.analysis.embedding_corpus import Corpora, Embedded, check_modalities, embedded, reads_token_ids
 from rankscope.analysis.flow import ranks_by_eps
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import OptionError
@@ -19,7 +20,6 @@ from rankscope.hooks import Triangle
 from rankscope.numerics import angle_matrix, effective_rank, relative_spectrum, stable_rank, validate_eps
 from rankscope.placement import resolve_device
 from rankscope.progress import Progress, silent
-from rankscope.signals import corpus
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +60,8 @@ class EmbeddingSpectrum:
         stable_rank: Σσ²/σ_1².
         angles: angles in radians between the first rows, in corpus (or token) order.
         projection: a sample of rows on the two leading singular vectors.
+        modality: what the model reads: ``series``, ``text`` or ``image``.
+        source: the embedded corpus in words; empty for a vocabulary.
     """
 
     model: str
@@ -75,6 +77,18 @@ class EmbeddingSpectrum:
     stable_rank: float
     angles: Float[np.ndarray, "items items"]
     projection: Projection
+    modality: str = "series"
+    source: str = ""
+
+    @property
+    def largest_rank(self) -> int:
+        """The most that a rank can be: the smaller of rows and columns."""
+        return min(self.tokens, self.d_model)
+
+    @property
+    def relative_ranks(self) -> dict[str, float]:
+        """ε-ranks by ε, as shares of `largest_rank`."""
+        return {eps: rank / self.largest_rank for eps, rank in self.eps_ranks.items()}
 
     @property
     def relative(self) -> Float[np.ndarray, " k"]:
@@ -109,12 +123,12 @@ class EmbeddingReport:
         """One row per embedding matrix and ε."""
         import pandas as pd
 
-        names = ["model", "family", "strategy", "patch_size", "matrix", "tokens", "d_model"]
+        names = ["model", "family", "modality", "strategy", "patch_size", "matrix", "source", "tokens", "d_model"]
         rows = []
         for row in self.rows:
             head = [getattr(row, name) for name in names]
-            rows += [(*head, float(eps), rank) for eps, rank in row.eps_ranks.items()]
-        return pd.DataFrame(rows, columns=[*names, "eps", "eps_rank"])
+            rows += [(*head, float(eps), rank, row.relative_ranks[eps]) for eps, rank in row.eps_ranks.items()]
+        return pd.DataFrame(rows, columns=[*names, "eps", "eps_rank", "relative_eps_rank"])
 
 
 def embedding_from_json(data: dict[str, Any]) -> EmbeddingReport:
@@ -123,7 +137,7 @@ def embedding_from_json(data: dict[str, Any]) -> EmbeddingReport:
         raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
     rows = []
     for saved in data["rows"]:
-        row = {key: value for key, value in saved.items() if key != "sigma_max"}
+        row = {key: value for key, value in saved.items() if key not in ("sigma_max", "relative_eps_ranks")}
         shown = row.pop("projection")
         row["sigma"] = np.asarray(row["sigma"], dtype=np.float64)
         row["angles"] = np.asarray(row["angles"], dtype=np.float64)  # None becomes NaN
@@ -144,34 +158,41 @@ def measure_embedding(
     eps: Sequence[float] = (0.1, 0.05, 0.01),
     seed: int = 0,
     file: str | Path | None = None,
+    text: str | Path | None = None,
+    images: str = "generated",
+    image_count: int = 1000,
     angle_items: int = 128,
     points: int = 2048,
     device: str = "cpu",
     batch_size: int = 64,
     progress: Progress | None = None,
 ) -> EmbeddingReport:
-    """Embedding matrix of every checkpoint over a corpus, and the vocabulary where it has one.
+    """Embedding matrix of every checkpoint over a corpus of what it reads, and the vocabulary where it has one.
 
-    Each time-series checkpoint gives a ``corpus`` row; quantised and text models give a ``vocabulary`` row
-    too (text models only that, unless the signal is ``user``, whose series are then token ids).
+    Series models embed the signal and image models images: each gives a ``corpus`` row. Text models embed a text where
+    there is one. Quantised and text models give a ``vocabulary`` row (too). Where all models read text, the signal
+    ``user`` holds token ids.
 
     Args:
         checkpoints: what to compare.
         signal: see `rankscope.signals.corpus`.
-        n: series.
-        length: values per series.
+        n: series; windows of text.
+        length: values per series; tokens per window of text.
         eps: thresholds in [0, 1).
-        seed: of the corpus and of the sample of projected points.
+        seed: of the corpora and of the sample of projected points.
         file: of the signal ``user``.
+        text: UTF-8 text, plain or gzipped, for the text models.
+        images: ``generated`` or ``cifar10`` (needs a network), for the image models.
+        image_count: number of images.
         angle_items: rows of the angle matrix, from the first.
         points: most points of the projection, a random sample of the rows.
         device: where embeddings are computed: ``cpu``, ``cuda`` or ``auto``.
-        batch_size: series embedded at once.
-        progress: told the number of series done.
+        batch_size: series, texts or images embedded at once.
+        progress: told the number of them done.
 
     Raises:
-        OptionError: no checkpoint, ε outside [0, 1), ``angle_items`` or ``points`` below 1.
-        DataError: the file cannot be used.
+        OptionError: no checkpoint, ε outside [0, 1), a number below 1, or a corpus that no model reads.
+        DataError: a file cannot be used.
     """
     if not checkpoints:
         raise OptionError("checkpoints is empty: give at least one model.")
@@ -179,60 +200,36 @@ def measure_embedding(
         if value < 1:
             raise OptionError(f"{name} must be at least 1, got {value}.")
     levels = tuple(validate_eps(value) for value in eps)
-    series = corpus(signal, n, length, seed, file)
-    where = resolve_device(device)
+    corpora = Corpora(signal, n, length, seed, file, text, images, image_count)
+    check_modalities(checkpoints, corpora)
+    if any(checkpoint.family.modality == "series" for checkpoint in checkpoints):
+        corpora.series()  # a file that cannot be used is found before any model is built
+    where, ids_from_file = resolve_device(device), reads_token_ids(checkpoints, corpora)
     rows: list[EmbeddingSpectrum] = []
     for checkpoint in checkpoints:
-        family = checkpoint.family
         module = checkpoint.module().to(where)
-        matrices: dict[str, tuple[Tensor, Tensor | None]] = {}
-        if family.strategy != "text" or signal == "user":
-            x = _embed(family.embed, module, series, batch_size, progress or silent)
-            matrices["corpus"] = (x, patch_means(series, family.patch_size(checkpoint.config), x.shape[0]))
-        if family.vocabulary is not None:
-            table = family.vocabulary(module)
-            matrices["vocabulary"] = (table, torch.arange(table.shape[0]))
-        for name, (x, colour) in matrices.items():
-            rows.append(_measure(checkpoint, name, x, colour, levels, angle_items, points, seed))
+        for step in embedded(checkpoint, module, corpora, batch_size, ids_from_file):
+            if isinstance(step, Embedded):
+                rows.append(_measure(checkpoint, "corpus", step, levels, angle_items, points, seed))
+            else:
+                (progress or silent)(*step, f"embedding, {checkpoint.source}")
+        if checkpoint.family.vocabulary is not None:
+            table = checkpoint.family.vocabulary(module)
+            whole = Embedded("", table, torch.arange(table.shape[0]), "token id")
+            rows.append(_measure(checkpoint, "vocabulary", whole, levels, angle_items, points, seed))
     return EmbeddingReport(signal, n, length, seed, levels, tuple(rows))
-
-
-def patch_means(series: Float[Tensor, "series time"], patch_size: int, tokens: int) -> Float[Tensor, " tokens"] | None:
-    """Mean of each standardised patch in corpus order, patches without an observation left out.
-
-    None where the model embedded another number of tokens, as when it cut the series to its context.
-    """
-    x = series.to(torch.float64)
-    mean = x.nanmean(1, keepdim=True)
-    spread = (x - mean).square().nanmean(1, keepdim=True).sqrt()
-    x = (x - mean) / torch.where(spread > 0, spread, 1.0)
-    missing = -x.shape[1] % patch_size
-    x = torch.nn.functional.pad(x, (missing, 0), value=float("nan"))
-    means = x.reshape(-1, patch_size).nanmean(1)
-    means = means[~means.isnan()]
-    return means if len(means) == tokens else None
-
-
-def _embed(embed: Any, module: Any, series: Tensor, batch_size: int, progress: Progress) -> Tensor:
-    parts = []
-    for start in range(0, len(series), batch_size):
-        progress(start, len(series), "embedding")
-        parts.append(embed(module, series[start : start + batch_size]).detach())
-    progress(len(series), len(series), "embedding")
-    return torch.cat(parts)
 
 
 def _measure(
     checkpoint: Checkpoint,
     name: str,
-    x: Float[Tensor, "tokens d_model"],
-    colour: Tensor | None,
+    what: Embedded,
     eps: Sequence[float],
     angle_items: int,
     points: int,
     seed: int,
 ) -> EmbeddingSpectrum:
-    triangle = Triangle()
+    triangle, x = Triangle(), what.rows
     for part in x.split(8192):
         triangle.add(part)
     _, sigma, vh = torch.linalg.svd(triangle.r, full_matrices=False)
@@ -250,7 +247,9 @@ def _measure(
         effective_rank=float(effective_rank(sigma)),
         stable_rank=float(stable_rank(sigma)),
         angles=angle_matrix(x[:angle_items]).cpu().numpy(),
-        projection=_project(x, vh, colour, "token id" if name == "vocabulary" else "patch mean", points, seed),
+        projection=_project(x, vh, what.colour, what.colour_name, points, seed),
+        modality=family.modality,
+        source=what.source,
     )
 
 
@@ -273,14 +272,17 @@ def _row_to_json(row: EmbeddingSpectrum) -> dict[str, Any]:
     return {
         "model": row.model,
         "family": row.family,
+        "modality": row.modality,
         "strategy": row.strategy,
         "patch_size": row.patch_size,
         "matrix": row.matrix,
+        "source": row.source,
         "tokens": row.tokens,
         "d_model": row.d_model,
         "sigma_max": float(row.sigma[0]),
         "sigma": row.sigma.tolist(),
         "eps_ranks": row.eps_ranks,
+        "relative_eps_ranks": row.relative_ranks,
         "effective_rank": row.effective_rank,
         "stable_rank": row.stable_rank,
         "angles": _finite(row.angles.tolist()),

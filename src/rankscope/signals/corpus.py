@@ -13,6 +13,7 @@ from torch import Tensor
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.signals.constant import constants
 from rankscope.signals.exponential import exponentials
+from rankscope.signals.mixed import mixed
 from rankscope.signals.noise import white_noise
 from rankscope.signals.sinusoid import sinusoids
 from rankscope.signals.user import series_from_file, windows
@@ -22,6 +23,7 @@ SIGNALS: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
     "exponential": exponentials,
     "constant": constants,
     "noise": white_noise,
+    "mixed": mixed,
 }
 """Generated signals by name; ``user`` is the other kind that `corpus` takes."""
 

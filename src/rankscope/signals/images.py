@@ -20,7 +20,7 @@ _NATURAL = 0.06
 """Standard deviation of the natural noise over every image; pixels lie in [0, 1]."""
 
 
-def images(n: int, size: int, seed: int) -> tuple[Float[Tensor, "n 3 size size"], Int[Tensor, " n"]]:
+def images(n: int, size: int, seed: int, first: int = 0) -> tuple[Float[Tensor, "n 3 size size"], Int[Tensor, " n"]]:
     """Draw ``n`` colour images and the class of each, a position in `CLASSES`.
 
     Every image has two random colours, one pattern, and faint noise whose amplitude falls as 1/f, as in photographs
@@ -30,26 +30,27 @@ def images(n: int, size: int, seed: int) -> tuple[Float[Tensor, "n 3 size size"]
         n: number of images.
         size: pixels per side, at least `SMALLEST`.
         seed: of every random choice.
+        first: number of the first image; the same as leaving out so many of a larger draw.
 
     Returns:
         Pixels in [0, 1], float32, channels red, green, blue; and the classes.
 
     Raises:
-        OptionError: ``n`` or ``seed`` out of range, or ``size`` below `SMALLEST`.
+        OptionError: ``n``, ``seed`` or ``first`` out of range, or ``size`` below `SMALLEST`.
 
     >>> pixels, labels = images(12, 16, 0)
     >>> pixels.shape, labels.tolist()[-3:]
     (torch.Size([12, 3, 16, 16]), [9, 0, 1])
     """
-    for name, value, least in (("n", n, 1), ("size", size, SMALLEST), ("seed", seed, 0)):
+    for name, value, least in (("n", n, 1), ("size", size, SMALLEST), ("seed", seed, 0), ("first", first, 0)):
         if value < least:
             raise OptionError(f"{name} of images must be at least {least}, got {value}.")
     makers = list(CLASSES.values())
     out = np.empty((n, 3, size, size), dtype=np.float32)
     for i in range(n):
-        rng = np.random.default_rng((seed, i))
-        out[i] = _paint(makers[i % len(makers)](size, rng), rng).transpose(2, 0, 1)
-    return torch.from_numpy(out), torch.arange(n) % len(makers)
+        rng = np.random.default_rng((seed, first + i))
+        out[i] = _paint(makers[(first + i) % len(makers)](size, rng), rng).transpose(2, 0, 1)
+    return torch.from_numpy(out), torch.arange(first, first + n) % len(makers)
 
 
 def natural_noise(size: int, rng: np.random.Generator) -> Plane:

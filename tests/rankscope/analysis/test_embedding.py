@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from rankscope.analysis.embedding import embedding_from_json, measure_embedding, patch_means
+from rankscope.analysis.embedding import embedding_from_json, measure_embedding
+from rankscope.analysis.embedding_corpus import patch_means
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import OptionError
 from rankscope.numerics import angle_matrix

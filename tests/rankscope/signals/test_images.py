@@ -18,7 +18,11 @@ def test_pixels_labels_and_seed() -> None:
 
 
 def test_an_image_does_not_depend_on_how_many_are_drawn() -> None:
-    assert torch.equal(images(7, 16, 0)[0], images(23, 16, 0)[0][:7])
+    every, labels = images(23, 16, 0)
+    assert torch.equal(images(7, 16, 0)[0], every[:7])
+    part, part_labels = images(5, 16, 0, first=18)
+    assert torch.equal(part, every[18:])
+    assert torch.equal(part_labels, labels[18:])
 
 
 def test_power_of_the_noise_falls_as_one_over_frequency_squared() -> None:

@@ -1,0 +1,88 @@
+"""Text as token ids: by a model's own tokenizer, or byte by byte."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from rankscope.errors import DataError
+
+TOKENIZER = "tokenizer.json"
+BYTE_OFFSET = 3
+"""Ids of bytes start here where a model has no tokenizer, as in ByT5: 0, 1 and 2 are special."""
+
+
+def read_text(file: str | Path) -> str:
+    """Read a plain or gzipped UTF-8 text.
+
+    Raises:
+        DataError: it cannot be read, is not UTF-8 or is empty.
+    """
+    path = Path(file)
+    try:
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"text {path} is not UTF-8 (byte {error.start}): convert it.") from error
+    except (OSError, EOFError) as error:
+        raise DataError(f"text {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    if not text.strip():
+        raise DataError(f"text {path} is empty: give a file with words in it.")
+    return text
+
+
+def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " tokens"], str]:
+    """Tokenise a text with the ``tokenizer.json`` of a checkpoint folder, or by bytes where there is none.
+
+    Returns:
+        The ids without special tokens, and the tokenizer in words.
+
+    Raises:
+        DataError: an id is outside the vocabulary, the tokenizer cannot be read, or there is none and the vocabulary
+            is too small for bytes.
+    """
+    file = folder / TOKENIZER
+    if file.is_file():
+        from tokenizers import Tokenizer
+
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # the package raises bare Exceptions
+            raise DataError(f"{file} cannot be read as a tokenizer: {error}.") from error
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.long)
+        name = "its own tokenizer"
+    else:
+        if vocabulary < BYTE_OFFSET + 256:
+            raise DataError(
+                f"{folder} has no {TOKENIZER}, and a vocabulary of {vocabulary} is too small for bytes "
+                f"({BYTE_OFFSET + 256}): put the model's {TOKENIZER} into the folder."
+            )
+        ids = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).long() + BYTE_OFFSET
+        name = "bytes"
+    if len(ids) and int(ids.max()) >= vocabulary:
+        raise DataError(
+            f"{file} makes ids up to {int(ids.max())}, but the model knows {vocabulary}: use the tokenizer it was "
+            "trained with."
+        )
+    return ids, name
+
+
+def text_windows(ids: Int[Tensor, " tokens"], n: int, length: int, seed: int) -> Int[Tensor, "texts tokens"]:
+    """``n`` windows of ``length`` consecutive ids at random places; a shorter text is one window.
+
+    Raises:
+        DataError: there is no id.
+    """
+    if len(ids) == 0:
+        raise DataError("the text has no token: give a longer one.")
+    if len(ids) <= length:
+        return ids[None]
+    starts = np.random.default_rng(seed).integers(0, len(ids) - length + 1, n)
+    return ids[torch.from_numpy(starts)[:, None] + torch.arange(length)]
