@@ -17,7 +17,8 @@ E2 = math.exp(2.0)
 def theorem4_upper(sigma: Float[Tensor, " d_model"], heads: int, depth: float) -> Float[Tensor, " d_model"]:
     """Bound on σ_k(Z)/σ_1(Z), k = 1 … d, for Z = U + MH-Attn(U)/√D (Thm 4 i, eq. 5).
 
-    2 min_{1≤j≤k} (σ_{k−j+1} + e²h/√D σ_{⌊(j−1)/h⌋+1}). Needs σ_1 = 1, √D ≥ 2e²h, ‖W_Q^(i)ᵀW_K^(i)‖₂ ≤ √d_h and ‖W_V^(i)‖₂ ≤ 1, see `theorem4_unmet`.
+    2 min_{1≤j≤k} (σ_{k−j+1} + e²h/√D σ_{⌊(j−1)/h⌋+1}). Needs σ_1 = 1,
+    √D ≥ 2e²h, ‖W_Q^(i)ᵀW_K^(i)‖₂ ≤ √d_h and ‖W_V^(i)‖₂ ≤ 1, see `theorem4_unmet`.
     """
     return 2 * _sum_bound(sigma, heads, E2 * heads / math.sqrt(depth))
 
@@ -76,7 +77,7 @@ def theorem4_construction(sigma: Float[Tensor, " d_model"], tokens: int, heads: 
     """Input and matrices whose output has the ranks of eq. 6 (App. J).
 
     U = [diag(σ) 0]; head i copies the first d_h − 1 coordinates of the first tokens into the tokens of its own block;
-    all other tokens of U look at token d_h, whose value is cut. Scores are strong enough that softmax is exact to 1e-14.
+    all other tokens of U look at token d_h, whose value is cut. Scores are so strong that softmax is exact to 1e-14.
 
     Raises:
         OptionError: σ is not descending within (0, 1], L < d, or h does not divide d.

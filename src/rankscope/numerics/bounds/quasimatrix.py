@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -53,8 +54,15 @@ def singular_values(
     )
 
 
-def _weighted(functions: Functions, edges: Float[np.ndarray, " edges"], count: int) -> Float[np.ndarray, "d points"]:
+@functools.lru_cache(maxsize=16)
+def _nodes(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss–Legendre nodes and weights; they cost an eigenvalue problem, so they are kept."""
     nodes, weights = legendre.leggauss(count)
+    return nodes, weights
+
+
+def _weighted(functions: Functions, edges: Float[np.ndarray, " edges"], count: int) -> Float[np.ndarray, "d points"]:
+    nodes, weights = _nodes(count)
     half = np.diff(edges) / 2
     x = (edges[:-1] + half)[:, None] + half[:, None] * nodes
     values = np.asarray(functions(x.ravel()), dtype=np.float64)
