@@ -15,6 +15,7 @@ from rankscope.signals.images import images
 
 IMAGE_SETS = ("generated", "cifar10")
 _CIFAR = "uoft-cs/cifar10"
+_SECONDS = 10.0
 
 
 def image_batches(
@@ -55,7 +56,10 @@ def _cifar10() -> Any:
         raise DataError(
             "images 'cifar10' need the package datasets: pip install 'rankscope[hub]', or use generated images."
         ) from error
+    from huggingface_hub import HfApi
+
     try:
+        HfApi().dataset_info(_CIFAR, timeout=_SECONDS)  # without a network datasets retries for half a minute
         return load_dataset(_CIFAR, split="test")
     except Exception as error:  # whatever the HTTP client raises without a network
         first = next(iter(str(error).splitlines()), "")[:120]

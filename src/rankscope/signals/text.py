@@ -74,7 +74,7 @@ def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " t
     return ids, name
 
 
-def text_windows(ids: Int[Tensor, " tokens"], n: int, length: int, seed: int) -> Int[Tensor, "texts tokens"]:
+def text_windows(ids: Int[Tensor, " tokens"], n: int, length: int, seed: int) -> Int[Tensor, "texts window"]:
     """``n`` windows of ``length`` consecutive ids at random places; a shorter text is one window.
 
     Raises:

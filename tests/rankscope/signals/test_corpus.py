@@ -61,3 +61,15 @@ def test_bad_options_name_the_choices() -> None:
         corpus("sine", n=1, length=4, file="a.csv")
     with pytest.raises(DataError, match="needs a file"):
         corpus("user", n=1, length=4)
+
+
+def test_mixed_takes_the_three_kinds_in_turn() -> None:
+    x = corpus("mixed", n=8, length=64, seed=3).double()
+    sine, exponential, noise = x[0::3], x[1::3], x[2::3]
+    assert float(sine.abs().max()) <= 1
+    ratio = exponential[:, 1:] / exponential[:, :-1]
+    np.testing.assert_allclose(ratio, ratio[:, :1].expand_as(ratio), rtol=1e-5)
+    inner, outer = sine[:, 1:-1], sine[:, 2:] + sine[:, :-2]
+    two_cos = (inner * outer).sum(1, keepdim=True) / (inner**2).sum(1, keepdim=True)
+    np.testing.assert_allclose(outer, two_cos * inner, atol=1e-5)
+    assert (noise.diff().sign().diff() != 0).double().mean() > 0.5  # noise turns at two of three values
