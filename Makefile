@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 DEMO := demo-out
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format bench figures clean
+.PHONY: help install demo test test-fast check format bench figures docs clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,11 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 
 figures: $(STAMP) ## Draw all figures into figures/out
 	@status=0; for recipe in figures/[!_]*.py; do $(BIN)/python $$recipe || status=1; done; exit $$status
+
+docs: $(STAMP) ## Run the code blocks of the docs, then build the site into site/
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python docs/run_blocks.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove the demo's output and the caches
 	rm -rf $(DEMO) .mypy_cache .ruff_cache .coverage htmlcov
