@@ -13,6 +13,7 @@ from rankscope.analysis.embedding import measure_embedding
 from rankscope.analysis.spectrum import SiteSpectrum, eps_key, measure_spectrum
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import OptionError
+from rankscope.progress import Progress, silent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +22,9 @@ SCHEMA = "rankscope/sweep@1"
 SWEEP_EPS = (0.1, 0.05, 0.01, 0.001)
 ALL = "all"
 """Group of every W_Q of a model; the others are ``encoder.self``, ``decoder.self`` and ``decoder.cross``."""
+
+MODELS = "models"
+"""Name of a report that `measure_models` made."""
 
 STATES = ("waiting", "begun", "done", "failed")
 
@@ -218,6 +222,38 @@ def measure_point(model: str | Path, eps: Sequence[float] = SWEEP_EPS, *, device
             EmbeddingRanks(one.matrix, one.tokens, tuple(one.sigma.tolist()), dict(one.eps_ranks)) for one in embedded
         ),
     )
+
+
+def measure_models(
+    models: Sequence[str | Path], eps: Sequence[float] = SWEEP_EPS, *, device: str = "cpu", progress: Progress = silent
+) -> SweepReport:
+    """Measure finished checkpoints as the points of a sweep, e.g. the sizes of a published family against their width.
+
+    Args:
+        models: checkpoints: hub ids, folders or bundled names.
+        eps: tolerances in [0, 1).
+        device: where matrices are decomposed.
+        progress: told how many are done.
+
+    Raises:
+        OptionError: no model, or one is named twice.
+    """
+    names = [str(model) for model in models]
+    if not names or len(set(names)) < len(names):
+        raise OptionError("models must name at least one checkpoint, and none of them twice.")
+    rows = []
+    for done, name in enumerate(names):
+        progress(done, len(names), f"measuring {name}")
+        checkpoint = open_checkpoint(name)
+        shape = {key: value for key, value in checkpoint.config.items() if type(value) is int}
+        config = {
+            "family": checkpoint.family.name,
+            "model": {**shape, "patch_size": checkpoint.family.patch_size(checkpoint.config)},
+        }
+        ranks = measure_point(name, eps, device=device)
+        rows.append(SweepRow(name, {}, config, "done", folder=name, parameters=checkpoint.parameters, ranks=ranks))
+    progress(len(names), len(names), "measuring")
+    return SweepReport(MODELS, "finished checkpoints", "", tuple(eps), tuple(rows))
 
 
 def mean_head_rank(ranks: PointRanks, key: str) -> float:

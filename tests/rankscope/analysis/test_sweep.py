@@ -12,11 +12,13 @@ from rankscope.analysis.sweep import (
     SweepReport,
     SweepRow,
     mean_head_rank,
+    measure_models,
     measure_point,
     read_sweep_report,
     row_from_json,
     sweep_from_json,
 )
+from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import OptionError
 
 EPS = (0.5, 0.1)
@@ -126,3 +128,23 @@ def test_the_table_has_a_row_per_point(measured):
     assert (first["WQL"], first["resumed"]) == (0.5, 1)
     assert (second["state"], second["error"]) == ("failed", "the loss became nan")
     assert np.isnan(second["rank@0.1"])
+
+
+def test_finished_checkpoints_are_the_points_of_a_sweep(t5_folder, bolt_folder):
+    report = measure_models([t5_folder, str(bolt_folder)], EPS)
+    assert sweep_from_json(json.loads(json.dumps(report.to_json()))) == report
+    assert [row.point for row in report.done] == [str(t5_folder), str(bolt_folder)]
+    for row, patch in zip(
+        report.done, (1, open_checkpoint(bolt_folder).config["chronos_config"]["input_patch_size"]), strict=True
+    ):
+        checkpoint = open_checkpoint(row.point)
+        assert row.ranks == measure_point(row.point, EPS)
+        assert row.parameters == checkpoint.parameters
+        assert row.config["model"]["d_model"] == checkpoint.config["d_model"]
+        assert row.config["model"]["patch_size"] == patch
+
+
+@pytest.mark.parametrize("models", [[], ["bundled", "bundled"]])
+def test_no_models_or_one_twice_are_refused(models):
+    with pytest.raises(OptionError, match="at least one checkpoint, and none of them twice"):
+        measure_models(models)
