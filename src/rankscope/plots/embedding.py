@@ -2,41 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError
 from rankscope.plots.labels import short_names, wrapped
-from rankscope.plots.style import MARKS, figure, styled
+from rankscope.plots.style import figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.embedding import EmbeddingReport
+    from rankscope.analysis.embedding import EmbeddingReport, EmbeddingSpectrum
 
-FLOOR = 1e-8
-"""Relative singular values below this are rounding of the stored float32 embeddings."""
+FLOOR = 1e-7
+"""Relative singular values below this are rounding of float32 embeddings."""
+LOWEST = 1e-5
+"""Lowest end of the axis: one steep line shall not press the others together."""
+FEW = 8
+"""Above so many matrices a vocabulary is drawn only where there is no corpus."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8")
+LOOKS: dict[str, tuple[tuple[str, ...], Any]] = {
+    "series": (("#12355b", "#5b8db8", "#2f6690", "#8fb3d1"), "-"),
+    "text": (("#c8553d", "#8c2f1b"), (0, (4, 1.5))),
+    "image": (("#2d7d5a", "#79b791"), (0, (1, 1))),
+}
+"""Colours and dash of every modality; dashes alone tell them apart."""
 
 
-def embedding_spectra(report: EmbeddingReport) -> Figure:
-    """Relative singular values of every embedding matrix of the report, against the index over the width."""
+def embedding_spectra(report: EmbeddingReport, *, inputs_only: bool | None = None, share: bool | None = None) -> Figure:
+    """Relative singular values of the embedding matrices of a report; dashes tell modalities, markers models.
+
+    Args:
+        report: what was measured.
+        inputs_only: leave out vocabularies of models whose embedded corpus is drawn; None does so above `FEW` matrices.
+        share: count singular values as shares of the most there can be; None does so where matrices differ in that.
+    """
+    rows = list(report.rows)
+    corpora = {row.model for row in rows if row.matrix == "corpus"}
+    if inputs_only or (inputs_only is None and len(rows) > FEW):
+        rows = [row for row in rows if row.matrix == "corpus" or row.model not in corpora]
+    rows.sort(key=lambda row: list(LOOKS).index(row.modality))
+    by_share = len({row.largest_rank for row in rows}) > 1 if share is None else share
+    names = _line_names(rows)
+    legend_lines = ceil(len(rows) / 2) if len(rows) > 3 else len(rows)
     with styled():
-        fig, (ax,) = figure(height=2.5)
-        names = short_names([row.model for row in report.rows])
-        every = max(max(len(row.sigma) for row in report.rows) // 8, 1)
-        for i, row in enumerate(report.rows):
-            name, mark = f"{names[i]}, {row.matrix}", MARKS[i % len(MARKS)]
-            index = np.arange(1, len(row.sigma) + 1)
-            ax.plot(index, row.relative, label=name, markevery=every, gid=name, **mark.kwargs())
-        smallest = min(float(row.relative[row.relative > 0].min(initial=1.0)) for row in report.rows)
+        fig, (ax,) = figure(height=2.2 + 0.135 * legend_lines)
+        for i, (row, name) in enumerate(zip(rows, names, strict=True)):
+            # rounding of the stored numbers is no spectrum
+            shown = row.relative[row.relative > FLOOR]
+            index = np.arange(1, len(shown) + 1) / (row.largest_rank if by_share else 1)
+            start, every = (i * len(shown) // 40) % max(len(shown) // 6, 1), max(len(shown) // 6, 1)
+            ax.plot(index, shown, label=name, markevery=(start, every), gid=name, **_look(rows, i))
+        smallest = min((float(row.relative[row.relative > FLOOR].min(initial=1.0)) for row in rows), default=1.0)
         ax.set_yscale("log")
-        ax.set_ylim(max(FLOOR, smallest / 1.5), 1.5)
-        ax.set_xlim(left=0)
-        ax.set_xlabel("index $j$ of the singular value")
+        ax.set_ylim(max(LOWEST, smallest / 1.5), 1.5)
+        ax.set_xlim(0, 1 if by_share else None)
+        ax.set_xlabel(r"index $j$ / smaller side of the matrix" if by_share else "index $j$ of the singular value")
         ax.set_ylabel(r"$\sigma_j / \sigma_1$ of the embedding")
-        fig.legend(loc="outside upper left", ncols=1)
+        fig.legend(loc="outside lower center", ncols=1 if len(rows) <= 3 else 2)
     return fig
+
+
+def _line_names(rows: Sequence[EmbeddingSpectrum]) -> list[str]:
+    """Model and matrix of every line; the modality, where there are several."""
+    short = short_names([row.model for row in rows])
+    several = len({row.modality for row in rows}) > 1
+    names = []
+    for name, row in zip(short, rows, strict=True):
+        what = f"{row.modality}, {row.matrix}" if several and row.matrix == "vocabulary" else row.matrix
+        names.append(f"{name.removeprefix('bundled-')}, {row.modality if several and row.matrix == 'corpus' else what}")
+    return names
+
+
+def _look(rows: Sequence[EmbeddingSpectrum], position: int) -> dict[str, Any]:
+    """Dash and hue of the row's modality; lightness and marker of its place in it; vocabularies have open markers."""
+    modality = rows[position].modality
+    place = sum(row.modality == modality for row in rows[:position])
+    colours, dash = LOOKS[modality]
+    colour = colours[place % len(colours)]
+    face = "white" if rows[position].matrix == "vocabulary" else colour
+    return {
+        "color": colour,
+        "linestyle": dash,
+        "marker": MARKERS[position % len(MARKERS)],
+        "markerfacecolor": face,
+        "linewidth": 1.0,
+    }
 
 
 def embedding_projection(report: EmbeddingReport, *, matrix: str = "corpus", columns: int = 2) -> Figure:

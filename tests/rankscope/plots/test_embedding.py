@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
@@ -16,6 +18,43 @@ def test_spectra_of_every_matrix(embedding_report: EmbeddingReport) -> None:
         np.testing.assert_allclose(line.get_ydata(), row.sigma / row.sigma[0])
     assert [text.get_text() for text in fig.legends[0].get_texts()] == list(drawn)
     assert len({(line.get_marker(), line.get_linestyle()) for line in drawn.values()}) == 3
+
+
+def modalities(report: EmbeddingReport, copies: int) -> EmbeddingReport:
+    """The rows of a report again and again, as of models of their own that read series, text and images."""
+    rows = tuple(
+        dataclasses.replace(row, model=f"{row.model}-{i}", modality=("series", "text", "image")[i % 3])
+        for i in range(copies)
+        for row in report.rows
+    )
+    return dataclasses.replace(report, rows=rows)
+
+
+def test_many_lines_are_told_apart_without_colour(embedding_report: EmbeddingReport) -> None:
+    report = modalities(embedding_report, 6)
+    fig = embedding_spectra(report)
+    (ax,) = fig.axes
+    # above eight matrices the vocabularies of models with a corpus are left out
+    assert len(ax.lines) == 12
+    assert len({(line.get_marker(), line.get_linestyle()) for line in ax.lines}) == 12
+    dashes: dict[str, set[str]] = {}
+    for line in ax.lines:
+        dashes.setdefault(str(line.get_gid()).rsplit(", ", 1)[1], set()).add(str(line._dash_pattern))
+    assert set(dashes) == {"series", "text", "image"}
+    assert all(len(found) == 1 for found in dashes.values())
+    assert len(set.union(*dashes.values())) == 3
+    assert len(embedding_spectra(report, inputs_only=False).axes[0].lines) == 18
+
+
+def test_the_index_is_a_share_where_widths_differ(embedding_report: EmbeddingReport) -> None:
+    row = embedding_report.rows[0]
+    assert len({row.largest_rank for row in embedding_report.rows}) == 1
+    assert embedding_spectra(embedding_report).axes[0].get_xlabel().startswith("index $j$ of")
+    narrow = dataclasses.replace(row, model="narrow", d_model=8, sigma=row.sigma[:8])
+    report = dataclasses.replace(embedding_report, rows=(row, narrow))
+    (ax,) = embedding_spectra(report).axes
+    np.testing.assert_allclose(ax.lines[1].get_xdata(), np.arange(1, 9) / 8)
+    np.testing.assert_allclose(embedding_spectra(report, share=False).axes[0].lines[1].get_xdata(), np.arange(1, 9))
 
 
 @pytest.mark.parametrize(("matrix", "label"), [("corpus", "patch mean / s.d."), ("vocabulary", "token id")])
