@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 
 from rankscope.analysis.embedding import EmbeddingReport, embedding_from_json, measure_embedding
+from rankscope.checkpoints import Checkpoint
 from rankscope.errors import DataError
 from rankscope.figures import _models
 from rankscope.figures._record import Drawn, Settings
@@ -31,14 +32,14 @@ def draw_spectra(settings: Settings) -> tuple[Drawn, ...]:
         report = read_json(settings.data, "embed.json", embedding_from_json)
         about = f"{', '.join(dict.fromkeys(row.model for row in report.rows))}, as saved in {settings.data.name}"
     else:
-        report, about = _measured(settings, _models.bundled())
+        report, about = _of_models(settings, _models.bundled())
     ranks = (
         f"{row.model} {row.matrix} {_rank(row.eps_ranks, 0.1)} of {min(row.tokens, row.d_model)}" for row in report.rows
     )
     caption = (
         f"Relative singular values σ_j/σ_1 of embedding matrices. Series models embed {_corpus(report)}; of models "
-        "with "
-        f"a vocabulary the whole of it is drawn too. ε-ranks at ε = 0.1: {'; '.join(ranks)}. Measured on {about}."
+        f"with a vocabulary the whole of it is drawn too. ε-ranks at ε = 0.1: {'; '.join(ranks)}. Measured on "
+        f"{about}."
     )
     return (Drawn(embedding_spectra(report), spectra_frame(report), caption),)
 
@@ -59,21 +60,21 @@ def draw_angles(settings: Settings) -> tuple[Drawn, ...]:
     maps: dict[str, np.ndarray] = {}
     width = 0
     for signal, title in SIGNALS.items():
-        report = measure_embedding([checkpoint], signal, **corpus_size(settings), angle_items=ITEMS)
+        report = measured([checkpoint], signal, settings)
         row = next((one for one in report.rows if one.matrix == "corpus"), None)
         if row is None:
             raise DataError(f"{checkpoint.source} embeds no series: figure 3b compares embedded signals.")
         maps[title], width, patch = row.angles, row.d_model, row.patch_size
+    items = len(next(iter(maps.values())))
     drawn = torch.Generator().manual_seed(settings.seed)
     for dimension in dict.fromkeys((patch, width)):
-        maps[f"random, d = {dimension}"] = angle_matrix(torch.randn(ITEMS, dimension, generator=drawn)).numpy()
+        maps[f"random, d = {dimension}"] = angle_matrix(torch.randn(items, dimension, generator=drawn)).numpy()
     means = "; ".join(f"{title} {np.rad2deg(mean_angle(angles)):.0f}°" for title, angles in maps.items())
     caption = (
-        f"Angles between the embedded vectors of the first {ITEMS} patches of {_size_text(settings)} of each signal, "
-        "and "
-        "between as many random Gaussian vectors in the space of a patch and in the hidden space. Mean angle: "
-        f"{means}. "
-        f"Measured on {_models.described(checkpoint)}; patches of {patch} values, d = {width}, seed {settings.seed}."
+        f"Angles between the embedded vectors of the first {items} patches of {report.n} series of {report.length} "
+        "values of each signal, and between as many random Gaussian vectors in the space of a patch and in the "
+        f"hidden space. Mean angle: {means}. Measured on {_models.described(checkpoint)}; patches of {patch} values, "
+        f"d = {width}, seed {settings.seed}."
     )
     return (Drawn(angle_maps(maps, axis="patch"), angle_frame(maps), caption),)
 
@@ -118,7 +119,7 @@ def _projection(settings: Settings, default: tuple[str, ...], points: str) -> tu
         report = read_json(settings.data, "embed.json", embedding_from_json)
         about = f"{', '.join(dict.fromkeys(row.model for row in report.rows))}, as saved in {settings.data.name}"
     else:
-        report, about = _measured(settings, default)
+        report, about = _of_models(settings, default)
     matrix = "vocabulary" if any(row.matrix == "vocabulary" for row in report.rows) else "corpus"
     rows = [row for row in report.rows if row.matrix == matrix]
     shares = "; ".join(f"{row.model} {float((row.sigma[:2] ** 2).sum() / (row.sigma**2).sum()):.0%}" for row in rows)
@@ -126,8 +127,8 @@ def _projection(settings: Settings, default: tuple[str, ...], points: str) -> tu
     many = f"; {len(rows[0].projection.points)} points, drawn at random" if rows[0].tokens > 2048 else ""
     caption = (
         f"The {matrix} ({shown}) on its two leading singular vectors, coloured by "
-        f"{' or '.join(dict.fromkeys(row.projection.colour_name for row in rows))}{many}. The two directions carry of "
-        f"the squared norm: {shares}. Measured on {about}; seed {report.seed}."
+        f"{' or '.join(dict.fromkeys(row.projection.colour_name for row in rows))}{many}. The two directions carry "
+        f"of the squared norm: {shares}. Measured on {about}; seed {report.seed}."
     )
     parts = [
         pd.DataFrame(
@@ -144,21 +145,25 @@ def _projection(settings: Settings, default: tuple[str, ...], points: str) -> tu
     return (Drawn(embedding_projection(report, matrix=matrix), pd.concat(parts, ignore_index=True), caption),)
 
 
-def _measured(settings: Settings, default: tuple[str, ...]) -> tuple[EmbeddingReport, str]:
+def _of_models(settings: Settings, default: tuple[str, ...]) -> tuple[EmbeddingReport, str]:
     checkpoints = _models.opened(settings, default)
-    report = measure_embedding(checkpoints, "sine", **corpus_size(settings), progress=settings.progress)
-    return report, _models.listed(checkpoints)
+    return measured(checkpoints, "sine", settings), _models.listed(checkpoints)
 
 
-def corpus_size(settings: Settings) -> dict[str, int]:
-    """Number, length and seed of the series of a corpus."""
+def measured(
+    checkpoints: Sequence[Checkpoint], signal: str, settings: Settings, angle_items: int = ITEMS
+) -> EmbeddingReport:
+    """Measure embedding matrices over the corpus that the settings ask for."""
     n, length = (FEW_SERIES, SHORT) if settings.quick else (SERIES, LENGTH)
-    return {"n": n, "length": length, "seed": settings.seed}
-
-
-def _size_text(settings: Settings) -> str:
-    size = corpus_size(settings)
-    return f"{size['n']} series of {size['length']} values"
+    return measure_embedding(
+        checkpoints,
+        signal,
+        n=n,
+        length=length,
+        seed=settings.seed,
+        angle_items=angle_items,
+        progress=settings.progress,
+    )
 
 
 def _corpus(report: EmbeddingReport) -> str:

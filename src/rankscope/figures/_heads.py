@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -42,9 +41,9 @@ def draw_head_angles(settings: Settings) -> tuple[Drawn, ...]:
         within, across = mean_angle(np.where(same, angles, np.nan)), mean_angle(np.where(same, np.nan, angles))
         inside.append(f"{title} {np.rad2deg(within):.0f}° and {np.rad2deg(across):.0f}°")
     caption = (
-        "Angles between all pairs of rows of W_Q in the first encoder layer; the rows of one head stand together, so "
-        "that "
-        f"heads are blocks on the diagonal. Mean angle within a head and across heads: {'; '.join(inside)}. {about}"
+        "Angles between all pairs of rows of W_Q in the first encoder layer; the rows of one head stand together, "
+        f"so that heads are blocks on the diagonal. Mean angle within a head and across heads: {'; '.join(inside)}. "
+        f"{about}"
     )
     plain = {title: angles for title, (_, angles) in maps.items()}
     figure = angle_maps(plain, axis="row of $W_Q$", columns=2 if len(maps) < 6 else 3)
@@ -135,7 +134,7 @@ def _angles(checkpoint: Checkpoint) -> tuple[int, np.ndarray]:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q: figure 14 needs one.")
     matrix = checkpoint.matrix(sites[0])
     dense = matrix if isinstance(matrix, torch.Tensor) else matrix.dense()
-    return sites[0].heads or 1, cast(np.ndarray, row_angles(dense).numpy())
+    return sites[0].heads or 1, row_angles(dense).numpy()
 
 
 def _same_head(rows: int, heads: int) -> np.ndarray:

@@ -57,8 +57,7 @@ def draw_flow(settings: Settings) -> tuple[Drawn, ...]:
     caption = (
         f"Top: relative singular values of the input of every encoder layer, under {signal} ({report.n} series of "
         f"{report.length} values); bottom: its ε-rank beside those of the layer's weights, ε = {key}. Ranks of the "
-        "inputs, "
-        f"first layer to last: {ranks}; ε = {SMALL:g}: {small}. Measured on {about}; seed {report.seed}."
+        f"inputs, first layer to last: {ranks}; ε = {SMALL:g}: {small}. Measured on {about}; seed {report.seed}."
     )
     return (Drawn(flow(report), flow_frame(report), caption),)
 
@@ -76,8 +75,8 @@ def draw_histograms(settings: Settings) -> tuple[Drawn, ...]:
     )
     caption = (
         "Histograms of the relative singular values σ_j/σ_1 of W_Q of self-attention and of the first matrix of the "
-        "feed-forward layer (W_MLP) in every encoder layer, first layer at the top, one shade per decade. Share of all "
-        f"that exceed 0.1: {shares}. Measured on {_models.listed(checkpoints)}."
+        "feed-forward layer (W_MLP) in every encoder layer, first layer at the top, one shade per decade. Share of "
+        f"all that exceed 0.1: {shares}. Measured on {_models.listed(checkpoints)}."
     )
     return (Drawn(histograms(reports), pd.concat(frames, ignore_index=True), caption),)
 
@@ -87,14 +86,14 @@ def draw_training(settings: Settings) -> tuple[Drawn, ...]:
     path = settings.data or carried("spectra.parquet", "rankscope pretrain CONFIG --out DIR")
     frame, source = _spectra_table(path), "its spectra.parquet" if settings.data is None else path.name
     figure = training_spectra(frame)
-    steps = sorted({int(line.get_gid().removeprefix("step-")) for ax in figure.axes for line in ax.lines})
+    steps = sorted({int(str(line.get_gid()).removeprefix("step-")) for ax in figure.axes for line in ax.lines})
     chosen = frame[(frame["role"] == "self.q") & (frame["stack"] == "encoder") & frame["step"].isin(steps)]
     largest = chosen[chosen["index"] == 0].groupby("step")["sigma"].agg(["min", "max"])
     growth = ", ".join(f"{low:.2g} to {high:.2g} after step {step}" for step, low, high in largest.itertuples())
     about = TRAINED_HERE if settings.data is None else f"the model trained in {path}"
     caption = (
-        "Histograms of all absolute singular values of W_Q in the encoder's layers, at several steps of the training. "
-        f"σ_1 over the layers: {growth}. Measured on {about}; read from {source}."
+        "Histograms of all absolute singular values of W_Q in the encoder's layers, at several steps of the "
+        f"training. σ_1 over the layers: {growth}. Measured on {about}; read from {source}."
     )
     return (Drawn(figure, chosen.reset_index(drop=True), caption),)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from rankscope.analysis.embedding import EmbeddingSpectrum, measure_embedding
+from rankscope.analysis.embedding import EmbeddingSpectrum
 from rankscope.analysis.spectrum import measure_spectrum
 from rankscope.analysis.table2 import Table2Report, table2_from_json
 from rankscope.checkpoints import Checkpoint, describe, list_bundled
 from rankscope.errors import RankscopeError
 from rankscope.figures import _models
-from rankscope.figures._embedding import corpus_size
+from rankscope.figures._embedding import measured
 from rankscope.figures._record import Drawn, Settings
 from rankscope.figures._results import MAKE_TABLE, TABLES
 from rankscope.figures._saved import carried, read_json
@@ -39,7 +39,7 @@ def draw_overview(settings: Settings) -> tuple[Drawn, ...]:
     names = dict(
         zip((one.source for one in checkpoints), short_names([one.source for one in checkpoints]), strict=True)
     )
-    report = measure_embedding(checkpoints, "sine", **corpus_size(settings), progress=settings.progress)
+    report = measured(checkpoints, "sine", settings, angle_items=1)
     embeddings = {names[row.model]: row.relative for row in _one_each(report.rows)}
     depth = {names[one.source]: ranks for one in checkpoints if (ranks := _ranks(one))}
     path = settings.data or carried(TABLES["bundled-bolt"], MAKE_TABLE)
@@ -50,14 +50,11 @@ def draw_overview(settings: Settings) -> tuple[Drawn, ...]:
     shares = "; ".join(f"{name} {(sigma > EPS).mean():.2f}" for name, sigma in embeddings.items())
     caption = (
         f"(a) Relative singular values of embedding matrices: of {report.n} sinusoids of {report.length} values for "
-        "series "
-        f"models, of the vocabulary or of generated images for the others; share above {EPS:g}: {shares}. (b) ε-rank "
-        "of W_Q "
-        f"over the width in every encoder layer, ε = {EPS:g}, first to last: {spans}. (c) WQL of {table.model} over "
-        "the "
-        "original's after compression, against the share of the attention's numbers that is left. Panels a and b "
-        "measured "
-        f"on {_models.listed(checkpoints)}, seed {settings.seed}; c from the saved Table 2 of {table.model}."
+        f"series models, of the vocabulary or of generated images for the others; share above {EPS:g}: {shares}. (b) "
+        f"ε-rank of W_Q over the width in every encoder layer, ε = {EPS:g}, first to last: {spans}. (c) WQL of "
+        f"{table.model} over the original's after compression, against the share of the attention's numbers that is "
+        f"left. Panels a and b measured on {_models.listed(checkpoints)}, seed {settings.seed}; c from the saved "
+        f"Table 2 of {table.model}."
     )
     return (Drawn(overview(shown), _frame(shown), caption),)
 

@@ -32,7 +32,7 @@ def draw_frontier(settings: Settings) -> tuple[Drawn, ...]:
         return (_swept(read_json(settings.data, "sweep.json", sweep_from_json), settings.data),)
     design = read_json(carried(BY_DESIGN, MAKE), BY_DESIGN, _design)
     peers, models = read_json(carried(PEERS, "python benchmarks/peers.py"), PEERS, _peers)
-    rows = [
+    rows: list[dict[str, object]] = [
         {"panel": "by design", "kind": "paper" if one.published else "ours", "name": one.name, "time": one.time}
         | {"WQL": one.WQL, "MASE": one.MASE}
         for one in design
@@ -57,14 +57,12 @@ def draw_frontier(settings: Settings) -> tuple[Drawn, ...]:
     )
     caption = (
         "Top: Chronos-Bolt with heads of width r(i) = ⌈r₀(1+i)^α⌉ in place of 64, relative to the same network with "
-        "full "
-        f"heads at equal steps (700 steps of 32 generated series, seed 0): {ours}; hollow: the paper's Table 3 "
+        f"full heads at equal steps (700 steps of 32 generated series, seed 0): {ours}; hollow: the paper's Table 3 "
         "(Chronos-T5 base, 200,000 steps, in-domain scores). Below: the bundled models as they are and compressed, "
-        "beside "
-        f"local methods, relative to {peers['reference']}, in seconds per series of a batch of {peers['batch']} on "
-        f"{peers['machine']['cores']} cores; whiskers span {peers['rounds']} rounds, the step line joins points that "
-        "none "
-        f"beats. Scores: six public data sets, first {peers['max_series']} series of each; measured {peers['date']}."
+        f"beside local methods, relative to {peers['reference']}, in seconds per series of a batch of "
+        f"{peers['batch']} on {peers['machine']['cores']} cores; whiskers span {peers['rounds']} rounds, the step "
+        f"line joins points that none beats. Scores: six public data sets, first {peers['max_series']} series of "
+        f"each; measured {peers['date']}."
     )
     figure = frontier(design, models, relative_to=str(peers["reference"]))
     return (Drawn(figure, pd.DataFrame(rows), caption),)
@@ -96,11 +94,9 @@ def _table(report: Table2Report) -> Drawn:
     suite = Path(str(report.settings.get("suite", "?"))).name
     caption = (
         "Score over the original's against the share of the attention's numbers that is left, one line per method; "
-        "whiskers "
-        f"span seeds {', '.join(map(str, seeds)) or 'none'}; grey: the paper's truncated SVD of Chronos-T5 base. "
-        f"{'Best WQL at each size: ' + '; '.join(best) + '. ' if best else ''}"
-        f"Measured on {report.model} ({report.family}, {report.original.parameters / 1e6:.1f} million numbers), "
-        f"suite {suite}."
+        f"whiskers span seeds {', '.join(map(str, seeds)) or 'none'}; grey: the paper's truncated SVD of Chronos-T5 "
+        f"base. {'Best WQL at each size: ' + '; '.join(best) + '. ' if best else ''}Measured on {report.model} "
+        f"({report.family}, {report.original.parameters / 1e6:.1f} million numbers), suite {suite}."
     )
     return Drawn(table2(report), report.to_frame(), caption, name=_file_name(report.model))
 
@@ -126,8 +122,7 @@ def _swept(report: SweepReport, path: Path) -> Drawn:
     )
     caption = (
         "WQL and MASE relative to seasonal naive against the time of the forecasts; the step line joins points that "
-        "none "
-        f"beats. Scored with {scored[0].scored_with}. {measured_on(report)}"
+        f"none beats. Scored with {scored[0].scored_with}. {measured_on(report)}"
     )
     return Drawn(pareto(report), frame, caption)
 
@@ -146,12 +141,12 @@ def _design(document: dict[str, Any]) -> list[DesignPoint]:
 def _peers(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[CostPoint]]]:
     if document.get("benchmark") != "peers":
         raise DataError(f"expected a result of benchmarks/peers.py, got {document.get('benchmark', SWEEP_SCHEMA)!r}.")
-    kinds: dict[str, list[CostPoint]] = {title: [] for _, title in _KINDS} | {_LOCAL: []}
+    kinds: dict[str, list[CostPoint]] = {title: [] for title in (*(title for _, title in _KINDS), _LOCAL)}
     for row in document["rows"]:
         name, colon, how = row["label"].partition(":")
         kind = next((title for start, title in _KINDS if colon and name.startswith(start)), _LOCAL)
-        seconds = (row[key] / 1000 for key in ("milliseconds_per_series", "least", "most"))
+        median, least, most = (row[key] / 1000 for key in ("milliseconds_per_series", "least", "most"))
         label = " ".join((name, *how.split(":"))).replace("bundled-bolt", "bolt").replace("bundled", "t5")
         label = label.replace(" float32", "").replace("bfloat16", "bf16").strip()
-        kinds[kind].append(CostPoint(label, *seconds, row["WQL"], row["MASE"], kind == _LOCAL))
+        kinds[kind].append(CostPoint(label, median, least, most, row["WQL"], row["MASE"], kind == _LOCAL))
     return document, kinds

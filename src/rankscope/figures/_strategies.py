@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas as pd
 
-from rankscope.analysis.embedding import EmbeddingSpectrum, measure_embedding
+from rankscope.analysis.embedding import EmbeddingReport, EmbeddingSpectrum
 from rankscope.checkpoints import Checkpoint, describe, list_bundled
 from rankscope.errors import DataError
 from rankscope.figures import _models
-from rankscope.figures._embedding import SIGNALS, angle_frame, corpus_size, mean_angle
+from rankscope.figures._embedding import SIGNALS, angle_frame, mean_angle, measured
 from rankscope.figures._record import Drawn, Settings
 from rankscope.plots.strategies import strategies
 
@@ -30,48 +32,42 @@ def models() -> tuple[str, ...]:
 def draw_strategies(settings: Settings) -> tuple[Drawn, ...]:
     """Measure every model under both signals, and draw their angles and spectra."""
     checkpoints = _models.opened(settings, models())
-    rows = {kind: _rows(checkpoints, kind, settings) for kind in reversed(SIGNALS)}
-    frames = []
-    for kind, found in rows.items():
-        frames.append(angle_frame({name: row.angles for name, row in found.items()}, "model").assign(quantity="angle"))
-        frames += [
-            pd.DataFrame(
-                {
-                    "model": name,
-                    "index": np.arange(1, len(row.sigma) + 1),
-                    "relative_sigma": row.relative,
-                    "quantity": "spectrum",
-                }
-            )
-            for name, row in found.items()
-        ]
-        for frame in frames[-1 - len(found) :]:
-            frame.insert(0, "signal", kind)
+    reports = {kind: measured(checkpoints, kind, settings, ITEMS) for kind in reversed(SIGNALS)}
+    rows = {kind: _rows(report, checkpoints) for kind, report in reports.items()}
     angles, ranks = [], []
     for name in rows["sine"]:
         of = {SIGNALS[kind]: found[name] for kind, found in rows.items()}
-        angles.append(
-            f"{name} {', '.join(f'{np.rad2deg(mean_angle(row.angles)):.0f}° ({x})' for x, row in of.items())}"
-        )
+        means = (f"{np.rad2deg(mean_angle(row.angles)):.0f}° ({signal})" for signal, row in of.items())
+        angles.append(f"{name} {', '.join(means)}")
         ranks.append(f"{name} {', '.join(f'{row.eps_ranks[EPS]} of {row.d_model} ({x})' for x, row in of.items())}")
-    size = corpus_size(settings)
+    size = reports["sine"]
     caption = (
-        f"Top: angles between the embedded vectors of the first {ITEMS} tokens of white noise and of sinusoids; "
-        "bottom: "
-        f"relative singular values of all embedded tokens ({size['n']} series of {size['length']} values of each "
-        "signal, "
-        f"seed {size['seed']}). Mean angles: {'; '.join(angles)}. ε-ranks, ε = {EPS}: {'; '.join(ranks)}. Measured on "
-        f"{_models.listed(checkpoints)}."
+        f"Top: angles between the embedded vectors of the first tokens ({ITEMS} at most) of white noise and of "
+        f"sinusoids; bottom: relative singular values of all embedded tokens ({size.n} series of {size.length} "
+        f"values of each signal, seed {size.seed}). Mean angles: {'; '.join(angles)}. ε-ranks, ε = {EPS}: "
+        f"{'; '.join(ranks)}. Measured on {_models.listed(checkpoints)}."
     )
-    return (Drawn(strategies(rows), pd.concat(frames, ignore_index=True), caption),)
+    return (Drawn(strategies(rows), _frame(rows), caption),)
 
 
-def _rows(checkpoints: list[Checkpoint], kind: str, settings: Settings) -> dict[str, EmbeddingSpectrum]:
-    report = measure_embedding(
-        checkpoints, kind, **corpus_size(settings), angle_items=ITEMS, progress=settings.progress
-    )
+def _rows(report: EmbeddingReport, checkpoints: Sequence[Checkpoint]) -> dict[str, EmbeddingSpectrum]:
     found = {row.model: row for row in report.rows if row.matrix == "corpus"}
     for checkpoint in checkpoints:
         if checkpoint.source not in found:
             raise DataError(f"{checkpoint.source} embeds no series: figure 8 compares embedded signals.")
     return found
+
+
+def _frame(rows: Mapping[str, Mapping[str, EmbeddingSpectrum]]) -> pd.DataFrame:
+    """Angles and relative singular values, told apart by ``quantity``."""
+    frames = []
+    for kind, found in rows.items():
+        pairs = angle_frame({name: row.angles for name, row in found.items()}, "model")
+        frames.append(pairs.assign(signal=kind, quantity="angle"))
+        for name, row in found.items():
+            index = np.arange(1, len(row.sigma) + 1)
+            sigma = pd.DataFrame({"model": name, "index": index, "relative_sigma": row.relative})
+            frames.append(sigma.assign(signal=kind, quantity="spectrum"))
+    table = pd.concat(frames, ignore_index=True)
+    whole = dict.fromkeys(("row", "column", "index"), "Int64")
+    return table[["signal", "model", "quantity", "row", "column", "degrees", "index", "relative_sigma"]].astype(whole)

@@ -58,7 +58,8 @@ def draw_mean_ranks(
     """
     report = read_sweep(settings, name, make)
     frame = rank_frame(report, field, by_head)
-    first = frame[frame["eps"] == min(report.eps, key=lambda eps: abs(eps - 0.1))]
+    tenth = min(report.eps, key=lambda eps: abs(eps - 0.1))
+    first = frame[(frame["eps"] == tenth) & (frame["group"] == ALL)]
     means = first.groupby(field, sort=True)["mean_rank"].mean()
     trend = ", ".join(f"{rank:.1f} at {value:g}" for value, rank in means.items())
     heads = ""
@@ -67,9 +68,8 @@ def draw_mean_ranks(
         heads = f" Mean over single heads: {', '.join(f'{rank:.1f} at {value:g}' for value, rank in single.items())}."
     caption = (
         f"Mean ε-rank of W_Q over all layers and attentions against {what}, ε = "
-        f"{', '.join(f'{eps:g}' for eps in sorted(report.eps, reverse=True))}. At ε = {first['eps'].iloc[0]:g}: "
-        f"{trend}."
-        f"{heads} {measured_on(report)}"
+        f"{', '.join(f'{eps:g}' for eps in sorted(report.eps, reverse=True))}. At ε = {tenth:g}: "
+        f"{trend}.{heads} {measured_on(report)}"
     )
     return (Drawn(plot(report), frame, caption),)
 
@@ -101,8 +101,7 @@ def draw_patches(settings: Settings, *, name: str, make: str) -> tuple[Drawn, ..
         ranks.append(f"{corpus.eps_ranks[key]} at k = {size}")
     caption = (
         "Relative singular values of embedded sinusoids (64 series of 512 values, seed 0), one model per patch size "
-        "k. "
-        f"ε-ranks at ε = {float(key):g}: {', '.join(ranks)}. {measured_on(report)}"
+        f"k. ε-ranks at ε = {float(key):g}: {', '.join(ranks)}. {measured_on(report)}"
     )
     return (Drawn(spectra_by_patch(report), pd.concat(parts, ignore_index=True), caption),)
 
@@ -131,10 +130,9 @@ def measured_on(report: SweepReport) -> str:
     lost = len(report.points) - len(rows)
     missing = f" {lost} of {len(report.points)} points are not done." if lost else ""
     return (
-        f"Measured on {len(rows)} {config.get('family', 'model')} models of sweep {report.name!r}, "
-        f"{_sizes(rows)} numbers each, trained from scratch for {_span(steps)} steps of "
-        f"{config.get('batch_size', '?')} "
-        f"generated series; seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}.{missing}"
+        f"Measured on {len(rows)} {config.get('family', 'model')} models of sweep {report.name!r}, {_sizes(rows)} "
+        f"numbers each, trained from scratch for {_span(steps)} steps of {config.get('batch_size', '?')} generated "
+        f"series; seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}.{missing}"
     )
 
 
@@ -164,7 +162,7 @@ def _sizes(rows: Sequence[SweepRow]) -> str:
     return _span([float(f"{size:.2g}") / 1e6 for size in sizes]) + " million"
 
 
-def _span(values: Sequence[float]) -> str:
+def _span(values: Sequence[float] | Sequence[int]) -> str:
     low, high = f"{values[0]:g}", f"{values[-1]:g}"
     return low if low == high else f"{low} to {high}"
 

@@ -24,9 +24,9 @@ def draw_truncation(settings: Settings) -> tuple[Drawn, ...]:
     slopes = "; ".join(f"{_slope(one.slope)} for σ_d = {one.name}" for one in result.readings)
     text = (
         f"Left: ‖Y − Ỹ‖_F of attention whose three matrices are truncated to rank r, against σ_{{r+1}}, d = "
-        f"{result.d_model}, "
-        f"{result.tokens} tokens; fitted exponents (1 in theory): {slopes}. Right: against the width d at r = "
-        f"{result.width.rank} with the leading spectrum fixed; exponent (½ in theory) {_slope(result.width.slope)}."
+        f"{result.d_model}, {result.tokens} tokens; fitted exponents (1 in theory): {slopes}. Right: against the "
+        f"width d at r = {result.width.rank} with the leading spectrum fixed; exponent (½ in theory) "
+        f"{_slope(result.width.slope)}."
     )
     return _drawn("f1", result, text, settings)
 
@@ -40,9 +40,8 @@ def draw_sketches(settings: Settings) -> tuple[Drawn, ...]:
     )
     text = (
         f"Left: singular values of X; right: distance ‖QQᵀXᵀ − Xᵀ‖₂ of h sparse sketches of {result.rank} rows each, "
-        "beside "
-        f"one dense sketch of as many rows, d = {result.d_model}. Rank that the sketches are worth: {worth}; exponent "
-        f"over h {_slope(result.slope)}."
+        f"beside one dense sketch of as many rows, d = {result.d_model}. Rank that the sketches are worth: {worth}; "
+        f"exponent over h {_slope(result.slope)}."
     )
     return _drawn("f2", result, text, settings)
 

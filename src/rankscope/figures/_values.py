@@ -39,11 +39,10 @@ def draw_values(settings: Settings) -> tuple[Drawn, ...]:
         ranks.append(f"{checkpoint.source} {int(eps_rank(torch.linalg.svdvals(x.double()), 0.1))} of {x.shape[1]}")
     caption = (
         f"φ(x) along the number line: above, its first {SHOWN} coordinates, below its projections on its {SHOWN} "
-        "leading right "
-        "singular vectors. A quantised embedding looks a trained vector up for each bin of values; a continuous one "
-        "is a "
-        f"trained network, here of patches whose values all are x. 0.1-ranks over the line: {'; '.join(ranks)}. "
-        f"Measured on {_models.listed(checkpoints)}; {POINTS} values at most, evenly spaced; no random choice enters."
+        "leading right singular vectors. A quantised embedding looks a trained vector up for each bin of values; a "
+        "continuous one is a trained network, here of patches whose values all are x. 0.1-ranks over the line: "
+        f"{'; '.join(ranks)}. Measured on {_models.listed(checkpoints)}; {POINTS} values at most, evenly spaced; no "
+        "random choice enters."
     )
     return (Drawn(embedded_values(shown), pd.concat(parts, ignore_index=True), caption),)
 
@@ -60,8 +59,8 @@ def draw_chebyshev(settings: Settings) -> tuple[Drawn, ...]:
         for rank, xy in points.items()
     ]
     caption = (
-        f"{LINE} numbers from −{LIMIT:g} to {LIMIT:g} in the first two of {WIDTH} dimensions of Chebyshev embeddings, "
-        f"X = Σ u_j T_j(x/{LIMIT:g}) over j = 1 … k with random orthonormal u_j, for ranks k = "
+        f"{LINE} numbers from −{LIMIT:g} to {LIMIT:g} in the first two of {WIDTH} dimensions of Chebyshev "
+        f"embeddings, X = Σ u_j T_j(x/{LIMIT:g}) over j = 1 … k with random orthonormal u_j, for ranks k = "
         f"{', '.join(map(str, RANKS))}. Computed by the formula of App. H; no checkpoint; seed {settings.seed}."
     )
     return (Drawn(embedded_line(numbers.numpy(), points), pd.concat(parts, ignore_index=True), caption),)

@@ -55,7 +55,7 @@ def frontier(
     with styled():
         fig, _ = figure(height=6.2)
         fig.clear()
-        above, below = fig.subfigures(2, 1, height_ratios=(1.12, 2.5))
+        above, below = list(fig.subfigures(2, 1, height_ratios=(1.12, 2.5)))
         for ax, metric in zip(above.subplots(1, 2), METRICS, strict=True):
             _designed(ax, design, metric)
         handles, labels = ax.get_legend_handles_labels()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
@@ -88,10 +88,10 @@ def counts(sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 _EDGE = "#4a4a4a"
 
 
-def _shade(decade: int) -> tuple[float, ...]:
+def _shade(decade: int) -> str:
     """Dark for the smallest singular values, fainter for every decade above."""
     base, white = np.array(to_rgb(MARKS[0].colour)), np.ones(3)
-    return tuple(base + (white - base) * (0.06 + 0.21 * decade))
+    return to_hex(base + (white - base) * (0.06 + 0.21 * decade))
 
 
 def _rows(report: SpectrumReport) -> dict[str, list[SiteSpectrum]]:

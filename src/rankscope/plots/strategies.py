@@ -7,7 +7,7 @@ from math import pi
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 
 from rankscope.errors import OptionError
 from rankscope.plots.labels import short_names, wrapped
@@ -38,7 +38,7 @@ def strategies(rows: Mapping[str, Mapping[str, EmbeddingSpectrum]]) -> Figure:
     with styled():
         fig, _ = figure(height=len(rows) * side + 2.9)
         fig.clear()
-        above, below = fig.subfigures(2, 1, height_ratios=(len(rows) * side + 0.75, 2.15))
+        above, below = list(fig.subfigures(2, 1, height_ratios=(len(rows) * side + 0.75, 2.15)))
         axes = above.subplots(len(rows), len(models), squeeze=False)
         for line, (signal, found) in zip(axes, rows.items(), strict=True):
             for ax, model, name in zip(line, models, names, strict=True):
@@ -56,7 +56,7 @@ def strategies(rows: Mapping[str, Mapping[str, EmbeddingSpectrum]]) -> Figure:
     return fig
 
 
-def _spectra(below: Figure, rows: Mapping[str, Mapping[str, EmbeddingSpectrum]], names: list[str]) -> None:
+def _spectra(below: FigureBase, rows: Mapping[str, Mapping[str, EmbeddingSpectrum]], names: list[str]) -> None:
     axes = below.subplots(1, len(rows), sharey=True, squeeze=False)[0]
     smallest = 1.0
     for ax, (signal, found) in zip(axes, rows.items(), strict=True):

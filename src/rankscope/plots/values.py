@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -65,7 +66,7 @@ def _lines(ax: Axes, x: ndarray, values: ndarray, dotted: bool, what: str) -> No
     for i, (column, mark) in enumerate(zip(values.T, MARKS, strict=False)):
         gid = f"{what}-{i + 1}"
         if dotted:  # a vocabulary is a set of points: no line may pretend what lies between them
-            look = {"color": mark.colour, "linestyle": "none", "marker": mark.marker, "markersize": 1.1}
+            look: dict[str, Any] = {"color": mark.colour, "linestyle": "none", "marker": mark.marker, "markersize": 1.1}
             ax.plot(x, column, gid=gid, markeredgewidth=0, rasterized=True, **look)
         else:
             ax.plot(x, column, gid=gid, color=mark.colour, linestyle=mark.dash)
