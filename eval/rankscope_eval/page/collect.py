@@ -9,7 +9,8 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -122,20 +123,11 @@ def _checkpoint(root: Path, place: Path) -> CheckpointFolder | Unused:
     try:
         checkpoint = open_checkpoint(place)
         stored = checkpoint.index.values()
-        scales = sum(info.bytes for name, info in checkpoint.index.items() if checkpoint.is_scale(name))
-        numbers = sum(_entries(info.shape) for name, info in checkpoint.index.items() if not checkpoint.is_scale(name))
+        numbers = sum(prod(info.shape) for name, info in checkpoint.index.items() if not checkpoint.is_scale(name))
         digest = hashlib.sha256((place / "config.json").read_bytes()).hexdigest()
-        assert scales >= 0
         return CheckpointFolder(path, checkpoint, digest, sum(info.bytes for info in stored), numbers)
     except (RankscopeError, OSError) as error:
         return Unused(f"{path}/config.json", f"checkpoint: {one_line(error)}", damaged=True)
-
-
-def _entries(shape: tuple[int, ...]) -> int:
-    total = 1
-    for side in shape:
-        total *= side
-    return total
 
 
 def _file(root: Path, file: Path) -> Document | Unused:
@@ -246,8 +238,3 @@ def _print(raw: bytes) -> tuple[str, int]:
 def _brief(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text if len(text) <= 80 else text[:77] + "…"
-
-
-def with_names(findings: Findings, folder: str) -> Findings:
-    """The same findings under another name of the folder, as the page shows it."""
-    return replace(findings, folder=Path(folder))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ from rankscope.heal.report import HealReport
 from rankscope_eval.bench import BenchReport
 from rankscope_eval.page.typed import build
 from rankscope_eval.report import EvalReport
+
+_WORD = re.compile(r"[A-Za-z0-9_.+ -]{1,60}")
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,7 @@ def _spectrum(data: Mapping[str, Any]) -> SpectrumReport:
     if not read.sites or not read.eps:
         raise DataError("it holds no matrix or no ε")
     _same_eps((site.eps_ranks for site in read.sites), "sites")
+    _words((text for site in read.sites for text in (site.stack, site.role)), "sites")
     rows = []
     for one in read.sites:
         values = dict(vars(one))
@@ -159,6 +163,7 @@ def _flow(data: Mapping[str, Any]) -> FlowReport:
     if not read.layers or any(not layer.sigma for layer in read.layers):
         raise DataError("it holds no layer, or one without singular values")
     _same_eps((layer.eps_ranks for layer in read.layers), "layers")
+    _words((layer.stack for layer in read.layers), "layers")
     layers = tuple(LayerFlow(**{**vars(layer), "sigma": np.asarray(layer.sigma)}) for layer in read.layers)
     return FlowReport(**{**vars(read), "layers": layers})
 
@@ -168,9 +173,22 @@ def _embed(data: Mapping[str, Any]) -> EmbeddingReport:
     if not read.rows or any(not row.sigma for row in read.rows):
         raise DataError("it holds no embedding, or one without singular values")
     _same_eps((row.eps_ranks for row in read.rows), "rows")
-    nothing = {"angles": np.zeros((0, 0)), "projection": Projection(np.zeros((0, 2)), np.zeros(0), "")}
+    nothing: dict[str, Any] = {"angles": np.zeros((0, 0)), "projection": Projection(np.zeros((0, 2)), np.zeros(0), "")}
     rows = tuple(EmbeddingSpectrum(**{**vars(row), "sigma": np.asarray(row.sigma)}, **nothing) for row in read.rows)
     return EmbeddingReport(**{**vars(read), "rows": rows})
+
+
+def _table2(data: Mapping[str, Any]) -> Table2Report:
+    read = build(Table2Report, data)
+    _words((text for point in read.points for text in (point.method, point.allocation)), "points")
+    return read
+
+
+def _words(texts: Iterable[str], where: str) -> None:
+    """Texts that become names in charts are words, as every writer of ours makes them."""
+    odd = next((text for text in texts if not _WORD.fullmatch(text)), None)
+    if odd is not None:
+        raise DataError(f"{where} have a name that is no word: {odd[:40]!r}")
 
 
 def _same_eps(ranks: Any, where: str) -> None:
@@ -215,7 +233,7 @@ KINDS = {
         Kind("design", 1, _plain(DesignView)),
         Kind("eval", 1, _plain(EvalReport)),
         Kind("bench", 1, _plain(BenchReport)),
-        Kind("table2", 1, _plain(Table2Report)),
+        Kind("table2", 1, _table2),
         Kind("sweep", 1, _plain(SweepReport)),
         Kind("theory", 1, _plain(TheoryReport)),
     )

@@ -50,7 +50,7 @@ def _text(child: Child) -> str:
     if isinstance(child, Markup):
         return str(child)
     if isinstance(child, str):
-        return html.escape(_printable(child), quote=False)
+        return html.escape(printable(child), quote=False)
     return join(*child)
 
 
@@ -58,11 +58,11 @@ def _attribute(name: str, value: str | int | bool | None) -> str:
     if value is None or value is False:
         return ""
     key = name.rstrip("_").replace("_", "-")
-    return f" {key}" if value is True else f' {key}="{html.escape(_printable(str(value)))}"'
+    return f" {key}" if value is True else f' {key}="{html.escape(printable(str(value)))}"'
 
 
-def _printable(text: str) -> str:
-    """Control characters and lone surrogates, which HTML cannot hold, as the replacement character."""
+def printable(text: str) -> str:
+    """Put for control characters and lone surrogates, which HTML cannot hold,, the replacement character."""
     return "".join(
         c if c in "\n\t" or (c >= " " and not "\ud800" <= c <= "\udfff" and c != "\x7f") else "\ufffd" for c in text
     )

@@ -26,7 +26,10 @@ def provenance_section(library: Library, version: str, date: str | None) -> Sect
     heads = ["file", "what", "made by", "size", "SHA-256"]
     content: list[Child] = [
         element(
-            "p", f"Drawn by rankscope {version}" + (f" on {date}" if date else "") + f" from the folder {found.folder}."
+            "p",
+            f"Drawn by rankscope {version}"
+            + (f" on {date}" if date else "")
+            + f" from the folder {found.folder.resolve().name}.",
         ),
         Table(
             "Files on this page; of a checkpoint the hash is of its config.json",

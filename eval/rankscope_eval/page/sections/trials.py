@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rankscope import plots
 from rankscope.analysis.sweep import SweepReport
 from rankscope.analysis.table2 import DONE, Table2Report
 from rankscope.errors import OptionError
+from rankscope_eval.page.charts import plain_text, shortened
 from rankscope_eval.page.documents import TheoryReport
 from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.numbers import MISSING, count, plural, ratio, significant, size
@@ -78,7 +81,8 @@ def sweep_part(report: SweepReport, name: str) -> list[Child]:
         rows.append(
             [
                 row.point,
-                row.state,
+                ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in row.fields.items()) or MISSING,
+                row.state if not row.error else f"{row.state}: {row.error}",
                 number(row.parameters, count(row.parameters)),
                 number(row.steps, count(row.steps)),
                 number(row.loss, significant(row.loss)),
@@ -86,11 +90,21 @@ def sweep_part(report: SweepReport, name: str) -> list[Child]:
                 *[number(row.scores.get(key), significant(row.scores.get(key))) for key in scores],
             ]
         )
-    heads = ["point", "state", "parameters", "steps", "loss", *[f"rank of W_Q, ε = {key}" for key in keys], *scores]
+    heads = [
+        "point",
+        "differs in",
+        "state",
+        "parameters",
+        "steps",
+        "loss",
+        *[f"rank of W_Q, ε = {key}" for key in keys],
+        *scores,
+    ]
     return [
         element("h3", f"Sweep {report.name}"),
         element("p", report.about),
-        Table(f"Points of {report.name}", heads, rows, f"{name}-table", (1,)).render(),
+        element("div", _front(report, name), class_="charts"),
+        Table(f"Points of {report.name}", heads, rows, f"{name}-table", (1, 2)).render(),
     ]
 
 
@@ -111,11 +125,18 @@ def theory_part(report: TheoryReport, name: str) -> list[Child]:
     return [
         element("h3", "Theorems, checked on numbers"),
         element("p", f"{held} of {plural(len(report.checks), 'check')} hold."),
-        Table(
-            "Measured over bound, at its worst",
-            _shown(heads, rows),
-            _kept(rows),
-            f"{name}-table",
-            (1, 4) if any(one.title for one in report.checks) else (3,),
-        ).render(),
+        Table("Measured over bound, at its worst", heads, rows, f"{name}-table", (1, 4)).render(),
     ]
+
+
+def _front(report: SweepReport, name: str) -> list[Markup]:
+    """Accuracy against time of the points, where they were scored and timed."""
+    try:
+        named = tuple(replace(row, point=plain_text(shortened(row.point))) for row in report.points)
+        figure = plots.pareto(replace(report, points=named))
+    except (OptionError, KeyError, TypeError):
+        return []
+    says = "; ".join(
+        f"{row.point}: " + ", ".join(f"{k} {significant(v)}" for k, v in row.scores.items()) for row in report.done
+    )
+    return [chart(figure, f"{name}-chart", f"Accuracy against time, sweep {report.name}", says)]

@@ -108,10 +108,10 @@ def flow_part(report: FlowReport, name: str) -> list[Child]:
     charts = []
     said = []
     for stack in dict.fromkeys(row.stack for row in report.layers):
-        rows = report.stack(stack)
-        ranks = [row.eps_ranks[eps] for row in rows]
+        layers = report.stack(stack)
+        ranks = [layer.eps_ranks[eps] for layer in layers]
         said.append(f"{ranks[0]} at the first layer of the {stack}, {ranks[-1]} at the last")
-        if len(rows) <= _DEEPEST:
+        if len(layers) <= _DEEPEST:
             fig = plots.flow(replace(report, signal=plain_text(report.signal)), stack=stack)
             title = f"Flow of ranks through the {stack} of {report.model}"
             says = "ε-ranks of the inputs, layer by layer: " + ", ".join(map(str, ranks)) + "."

@@ -1,0 +1,122 @@
+"""Which files are results, and what is said where none is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope.errors import DataError
+from rankscope_eval.page.collect import collect
+from rankscope_eval.page.documents import KINDS
+
+
+def test_a_missing_folder_a_file_and_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no folder .*nowhere"):
+        collect(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"holds no result of rankscope: looked for .* found no file"):
+        collect(tmp_path)
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(DataError, match=r"a\.txt is a file"):
+        collect(tmp_path / "a.txt")
+    with pytest.raises(DataError, match=r"found 1 other file, such as a\.txt; `rankscope spectrum"):
+        collect(tmp_path)
+
+
+@pytest.mark.parametrize("version", [0, 2, 17])
+def test_results_of_another_version_alone(one_document: Callable[..., Path], scores: Any, version: int) -> None:
+    folder = one_document({**scores(), "schema": f"rankscope/eval@{version}"})
+    with pytest.raises(
+        DataError, match=rf"result\.json is rankscope/eval@{version}, this release reads rankscope/eval@1"
+    ):
+        collect(folder)
+
+
+def test_another_version_beside_a_result_is_named(one_document: Callable[..., Path], scores: Any) -> None:
+    one_document({**scores(), "schema": "rankscope/spectrum@2"}, "new.json")
+    found = collect(one_document(scores()))
+    assert [one.path for one in found.documents] == ["result.json"]
+    assert found.unused[0].path == "new.json"
+    assert "this release reads rankscope/spectrum@1" in found.unused[0].reason
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "no JSON"),
+        ("\xff", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ('{"schema": "rankscope/eval@1"}', "suite is missing"),
+        ('{"schema": "rankscope/flow@1", "model": 7}', "model is not a text: 7"),
+        ('{"schema": "rankscope/theory@1", "checks": [{"id": "a", "instances": 1.5}]}', "checks[0].instances is not"),
+    ],
+)
+def test_a_damaged_result_is_named_and_others_are_used(
+    one_document: Callable[..., Path], scores: Any, content: str, reason: str
+) -> None:
+    folder = one_document("", "bad.json")
+    (folder / "bad.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(DataError, match=r"holds no result that can be used: bad\.json: damaged"):
+        collect(folder)
+    found = collect(one_document(scores()))
+    assert len(found.documents) == 1
+    (bad,) = found.unused
+    assert (bad.path, bad.damaged) == ("bad.json", True)
+    assert reason in bad.reason
+
+
+def cut_anywhere(value: Any) -> list[Any]:
+    """The document once for every key that it lacks, and once for every value that is a list too deep."""
+    if isinstance(value, dict):
+        lacking = [{k: v for k, v in value.items() if k != key} for key in value]
+        odd = [{**value, key: other} for key in value for other in ([[]], {"a": "$"}, "<b>$", None, True, -1)]
+        deeper = [{**value, key: one} for key, item in value.items() for one in cut_anywhere(item)]
+        return lacking + odd + deeper
+    return [[one, *value[1:]] for one in cut_anywhere(value[0])] if isinstance(value, list) and value else []
+
+
+@pytest.mark.parametrize("name", ["theory", "embed", "small/compress", "eval", "bench", "flow", "spectrum"])
+def test_whatever_a_document_lacks_it_is_read_or_refused(results: Path, name: str) -> None:
+    document = json.loads((results / f"{name}.json").read_text())
+    kind = KINDS[document["schema"].partition("@")[0].partition("/")[2]]
+    refused = 0
+    for one in cut_anywhere(document):
+        with contextlib.suppress(DataError):  # any other error is a fault of ours
+            kind.read(one)
+            continue
+        refused += 1
+    assert refused > 10
+
+
+def test_further_fields_are_no_fault(results: Path) -> None:
+    for name in ("spectrum", "flow", "embed", "eval", "bench"):
+        document = json.loads((results / f"{name}.json").read_text())
+        rows = next(
+            value for value in document.values() if isinstance(value, list) and value and isinstance(value[0], dict)
+        )
+        rows[0]["new"] = 1
+        KINDS[name].read({**document, "newer": [None]})
+
+
+def test_hidden_files_and_links_to_folders_are_passed_by(one_document: Callable[..., Path], scores: Any) -> None:
+    folder = one_document(scores())
+    (folder / ".hidden.json").write_text("{")
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "x.json").write_text("{")
+    (folder / "again").symlink_to(folder)
+    found = collect(folder)
+    assert [one.path for one in found.documents] == ["result.json"]
+    assert found.unused == ()
+
+
+def test_a_damaged_checkpoint_is_named(results: Path, one_document: Callable[..., Path], scores: Any) -> None:
+    folder = one_document(scores())
+    (folder / "bad").mkdir()
+    (folder / "bad" / "config.json").write_text((results / "small" / "config.json").read_text())
+    (folder / "bad" / "model.safetensors").write_bytes(b"nothing")
+    found = collect(folder)
+    assert any(one.path == "bad/config.json" and one.damaged for one in found.unused)
