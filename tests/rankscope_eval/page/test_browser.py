@@ -74,7 +74,7 @@ def test_rows_stay_whole_and_what_is_missing_sorts_last(opened: Any) -> None:
     tab.locator("summary", has_text="of spectrum.json").click()
     body = "document.getElementById('spectrum-0-0-table-caption').closest('table').tBodies[0]"
     rows = f"[...{body}.rows].map(row => row.textContent)"
-before = tab.evaluate(rows)
+    before = tab.evaluate(rows)
     head = tab.get_by_role("region", name="of every matrix of chronos-bolt").get_by_role("button", name="per head, 0.5")
     for _ in range(2):
         head.click()
