@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 DEMO := demo-out
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format bench figures docs clean
+.PHONY: help install demo browser test test-fast check format bench figures report-example docs clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,13 @@ demo: $(STAMP) ## Measure, draw, compress and evaluate the bundled models (5 min
 	$(BIN)/rankscope compress bundled-bolt --ratio 0.15 --method joint --out $(DEMO)/narrow
 	$(BIN)/rankscope eval $(DEMO)/narrow --baseline bundled-bolt --out $(DEMO)/scores-narrow.csv
 	@echo 'Figures, the smaller checkpoints and their scores are in $(DEMO)/'
+
+browser: ## Install Debian's Chromium for the browser tests, where root and apt-get are there
+	@if command -v chromium chromium-browser google-chrome >/dev/null; then echo 'Chromium is there'; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq >/dev/null 2>&1 && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; \
+	then echo 'Chromium is installed'; \
+	else echo 'no Chromium here, and none could be installed: the browser tests will be skipped'; fi
 
 test: $(STAMP) ## Run the tests with coverage (10 to 13 minutes on 2 cores)
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 -q
@@ -52,10 +59,14 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 figures: $(STAMP) ## Draw all figures into figures/out
 	@status=0; for recipe in figures/[!_]*.py; do $(BIN)/python $$recipe || status=1; done; exit $$status
 
+report-example: $(STAMP) ## Make the example report and its screenshots again (5 minutes)
+	PATH="$(abspath $(BIN)):$$PATH" docs/examples/make_report.sh demo-report
+	$(BIN)/python docs/examples/screenshots.py
+
 docs: $(STAMP) ## Run the code blocks of the docs, then build the site into site/
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/python docs/run_blocks.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove the demo's output and the caches
-	rm -rf $(DEMO) .mypy_cache .ruff_cache .coverage htmlcov
+	rm -rf $(DEMO) demo-report .mypy_cache .ruff_cache .coverage htmlcov
