@@ -65,18 +65,25 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     check_series(series)
     size = module.compression
     if series.shape[1] < size:
-        raise DataError(f"series of {series.shape[1]} values are too short for TOTEM: one code takes {size}.")
+        raise DataError(f"series are too short for TOTEM: one code takes {size} values.")
     values = standardised(series)[:, series.shape[1] % size :].nan_to_num(nan=0.0)
     return {"values": values.to(module.quantiser.codebook.weight)}
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
-    """Return the codes of a corpus (axes series, time), one for every `patch_size` values; gaps are bridged."""
+    """Return the codes of a corpus (axes series, time), one for every `patch_size` values; gaps are bridged.
+
+    Raises:
+        DataError: no series is as long as one code.
+    """
     from rankscope.embeddings.filled import filled
     from rankscope.embeddings.totem import embedded
 
     check_series(series)
-    return embedded(module, filled(series))
+    rows = embedded(module, filled(series))
+    if len(rows) == 0:
+        raise DataError(f"series are too short for TOTEM: one code takes {module.compression} values.")
+    return rows
 
 
 def vocabulary(module: Any) -> Float[Tensor, "vocabulary d_model"]:
