@@ -33,6 +33,7 @@ VERBS = {
     "sweep": "Train, measure and score all points that a figure needs.",
     "report": "Draw one HTML page from the results in a folder.",
     "figures": "Draw the figures of the paper from measurements.",
+    "theory": "Check the paper's theorems numerically, on instances or on a model.",
 }
 """Verb → the line that ``rankscope --help`` shows; the module ``rankscope_cli.verbs.<verb>`` holds it."""
 

@@ -73,6 +73,7 @@ class CheckResult:
         printed: the statement as printed.
         model: checkpoint, of checks on one.
         unmet: hypotheses that the checkpoint does not meet, with numbers; the theorem then says nothing about it.
+        notes: what else was found or assumed on the way, with numbers.
     """
 
     id: str
@@ -87,6 +88,7 @@ class CheckResult:
     printed: Printed | None = None
     model: str | None = None
     unmet: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def applies(self) -> bool:

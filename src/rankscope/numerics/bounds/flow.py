@@ -35,13 +35,13 @@ def corollary1_upper(sigma: Float[Tensor, " d_model"], heads: int) -> Float[Tens
 
 
 def corollary1_printed(sigma: Float[Tensor, " d_model"], heads: int) -> Float[Tensor, " d_model"]:
-    """What Corollary 1 prints, with the constant of `corollary1_upper`: (1 + e²h) σ_{⌊(k+1)/(h+1)⌋+1}; 0 beyond σ_d.
+    """What Corollary 1 prints, with the constant of `corollary1_upper`: (1 + e²h) σ_{⌊(k+1)/(h+1)⌋+1}.
 
-    Kept to show where it fails.
+    Kept to show where it fails; infinite where the index is beyond d.
     """
     k = torch.arange(1, len(sigma) + 1)
     index = (k + 1) // (heads + 1)
-    padded = torch.cat([sigma, sigma.new_zeros(1)])
+    padded = torch.cat([sigma, sigma.new_full((1,), math.inf)])
     return (1 + E2 * heads) * padded[index.clamp(max=len(sigma))]
 
 
