@@ -30,7 +30,7 @@ demo: $(STAMP) ## Measure, draw, compress and evaluate the bundled models (5 min
 	@echo 'Figures, the smaller checkpoints and their scores are in $(DEMO)/'
 
 browser: ## Install Debian's Chromium for the browser tests, where root and apt-get are there
-	@if command -v chromium chromium-browser google-chrome >/dev/null; then echo 'Chromium is there'; \
+	@if command -v chromium >/dev/null || command -v google-chrome >/dev/null; then echo 'Chromium is there'; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq >/dev/null 2>&1 && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; \
 	then echo 'Chromium is installed'; \
