@@ -34,7 +34,7 @@ class TextYardstick:
     def __init__(self, checkpoint: Checkpoint, yard: Yard) -> None:
         if yard.text is None:
             raise OptionError(
-                f"{checkpoint.source} is a {checkpoint.family.title} model, which forecasts no series: "
+                f"{checkpoint.source} is a {checkpoint.family.title} model, with which rankscope forecasts no series: "
                 "give it a text (--text FILE)."
             )
         for name in ("suite", "data", "max_series"):

@@ -53,7 +53,7 @@ def load_pipeline(
     checkpoint = open_checkpoint(model, revision=revision)
     if not checkpoint.family.forecastable:
         raise FamilyError(
-            f"{checkpoint.source} is a {checkpoint.family.title} model, which forecasts no series: "
+            f"{checkpoint.source} is a {checkpoint.family.title} model, with which rankscope forecasts no series: "
             "load a Chronos checkpoint, e.g. the bundled one."
         )
     from chronos import BaseChronosPipeline

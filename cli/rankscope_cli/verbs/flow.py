@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_cli.drawing import FLOW, check_figures, flow_figures, save_figures
 from rankscope_cli.flow_table import show_flow
+from rankscope_cli.opening import open_model
 from rankscope_cli.options import (
     Count,
     Debug,
@@ -54,7 +55,6 @@ def run(
         rankscope flow small/ --signal sales.csv --length 128 --json
     """
     from rankscope.analysis.flow import measure_flow
-    from rankscope.checkpoints import open_checkpoint
     from rankscope.placement import resolve_device
 
     refuse_dtype(dtype)
@@ -64,7 +64,7 @@ def run(
         tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
             report = measure_flow(
-                open_checkpoint(model, revision=revision),
+                open_model(model, revision),
                 kind,
                 n=n,
                 length=length,

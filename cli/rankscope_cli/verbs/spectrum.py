@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rankscope_cli.drawing import SPECTRUM, check_figures, save_figures, spectrum_figures
+from rankscope_cli.opening import open_model
 from rankscope_cli.options import (
     Debug,
     Device,
@@ -57,14 +58,13 @@ def run(
         rankscope spectrum small/ --sites q,k,encoder --ranks-only --json
     """
     from rankscope.analysis.spectrum import DEFAULT_EPS, measure_spectrum
-    from rankscope.checkpoints import open_checkpoint
     from rankscope.placement import resolve_dtype
 
     check_figures(figures, SPECTRUM, force)
     with Output(json, out, force, signed=True) as output:
         with progress_bar("opening the model") as progress:
             report = measure_spectrum(
-                open_checkpoint(model, revision=revision),
+                open_model(model, revision),
                 numbers("eps", eps, DEFAULT_EPS),
                 words(sites),
                 ranks_only=ranks_only,

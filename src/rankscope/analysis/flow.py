@@ -215,7 +215,7 @@ def _layer_flow(
 def _weight_ranks(
     checkpoint: Checkpoint, eps: Sequence[float], progress: Progress
 ) -> dict[LayerKey, dict[str, dict[str, int]]]:
-    sites = checkpoint.sites("attention")
+    sites = [site for site in checkpoint.sites("all") if site.kind == "attention"]  # a mixer of MLPs has none
     ranks: dict[LayerKey, dict[str, dict[str, int]]] = {}
     for done, site in enumerate(sites):
         progress(done, len(sites), "weights")

@@ -90,6 +90,7 @@ class SpectrumReport:
         eps: the tolerances, as given.
         ranks_only: whether ε-ranks were counted without singular values.
         sites: one entry per matrix.
+        guesses: of a model that no family describes, what was taken for what.
     """
 
     model: str
@@ -97,6 +98,7 @@ class SpectrumReport:
     eps: tuple[float, ...]
     ranks_only: bool
     sites: tuple[SiteSpectrum, ...]
+    guesses: tuple[str, ...] = ()
 
     @property
     def size_ratio(self) -> dict[str, float]:
@@ -114,6 +116,7 @@ class SpectrumReport:
             "eps": list(self.eps),
             "ranks_only": self.ranks_only,
             "size_ratio": self.size_ratio,
+            "guesses": list(self.guesses),
             "sites": [row.to_json(sigma) for row in self.sites],
         }
 
@@ -183,7 +186,9 @@ def measure_spectrum(
     for site, found in parallel_map(partial(_measure, checkpoint, plan), chosen, workers):
         rows.append(_row(checkpoint, site, found, levels))
         report(len(rows), len(chosen), site.name)
-    return SpectrumReport(checkpoint.source, checkpoint.family.name, levels, ranks_only, tuple(rows))
+    return SpectrumReport(
+        checkpoint.source, checkpoint.family.name, levels, ranks_only, tuple(rows), checkpoint.guesses
+    )
 
 
 def _measure(checkpoint: Checkpoint, plan: Plan, site: Site) -> tuple[Site, Decomposition]:

@@ -22,6 +22,7 @@ from rankscope.calibration.streams import stream_of, watch_streams, watched_modu
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
 from rankscope.families import Site
+from rankscope.lowrank.layout import TARGETS
 from rankscope.placement import fast_products, in_bfloat16, resolve_device, resolve_dtype
 from rankscope.progress import Progress, silent
 
@@ -135,8 +136,13 @@ def calibrate(
     Raises:
         OptionError: an unknown decoder, a batch size below 1, or ``file`` holds a calibration with other settings.
         DataError: the set is empty, or a layer's input is not finite.
-        FamilyError: sample paths of a text model.
+        FamilyError: a family that is not compressed, or sample paths of a text model.
     """
+    if checkpoint.family.name not in TARGETS:
+        raise FamilyError(
+            f"{checkpoint.source} is a {checkpoint.family.title} model: {', '.join(TARGETS)} can be calibrated, since "
+            "they can be compressed."
+        )
     if decoder not in DECODERS:
         raise OptionError(unknown_choice("decoder", decoder, DECODERS))
     if decoder == "sampled" and not checkpoint.family.forecastable:

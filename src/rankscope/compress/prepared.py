@@ -23,6 +23,7 @@ from rankscope.compress.write import TensorSpec
 from rankscope.errors import FamilyError, OptionError, unknown_choice
 from rankscope.families import Layout, Site
 from rankscope.families.storage import STORAGES, Storage
+from rankscope.lowrank.layout import TARGETS
 from rankscope.numerics.parallel import parallel_map
 from rankscope.numerics.quantise import SCALE_DTYPE
 from rankscope.placement import resolve_dtype
@@ -188,6 +189,7 @@ def prepare(
     """
     how = options or CompressOptions()
     source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    check_family(source)
     rule = _rule(how, eps, source.family.forecastable)
     chosen = _factorable(source, how.sites)
     report = progress or silent
@@ -206,6 +208,19 @@ def prepare(
     groups = tuple(make_groups(source, chosen, how.method, moments, eps=eps, seed=how.seed))
     spectra = _measure(source, groups, how.workers, report)
     return Prepared(source, chosen, how, rule, moments, groups, spectra, report)
+
+
+def check_family(source: Checkpoint) -> None:
+    """Refuse a family that no low-rank model class stores, before any work is done.
+
+    Raises:
+        FamilyError: it is one.
+    """
+    if source.family.name not in TARGETS:
+        raise FamilyError(
+            f"{source.source} is a {source.family.title} model, of which there is no low-rank class: "
+            f"{', '.join(TARGETS)} can be compressed (rankscope families)."
+        )
 
 
 def read_matrices(source: Checkpoint, group: Group) -> Matrices:
