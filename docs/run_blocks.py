@@ -60,11 +60,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step did: an empty problem is success."""
+    """What a step did: an empty problem is success; what follows on the page may need a step that ended badly."""
 
     step: Step
     seconds: float
     problem: str = ""
+    ended_badly: bool = False
 
 
 def read_steps(page: Path, text: str) -> list[Step]:
@@ -162,14 +163,14 @@ def run_step(step: Step, folder: Path, timeout: float) -> Outcome:
             shutil.copy(DOCS / "data" / name, folder)
         code, output = _run_process(step, folder, timeout)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Outcome(step, time.monotonic() - started, f"{error}")
+        return Outcome(step, time.monotonic() - started, f"{error}", True)
     problem = ""
     if code:
         problem = f"exit code {code}:\n{output}"
     elif step.shown is not None and not matches(step.shown, output):
         lines = difflib.unified_diff(_clean(step.shown), _clean(output), "shown", "came out", lineterm="", n=1)
         problem = "another output than shown:\n" + "\n".join(lines)
-    return Outcome(step, time.monotonic() - started, problem)
+    return Outcome(step, time.monotonic() - started, problem, bool(code))
 
 
 def _run_process(step: Step, folder: Path, timeout: float) -> tuple[int, str]:
@@ -202,7 +203,7 @@ def _environment() -> dict[str, str]:
 
 
 def run_page(steps: list[Step], timeout: float) -> list[Outcome]:
-    """Run the steps of a page in a folder of its own; the first that fails is the last that runs."""
+    """Run the steps of a page in a folder of its own, up to one that ends with another exit code than 0."""
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="docs-") as folder:
         for step in steps:
@@ -210,7 +211,7 @@ def run_page(steps: list[Step], timeout: float) -> list[Outcome]:
                 continue
             outcomes.append(run_step(step, Path(folder), timeout))
             _say(outcomes[-1])
-            if outcomes[-1].problem:
+            if outcomes[-1].ended_badly:
                 break
     return outcomes
 

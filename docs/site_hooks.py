@@ -15,14 +15,17 @@ from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from rankscope_cli.app import VERBS, load_verb
 
+log = get_plugin_logger("site_hooks")  # a warning ends `mkdocs build --strict`
 COMMAND_LINE = "Command line"
 _KINDS = {"argument": "Arguments", "option": "Options"}
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
+_UNKNOWN = re.compile(r">\\[a-zA-Z]+")
 _OUTWARD = re.compile(r"(\]\()((?:\.\./)+[^)\s#]+)(#[^)\s]*)?(\))")
 _NOT_RUN = re.compile(r"^( *)<!-- *not-run: *(.*?) *-->$", re.MULTILINE)
 
@@ -65,11 +68,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Turn what arithmatex found between dollars into MathML."""
 
-    def drawn(formula: re.Match[str]) -> str:
+    def mathml(formula: re.Match[str]) -> str:
         latex = html.unescape(formula[2]).strip()
-        return convert(latex[2:-2], display="block" if formula[1] == "div" else "inline")
+        drawn = convert(latex[2:-2], display="block" if formula[1] == "div" else "inline")
+        if unknown := _UNKNOWN.search(drawn):
+            log.warning("%s: no MathML for %s in %s", page.file.src_uri, unknown[0][1:], latex)
+        return drawn
 
-    return _FORMULA.sub(drawn, content)
+    return _FORMULA.sub(mathml, content)
 
 
 def verb_page(name: str) -> str:
