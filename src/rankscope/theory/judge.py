@@ -13,6 +13,8 @@ from rankscope.theory.record import CheckResult, verdict
 
 SLACK = 0.05
 """Slopes of Fig. 9 must be within this of 1 and ½."""
+RISING = 1e-3
+"""Largest ε at which ranks must rise with h (Fig. 11): above it the spectrum of Y is still that of X."""
 
 
 def judge(
@@ -79,14 +81,15 @@ def _sketches(result: F2Result) -> Finding:
 
 def _ranks(result: F3Result) -> Finding:
     ranks = result.rank_out.mean(axis=0)
-    steps = {eps: _steps(ranks[:, column], result.heads) for column, eps in enumerate(result.eps)}
+    judged = {eps: column for column, eps in enumerate(result.eps) if eps <= RISING}
+    steps = {eps: _steps(ranks[:, column], result.heads) for eps, column in judged.items()}
     worst = max(steps, key=lambda eps: steps[eps][0])
     notes = tuple(
         f"ε = {eps:g}: rank {result.rank_in[column]} of X, of Y {', '.join(f'{r:.0f}' for r in ranks[:, column])}"
         for column, eps in enumerate(result.eps)
     )
     where = f"ε = {worst:g}, {steps[worst][1]}"
-    return "ε-ranks of Y never fall as h grows", result.rank_out.size, steps[worst][0], where, notes
+    return f"ε-ranks of Y never fall as h grows, ε ≤ {RISING:g}", result.rank_out.size, steps[worst][0], where, notes
 
 
 def _steps(values: np.ndarray, heads: np.ndarray) -> tuple[float, str]:
