@@ -56,7 +56,7 @@ def test_the_caption_is_printed(cli: Cli, tmp_path: Path) -> None:
     ("args", "part"),
     [
         (("table3",), "figure 'table3' is not known: did you mean 'table2'? Choose from 1, 2a"),
-        (("4a", "--model", "bundled"), "--model has no meaning for figure 4a, which takes --data"),
+        (("4c", "--model", "bundled"), "--model has no meaning for figure 4c, which takes --data"),
         (("4a", "4c", "--data", "x"), "--data belongs to one figure: name that figure alone"),
         (("4a", "--data", "nowhere"), "there is no file or folder nowhere: name a saved result"),
         (("5a", "--all"), "--all draws every figure: leave the numbers out"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -33,13 +34,11 @@ def draw_spectra(settings: Settings) -> tuple[Drawn, ...]:
         about = f"{', '.join(dict.fromkeys(row.model for row in report.rows))}, as saved in {settings.data.name}"
     else:
         report, about = _of_models(settings, _models.bundled())
-    ranks = (
-        f"{row.model} {row.matrix} {_rank(row.eps_ranks, 0.1)} of {min(row.tokens, row.d_model)}" for row in report.rows
-    )
+    report = inputs_of(report)
+    ranks = (f"{row.model} {_rank(row.eps_ranks, 0.1)} of {min(row.tokens, row.d_model)}" for row in report.rows)
     caption = (
-        f"Relative singular values σ_j/σ_1 of embedding matrices. Series models embed {_corpus(report)}; of models "
-        f"with a vocabulary the whole of it is drawn too. ε-ranks at ε = 0.1: {'; '.join(ranks)}. Measured on "
-        f"{about}."
+        f"Relative singular values σ_j/σ_1 of embedded inputs: of series models {_corpus(report)}; of image models "
+        f"generated images; of text models the vocabulary. ε-ranks at ε = 0.1: {'; '.join(ranks)}. Measured on {about}."
     )
     return (Drawn(embedding_spectra(report), spectra_frame(report), caption),)
 
@@ -97,6 +96,12 @@ def spectra_frame(report: EmbeddingReport) -> pd.DataFrame:
         for row in report.rows
     ]
     return pd.concat(parts, ignore_index=True)
+
+
+def inputs_of(report: EmbeddingReport) -> EmbeddingReport:
+    """The report with one matrix per model: the embedded corpus, or the vocabulary of a model that embeds none."""
+    corpora = {row.model for row in report.rows if row.matrix == "corpus"}
+    return replace(report, rows=tuple(row for row in report.rows if row.matrix == "corpus" or row.model not in corpora))
 
 
 def angle_frame(maps: Mapping[str, Float[np.ndarray, "_ _"]], name: str = "map") -> pd.DataFrame:

@@ -53,6 +53,8 @@ def draw_head_angles(settings: Settings) -> tuple[Drawn, ...]:
 def draw_ranks_by_heads(settings: Settings) -> tuple[Drawn, ...]:
     """Fig. 16: ranks against heads, and, where angles are there, those of the model with the fewest heads."""
     drawn = HEADS(settings)
+    if settings.models:
+        return drawn
     if settings.data is None and (CARRIED / DATA).is_file():
         maps, about = read_angles(CARRIED / DATA)
     elif settings.data is not None and settings.data.is_dir():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from rankscope.analysis.embedding import EmbeddingSpectrum
 from rankscope.analysis.spectrum import measure_spectrum
 from rankscope.analysis.table2 import Table2Report, table2_from_json
 from rankscope.checkpoints import Checkpoint, describe, list_bundled
 from rankscope.errors import RankscopeError
 from rankscope.figures import _models
-from rankscope.figures._embedding import measured
+from rankscope.figures._embedding import inputs_of, measured
 from rankscope.figures._record import Drawn, Settings
 from rankscope.figures._results import MAKE_TABLE, TABLES
 from rankscope.figures._saved import carried, read_json
@@ -40,7 +39,7 @@ def draw_overview(settings: Settings) -> tuple[Drawn, ...]:
         zip((one.source for one in checkpoints), short_names([one.source for one in checkpoints]), strict=True)
     )
     report = measured(checkpoints, "sine", settings, angle_items=1)
-    embeddings = {names[row.model]: row.relative for row in _one_each(report.rows)}
+    embeddings = {names[row.model]: row.relative for row in inputs_of(report).rows}
     depth = {names[one.source]: ranks for one in checkpoints if (ranks := _ranks(one))}
     path = settings.data or carried(TABLES["bundled-bolt"], MAKE_TABLE)
     table = read_json(path, "table2.json", table2_from_json)
@@ -65,12 +64,6 @@ def _is(name: str, modality: str, family: str | None) -> bool:
     except RankscopeError:
         return False
     return found.modality == modality and family in (None, found.name)
-
-
-def _one_each(rows: tuple[EmbeddingSpectrum, ...]) -> list[EmbeddingSpectrum]:
-    """The corpus of each model, or its vocabulary where it embeds no corpus."""
-    corpus = {row.model: row for row in reversed(rows)}
-    return [row for row in rows if corpus[row.model] is row]
 
 
 def _ranks(checkpoint: Checkpoint) -> list[float]:

@@ -24,6 +24,8 @@ _SERIES = (
     "google/timesfm-2.0-500m-pytorch",
     "google/timesfm-2.5-200m-transformers",
 )
+_T5_SIZES = tuple(f"amazon/chronos-t5-{size}" for size in ("tiny", "mini", "small", "base", "large"))
+_TEXT_SIZES = tuple(f"google/t5-efficient-{size}" for size in ("tiny", "mini", "small", "base", "large"))
 _OTHERS = (_TEXT, "google/vit-base-patch16-224")
 
 _RECIPES = (
@@ -78,7 +80,7 @@ _RECIPES = (
         shows="Chronos-Bolt embeds larger patches into more dimensions",
         source="saved",
         draw=_sweeps.PATCH,
-        takes=("data",),
+        takes=("model", "data"),
         data=("patch.json",),
         make=_sweeps.command("patch"),
     ),
@@ -99,9 +101,10 @@ _RECIPES = (
         shows="the rank of W_Q hardly grows with the width d",
         source="saved",
         draw=_sweeps.WIDTH,
-        takes=("data",),
+        takes=("model", "data"),
         data=("width.json",),
         make=_sweeps.command("width"),
+        published=_T5_SIZES,
     ),
     Recipe(
         id="4b",
@@ -109,9 +112,10 @@ _RECIPES = (
         shows="in a text T5 the rank of W_Q grows in proportion to the width",
         source="saved",
         draw=_sweeps.TEXT_WIDTH,
-        takes=("data",),
+        takes=("model", "data"),
         data=("text_width.json",),
         make=_sweeps.command("TEXT.yaml"),
+        published=_TEXT_SIZES,
     ),
     Recipe(
         id="4c",
@@ -263,7 +267,7 @@ _RECIPES = (
         shows="more heads give W_Q a higher rank, and each head a lower one; angles of three heads",
         source="saved",
         draw=_heads.draw_ranks_by_heads,
-        takes=("data",),
+        takes=("model", "data"),
         data=("heads.json",),
         make=_sweeps.command("heads"),
     ),

@@ -32,7 +32,7 @@ def draw_frontier(settings: Settings) -> tuple[Drawn, ...]:
         return (_swept(read_json(settings.data, "sweep.json", sweep_from_json), settings.data),)
     design = read_json(carried(BY_DESIGN, MAKE), BY_DESIGN, _design)
     peers, models = read_json(carried(PEERS, "python benchmarks/peers.py"), PEERS, _peers)
-    rows: list[dict[str, object]] = [
+    rows: list[dict[str, Any]] = [
         {"panel": "by design", "kind": "paper" if one.published else "ours", "name": one.name, "time": one.time}
         | {"WQL": one.WQL, "MASE": one.MASE}
         for one in design

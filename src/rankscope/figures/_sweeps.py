@@ -12,7 +12,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rankscope.analysis.spectrum import eps_key
-from rankscope.analysis.sweep import ALL, PointRanks, SweepReport, SweepRow, mean_head_rank, sweep_from_json
+from rankscope.analysis.sweep import (
+    ALL,
+    MODELS,
+    PointRanks,
+    SweepReport,
+    SweepRow,
+    mean_head_rank,
+    measure_models,
+    sweep_from_json,
+)
 from rankscope.errors import DataError
 from rankscope.figures._record import Drawn, Settings
 from rankscope.figures._saved import carried, read_json
@@ -22,11 +31,13 @@ Frame = Callable[[SweepReport], pd.DataFrame]
 
 
 def read_sweep(settings: Settings, name: str, make: str) -> SweepReport:
-    """Read the sweep that the settings name, or the carried one.
+    """Measure the models that the settings name, or read their sweep, or the carried one.
 
     Raises:
         DataError: it cannot be read, or none of its points is done.
     """
+    if settings.models:
+        return measure_models(settings.models, progress=settings.progress)
     path = settings.data if settings.data is not None else carried(name, make)
     report = read_json(path, "sweep.json", sweep_from_json)
     if not report.done:
@@ -124,6 +135,8 @@ def rank_frame(report: SweepReport, field: str, by_head: bool = False) -> pd.Dat
 def measured_on(report: SweepReport) -> str:
     """Which models a sweep trained, for a caption."""
     rows = report.done
+    if report.name == MODELS:
+        return f"Measured on {', '.join(f'{row.point} ({row.parameters / 1e6:.3g} million numbers)' for row in rows)}."
     config = rows[0].config
     seeds = sorted({int(row.config.get("seed", 0)) for row in rows})
     steps = sorted({row.steps for row in rows})

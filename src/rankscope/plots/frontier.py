@@ -55,7 +55,8 @@ def frontier(
     with styled():
         fig, _ = figure(height=6.2)
         fig.clear()
-        above, below = list(fig.subfigures(2, 1, height_ratios=(1.12, 2.5)))
+        grid = fig.add_gridspec(2, 1, height_ratios=(1.12, 2.5))
+        above, below = fig.add_subfigure(grid[0]), fig.add_subfigure(grid[1])
         for ax, metric in zip(above.subplots(1, 2), METRICS, strict=True):
             _designed(ax, design, metric)
         handles, labels = ax.get_legend_handles_labels()

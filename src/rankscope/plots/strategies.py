@@ -38,7 +38,8 @@ def strategies(rows: Mapping[str, Mapping[str, EmbeddingSpectrum]]) -> Figure:
     with styled():
         fig, _ = figure(height=len(rows) * side + 2.9)
         fig.clear()
-        above, below = list(fig.subfigures(2, 1, height_ratios=(len(rows) * side + 0.75, 2.15)))
+        grid = fig.add_gridspec(2, 1, height_ratios=(len(rows) * side + 0.75, 2.15))
+        above, below = fig.add_subfigure(grid[0]), fig.add_subfigure(grid[1])
         axes = above.subplots(len(rows), len(models), squeeze=False)
         for line, (signal, found) in zip(axes, rows.items(), strict=True):
             for ax, model, name in zip(line, models, names, strict=True):

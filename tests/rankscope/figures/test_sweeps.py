@@ -132,3 +132,20 @@ def test_angles_that_cannot_be_read(tmp_path: Path, sweep_folder: Sweep) -> None
         draw(FIGURES["14"], Settings(data=sweep_folder([{"model": {"num_heads": 2}}])))
     with pytest.raises(DataError, match="a row of W_Q is zero"):
         compact_angles({"h = 2": (2, np.full((2, 2), np.nan))}, "")
+
+
+def test_finished_models_in_place_of_a_sweep(
+    write_checkpoint: Callable[..., Path], tiny_config: Callable[..., Any], tmp_path: Path
+) -> None:
+    folders = [write_checkpoint(tmp_path / f"d{width}", tiny_config("chronos-t5", d_model=width)) for width in (24, 16)]
+    (drawn,) = draw(FIGURES["4a"], Settings(models=tuple(map(str, folders))))
+    frame = drawn.frame[(drawn.frame["group"] == "encoder.self") & (drawn.frame["eps"] == 0.1)]
+    assert frame["model.d_model"].tolist() == [24.0, 16.0]
+    for folder, mean in zip(folders, frame["mean_rank"], strict=True):
+        ranks = []
+        for layer in range(2):
+            weight = open_checkpoint(folder).tensor(f"encoder.block.{layer}.layer.0.SelfAttention.q.weight").double()
+            sigma = np.linalg.svd(weight.numpy(), compute_uv=False)
+            ranks.append((sigma > 0.1 * sigma[0]).sum())
+        assert mean == np.mean(ranks)
+    assert f"Measured on {folders[0]} (" in drawn.caption
