@@ -25,6 +25,7 @@ log = get_plugin_logger("site_hooks")  # a warning ends `mkdocs build --strict`
 COMMAND_LINE = "Command line"
 _KINDS = {"argument": "Arguments", "option": "Options"}
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
+_BARS = re.compile(r"(?<!\\left)(?<!\\right)\\([lr])([vV])ert")
 _UNKNOWN = re.compile(r">\\[a-zA-Z]+")
 _OUTWARD = re.compile(r"(\]\()((?:\.\./)+[^)\s#]+)(#[^)\s]*)?(\))")
 _NOT_RUN = re.compile(r"^( *)<!-- *not-run: *(.*?) *-->$", re.MULTILINE)
@@ -69,13 +70,18 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Turn what arithmatex found between dollars into MathML."""
 
     def mathml(formula: re.Match[str]) -> str:
-        latex = html.unescape(formula[2]).strip()
+        latex = _BARS.sub(_paired, html.unescape(formula[2]).strip())
         drawn = convert(latex[2:-2], display="block" if formula[1] == "div" else "inline")
         if unknown := _UNKNOWN.search(drawn):
             log.warning("%s: no MathML for %s in %s", page.file.src_uri, unknown[0][1:], latex)
         return drawn
 
     return _FORMULA.sub(mathml, content)
+
+
+def _paired(bar: re.Match[str]) -> str:
+    # In pairs bars grow with what is between them, and an index belongs to both.
+    return rf"\{'left' if bar[1] == 'l' else 'right'}{bar[0]}"
 
 
 def verb_page(name: str) -> str:
