@@ -19,6 +19,7 @@ VERBS = {
     "spectrum": "Singular values, ε-ranks and size ratios of every weight matrix.",
     "flow": "ε-ranks of every layer's input, beside those of its weights.",
     "embed": "Spectra, angles and projections of embedding matrices over a corpus.",
+    "families": "The model families: how they embed, where to get them, which verbs take them.",
     "calibrate": "Look at what enters a model's layers, and keep it for compress.",
     "compress": "Write a smaller checkpoint by truncated SVD, and the command that verifies it.",
     "heal": "Train a compressed checkpoint to answer as its teacher does.",

