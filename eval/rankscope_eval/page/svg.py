@@ -6,6 +6,7 @@ import colorsys
 import html
 import io
 import re
+from collections.abc import Callable
 from xml.etree import ElementTree as ET
 
 from matplotlib.figure import Figure
@@ -37,17 +38,24 @@ _PLACES = ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "ry", "width
 _ATTRIBUTES = frozenset((*_PLACES, "id", "style", "clip-path", "href"))
 
 
-def chart(figure: Figure, name: str, title: str, says: str, caption: Child = None) -> Markup:
+def chart(draw: Callable[[], Figure], name: str, title: str, says: str, caption: Child = None) -> Markup:
     """A figure of the page.
 
     Args:
-        figure: drawn by `rankscope.plots` or in its style.
+        draw: makes the figure, by `rankscope.plots` or in its style.
         name: unique on the page; every id of the drawing begins with it.
         title: what is drawn.
         says: what a reader who does not see it should know.
         caption: shown below; the title by default.
     """
-    drawing = _drawing(figure, name, title, says)
+    try:
+        drawing = _drawing(draw(), name, title, says)
+    except (
+        ValueError,
+        ArithmeticError,
+        ET.ParseError,
+    ):  # numbers beyond what axes can hold: the tables still show them
+        drawing = element("p", "These numbers cannot be drawn.", class_="note")
     return element("figure", drawing, element("figcaption", caption or title), class_="chart")
 
 

@@ -12,6 +12,8 @@ from rankscope_eval.page.numbers import MISSING
 
 LEVELS = 10
 """Shades of a heat map; `page.css` gives each its colours."""
+SHORT = 12
+"""Rows of a table that is not torn between printed pages."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,13 @@ class Table:
             for column in known
         ]
         caption = f"{self.name}-caption"
-        sortable = "sortable" if len(self.rows) > 1 else None
+        kinds = ["sortable"] * (len(self.rows) > 1) + ["short"] * (len(self.rows) <= SHORT)
         table = element(
             "table",
             element("caption", self.caption, id=caption),
             element("thead", element("tr", heads)),
             element("tbody", [_row(row, known, left) for row in self.rows]),
-            class_=sortable,
+            class_=" ".join(kinds) or None,
         )
         return element("div", table, class_="scroll", tabindex=0, role="region", aria_labelledby=caption)
 

@@ -65,7 +65,7 @@ def design_part(report: DesignView, name: str) -> list[Child]:
     cache = "" if report.cache_ratio is None else f" and {percent(report.cache_ratio)} of the cache"
     rows: list[Row] = [
         [
-            Cell(f"{row.stack} {row.layer}", float(place)),
+            Cell(f"{row.stack}\u00a0{row.layer}", float(place)),
             row.part,
             number(row.rank, count(row.rank)),
             number(row.parameters_before, count(row.parameters_before)),
@@ -129,7 +129,7 @@ def _map(rows: list[SiteReport], stack: str, name: str) -> Markup:
 def _matrices(report: CompressReport, name: str) -> Markup:
     rows: list[Row] = []
     for place, row in enumerate(report.sites):
-        where = row.stack if row.layer is None else f"{row.stack} {row.layer}"
+        where = row.stack if row.layer is None else f"{row.stack}\u00a0{row.layer}"
         rows.append(
             [
                 Cell(where, float(place)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from rankscope_eval.page.charts import relative_scores
 from rankscope_eval.page.html import Child, Markup, element
@@ -83,9 +84,9 @@ def _dots(report: EvalReport, name: str) -> list[Markup]:
         means = [
             f"{one.model} {ratio(getattr(one, f'relative_{metric}'))} on {one.benchmark}" for one in report.summary
         ]
-        figure = relative_scores([dataset for _, dataset in sets], scores, metric, report.baseline)
+        draw = partial(relative_scores, [dataset for _, dataset in sets], scores, metric, report.baseline)
         drawn.append(
-            chart(figure, f"{name}-{metric}", title, "; ".join(means) or title, f"{title}; left of the line is better.")
+            chart(draw, f"{name}-{metric}", title, "; ".join(means) or title, f"{title}; left of the line is better.")
         )
     return drawn
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rankscope_eval.bench import BenchReport
 from rankscope_eval.page.charts import times
 from rankscope_eval.page.html import Child, Markup, element
@@ -20,7 +22,7 @@ def bench_part(report: BenchReport, name: str) -> list[Child]:
     machine = f"{processor or where}, {plural(first.threads, 'thread')}"
     says = "; ".join(f"{row.label} at batch {row.batch}: {duration(row.seconds.median)}" for row in report.rows)
     drawing = chart(
-        times(report.rows),
+        partial(times, report.rows),
         f"{name}-chart",
         "Time of a forecast",
         says,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from rankscope import plots
 from rankscope.analysis.sweep import SweepReport
 from rankscope.analysis.table2 import DONE, Table2Report
-from rankscope.errors import OptionError
 from rankscope_eval.page.charts import plain_text, shortened
 from rankscope_eval.page.documents import TheoryReport
 from rankscope_eval.page.html import Child, Markup, element
@@ -20,18 +20,15 @@ def table2_part(report: Table2Report, name: str) -> list[Child]:
     """What every size costs by every method."""
     drawn: list[Markup] = []
     for measure, title in (("relative_WQL", "WQL"), ("relative_MASE", "MASE"), ("relative_LPPL", "LPPL")):
-        try:
-            figure = plots.table2(report, measure=measure)
-        except OptionError:
+        if not any(getattr(row.median, measure) is not None for row in report.rows if row.state == DONE):
             continue
+        draw = partial(plots.table2, report, measure=measure)
         says = "; ".join(
             f"{row.method} at {row.ratio:g}: {ratio(getattr(row.median, measure))}"
             for row in report.rows
             if row.state == DONE
         )
-        drawn.append(
-            chart(figure, f"{name}-{title}", f"{title} over the original’s against size, {report.model}", says)
-        )
+        drawn.append(chart(draw, f"{name}-{title}", f"{title} over the original’s against size, {report.model}", says))
     heads = [
         "ratio wanted",
         "method",
@@ -131,12 +128,12 @@ def theory_part(report: TheoryReport, name: str) -> list[Child]:
 
 def _front(report: SweepReport, name: str) -> list[Markup]:
     """Accuracy against time of the points, where they were scored and timed."""
-    try:
-        named = tuple(replace(row, point=plain_text(shortened(row.point))) for row in report.points)
-        figure = plots.pareto(replace(report, points=named))
-    except (OptionError, KeyError, TypeError):
+    known = {key for row in report.done for key, value in row.scores.items() if value is not None}
+    if not {"relative_WQL", "relative_MASE", "forecast_seconds"} <= known:
         return []
+    named = tuple(replace(row, point=plain_text(shortened(row.point))) for row in report.points)
+    draw = partial(plots.pareto, replace(report, points=named))
     says = "; ".join(
         f"{row.point}: " + ", ".join(f"{k} {significant(v)}" for k, v in row.scores.items()) for row in report.done
     )
-    return [chart(figure, f"{name}-chart", f"Accuracy against time, sweep {report.name}", says)]
+    return [chart(draw, f"{name}-chart", f"Accuracy against time, sweep {report.name}", says)]

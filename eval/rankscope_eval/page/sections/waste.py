@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 from rankscope import plots
@@ -57,7 +58,7 @@ def spectrum_part(report: SpectrumReport, name: str, path: str, cut: bool = Fals
     parts: list[Child] = [
         element("h3", f"Weights of {report.model}"),
         element("p", spectrum_sentence(report)),
-        element("p", ONE_TOKEN, class_="note") if _one_token(report) else None,
+        element("p", ONE_TOKEN, class_="note") if _one_token(report) and not cut else None,
         *_maps(report, name, eps),
     ]
     charts = [] if cut else _charts(report, name, eps)
@@ -112,14 +113,14 @@ def flow_part(report: FlowReport, name: str) -> list[Child]:
         ranks = [layer.eps_ranks[eps] for layer in layers]
         said.append(f"{ranks[0]} at the first layer of the {stack}, {ranks[-1]} at the last")
         if len(layers) <= _DEEPEST:
-            fig = plots.flow(replace(report, signal=plain_text(report.signal)), stack=stack)
+            draw = partial(plots.flow, replace(report, signal=plain_text(report.signal)), stack=stack)
             title = f"Flow of ranks through the {stack} of {report.model}"
             says = "ε-ranks of the inputs, layer by layer: " + ", ".join(map(str, ranks)) + "."
-            charts.append(chart(fig, f"{name}-{stack}", title, says))
+            charts.append(chart(draw, f"{name}-{stack}", title, says))
     heads = ["layer", "tokens", *[f"ε = {key}" for key in report.layers[0].eps_ranks], "effective rank", "mean σⱼ/σ₁"]
     rows: list[Row] = [
         [
-            Cell(f"{row.stack} {row.layer}", float(place)),
+            Cell(f"{row.stack}\u00a0{row.layer}", float(place)),
             number(row.tokens, count(row.tokens)),
             *[number(rank, count(rank)) for rank in row.eps_ranks.values()],
             number(row.effective_rank, significant(row.effective_rank)),
@@ -160,7 +161,7 @@ def embedding_part(report: EmbeddingReport, name: str) -> list[Child]:
     return [
         element("h3", f"Embeddings: {signal}"),
         element("p", f"ε-rank at ε = {keys[0]}: {said}."),
-        element("div", chart(plots.embedding_spectra(named), f"{name}-chart", title, said), class_="charts"),
+        element("div", chart(partial(plots.embedding_spectra, named), f"{name}-chart", title, said), class_="charts"),
         Table("ε-ranks of embedding matrices", heads, rows, f"{name}-table", texts=(1,)).render(),
     ]
 
@@ -228,7 +229,7 @@ def _charts(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
         title = f"ε-ranks of the attention matrices of {report.model} by layer"
         shares = role_shares(report, eps)
         says = "Median share of the largest rank: " + ", ".join(f"{r} {percent(s)}" for r, s in shares.items()) + "."
-        drawn.append(chart(plots.ranks_by_layer(report), f"{name}-ranks", title, says))
+        drawn.append(chart(partial(plots.ranks_by_layer, report), f"{name}-ranks", title, says))
     if report.ranks_only or any(row.sigma is None for row in report.sites):
         return drawn
     if attention:
@@ -236,7 +237,7 @@ def _charts(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
         says = "; ".join(f"{percent(value)} at ε = {key}" for key, value in report.size_ratio.items()) + "."
         title = f"Size of the attention matrices of {report.model} against ε"
         names = {plain_text(shortened(report.model)): curve}
-        drawn.append(chart(plots.size_by_eps(names), f"{name}-size", title, says))
+        drawn.append(chart(partial(plots.size_by_eps, names), f"{name}-size", title, says))
     for stack in dict.fromkeys(row.site.stack for row in attention):
         rows = [row for row in attention if row.site.stack == stack]
         role = rows[0].site.role
@@ -244,7 +245,8 @@ def _charts(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
         if len(same) <= _DEEPEST and all(row.sigma_max > 0 for row in same):
             says = "ε-ranks: " + ", ".join(str(row.eps_ranks[eps]) for row in same) + f" at ε = {eps}, layer by layer."
             title = f"Singular values of {role_name(role)}, {stack} of {report.model}"
-            drawn.append(chart(plots.spectra(report, role=role, stack=stack), f"{name}-spectra-{stack}", title, says))
+            draw = partial(plots.spectra, report, role=role, stack=stack)
+            drawn.append(chart(draw, f"{name}-spectra-{stack}", title, says))
     return drawn
 
 
@@ -254,7 +256,7 @@ def _matrices(report: SpectrumReport, name: str) -> Markup:
     heads += [f"per head, {keys[0]}", "effective rank", "stable rank", f"size, {keys[0]}"]
     rows: list[Row] = []
     for place, row in enumerate(report.sites):
-        where = row.site.stack if row.site.layer is None else f"{row.site.stack} {row.site.layer}"
+        where = row.site.stack if row.site.layer is None else f"{row.site.stack}\u00a0{row.site.layer}"
         heads_ = row.per_head_eps_ranks.get(keys[0], [])
         rows.append(
             [
