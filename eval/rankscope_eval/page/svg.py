@@ -50,11 +50,8 @@ def chart(draw: Callable[[], Figure], name: str, title: str, says: str, caption:
     """
     try:
         drawing = _drawing(draw(), name, title, says)
-    except (
-        ValueError,
-        ArithmeticError,
-        ET.ParseError,
-    ):  # numbers beyond what axes can hold: the tables still show them
+    except (ValueError, ArithmeticError, ET.ParseError):
+        # numbers beyond what axes can hold; the tables show them all the same
         drawing = element("p", "These numbers cannot be drawn.", class_="note")
     return element("figure", drawing, element("figcaption", caption or title), class_="chart")
 

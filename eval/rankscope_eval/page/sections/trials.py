@@ -29,19 +29,8 @@ def table2_part(report: Table2Report, name: str) -> list[Child]:
             if row.state == DONE
         )
         drawn.append(chart(draw, f"{name}-{title}", f"{title} over the original’s against size, {report.model}", says))
-    heads = [
-        "ratio wanted",
-        "method",
-        "ranks by",
-        "reached",
-        "WQL",
-        "MASE",
-        "LPPL",
-        "overlap",
-        "bytes",
-        "cache",
-        "time",
-    ]
+    scores = ["WQL", "MASE", "LPPL", "top-10 overlap", "quantile distance"]
+    heads = ["ratio wanted", "method", "ranks by", "reached", *scores, "bytes", "cache", "time"]
     rows: list[Row] = []
     for row in report.rows:
         found = row.median
@@ -52,7 +41,10 @@ def table2_part(report: Table2Report, name: str) -> list[Child]:
                 row.method + healed,
                 row.allocation if row.state == DONE else row.state,
                 *[number(value, ratio(value)) for value in (found.reached, found.relative_WQL, found.relative_MASE)],
-                *[number(value, ratio(value)) for value in (found.relative_LPPL, found.overlap)],
+                *[
+                    number(value, ratio(value))
+                    for value in (found.relative_LPPL, found.overlap, found.quantile_distance)
+                ],
                 number(found.bytes, size(found.bytes)),
                 number(found.cache_bytes, size(found.cache_bytes)),
                 number(found.time_ratio, ratio(found.time_ratio)),
