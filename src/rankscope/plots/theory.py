@@ -81,7 +81,7 @@ def figure10(result: F2Result) -> Figure:
             )
         left.set(xlim=(0, shown), ylim=(bottom, 1.6), xlabel="$j$", ylabel=r"$\sigma_j(X)/\sigma_1(X)$")
         left.set_title("rank reached, by $h$")
-        pairs = (("sparse, per head", result.sparse, MARKS[0]), ("dense, one", result.dense, MARKS[1]))
+        pairs = (("sparse", result.sparse, MARKS[0]), ("dense", result.dense, MARKS[1]))
         for name, values, mark in pairs:
             right.loglog(result.heads, np.median(values, axis=1), label=name, gid=name, **mark.kwargs())
         right.set(xlabel="heads $h$", ylabel="distance (eq. 18)")

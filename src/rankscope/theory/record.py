@@ -108,4 +108,4 @@ LIMIT = 1 + 1e-9
 
 def verdict(ratio: float) -> bool:
     """Whether a worst ratio is one under which the statement holds."""
-    return math.isfinite(ratio) and ratio <= LIMIT
+    return bool(math.isfinite(ratio) and ratio <= LIMIT)

@@ -45,14 +45,14 @@ def run_check(
         ratio = check.ratio(case)
         if ratio is None:
             continue
-        evaluated += 1
+        evaluated, ratio = evaluated + 1, float(ratio)
         name = f"{kind}: {check.describe(case)} (instance {n}, seed {seed})"
         # NaN must count as the worst of all
         if not ratio <= worst:
             worst, where = ratio, name
         other = check.printed(case) if check.printed else None
         if other is not None and not other <= as_printed:
-            as_printed, as_printed_where = other, name
+            as_printed, as_printed_where = float(other), name
     report(count, count, check.id)
     printed = None
     if check.printed is not None and as_printed_where:

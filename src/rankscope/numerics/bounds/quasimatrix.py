@@ -15,7 +15,7 @@ Functions = Callable[[np.ndarray], np.ndarray]
 """Points of [−1, 1], shape (n,) → values φ_i(x), shape (d, n)."""
 
 TOLERANCE = 1e-10
-_FIRST, _LAST = 16, 4096
+_FIRST, _LAST = 16, 2048
 
 
 def singular_values(
@@ -33,7 +33,7 @@ def singular_values(
         tol: accuracy, relative to s_1.
 
     Raises:
-        OptionError: a value is not finite, or 4096 nodes per piece are not enough.
+        OptionError: a value is not finite, or 2048 nodes per piece are not enough.
 
     >>> singular_values(lambda x: np.stack([np.ones_like(x), x])).round(12).tolist()
     [1.414213562373, 0.816496580928]

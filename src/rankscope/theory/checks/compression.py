@@ -132,7 +132,8 @@ def _draw_tight(kind: str, rng: Generator, heads: int, width: int) -> Tight:
     left, right = normal(rng, d, rank), normal(rng, rank, d)
     if kind == "leading":
         left, right = torch.eye(d, rank, dtype=torch.float64), torch.eye(rank, d, dtype=torch.float64)
-    longer = choose(rng, 1, 2, 50) if kind == "long" else choose(rng, 1, 2)
+    longest = 50 if heads == 1 else 10
+    longer = choose(rng, 1, 2, longest) if kind == "long" else choose(rng, 1, 2)
     return Tight(sigma, d * longer, heads, rank, left @ right)
 
 

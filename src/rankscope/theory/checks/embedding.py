@@ -19,7 +19,7 @@ ACTIVATIONS = {
     "sin": torch.sin,
     "tanh": torch.tanh,
     "gelu": torch.nn.functional.gelu,
-    "sign flip": lambda x: torch.where(torch.frac(7 * x) > 0, x, -x),
+    "flips": lambda x: torch.where(torch.floor(1000 * x) % 2 == 0, x, -x),
 }
 """Functions with |ω(x)| ≤ |x|."""
 
@@ -53,6 +53,11 @@ def _draw(kind: str, rng: Generator) -> Mlp:
         w2 = basis[:, k:] @ frame(rng, d - k, d_ff)
         w3, activation = 1e3 * basis[:, :k], "identity"
         w2, x = (basis[:, k : 2 * k] @ w1.mT, x) if rng.integers(2) else (w2, x)
+    elif kind == "spread":
+        # one direction, whose entries get signs as if by chance: all singular values of ω(W_1X) are of one size
+        w1 = 1 + 0.3 * torch.from_numpy(rng.uniform(size=(d_ff, 1))).expand(d_ff, k)
+        x = (1 + 0.3 * torch.from_numpy(rng.uniform(size=(1, tokens)))).expand(k, tokens)
+        w2, w3, activation = frame(rng, d, d_ff), 0 * w3, "flips"
     elif kind == "aligned":
         w2, w3 = w1.mT.new_ones(d, 1) @ w1.norm(dim=1)[None] + 0.01 * w2, 0 * w3
     return Mlp(w1, w2, w3, x, activation)
@@ -81,7 +86,7 @@ THEOREM_2 = Check(
     title="Theorem 2",
     statement="#{j: σ_j(Φ(X)) > ε‖W_2‖‖W_1X‖} ≤ (1 + ε⁻²)k for every ε > 0",
     instances=12_000,
-    kinds=("random", "rank one", "saturated", "tight", "aligned"),
+    kinds=("random", "rank one", "saturated", "tight", "spread", "aligned"),
     draw=_draw,
     ratio=_ratio,
     describe=_describe,

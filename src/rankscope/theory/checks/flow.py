@@ -133,7 +133,7 @@ def _draw_built(kind: str, rng: Generator) -> Built:
     elif kind == "cliff":
         cut = int(rng.integers(1, d))
         sigma = torch.cat([torch.ones(cut, dtype=torch.float64), torch.full((d - cut,), 1e-6, dtype=torch.float64)])
-    tokens = d * choose(rng, 1, 2, 20)
+    tokens = d * choose(rng, 1, 2, 6)
     return Built(sigma, tokens, heads, 1.0 if kind == "one layer" else 10 ** float(rng.uniform(0, 4)))
 
 

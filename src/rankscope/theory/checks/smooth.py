@@ -58,10 +58,10 @@ def _variation_ratio(case: Splines) -> float | None:
     sigma = np.linalg.svd(case.values(case.points), compute_uv=False)
     worst = 0.0
     for j in range(case.nu + 2, d):
-        worst = max(worst, s[j] / bounds.theorem1_variation(variation, case.nu, d, j))
+        worst = max(worst, float(s[j]) / bounds.theorem1_variation(variation, case.nu, d, j))
         if j < len(sigma):
             limit = bounds.theorem1_variation(variation, case.nu, d, j, len(case.points))
-            worst = max(worst, sigma[j] / limit)
+            worst = max(worst, float(sigma[j]) / limit)
     return worst
 
 
@@ -109,9 +109,9 @@ def _analytic_ratio(case: Analytic) -> float:
     worst = 0.0
     for j in range(d):
         if s[j] > _FLOOR * s[0]:
-            worst = max(worst, s[j] / bounds.theorem1_analytic(1.0, case.rho, d, j))
+            worst = max(worst, float(s[j]) / bounds.theorem1_analytic(1.0, case.rho, d, j))
         if j < len(sigma) and sigma[j] > _FLOOR * sigma[0]:
-            worst = max(worst, sigma[j] / bounds.theorem1_analytic(1.0, case.rho, d, j, len(case.points)))
+            worst = max(worst, float(sigma[j]) / bounds.theorem1_analytic(1.0, case.rho, d, j, len(case.points)))
     return worst
 
 
@@ -159,9 +159,9 @@ def _swish_against(case: Swish, bound: Callable[[int, int | None], float]) -> fl
     worst = 0.0
     for j in range(len(case.w)):
         if s[j] > _FLOOR * s[0]:
-            worst = max(worst, s[j] / bound(j, None))
+            worst = max(worst, float(s[j]) / bound(j, None))
         if j < len(sigma) and sigma[j] > _FLOOR * sigma[0]:
-            worst = max(worst, sigma[j] / bound(j, len(case.points)))
+            worst = max(worst, float(sigma[j]) / bound(j, len(case.points)))
     return worst
 
 
