@@ -20,6 +20,7 @@ from rankscope.hooks import Triangle
 from rankscope.numerics import angle_matrix, effective_rank, relative_spectrum, stable_rank, validate_eps
 from rankscope.placement import resolve_device
 from rankscope.progress import Progress, silent
+from rankscope.signals.text import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,8 @@ class EmbeddingSpectrum:
         eps_ranks: ε-ranks by ε.
         effective_rank: exponential of the entropy of σ².
         stable_rank: Σσ²/σ_1².
-        angles: angles in radians between the first rows, in corpus (or token) order.
+        angles: angles in radians between the first rows, in corpus (or token) order; of wavelet coefficients between
+            rows spread over those of the first series.
         projection: a sample of rows on the two leading singular vectors.
         modality: what the model reads: ``series``, ``text`` or ``image``.
         source: the embedded corpus in words; empty for a vocabulary.
@@ -184,7 +186,7 @@ def measure_embedding(
         text: UTF-8 text, plain or gzipped, for the text models.
         images: ``generated`` or ``cifar10`` (needs a network), for the image models.
         image_count: number of images.
-        angle_items: rows of the angle matrix, from the first.
+        angle_items: rows of the angle matrix.
         points: most points of the projection, a random sample of the rows.
         device: where embeddings are computed: ``cpu``, ``cuda`` or ``auto``.
         batch_size: series, texts or images embedded at once.
@@ -202,8 +204,11 @@ def measure_embedding(
     levels = tuple(validate_eps(value) for value in eps)
     corpora = Corpora(signal, n, length, seed, file, text, images, image_count)
     check_modalities(checkpoints, corpora)
+    # a file that cannot be used is found before any model is built
     if any(checkpoint.family.modality == "series" for checkpoint in checkpoints):
-        corpora.series()  # a file that cannot be used is found before any model is built
+        corpora.series()
+    if text is not None:
+        read_text(text)
     where, ids_from_file = resolve_device(device), reads_token_ids(checkpoints, corpora)
     rows: list[EmbeddingSpectrum] = []
     for checkpoint in checkpoints:
@@ -246,7 +251,7 @@ def _measure(
         eps_ranks=ranks_by_eps(sigma, eps),
         effective_rank=float(effective_rank(sigma)),
         stable_rank=float(stable_rank(sigma)),
-        angles=angle_matrix(x[:angle_items]).cpu().numpy(),
+        angles=angle_matrix(what.sample(angle_items)).cpu().numpy(),
         projection=_project(x, vh, what.colour, what.colour_name, points, seed),
         modality=family.modality,
         source=what.source,

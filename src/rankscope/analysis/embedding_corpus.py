@@ -65,12 +65,20 @@ class Embedded:
         rows: one row per token.
         colour: a number per token for its projection, or None.
         colour_name: what the number is.
+        one: rows of the first series where their order is that of levels, not of time; None elsewhere.
     """
 
     source: str
     rows: Float[Tensor, "tokens d_model"]
     colour: Tensor | None
     colour_name: str
+    one: int | None = None
+
+    def sample(self, most: int) -> Float[Tensor, "items d_model"]:
+        """Rows whose angles are shown: the first ones, or of levels some of each, in their order."""
+        if self.one is None or self.one <= most:
+            return self.rows[:most]
+        return self.rows[torch.linspace(0, self.one - 1, most).round().long()]
 
 
 def check_modalities(checkpoints: Sequence[Checkpoint], corpora: Corpora) -> None:
@@ -119,7 +127,8 @@ def _series(
     colour = patch_means(series, family.patch_size(checkpoint.config), len(rows)) if in_time else None
     name = corpora.signal if corpora.file is None else Path(corpora.file).name
     what = "series" if family.modality == "series" else "texts"
-    yield Embedded(f"{name}: {len(series)} {what} of {series.shape[1]}", rows, colour, "patch mean")
+    one = len(rows) // len(series) if family.name in REORDERED else None
+    yield Embedded(f"{name}: {len(series)} {what} of {series.shape[1]}", rows, colour, "patch mean", one)
 
 
 def _text(

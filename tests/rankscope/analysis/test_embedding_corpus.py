@@ -14,6 +14,8 @@ import torch
 from rankscope.analysis.embedding import embedding_from_json, measure_embedding
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError, OptionError
+from rankscope.numerics import angle_matrix
+from rankscope.signals import corpus
 from rankscope.signals.images import images
 from rankscope.signals.text import BYTE_OFFSET
 
@@ -87,6 +89,14 @@ def test_text_rows_are_the_tokens_of_the_text(text_model: Checkpoint, book: Path
     np.testing.assert_array_equal(whole.projection.colour, ids)
 
 
+def test_angles_of_wavelet_coefficients_show_every_level() -> None:
+    """Half of the rows are coarse coefficients, half details, all of the first series: the paper's four blocks."""
+    checkpoint = open_checkpoint("bundled-wavetoken")
+    (row, _) = measure_embedding([checkpoint], "sine", n=2, length=64, angle_items=16).rows
+    x = checkpoint.family.embed(checkpoint.module(), corpus("sine", 2, 64))
+    np.testing.assert_allclose(row.angles, angle_matrix(x[np.linspace(0, 63, 16).round()]), atol=1e-6)
+
+
 def test_text_models_without_a_text_show_their_vocabulary(text_model: Checkpoint, bolt_folder: Path) -> None:
     report = measure_embedding([open_checkpoint(bolt_folder), text_model], n=2, length=16)
     assert [(row.modality, row.matrix) for row in report.rows] == [("series", "corpus"), ("text", "vocabulary")]
@@ -123,11 +133,13 @@ def test_a_corpus_that_no_model_reads_is_refused(
 
 
 def test_a_bad_file_is_found_before_a_model_is_built(
-    bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bolt_folder: Path, text_model: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Checkpoint, "module", lambda *_, **__: pytest.fail("built"))
     with pytest.raises(DataError, match="is not a file"):
         measure_embedding([open_checkpoint(bolt_folder)], "user", file=tmp_path / "no.csv")
+    with pytest.raises(DataError, match="No such file"):
+        measure_embedding([text_model], text=tmp_path / "no.txt")
 
 
 def test_real_series_and_real_text(shared_folder: Path, bolt_folder: Path, text_model: Checkpoint) -> None:

@@ -1,0 +1,63 @@
+"""``rankscope embed`` over models that read series, text and images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope.checkpoints import list_bundled, open_checkpoint
+
+
+@pytest.fixture
+def text_folder(tmp_path: Path, write_checkpoint: Callable[..., Path], tiny_config: Callable[..., Any]) -> Path:
+    return write_checkpoint(tmp_path / "text", tiny_config("t5", vocab_size=300))
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    file = tmp_path / "book.txt"
+    file.write_text("It was the best of times, it was the worst of times. " * 9)
+    return file
+
+
+def test_one_command_for_series_and_text(
+    document: Callable[..., Any], bolt_folder: Path, text_folder: Path, book: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "ranks.csv"
+    found = document(
+        "embed", bolt_folder, text_folder, "--signal", "mixed", "--n", 4, "--length", 24, "--text", book, "--out", table
+    )
+    assert found["schema"] == "rankscope/embed@1"
+    assert [(row["modality"], row["matrix"], row["source"]) for row in found["rows"]] == [
+        ("series", "corpus", "mixed: 4 series of 24"),
+        ("text", "corpus", "book.txt: 4 texts of 24 tokens (bytes)"),
+        ("text", "vocabulary", ""),
+    ]
+    for row in found["rows"]:
+        share = row["eps_ranks"]["0.1"] / min(row["tokens"], row["d_model"])
+        assert row["relative_eps_ranks"]["0.1"] == share
+    assert table.read_text().splitlines()[0].startswith("model,family,modality")
+
+
+def test_every_bundled_model_in_one_command(cli: Callable[..., Any]) -> None:
+    """Every family that has a stand-in; every line of the table fits 100 columns."""
+    names = list_bundled()
+    result = cli("embed", *names, "--signal", "mixed", "--n", 2, "--length", 96, "--n-images", 2)
+    assert result.exit_code == 0, result.stderr
+    assert all(len(line) <= 100 for line in result.stdout.splitlines() if not line.startswith("Other corpora"))
+    assert all(name in result.stdout for name in names)
+    assert {"time-moe", "wavetoken", "totem"} <= {open_checkpoint(name).family.name for name in names}
+
+
+def test_who_reads_what_is_said(
+    refused: Callable[..., str], bolt_folder: Path, text_folder: Path, book: Path, tmp_path: Path
+) -> None:
+    assert "no model reads text: " in refused("embed", bolt_folder, "--text", book)
+    assert "no model reads images: " in refused("embed", bolt_folder, "--images", "cifar10")
+    assert "did you mean 'generated'" in refused("embed", bolt_folder, "--images", "generate")
+    assert "did you mean 'mixed'" in refused("embed", bolt_folder, "--signal", "mixd")
+    assert "cannot be read: No such file" in refused("embed", text_folder, "--text", tmp_path / "no.txt")
+    assert "is not a file" in refused("embed", bolt_folder, "--signal", tmp_path / "no.csv")
