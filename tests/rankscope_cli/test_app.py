@@ -22,6 +22,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "spectrum": "rankscope.analysis.spectrum.measure_spectrum",
     "flow": "rankscope.analysis.flow.measure_flow",
     "embed": "rankscope.analysis.embedding.measure_embedding",
+    "families": "rankscope.catalogue.list_families",
     "calibrate": "rankscope.calibration.calibrate",
     "compress": "rankscope.compress.compress",
     "heal": "rankscope.heal.heal",
@@ -31,11 +32,16 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "forecast": "rankscope_eval.forecast_file",
     "design": "rankscope.pretrain.recipe.write_design",
     "pretrain": "rankscope.pretrain.pretrain",
+    "standin": "rankscope.pretrain.standins.train_standin",
     "synth": "rankscope.pretrain.write_shards",
     "sweep": "rankscope.pretrain.sweeps.run_sweep",
     "report": "rankscope_eval.page.build_page",
 }
-WITHOUT_MODEL = ("report",)
+WITHOUT_MODEL = (
+    "families",
+    "standin",
+    "report",
+)
 EXTRA = {
     "calibrate": ("--calibration", "kernelsynth:1", "--out", "out.safetensors"),
     "compress": ("--eps", "0.1", "--out", "out"),
@@ -44,6 +50,8 @@ EXTRA = {
     "forecast": ("--input", "x.csv", "--horizon", "2", "--out", "out.csv"),
     "design": ("--out", "out"),
     "pretrain": ("bundled", "--out", "out"),
+    "standin": ("vit", "--out", "out"),
+    "families": (),
     "synth": ("--kind", "structured", "--n", "4", "--out", "out"),
     "sweep": ("width", "--out", "out"),
     "report": ("--out", "out.html"),
@@ -51,7 +59,7 @@ EXTRA = {
 
 
 def words(verb: str, model: Path) -> tuple[object, ...]:
-    if verb in ("pretrain", "synth", "sweep"):
+    if verb in ("families", "pretrain", "standin", "synth", "sweep"):
         return (verb, *EXTRA[verb])
     return (verb, model, *EXTRA.get(verb, ("--out", "out.csv")))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 Q = "encoder.block.0.layer.0.SelfAttention.q.weight"
 READERS = (("spectrum",), ("compress", "--eps", "0.1", "--out", "out"))
@@ -158,7 +159,8 @@ def test_unknown_words_are_refused_with_the_known_ones(refused: Callable[..., st
 def test_unknown_family_lists_the_known(
     refused: Callable[..., str], chronos_t5_folder: Path, words: tuple[str, ...]
 ) -> None:
-    (chronos_t5_folder / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": ["BertModel"]}))
+    (chronos_t5_folder / "config.json").write_text(json.dumps({"model_type": "resnet"}))
+    save_file({"stages.0.convolution.weight": torch.ones(2, 2)}, chronos_t5_folder / "model.safetensors")
     line = refused(*verb(words, chronos_t5_folder))
     assert all(name in line for name in ("chronos-t5", "chronos-bolt", "chronos-2", "t5"))
 

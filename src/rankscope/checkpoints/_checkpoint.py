@@ -195,7 +195,8 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
     """
     source, folder = locate(model, revision)
     config = read_json(folder / "config.json")
-    index, guesses = None, ()
+    index: Mapping[str, TensorInfo] | None = None
+    guesses: tuple[str, ...] = ()
     try:
         if is_known(config):
             family = family_of(config)

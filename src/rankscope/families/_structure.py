@@ -140,8 +140,8 @@ def _separate(matrices: Shapes, config: Config, stack: Stack | None) -> Iterator
     for name in matrices:
         home, _, leaf = name.rpartition(".")
         words = set(leaf.lower().split("_")) - _SUFFIXES
-        for letter, names in _LETTERS.items():
-            if words and words <= names:
+        for letter, spellings in _LETTERS.items():
+            if words and words <= spellings:
                 homes.setdefault(home, {})[letter] = name
     for home, found in homes.items():
         if set(found) != set("qkv"):

@@ -93,6 +93,7 @@ def test_config_is_a_folder(chronos_t5_folder: Path) -> None:
 
 def test_unknown_family(chronos_t5_folder: Path) -> None:
     (chronos_t5_folder / "config.json").write_text('{"model_type": "gpt2"}')
+    save_file({"wte.weight": torch.ones(2, 2)}, chronos_t5_folder / "model.safetensors")
     message = refused(chronos_t5_folder, FamilyError)
     assert re.search("'gpt2'.*chronos-t5, chronos-bolt, chronos-2, .*t5", message)
     assert str(chronos_t5_folder) in message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rankscope.pretrain.standins.record import Batch, Recipe, StandInOptions
 from rankscope.signals.images import CLASSES, images
 
@@ -15,15 +17,15 @@ def vit(options: StandInOptions, batch_size: int) -> Recipe:
     from transformers import ViTConfig, ViTForImageClassification
 
     width, layers = options.width or 96, options.layers or 4
-    config = ViTConfig(
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        intermediate_size=2 * width,
-        image_size=SIDE,
-        patch_size=PATCH,
-        num_labels=len(CLASSES),
-    )
+    settings: dict[str, Any] = {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "intermediate_size": 2 * width,
+        "image_size": SIDE,
+        "patch_size": PATCH,
+        "num_labels": len(CLASSES),
+    }
 
     def batch(step: int, held_out: bool) -> Batch:
         seed = (options.seed * _STRIDE + step) * 2 + int(held_out)
@@ -35,4 +37,6 @@ def vit(options: StandInOptions, batch_size: int) -> Recipe:
         ("images", f"{SIDE} × {SIDE} pixels in patches of {PATCH} × {PATCH}"),
     )
     data = f"generated images of {len(CLASSES)} classes ({', '.join(CLASSES)}); no photographs"
-    return Recipe(ViTForImageClassification(config), batch, data, "cross entropy of the class, nats", notes)
+    return Recipe(
+        ViTForImageClassification(ViTConfig(**settings)), batch, data, "cross entropy of the class, nats", notes
+    )

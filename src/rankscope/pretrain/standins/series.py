@@ -94,7 +94,6 @@ def patchtst(options: StandInOptions, batch_size: int) -> Recipe:
         num_attention_heads=4,
         ffn_dim=2 * width,
         pooling_type=None,
-        dropout=0.0,
     )
     batches = _batches(options, batch_size, 512, 64, lambda past: {}, channels=True)
     return _recipe(PatchTSTForPrediction(config), batches, width, layers, 16, (512, 64), "squared error")

@@ -148,17 +148,17 @@ def t5(options: StandInOptions, batch_size: int) -> Recipe:
     sentinels = [f"<extra_id_{number}>" for number in range(SENTINELS)]
     text = prepare_text(options, [_PAD, _EOS, _UNKNOWN, *sentinels])
     width, layers = options.width or 128, options.layers or 4
-    config = T5Config(
-        vocab_size=len(text.tokenizer),
-        d_model=width,
-        d_kv=width // 4,
-        d_ff=4 * width,
-        num_layers=layers,
-        num_heads=4,
-        pad_token_id=0,
-        eos_token_id=1,
-        decoder_start_token_id=0,
-    )
+    settings: dict[str, Any] = {
+        "vocab_size": len(text.tokenizer),
+        "d_model": width,
+        "d_kv": width // 4,
+        "d_ff": 4 * width,
+        "num_layers": layers,
+        "num_heads": 4,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
     first = text.tokenizer.convert_tokens_to_ids(sentinels[0])
 
     def batch(step: int, held_out: bool) -> Batch:
@@ -170,7 +170,9 @@ def t5(options: StandInOptions, batch_size: int) -> Recipe:
     notes = [
         ("width, heads, layers", f"d_model {width}, 4 × {width // 4}, {layers} + {layers} layers, d_ff {4 * width}")
     ]
-    return _recipe(T5ForConditionalGeneration(config), batch, text, "span corruption, nats per hidden token", notes)
+    return _recipe(
+        T5ForConditionalGeneration(T5Config(**settings)), batch, text, "span corruption, nats per hidden token", notes
+    )
 
 
 def bert(options: StandInOptions, batch_size: int) -> Recipe:

@@ -141,8 +141,8 @@ def _write(folder: Path, standin: StandIn, recipe: Recipe, trained: Trained, res
         save.save_pretrained(str(folder), safe_serialization=True)
     if recipe.write is not None:
         recipe.write(folder)
-    for file in folder.iterdir():  # some savers keep others from reading
-        file.chmod(file.stat().st_mode | 0o044)
+    for written in folder.iterdir():  # some savers keep others from reading
+        written.chmod(written.stat().st_mode | 0o044)
     with (folder / "loss.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(("step", "loss", "learning_rate"))
