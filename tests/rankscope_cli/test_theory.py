@@ -51,4 +51,11 @@ def test_bad_input(refused: Any) -> None:
     assert "did you mean 'thm2'" in refused("theory", "thm22")
     assert "contradict" in refused("theory", "thm2", "--all")
     assert "leave it out with --model" in refused("theory", "--model", "bundled-bolt", "-n", "3")
-    assert "has no two-layer residual MLP" in refused("theory", "thm2", "--model", "bundled", "--quick")
+
+
+def test_hypotheses_that_are_not_met_are_exit_code_2_if_asked_for_by_id(cli: Any) -> None:
+    result = cli("theory", "thm2", "--model", "bundled", "--quick")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    # transformers draws a bar while it loads weights
+    assert "hypotheses of Theorem 2 are not met by bundled: the model has no two" in result.stderr.splitlines()[-1]

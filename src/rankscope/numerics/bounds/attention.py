@@ -9,9 +9,9 @@ from torch import Tensor
 
 def attention(
     u: Float[Tensor, "*batch d_model tokens"],
-    w_q: Float[Tensor, "*batch width d_model"],
-    w_k: Float[Tensor, "*batch width d_model"],
-    w_v: Float[Tensor, "*batch d_value d_model"],
+    w_q: Float[Tensor, "... width d_model"],
+    w_k: Float[Tensor, "... width d_model"],
+    w_v: Float[Tensor, "... d_value d_model"],
 ) -> Float[Tensor, "*batch d_value tokens"]:
     """W_V U softmax(Uᵀ W_Qᵀ W_K U / √width), the softmax down each column (§3).
 
@@ -25,9 +25,9 @@ def attention(
 
 def multi_head_attention(
     u: Float[Tensor, "*batch d_model tokens"],
-    w_q: Float[Tensor, "*batch d_out d_model"],
-    w_k: Float[Tensor, "*batch d_out d_model"],
-    w_v: Float[Tensor, "*batch d_out d_model"],
+    w_q: Float[Tensor, "... d_out d_model"],
+    w_k: Float[Tensor, "... d_out d_model"],
+    w_v: Float[Tensor, "... d_out d_model"],
     heads: int,
 ) -> Float[Tensor, "*batch d_out tokens"]:
     """Outputs of all heads, stacked (eq. 19): head i attends with the i-th group of rows of each matrix."""

@@ -54,7 +54,7 @@ def _variation_ratio(case: Splines) -> float | None:
     d, variation = len(case.knots), float(np.abs(case.heights).max())
     if case.nu + 2 > d - 1:
         return None
-    s = bounds.singular_values(case.values, breaks=case.knots)
+    s = bounds.singular_values(case.values, breaks=case.knots.tolist())
     sigma = np.linalg.svd(case.values(case.points), compute_uv=False)
     worst = 0.0
     for j in range(case.nu + 2, d):
@@ -75,7 +75,7 @@ class Analytic:
 
     rho: float
     poles: Float[np.ndarray, " d"]
-    coefficients: Float[np.ndarray, "d degrees"]
+    coefficients: Float[np.ndarray, "series degrees"]
     points: Float[np.ndarray, " tokens"]
 
     def values(self, x: np.ndarray) -> np.ndarray:
