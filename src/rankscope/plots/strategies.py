@@ -10,14 +10,14 @@ import numpy as np
 from matplotlib.figure import Figure, FigureBase
 
 from rankscope.errors import OptionError
-from rankscope.plots.labels import short_names, wrapped
+from rankscope.plots.labels import short_names
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
     from rankscope.analysis.embedding import EmbeddingSpectrum
 
-FLOOR = 1e-8
-"""Relative singular values below this are rounding of the stored float32 embeddings."""
+FLOOR = 1e-7
+"""Relative singular values below this are rounding of float32 embeddings."""
 _NAMES = {"sine": "sinusoids", "noise": "white noise"}
 
 
@@ -47,7 +47,7 @@ def strategies(rows: Mapping[str, Mapping[str, EmbeddingSpectrum]]) -> Figure:
                 ax.set(xticks=[], yticks=[])
                 ax.spines[:].set_visible(False)
                 if found is next(iter(rows.values())):
-                    ax.set_title(wrapped(name.removeprefix("bundled-"), len(models)))
+                    ax.set_title(name.removeprefix("bundled-"))
             line[0].set_ylabel(_NAMES.get(signal, signal))
         bar = above.colorbar(image, ax=axes, location="bottom", aspect=45, pad=0.03)
         bar.set_ticks([0, pi / 4, pi / 2], labels=["0", "π/4", "π/2"])
