@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).resolve().parent
-WIDTH, HEIGHT = 1060, 1240
+WIDTH, HEIGHT = 1060, 1420
 COLOURS = 128
 
 
@@ -24,6 +24,7 @@ def main(page: Path, folder: Path) -> None:
         for scheme in ("light", "dark"):
             size = {"width": WIDTH, "height": HEIGHT}
             context = chromium.new_context(viewport=size, device_scale_factor=2, color_scheme=scheme)
+            context.set_default_timeout(300_000)
             tab = context.new_page()
             tab.goto(page.resolve().as_uri())
             file = folder / f"report-{scheme}.png"

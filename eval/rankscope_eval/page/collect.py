@@ -102,7 +102,10 @@ def collect(folder: str | Path, skip: Path | None = None) -> Findings:
                 unused.append(found)
         for name in sorted(rest):
             one = _file(root, place / name)
-            (documents if isinstance(one, Document) else unused).append(one)  # type: ignore[arg-type]
+            if isinstance(one, Document):
+                documents.append(one)
+            else:
+                unused.append(one)
     kept, repeated = _once(documents)
     unused += repeated
     if not kept and not checkpoints:

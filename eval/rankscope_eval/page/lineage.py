@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from rankscope_eval.baselines import BASELINES
 from rankscope_eval.page.collect import CheckpointFolder, Findings
 from rankscope_eval.page.documents import KINDS, Document
 
@@ -83,15 +84,10 @@ class Library:
         members: dict[str, list[str]] = {}
         for name in names:
             members.setdefault(self._root(name), []).append(name)
-        return tuple(
-            Group(
-                root,
-                tuple(
-                    sorted(dict.fromkeys([root, *found]), key=lambda name: (self._depth(name), names_at(names, name)))
-                ),
-            )
-            for root, found in members.items()
-        )
+        return tuple(Group(root, self._family(root, found)) for root, found in members.items())
+
+    def _family(self, root: str, found: list[str]) -> tuple[str, ...]:
+        return tuple(sorted(dict.fromkeys([root, *found]), key=self._depth))  # sorting keeps the order within a depth
 
     def _names(self) -> Iterable[str]:
         for kind in KINDS:
@@ -115,15 +111,6 @@ class Library:
         return depth
 
 
-def names_at(names: list[str], name: str) -> int:
-    """Place of a name in a list; the end where it is not in it.
-
-    >>> names_at(["a", "b"], "b"), names_at([], "b")
-    (1, 0)
-    """
-    return names.index(name) if name in names else len(names)
-
-
 def normal(name: str) -> str:
     """A name without what does not tell models apart.
 
@@ -144,6 +131,8 @@ def _models(document: Document) -> list[str]:
         return [row.model for row in content.rows]
     if document.kind in ("compress", "heal"):
         return [content.model, content.out]
-    if document.kind in ("eval", "bench", "theory", "sweep"):
+    if document.kind in ("eval", "bench"):
+        return [row.model for row in content.rows if row.model not in BASELINES]
+    if document.kind in ("theory", "sweep"):
         return []
     return [content.model]

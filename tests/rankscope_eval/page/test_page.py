@@ -187,3 +187,19 @@ def test_a_compressed_checkpoint_alone_is_a_page(results: Path, tmp_path: Path) 
     page = build_page(tmp_path / "only")
     assert page.checkpoints == ("small",)
     assert {"chronos-bolt", "small"} == set(page.models)
+
+
+def test_scores_alone_are_summed_up(one_document: Callable[..., Path], scores: Any) -> None:
+    page = build_page(one_document(scores("cut", "naive")))
+    assert page.models == ("cut",)
+    assert page.summary == (
+        "cut scores 1.817 times the WQL and 2.000 times the MASE of naive over 3 data sets of toy (lower is better).",
+    )
+
+
+def test_numbers_that_no_chart_can_hold_leave_the_tables(one_document: Callable[..., Path], scores: Any) -> None:
+    document = scores()
+    document["rows"][0]["WQL"] = 1e308
+    page = build_page(one_document(document))
+    assert "These numbers cannot be drawn." in page.html
+    assert "1.000e+308" in page.html

@@ -133,10 +133,6 @@ def _calibrate(one: Any) -> list[Any]:
     return ["calibrate", one.model, "--calibration", one.corpus, "--seed", one.seed]
 
 
-def _design(one: Any) -> list[Any]:
-    return []
-
-
 def _list(values: Any) -> str:
     return ",".join(f"{value:g}" for value in values)
 

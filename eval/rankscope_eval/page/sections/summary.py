@@ -37,6 +37,8 @@ def summary_section(library: Library) -> Section:
     content: list[Child] = []
     for group in library.groups:
         said, numbers = sentences(library, group), key_numbers(library, group)
+        if not said and not numbers:
+            continue
         content.append(
             element(
                 "div",
