@@ -269,8 +269,8 @@ def _compression(probe: Probe, split: bool = False) -> Found:
         whole = bounds.multi_head_attention(layer.inputs, w_q, layer.w_k, layer.w_v, layer.heads)
         for rank in (2**power for power in range(int(math.log2(d)) + 1) if 2**power < min(d, basis.shape[1])):
             leading = basis[:, :rank]
-            cut = [bounds.projected(w, leading) for w in (w_q, layer.w_k, layer.w_v)]
-            error = torch.linalg.matrix_norm(whole - bounds.multi_head_attention(layer.inputs, *cut, layer.heads))
+            q, k, v = (bounds.projected(w, leading) for w in (w_q, layer.w_k, layer.w_v))
+            error = torch.linalg.matrix_norm(whole - bounds.multi_head_attention(layer.inputs, q, k, v, layer.heads))
             rest = vocabulary - leading @ (leading.mT @ vocabulary)
             away = float(torch.linalg.vector_norm(rest, dim=0).max())
             ratio = float(error.max()) / bounds.theorem5_upper(away, tokens=tokens, **facts)

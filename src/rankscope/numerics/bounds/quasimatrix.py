@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -78,7 +79,8 @@ def chebyshev_coefficients(functions: Functions, degree: int) -> Float[np.ndarra
     [[0.5, 0.0, 0.5]]
     """
     rows = len(functions(np.zeros(1)))
-    return np.stack([chebyshev.chebinterpolate(lambda x, i=i: functions(x)[i], degree) for i in range(rows)])
+    interpolate: Any = chebyshev.chebinterpolate
+    return np.stack([interpolate(lambda x, i=i: functions(x)[i], degree) for i in range(rows)])
 
 
 def coefficient_bound(coefficients: Float[np.ndarray, "d coefficients"], j: int, tokens: int | None = None) -> float:

@@ -72,9 +72,9 @@ def compression_error(case: Compressed) -> tuple[float, float]:
     """Measure ‖MH-Attn(U; W) − MH-Attn(U; WU_rU_rᵀ)‖_F, and the largest ‖x − U_rU_rᵀx‖ over the vocabulary."""
     basis = torch.linalg.svd(case.xi).U[:, : case.rank]
     u = case.xi[:, case.columns]
-    cut = [bounds.projected(w, basis) for w in (case.w_q, case.w_k, case.w_v)]
+    q, k, v = (bounds.projected(w, basis) for w in (case.w_q, case.w_k, case.w_v))
     whole = bounds.multi_head_attention(u, case.w_q, case.w_k, case.w_v, case.heads)
-    error = torch.linalg.matrix_norm(whole - bounds.multi_head_attention(u, *cut, case.heads))
+    error = torch.linalg.matrix_norm(whole - bounds.multi_head_attention(u, q, k, v, case.heads))
     away = torch.linalg.vector_norm(case.xi - basis @ (basis.mT @ case.xi), dim=0).max()
     return float(error), float(away)
 

@@ -31,6 +31,7 @@ def spectrum(rng: Generator, count: int) -> Float[Tensor, " count"]:
     """Descending singular values with σ_1 = 1: equal, geometric, polynomial, a cliff, or random."""
     kind = rng.integers(5)
     j = np.arange(count)
+    values: np.ndarray
     if kind == 0:
         values = np.ones(count)
     elif kind == 1:

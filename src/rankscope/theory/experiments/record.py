@@ -58,7 +58,8 @@ def _build(data: Any, kind: Any) -> Any:
         return tuple(_build(item, typing.get_args(kind)[0]) for item in data)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return kind(**{field.name: _build(data[field.name], hints[field.name]) for field in dataclasses.fields(kind)})
+        make: Any = kind
+        return make(**{field.name: _build(data[field.name], hints[field.name]) for field in dataclasses.fields(kind)})
     if getattr(kind, "array_type", None) is np.ndarray:
         return np.array(data)
     return data
