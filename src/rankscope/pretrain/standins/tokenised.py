@@ -118,25 +118,25 @@ def wavetoken(options: StandInOptions, batch_size: int) -> Recipe:
 
     tokens = WaveletTokens()
     width, layers = options.width or 128, options.layers or 2
-    config = T5Config(
-        architectures=["T5ForConditionalGeneration"],
-        d_model=width,
-        d_kv=16,
-        d_ff=width,
-        num_heads=4,
-        num_layers=layers,
-        num_decoder_layers=layers,
-        vocab_size=tokens.n_tokens,
-        feed_forward_proj="relu",
-        dropout_rate=0.0,
-        initializer_factor=0.05,
-        pad_token_id=PAD,
-        eos_token_id=END,
-        decoder_start_token_id=PAD,
-        wavetoken={**tokens.to_json(), "context_length": 512, "prediction_length": HORIZON},
-    )
+    settings: dict[str, Any] = {
+        "architectures": ["T5ForConditionalGeneration"],
+        "d_model": width,
+        "d_kv": 16,
+        "d_ff": width,
+        "num_heads": 4,
+        "num_layers": layers,
+        "num_decoder_layers": layers,
+        "vocab_size": tokens.n_tokens,
+        "feed_forward_proj": "relu",
+        "dropout_rate": 0.0,
+        "initializer_factor": 0.05,
+        "pad_token_id": PAD,
+        "eos_token_id": END,
+        "decoder_start_token_id": PAD,
+        "wavetoken": {**tokens.to_json(), "context_length": 512, "prediction_length": HORIZON},
+    }
     return Recipe(
-        T5ForConditionalGeneration(config),
+        T5ForConditionalGeneration(T5Config(**settings)),
         _coefficients(options.seed, batch_size, tokens),
         DATA,
         f"cross-entropy of the {HORIZON} coefficients of the next {HORIZON} values",
