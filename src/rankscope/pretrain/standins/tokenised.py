@@ -104,7 +104,7 @@ def totem(options: StandInOptions, batch_size: int) -> Recipe:
             (
                 "codebook",
                 f"{config['codes']} × {config['d_model']}, one code per {config['compression']} values; codes are "
-                f"moving averages of their latents (decay {DECAY}) and start at latents; the paper trains them by a loss",
+                f"moving averages of their latents (decay {DECAY}) and start at latents; the paper's learn by a loss",
             ),
             ("encoder", f"{config['hidden']} channels, {config['residual_layers']} residual blocks, as published"),
         ),
