@@ -89,6 +89,9 @@ Signal = Annotated[
 ]
 Count = Annotated[int, typer.Option("--n", min=1, metavar="N", help="Series in the corpus.")]
 Length = Annotated[int, typer.Option("--length", min=1, metavar="N", help="Values per series.")]
+Text = Annotated[
+    str | None, typer.Option("--text", metavar="FILE", help="What text models read: UTF-8 text, also gzipped.")
+]
 Seed = Annotated[int, seed_option("Seed of every random choice.")]
 Device = Annotated[str, choice("--device", DEVICES, "Where the model runs.", _RUNTIME)]
 Dtype = Annotated[

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from rankscope.progress import Progress, silent
@@ -166,7 +166,7 @@ def stream_moments(modules: Mapping[K, nn.Module]) -> contextlib.AbstractContext
 def run_corpus(
     module: nn.Module,
     inputs: Callable[[nn.Module, Tensor], Mapping[str, Any]],
-    series: Float[Tensor, "series time"],
+    series: Shaped[Tensor, items * axes],
     *,
     batch_size: int = 32,
     progress: Progress | None = None,
@@ -176,7 +176,7 @@ def run_corpus(
     Args:
         module: a model in eval mode.
         inputs: ``family.model_inputs``: keyword arguments of ``module.forward`` for a batch of series.
-        series: corpus.
+        series: corpus: series, token ids or images.
         batch_size: series per forward pass.
         progress: told the number of series done.
     """

@@ -103,6 +103,24 @@ def test_spectrum_and_flow_of_another_family(document: Callable[..., dict[str, A
     assert len(document("flow", patchtst, "--n", 2)["layers"]) == 1
 
 
+def test_flow_of_text_and_images(
+    document: Callable[..., dict[str, Any]], cli: Callable[..., Any], refused: Callable[..., str], tmp_path: Path
+) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("It was the best of times, it was the worst of times. " * 40)
+    small = ("--steps", 1, "--batch-size", 2, "--width", 16, "--layers", 1)
+    for family, extra in (("bert", ("--text", book, "--vocabulary", 512)), ("vit", ())):
+        assert cli("standin", family, *small, *extra, "--out", tmp_path / family).exit_code == 0
+    text = document("flow", tmp_path / "bert", "--text", book, "--n", 3, "--length", 20)
+    assert [row["tokens"] for row in text["layers"]] == [60]
+    assert text["signal"] == str(book)
+    assert "--text FILE" in refused("flow", tmp_path / "bert")
+    pixels = document("flow", tmp_path / "vit", "--n", 3)
+    assert [row["tokens"] for row in pixels["layers"]] == [3 * (64 + 1)]
+    assert pixels["signal"] == "images"
+    assert "reads image" in refused("flow", tmp_path / "vit", "--text", book)
+
+
 def test_guesses_are_said_and_in_the_document(cli: Callable[..., Any], tmp_path: Path) -> None:
     tensors = {f"h.0.attn.{letter}_proj.weight": torch.randn(8, 8) for letter in "qkvo"}
     save_file(tensors, tmp_path / "model.safetensors")

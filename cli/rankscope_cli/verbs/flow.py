@@ -20,6 +20,7 @@ from rankscope_cli.options import (
     Seed,
     Signal,
     Table,
+    Text,
     numbers,
     refuse_dtype,
     signal_or_file,
@@ -33,6 +34,7 @@ def run(
     signal: Signal = "sine",
     n: Count = 64,
     length: Length = 512,
+    text: Text = None,
     eps: Eps = None,
     figures: Figures = None,
     out: Table = None,
@@ -71,6 +73,7 @@ def run(
                 eps=tolerances,
                 seed=seed,
                 file=file,
+                text=text,
                 device=resolve_device(device),
                 progress=progress,
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from rankscope.analysis.spectrum import eps_key
@@ -21,6 +21,8 @@ from rankscope.numerics.factored import FactoredMatrix
 from rankscope.placement import resolve_device
 from rankscope.progress import Progress, silent
 from rankscope.signals import corpus
+from rankscope.signals.images import images
+from rankscope.signals.text import read_text, text_windows, token_ids
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,6 +143,7 @@ def measure_flow(
     eps: Sequence[float] = (0.1, 0.05, 0.01),
     seed: int = 0,
     file: str | Path | None = None,
+    text: str | Path | None = None,
     device: str = "cpu",
     batch_size: int = 32,
     progress: Progress | None = None,
@@ -157,33 +160,57 @@ def measure_flow(
 
     Args:
         checkpoint: any family; stock or compressed.
-        signal: see `rankscope.signals.corpus`. Text models take ``user`` series of token ids only.
+        signal: see `rankscope.signals.corpus`. Text models take ``user`` series of token ids; image models read
+            ``n`` generated images whatever the signal.
         n: series.
         length: values per series; models cut it to their context.
         eps: thresholds in [0, 1).
         seed: of the corpus.
         file: of the signal ``user``.
+        text: file that a text model reads, in ``n`` windows of ``length`` tokens.
         device: where the model runs: ``cpu``, ``cuda`` or ``auto``.
         batch_size: series per forward pass.
         progress: told the number of series done.
 
     Raises:
-        OptionError: ε outside [0, 1), or a generated signal for a text model.
+        OptionError: ε outside [0, 1), a generated signal for a text model, or a text for another one.
         DataError: the file cannot be used.
     """
     levels = tuple(validate_eps(value) for value in eps)
     family = checkpoint.family
-    if family.strategy == "text" and signal != "user":
-        raise OptionError(
-            f"signal {signal!r} is a series, but {checkpoint.source} reads text: give token ids in a file."
-        )
-    series = corpus(signal, n, length, seed, file)
+    name = str(text) if text is not None else "images" if family.modality == "image" else signal
+    inputs = _corpus(checkpoint, signal, n, length, seed, file, text)
     module = checkpoint.module().to(resolve_device(device))
     with stream_triangles(family.blocks(module)) as triangles:
-        run_corpus(module, family.model_inputs, series, batch_size=batch_size, progress=progress)
+        run_corpus(module, family.model_inputs, inputs, batch_size=batch_size, progress=progress)
     weights = _weight_ranks(checkpoint, levels, progress or silent)
     layers = tuple(_layer_flow(key, triangle, levels, weights.get(key, {})) for key, triangle in triangles.items())
-    return FlowReport(checkpoint.source, signal, n, length, seed, levels, layers)
+    return FlowReport(checkpoint.source, name, n, length, seed, levels, layers)
+
+
+def _corpus(
+    checkpoint: Checkpoint,
+    signal: str,
+    n: int,
+    length: int,
+    seed: int,
+    file: str | Path | None,
+    text: str | Path | None,
+) -> Shaped[Tensor, items * axes]:
+    """What the model reads: series, windows of token ids, or images."""
+    family, name = checkpoint.family, checkpoint.source
+    if text is not None:
+        if family.modality != "text":
+            raise OptionError(f"text {str(text)!r} is of no use here, {name} reads {family.modality}.")
+        return text_windows(
+            token_ids(read_text(text), checkpoint.folder, int(checkpoint.config["vocab_size"]))[0], n, length, seed
+        )
+    if family.modality == "image":
+        size = checkpoint.config.get("image_size", 224)
+        return images(n, size if isinstance(size, int) else max(size), seed)[0]
+    if family.modality == "text" and signal != "user":
+        raise OptionError(f"signal {signal!r} is a series, but {name} reads text: give --text FILE, or token ids.")
+    return corpus(signal, n, length, seed, file)
 
 
 def ranks_by_eps(sigma: Float[Tensor, " k"], eps: Sequence[float]) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.random import Generator
 
 from rankscope.errors import DataError, OptionError
 from rankscope.pretrain.standins.record import Batch, Recipe, StandInOptions
+from rankscope.signals.text import read_text
 
 WINDOW = 128
 """Tokens of a window of text."""
@@ -40,30 +40,14 @@ class Text:
 
     name: str
     tokenizer: Any
-    learnt: Int[np.ndarray, " tokens"]
-    held_out: Int[np.ndarray, " tokens"]
+    learnt: Int[np.ndarray, " learnt"]
+    held_out: Int[np.ndarray, " held_out"]
 
     def windows(self, rng: Generator, n: int, length: int, held_out: bool) -> Int[np.ndarray, "n length"]:
         """Random windows of one of the two parts."""
         ids = self.held_out if held_out else self.learnt
         starts = rng.integers(0, len(ids) - length + 1, n)
         return ids[starts[:, None] + np.arange(length)]
-
-
-def read_text(file: str | Path) -> str:
-    """Read a plain or gzipped UTF-8 text.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    path = Path(file)
-    try:
-        raw = path.read_bytes()
-        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"text {path} is not UTF-8: {error.reason}.") from error
-    except (OSError, EOFError) as error:
-        raise DataError(f"text {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def prepare_text(options: StandInOptions, specials: list[str]) -> Text:
