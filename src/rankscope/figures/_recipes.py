@@ -201,7 +201,7 @@ _RECIPES = (
             draw=draw,
             takes=("data", "quick", "rerun", "seed"),
             data=(f"{name}.json",),
-            make=f"rankscope theory {name} --json",
+            make=f"rankscope theory {name} --out FILE.json",
         )
         for number, name, title, shows, draw in (
             (

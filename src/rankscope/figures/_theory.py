@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,14 +66,24 @@ def draw_heads(settings: Settings) -> tuple[Drawn, ...]:
 
 def _result(name: str, settings: Settings) -> F1Result | F2Result | F3Result:
     if settings.data is not None:
-        result = read_json(settings.data, f"{name}.json", experiment_from_json)
+        result = read_json(settings.data, f"{name}.json", partial(_experiment, name))
         if type(result).__name__ != f"{name.upper()}Result":
             raise DataError(f"{settings.data} holds another experiment than {name}: name the result of {name}.")
         return result
     if settings.rerun or settings.quick:
         return run_experiment(name, quick=settings.quick, seed=settings.seed, progress=settings.progress)
-    path = carried(f"{name}.json", f"rankscope theory {name} --json")
+    path = carried(f"{name}.json", f"rankscope theory {name} --out FILE.json")
     return read_json(path, path.name, experiment_from_json)
+
+
+def _experiment(name: str, document: dict[str, Any]) -> F1Result | F2Result | F3Result:
+    """An experiment's own document, or the one of that name in what `rankscope theory --out FILE.json` wrote."""
+    inside = document.get("experiments")
+    if isinstance(inside, list):
+        document = next((one for one in inside if isinstance(one, dict) and one.get("id") == name), {})
+        if not document:
+            raise DataError(f"it holds no experiment {name}: run `rankscope theory {name} --out FILE.json`.")
+    return experiment_from_json(document)
 
 
 def _drawn(name: str, result: F1Result | F2Result | F3Result, text: str, settings: Settings) -> tuple[Drawn, ...]:

@@ -62,6 +62,11 @@ def test_an_experiment_is_drawn_from_its_saved_result(tmp_path: Path) -> None:
     assert len(drawn.frame) == len(result.to_frame())
     with pytest.raises(DataError, match="holds another experiment than f1: name the result of f1"):
         draw(FIGURES["9"], Settings(data=tmp_path / "f3.json"))
+    report = tmp_path / "theory.json"  # as `rankscope theory f3 --out theory.json` writes it
+    report.write_text(json.dumps({"schema": "rankscope/theory@1", "checks": [], "experiments": [result.to_json()]}))
+    assert draw(FIGURES["11"], Settings(data=report))[0].frame.equals(drawn.frame)
+    with pytest.raises(DataError, match=r"theory\.json: it holds no experiment f1: run `rankscope theory f1"):
+        draw(FIGURES["9"], Settings(data=report))
     (tmp_path / "f3.json").write_text(json.dumps({**result.to_json(), "schema": "rankscope/experiment@0"}))
     with pytest.raises(DataError, match="expected a result of schema 'rankscope/experiment@1'"):
         draw(FIGURES["11"], Settings(data=tmp_path))
