@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from rankscope.errors import OptionError
 
-Batch = dict[str, Tensor]
+Batch = dict[str, Any]
 Batches = Callable[[int, bool], Batch]
 """The batch of a step, drawn from what is learnt or (True) from what is held out."""
 
