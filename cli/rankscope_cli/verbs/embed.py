@@ -8,6 +8,7 @@ import typer
 
 from rankscope_cli.drawing import EMBEDDING, check_figures, embedding_figures, save_figures
 from rankscope_cli.flow_table import show_embedding
+from rankscope_cli.opening import open_model
 from rankscope_cli.options import (
     Count,
     Debug,
@@ -68,7 +69,6 @@ def run(
         rankscope embed amazon/chronos-bolt-small --signal noise --json
     """
     from rankscope.analysis.embedding import measure_embedding
-    from rankscope.checkpoints import open_checkpoint
     from rankscope.placement import resolve_device
 
     refuse_dtype(dtype)
@@ -78,7 +78,7 @@ def run(
         tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
             report = measure_embedding(
-                [open_checkpoint(model, revision=revision) for model in models or ["bundled"]],
+                [open_model(model, revision) for model in models or ["bundled"]],
                 kind,
                 n=n,
                 length=length,
