@@ -114,7 +114,7 @@ _RECIPES = (
         draw=_sweeps.TEXT_WIDTH,
         takes=("model", "data"),
         data=("text_width.json",),
-        make=_sweeps.command("TEXT.yaml"),
+        make=_sweeps.TEXT_MODELS,
         published=_TEXT_SIZES,
     ),
     Recipe(

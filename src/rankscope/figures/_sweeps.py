@@ -136,7 +136,8 @@ def measured_on(report: SweepReport) -> str:
     """Which models a sweep trained, for a caption."""
     rows = report.done
     if report.name == MODELS:
-        return f"Measured on {', '.join(f'{row.point} ({row.parameters / 1e6:.3g} million numbers)' for row in rows)}."
+        named = ", ".join(f"{row.point} ({row.parameters / 1e6:.3g} million numbers)" for row in rows)
+        return f"Measured on {report.about}: {named}."
     config = rows[0].config
     seeds = sorted({int(row.config.get("seed", 0)) for row in rows})
     steps = sorted({row.steps for row in rows})
@@ -185,6 +186,7 @@ def command(name: str) -> str:
     return f"rankscope sweep {name} --out DIR"
 
 
+TEXT_MODELS = "rankscope standin t5 --text FILE --width W --out DIR` for several W, then `rankscope figures 4b -m DIR …"
 WIDTH = partial(
     draw_mean_ranks,
     name="width.json",
@@ -193,7 +195,7 @@ WIDTH = partial(
     what="the width d, over contours of rank/d",
     plot=ranks_by_width,
 )
-TEXT_WIDTH = partial(WIDTH, name="text_width.json", make=command("TEXT.yaml"))
+TEXT_WIDTH = partial(WIDTH, name="text_width.json", make=TEXT_MODELS)
 CHEBYSHEV = partial(
     draw_mean_ranks,
     name="chebyshev.json",
