@@ -8,7 +8,8 @@ from rankscope.checkpoints._weights import SHARDED, SINGLE, pickle_only
 from rankscope.errors import CheckpointError
 
 _CONFIG = ["config.json"]
-_FILES = ["config.json", "generation_config.json", SINGLE, SHARDED, "model-*.safetensors"]
+_TOKENIZER = ["tokenizer.json", "tokenizer_config.json"]
+_FILES = [*_CONFIG, "generation_config.json", *_TOKENIZER, SINGLE, SHARDED, "model-*.safetensors"]
 _SECONDS = 10.0
 
 
