@@ -107,7 +107,7 @@ def test_flow_of_text_and_images(
     document: Callable[..., dict[str, Any]], cli: Callable[..., Any], refused: Callable[..., str], tmp_path: Path
 ) -> None:
     book = tmp_path / "book.txt"
-    book.write_text("It was the best of times, it was the worst of times. " * 40)
+    book.write_text("\n".join(f"It was {i}, the best of times, and {7 * i % 101}, the worst." for i in range(800)))
     small = ("--steps", 1, "--batch-size", 2, "--width", 16, "--layers", 1)
     for family, extra in (("bert", ("--text", book, "--vocabulary", 512)), ("vit", ())):
         assert cli("standin", family, *small, *extra, "--out", tmp_path / family).exit_code == 0

@@ -161,9 +161,13 @@ class Checkpoint:
 
     @property
     def parameters(self) -> int:
-        """Number of stored parameters; copies of a tied tensor count once, scales belong to the number format."""
+        """Number of stored parameters; copies of a tied tensor count once, scales belong to the number format.
+
+        Whole numbers are positions or counts of batches, but for int8 weights.
+        """
         tied = self.family.tied_shapes(self.config)
-        own = {name for name in self.index if name not in tied and not self.is_scale(name)}
+        numbers = {name for name, info in self.index.items() if info.dtype in (*WEIGHT_DTYPES, torch.int8)}
+        own = {name for name in numbers if name not in tied and not self.is_scale(name)}
         # A tensor that is stored only under the names of its copies counts once, too.
         lone = {self._info(name) for name in self.family.aliases if name not in self.index}
         return sum(prod(info.shape) for info in {*(self.index[name] for name in own), *lone})
