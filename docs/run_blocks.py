@@ -199,7 +199,13 @@ def _environment() -> dict[str, str]:
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     # One thread, since pages run side by side and the last digits of sums depend on the number of threads.
     fixed = {"PATH": path, "COLUMNS": str(WIDTH), "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **fixed, "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
+    return {
+        **os.environ,
+        **fixed,
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "PYTHONIOENCODING": "utf-8",
+    }
 
 
 def run_page(steps: list[Step], timeout: float) -> list[Outcome]:
