@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo-out
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo browser test test-fast check format bench figures report-example docs clean
@@ -36,8 +37,9 @@ browser: ## Install Debian's Chromium for the browser tests, where root and apt-
 	then echo 'Chromium is installed'; \
 	else echo 'no Chromium here, and none could be installed: the browser tests will be skipped'; fi
 
-test: $(STAMP) ## Run the tests with coverage (10 to 13 minutes on 2 cores)
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 -q
+test: export OMP_NUM_THREADS ?= 1
+test: $(STAMP) ## Run the tests with coverage, a process per core
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered --durations=10 -q
 
 test-fast: $(STAMP) ## Run the tests of one place: make test-fast AT=tests/rankscope/numerics
 	$(BIN)/python -m pytest -q -x $(AT)
