@@ -48,18 +48,17 @@ def _flow_table(report: FlowReport, inputs: bool, roles: list[str]) -> Table:
 
 
 def show_embedding(report: EmbeddingReport, console: Console) -> None:
-    """Print one row per embedding matrix."""
+    """Print one row per embedding matrix: of embedded series, text or images, or of a vocabulary."""
     levels = [repr(eps) for eps in report.eps]
     table = plain_table()
-    names = ["model", "reads", "matrix", "patch", "shape", *(f"ε={level}" for level in levels), "of max.", "eff."]
-    add_columns(table, names, left=3, folds=True)
+    names = ["model", "matrix", "patch", "shape", *(f"ε={level}" for level in levels), "of max.", "eff."]
+    add_columns(table, names, left=2, folds=True)
     for row in report.rows:
         ranks = [str(row.eps_ranks[level]) for level in levels]
         share = f"{row.relative_ranks[levels[0]]:.0%}" if levels else MISSING
         table.add_row(
             row.model,
-            row.modality,
-            "vocab." if row.matrix == "vocabulary" else row.matrix,
+            "vocab." if row.matrix == "vocabulary" else row.modality,
             str(row.patch_size),
             f"{row.tokens}×{row.d_model}",
             *ranks,

@@ -36,12 +36,10 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "synth": "rankscope.pretrain.write_shards",
     "sweep": "rankscope.pretrain.sweeps.run_sweep",
     "report": "rankscope_eval.page.build_page",
+    "figures": "rankscope.figures.draw",
+    "theory": "rankscope.theory.report.run_theory",
 }
-WITHOUT_MODEL = (
-    "families",
-    "standin",
-    "report",
-)
+WITHOUT_MODEL = ("families", "standin", "report", "figures", "theory")
 EXTRA = {
     "calibrate": ("--calibration", "kernelsynth:1", "--out", "out.safetensors"),
     "compress": ("--eps", "0.1", "--out", "out"),
@@ -55,11 +53,13 @@ EXTRA = {
     "synth": ("--kind", "structured", "--n", "4", "--out", "out"),
     "sweep": ("width", "--out", "out"),
     "report": ("--out", "out.html"),
+    "figures": ("15", "--out", "out"),
+    "theory": ("thm2", "--out", "out.csv"),
 }
 
 
 def words(verb: str, model: Path) -> tuple[object, ...]:
-    if verb in ("families", "pretrain", "standin", "synth", "sweep"):
+    if verb in ("families", "figures", "pretrain", "standin", "synth", "sweep", "theory"):
         return (verb, *EXTRA[verb])
     return (verb, model, *EXTRA.get(verb, ("--out", "out.csv")))
 

@@ -66,7 +66,6 @@ def run(
     checkpoint. Figures of sweeps and of training are drawn from saved results; --data names your own.
 
     Examples:
-        rankscope figures
         rankscope figures 2a 5a --out figures/
         rankscope figures 5b --model google-t5/t5-base
         rankscope figures 4a --data width/

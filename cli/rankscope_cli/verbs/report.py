@@ -50,6 +50,7 @@ def run(
         rankscope compress bundled-bolt --ratio 0.15 --method joint --out results/narrow
         rankscope eval results/narrow --baseline bundled-bolt --out results/eval.json
         rankscope report results/ --out report.html
+        rankscope report results/ --title 'Bolt, narrowed' --json
     """
     from rankscope_eval.page import build_page
 

@@ -114,7 +114,7 @@ def themed(colour: str) -> str:
     The twin's lightness falls where the colour's rises, so an order by lightness survives.
 
     >>> themed("#000000"), themed("#fff"), themed("#12355b")
-    ('var(--ink)', 'var(--paper)', 'light-dark(#12355b,#accdef)')
+    ('var(--ink)', 'var(--paper)', 'light-dark(#12355b,#afcdef)')
     """
     full = {"black": "#000000", "white": "#ffffff"}.get(colour, colour).lower()
     if len(full) == 4:

@@ -11,8 +11,8 @@ from torch import Tensor
 def standardised(series: Float[Tensor, "series time"]) -> Float[Tensor, "series time"]:
     """Mean 0 and standard deviation 1 over the observed values of each series; constant series become 0.
 
-    >>> standardised(torch.tensor([[1.0, float("nan"), 3.0]]))
-    tensor([[-1., nan, 1.]])
+    >>> standardised(torch.tensor([[1.0, float("nan"), 3.0]])).tolist()
+    [[-1.0, nan, 1.0]]
     """
     x = series.to(torch.float64)
     mean = x.nanmean(1, keepdim=True)

@@ -75,8 +75,8 @@ def _weighted(functions: Functions, edges: Float[np.ndarray, " edges"], count: i
 def chebyshev_coefficients(functions: Functions, degree: int) -> Float[np.ndarray, "d coefficients"]:
     """Coefficients a_0 … a_degree of each function's Chebyshev interpolant, row by row.
 
-    >>> chebyshev_coefficients(lambda x: np.stack([x**2]), 2).round(12).tolist()
-    [[0.5, 0.0, 0.5]]
+    >>> (chebyshev_coefficients(lambda x: np.stack([x**2 + x]), 2) @ [1, 10, 100]).round(9).tolist()
+    [60.5]
     """
     rows = len(functions(np.zeros(1)))
     interpolate: Any = chebyshev.chebinterpolate
