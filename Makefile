@@ -71,4 +71,4 @@ docs: $(STAMP) ## Run the code blocks of the docs, then build the site into site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove the demo's output and the caches
-	rm -rf $(DEMO) demo-report .mypy_cache .ruff_cache .coverage htmlcov
+	rm -rf $(DEMO) demo-report site .mypy_cache .ruff_cache .coverage htmlcov
