@@ -112,8 +112,8 @@ def results(
     documents["theory"] = {"schema": "rankscope/theory@1", "checks": [check, {**check, "id": "thm9", "pass": False}]}
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document))
-    for name in ("table2_bundled.json", "design.json"):
-        shutil.copy(ROOT / "figures" / "data" / name, folder / name)
+    for place in ("src/rankscope/figures/data/table2_bundled.json", "figures/data/design.json"):
+        shutil.copy(ROOT / place, folder)
     return folder
 
 
