@@ -16,7 +16,9 @@ STANDINS: dict[str, StandIn] = {
         StandIn("time-moe", "Time-MoE with dense MLPs", "Maple728/TimeMoE-50M", tokenised.time_moe, 600, 16, 2e-3),
         StandIn("wavetoken", "WaveToken over a T5", "the paper's settings", tokenised.wavetoken, 1500, 16, 2e-3),
         StandIn("timesfm", "TimesFM", "google/timesfm-2.0-500m-pytorch", series.timesfm, 1500, 32, 1e-3),
-        StandIn("timesfm-2.5", "TimesFM 2.5", "google/timesfm-2.5-200m-transformers", series.timesfm2_5, 1000, 32, 1e-3),
+        StandIn(
+            "timesfm-2.5", "TimesFM 2.5", "google/timesfm-2.5-200m-transformers", series.timesfm2_5, 1000, 32, 1e-3
+        ),
         StandIn("patchtst", "PatchTST", "ibm-granite/granite-timeseries-patchtst", series.patchtst, 600, 32, 1e-3),
         StandIn(
             "patchtsmixer",
@@ -28,7 +30,9 @@ STANDINS: dict[str, StandIn] = {
             1e-3,
         ),
         StandIn("informer", "Informer", "huggingface/informer-tourism-monthly", series.informer, 600, 32, 1e-3),
-        StandIn("autoformer", "Autoformer", "huggingface/autoformer-tourism-monthly", series.autoformer, 1200, 32, 1e-3),
+        StandIn(
+            "autoformer", "Autoformer", "huggingface/autoformer-tourism-monthly", series.autoformer, 1200, 32, 1e-3
+        ),
         StandIn("vit", "ViT", "google/vit-base-patch16-224", images.vit, 1200, 32, 1e-3),
         StandIn("totem", "TOTEM VQ-VAE", "the paper's settings", tokenised.totem, 1000, 32, 1e-3),
     )
