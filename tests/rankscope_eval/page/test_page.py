@@ -120,10 +120,11 @@ def test_rebuilt_commands_are_commands(tree: Any) -> None:
     from rankscope_cli.app import load_verb
 
     (text,) = [text for _, text in tree.all("pre")]
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            _, verb, *args = shlex.split(line)
-            load_verb(verb).make_context(verb, args + (["--out", "x"] if verb in ("table2", "sweep") else []))
+    commands = [shlex.split(line) for line in text.splitlines() if not line.startswith("#")]
+    assert {"spectrum", "compress", "eval"} <= {verb for _, verb, *_ in commands}
+    for program, verb, *args in commands:
+        context = load_verb(verb).make_context(verb, args + (["--out", "x"] if verb in ("table2", "sweep") else []))
+        assert (program, context.args) == ("rankscope", [])  # the verb's own parser took every word
 
 
 def test_the_same_results_give_the_same_bytes(results: Path, page: Page, tmp_path: Path) -> None:
