@@ -1,0 +1,125 @@
+"""Scaled dot-product and multi-head attention, in the parameters (and the draws) of ``torch.nn.MultiheadAttention``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rankscope.errors import OptionError
+
+Attend = Callable[..., Tensor]
+"""(queries, keys, values, mask=, causal=, dropout=) → mixed values, as `scaled_dot_product` does."""
+
+
+def scaled_dot_product(
+    q: Float[Tensor, "*axes queries d_head"],
+    k: Float[Tensor, "*axes keys d_head"],
+    v: Float[Tensor, "*axes keys d_value"],
+    *,
+    mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Float[Tensor, "*axes queries d_value"]:
+    """softmax(q kᵀ / √d_head) v, softmax over keys; dropout acts on the weights.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        mask: true where a query may look at a key.
+        causal: a query may look at no later key.
+        dropout: share of the weights set to 0; the others grow by 1 / (1 − dropout).
+    """
+    weights = attention_weights(q, k, mask=mask, causal=causal)
+    return F.dropout(weights, dropout) @ v if dropout else weights @ v
+
+
+def attention_weights(
+    q: Float[Tensor, "*axes queries d_head"],
+    k: Float[Tensor, "*axes keys d_head"],
+    *,
+    mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
+    causal: bool = False,
+) -> Float[Tensor, "*axes queries keys"]:
+    """The weights of `scaled_dot_product`: each row sums to 1."""
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1)
+
+
+def fused_dot_product(
+    q: Float[Tensor, "*axes queries d_head"],
+    k: Float[Tensor, "*axes keys d_head"],
+    v: Float[Tensor, "*axes keys d_value"],
+    *,
+    mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Float[Tensor, "*axes queries d_value"]:
+    """`scaled_dot_product` by torch's fused kernels."""
+    if causal and mask is not None:
+        mask = mask & torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+        causal = False
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+
+
+class MultiHeadAttention(nn.Module):
+    """``heads`` attentions side by side, their outputs joined by one linear map.
+
+    Parameters, their names and their initial draws are those of ``nn.MultiheadAttention``: a packed query/key/value
+    matrix (Xavier-uniform, bias 0) and an output map (default weights, bias 0), so weights can be copied either way.
+
+    Attributes:
+        attend: what mixes values; a faster function of the same signature may take its place.
+    """
+
+    def __init__(self, d_model: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if d_model % heads:
+            raise OptionError(f"{heads} heads do not divide d_model {d_model}.")
+        self.heads, self.dropout = heads, dropout
+        self.attend: Attend = fused_dot_product
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
+        self.out_proj = nn.Linear(d_model, d_model)
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch queries d_model"],
+        source: Float[Tensor, "batch keys d_model"] | None = None,
+        *,
+        mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "batch queries d_model"]:
+        """Attend from ``x`` to itself, or to ``source`` (cross-attention).
+
+        Args:
+            x: where queries come from.
+            source: where keys and values come from; none: ``x``.
+            mask: true where a query may look at a key; broadcasts to batch × heads × queries × keys.
+            causal: no query looks at a later key.
+        """
+        q, k, v = self._project(x, source)
+        mixed = self.attend(q, k, v, mask=mask, causal=causal, dropout=self.dropout if self.training else 0.0)
+        return self.out_proj(mixed.transpose(-2, -3).flatten(-2))
+
+    def _project(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, ...]:
+        """Queries, keys, values: batch × heads × tokens × d_head."""
+        if source is None:
+            packed = F.linear(x, self.in_proj_weight, self.in_proj_bias)
+            parts = packed.chunk(3, -1)
+        else:
+            d = x.shape[-1]
+            both = F.linear(source, self.in_proj_weight[d:], self.in_proj_bias[d:])
+            parts = (F.linear(x, self.in_proj_weight[:d], self.in_proj_bias[:d]), *both.chunk(2, -1))
+        return tuple(part.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for part in parts)

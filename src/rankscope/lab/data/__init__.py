@@ -1,0 +1,1 @@
+"""Data of the lab: a generated benchmark of channels, and the ETT tables."""

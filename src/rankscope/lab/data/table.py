@@ -1,0 +1,92 @@
+"""A table of variables over time from a CSV file, such as ETTh1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from rankscope.errors import DataError
+
+TIME = "date"
+ETT = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
+"""Variables of the four ETT files; OT is the one to forecast."""
+
+
+@dataclass(frozen=True)
+class VariableTable:
+    """Variables over time, one row a step, without gaps.
+
+    Attributes:
+        name: of the file, without its suffix.
+        columns: the variables' names.
+        values: float64.
+        source: the file's path.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    values: Float[np.ndarray, "time variables"]
+    source: str
+
+
+def read_table(path: str | Path, columns: Sequence[str] | None = None) -> VariableTable:
+    """Read a CSV with one time column, ``date``, and one column per variable.
+
+    Args:
+        path: the file.
+        columns: those wanted, in this order; none: all but the time.
+
+    Raises:
+        DataError: no such file, not a table, no ``date`` or another column missing, a value missing or not a number
+            (row and column are named), or times that are unreadable, repeat, go back, or skip a step (the gap is named).
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise DataError(f"there is no file {file}: give the path of a CSV with a column {TIME!r} and one per variable.")
+    try:
+        frame = pd.read_csv(file, float_precision="round_trip")
+    except (ValueError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read as a CSV table: {' '.join(str(error).split())}") from error
+    wanted = list(columns) if columns is not None else [name for name in frame.columns if name != TIME]
+    missing = [name for name in (TIME, *wanted) if name not in frame.columns]
+    if missing or not wanted:
+        named = f"no column {', '.join(map(repr, missing))}" if missing else "no variable"
+        raise DataError(f"{file} has {named}; its columns are {', '.join(map(str, frame.columns))}.")
+    _check_times(frame[TIME], file)
+    return VariableTable(file.stem, tuple(wanted), _values(frame[wanted], file), str(file))
+
+
+def _check_times(times: pd.Series, file: Path) -> None:
+    """Every step as long as the most frequent one."""
+    parsed = pd.to_datetime(times, errors="coerce")
+    bad = np.flatnonzero(parsed.isna().to_numpy())
+    if len(bad):
+        raise DataError(f"{file}, row {bad[0] + 2}: {times.iloc[bad[0]]!r} in {TIME!r} is not a time.")
+    if len(parsed) < 2:
+        raise DataError(f"{file} has {len(parsed)} rows of data: too short for anything.")
+    steps = parsed.diff().iloc[1:]
+    step = steps.mode().iloc[0]
+    odd = np.flatnonzero((steps != step).to_numpy())
+    if len(odd):
+        at = int(odd[0])
+        kind = "repeats or goes back in time" if steps.iloc[at] <= pd.Timedelta(0) else "leaves a gap"
+        raise DataError(
+            f"{file}, row {at + 3}: {parsed.iloc[at + 1]} {kind} after {parsed.iloc[at]}, the step is {step} "
+            f"({len(odd)} such rows): fill or cut the table first."
+        )
+
+
+def _values(frame: pd.DataFrame, file: Path) -> Float[np.ndarray, "time variables"]:
+    for name in frame.columns:
+        numbers = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64)
+        bad = np.flatnonzero(~np.isfinite(numbers))
+        if len(bad):
+            found = frame[name].iloc[bad[0]]
+            what = "is missing" if pd.isna(found) else f"is {found!r}, not a finite number"
+            raise DataError(f"{file}, row {bad[0] + 2}, column {name!r}: the value {what} ({len(bad)} such in the column).")
+    return frame.to_numpy(dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Audit of input encoders for series of several channels."""

@@ -1,0 +1,1 @@
+"""What encoders, layers and tokenizers do to rank."""

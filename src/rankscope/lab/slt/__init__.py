@@ -1,0 +1,1 @@
+"""Sparse-layered transformers against attention everywhere."""

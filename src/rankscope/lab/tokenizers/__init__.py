@@ -1,0 +1,1 @@
+"""From linear regression to a transformer: components, and a vector-quantised tokenizer."""
