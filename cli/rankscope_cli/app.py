@@ -35,6 +35,7 @@ VERBS = {
     "report": "Draw one HTML page from the results in a folder.",
     "figures": "Draw the figures of the paper from measurements.",
     "theory": "Check the paper's theorems numerically, on instances or on a model.",
+    "lab": "Experiments on input encoders, kinds of layers, tokenizers, and their ranks.",
 }
 """Verb → the line that ``rankscope --help`` shows; the module ``rankscope_cli.verbs.<verb>`` holds it."""
 
@@ -66,14 +67,14 @@ class Verbs(TyperGroup):
         raise SystemExit(_run(super().main, words, extra))
 
 
-_HELP = {"help_option_names": ["-h", "--help"]}
+HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     cls=Verbs,
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
     epilog=EPILOG,
-    context_settings=_HELP,
+    context_settings=HELP,
 )
 
 
@@ -105,10 +106,12 @@ def run(args: Sequence[str]) -> int:
 
 
 def load_verb(name: str) -> Any:
-    """Import a verb's module and return the command that its function ``run`` makes."""
+    """Import a verb's module and return the command that its function ``run``, or ``group`` where it has one, makes."""
     home = import_module(f"rankscope_cli.verbs.{name}")
+    if hasattr(home, "group"):
+        return home.group()
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    single.command(name, help=help_text(home.run.__doc__), context_settings=_HELP)(home.run)
+    single.command(name, help=help_text(home.run.__doc__), context_settings=HELP)(home.run)
     command: Any = get_command(single)
     return command
 
