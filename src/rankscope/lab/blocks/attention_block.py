@@ -6,10 +6,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.lab.blocks.add_norm import NORMS
 from rankscope.lab.blocks.attention import MultiHeadAttention
 from rankscope.lab.blocks.feed_forward import FeedForward
-
-NORMS = ("pre", "post")
 
 
 class AttentionBlock(nn.Module):

@@ -26,7 +26,9 @@ def sinusoid(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
 
 def _check_length(used: int, length: int) -> None:
     if used > length:
-        raise OptionError(f"{used} positions, but there are only {length}: make the table longer or the series shorter.")
+        raise OptionError(
+            f"{used} positions, but there are only {length}: make the table longer or the series shorter."
+        )
 
 
 class SinusoidalPositions(nn.Module):
