@@ -1,0 +1,73 @@
+"""Faster dropout and attention for models of `rankscope.lab.blocks` that train on one CPU core."""
+
+from __future__ import annotations
+
+import ctypes
+
+from torch import Tensor, nn
+
+from rankscope.lab.blocks.attention import MultiHeadAttention
+from rankscope.lab.kernels.compiled import library
+from rankscope.lab.kernels.functions import WIDTHS, dropped, packed_attention
+
+__all__ = ["accelerate", "library"]
+
+
+class CompiledDropout(nn.Dropout):
+    """Dropout by the compiled function, in training on float32 on the CPU; elsewhere as torch does it."""
+
+    compiled: ctypes.CDLL
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop elements in training."""
+        if not self.training or self.p == 0 or self.p >= 1 or not _fits(input):
+            return super().forward(input)
+        return dropped(input.float(), self.p, self.compiled)
+
+
+class CompiledAttention(MultiHeadAttention):
+    """Self-attention without a mask by the compiled function; everything else as its base does it."""
+
+    compiled: ctypes.CDLL
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """See `MultiHeadAttention`."""
+        if source is not None or mask is not None or not _fits(x) or x.ndim != 3:
+            return super().forward(x, source, mask=mask, causal=causal)
+        packed = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias).float()
+        dropout = self.dropout if self.training else 0.0
+        mixed = packed_attention(packed, self.heads, causal=causal, dropout=dropout, compiled=self.compiled)
+        return self.out_proj(mixed)
+
+
+def _fits(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype.itemsize <= 4 and x.is_floating_point()
+
+
+def accelerate(model: nn.Module) -> bool:
+    """Let the compiled functions do the model's dropout and self-attention; its parameters stay what they are.
+
+    Which elements are dropped changes (other random numbers), and results in the last digits.
+
+    Returns:
+        Whether anything was replaced: not without a C++ compiler.
+    """
+    compiled = library()
+    if compiled is None:
+        return False
+    for module in model.modules():
+        if type(module) is nn.Dropout:
+            module.__class__ = CompiledDropout
+        elif type(module) is MultiHeadAttention and module.out_proj.in_features // module.heads in WIDTHS:
+            module.__class__ = CompiledAttention
+        else:
+            continue
+        module.compiled = compiled  # type: ignore[assignment]
+    return True
