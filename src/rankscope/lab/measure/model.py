@@ -62,10 +62,9 @@ def _weight(weight: Weight, eps: Sequence[float]) -> WeightRanks:
         raise DataError(f"weight {weight.name} holds NaN or Inf: the run diverged, it has no ranks.")
     heads: dict[str, tuple[int, ...]] = {}
     if weight.heads > 1:
-        rows = [
-            ranks_of(one, eps).eps_ranks for one in singular_values(per_head(matrix, weight.heads, weight.head_axis))
-        ]
-        heads = {key: tuple(row[key] for row in rows) for key in rows[0]}
+        slices = singular_values(per_head(matrix, weight.heads, weight.head_axis))
+        ranks = [ranks_of(one, eps).eps_ranks for one in slices]
+        heads = {key: tuple(row[key] for row in ranks) for key in ranks[0]}
     rows, columns = matrix.shape
     layer = weight.layer
     return WeightRanks(
