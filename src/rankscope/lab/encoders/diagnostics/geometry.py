@@ -63,10 +63,10 @@ def variance_shares(
 ) -> Float[Tensor, " channels"]:
     """Share of each channel in the variance of the encoder's output: Σ_d Var[W_kd v_k(t)] over its sum.
 
-    A bias does not vary, so the variance of a channel's contribution is |W_k|² Var[v_k] (unbiased, over series and time).
+    A bias does not vary, so a channel contributes |W_k|² Var[v_k] (unbiased, over series and time).
     Source: Lehtinen 2026, section 2.5.
     """
-    variance = rows.double().square().sum(-1) * inputs.double().flatten(0, 1).std(0).to(rows.device)
+    variance = rows.double().square().sum(-1) * inputs.double().flatten(0, 1).var(0).to(rows.device)
     return variance / variance.sum()
 
 
