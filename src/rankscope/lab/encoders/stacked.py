@@ -1,0 +1,211 @@
+"""Many seeds of one setting at once: their parameters lie in one stack, and one step moves all of them.
+
+A small model leaves a GPU idle between its many small kernels; ``torch.func.vmap`` over stacked parameters turns S of
+them into one of S times the work. Each seed keeps its own data, its own order of batches, its own gradient norm and its
+own state of the optimiser (AdamW works number by number), so a seed's run is what it would be alone, up to the random
+numbers of dropout and the last digits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+
+from rankscope.errors import OptionError
+from rankscope.lab.blocks.attention import MultiHeadAttention, scaled_dot_product
+from rankscope.lab.encoders.cell import Cell, Point
+from rankscope.lab.encoders.data import CellData, Part
+from rankscope.lab.encoders.models import AuditModel, build
+from rankscope.lab.encoders.objective import (
+    BATCH,
+    CLIP,
+    learning_rate,
+    loss_of,
+    score,
+    validated,
+)
+from rankscope.lab.encoders.training import How, Trained, fresh, optimiser
+
+Stack = dict[str, Tensor]
+"""Parameter name → seeds × its shape."""
+
+
+def stackable(cells: Sequence[Cell]) -> bool:
+    """Whether cells differ in nothing but their seed."""
+    return len({replace(cell, seed=0) for cell in cells}) == 1
+
+
+def train_stacked(
+    cells: Sequence[Cell],
+    data: Sequence[CellData],
+    how: How,
+    *,
+    progress: Callable[[int], None] = lambda epochs: None,
+) -> list[Trained]:
+    """Train cells that differ in their seed only, all at once.
+
+    Args:
+        cells: which.
+        data: of each; parts have equal sizes.
+        how: device, precision; compiled functions for the CPU are not used.
+        progress: called with 1 after each epoch.
+
+    Raises:
+        OptionError: the cells differ in more than their seed.
+    """
+    if not stackable(cells):
+        raise OptionError("only runs that differ in nothing but their seed can be trained in one stack.")
+    began = time.perf_counter()
+    made = [fresh(cell) for cell in cells]
+    stack, _ = stack_module_state([model.to(how.device) for model, _ in made])
+    step = _Step(cells[0], stack, how)
+    inputs = torch.stack([one.train.inputs for one in data]).to(how.device)
+    targets = torch.stack([one.train.targets for one in data]).to(how.device)
+    held = [one.validation.to(how.device) for one in data]
+    points: list[list[Point]] = [[] for _ in cells]
+    for epoch in range(1, how.last(cells[0]) + 1):
+        orders = torch.stack([torch.randperm(inputs.shape[1], generator=order) for _, order in made])
+        step.rate(learning_rate(epoch - 1, cells[0].epochs))
+        losses = torch.stack([step(inputs, targets, rows.to(how.device)) for rows in orders.split(BATCH, dim=1)])
+        if validated(epoch, how.last(cells[0])):
+            _validate(cells, [model for model, _ in made], stack, held, losses.mean(0).tolist(), epoch, points)
+        progress(1)
+    _unstack([model for model, _ in made], stack)
+    seconds = (time.perf_counter() - began) / len(cells)
+    return [Trained(model, _until_diverged(ours), seconds) for (model, _), ours in zip(made, points, strict=True)]
+
+
+class _Step:
+    """One step of all seeds; captured once as a CUDA graph for each batch size on a GPU."""
+
+    def __init__(self, cell: Cell, stack: Stack, how: How) -> None:
+        self.stack, self.how = stack, how
+        for parameter in stack.values():
+            parameter.grad = torch.zeros_like(parameter)
+        self.adam = optimiser(list(stack.values()))
+        cuda = how.device.type == "cuda"
+        for group in self.adam.param_groups:
+            group["lr"] = torch.zeros((), device=how.device) if cuda else 0.0
+            group["capturable"] = cuda
+        self.model = _skeleton(cell).to(how.device)
+        self.gradients = vmap(grad_and_value(self._loss), in_dims=(0, 0, 0), randomness="different")
+        self.graphs: dict[int, _Graph] = {}
+
+    def rate(self, value: float) -> None:
+        """Set the learning rate."""
+        for group in self.adam.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(value)
+            else:
+                group["lr"] = value
+
+    def __call__(self, inputs: Tensor, targets: Tensor, rows: Int[Tensor, "seeds batch"]) -> Tensor:
+        """Move every seed by its batch; the losses before, one per seed."""
+        if self.how.device.type != "cuda":
+            return self._move(inputs, targets, rows)
+        size = rows.shape[1]
+        if size not in self.graphs:
+            self.graphs[size] = _Graph(lambda where: self._move(inputs, targets, where), rows)
+        return self.graphs[size](rows)
+
+    def _loss(self, parameters: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
+        with self.how.autocast():
+            outputs = functional_call(self.model, parameters, (inputs,))
+        loss = loss_of(outputs, targets)
+        penalty = _penalty(self.model, parameters)
+        return loss if penalty is None else loss + penalty
+
+    def _move(self, inputs: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+        seeds = torch.arange(len(rows), device=rows.device)[:, None]
+        found, losses = self.gradients(self.stack, inputs[seeds, rows], targets[seeds, rows])
+        squares = torch.stack([one.flatten(1).square().sum(1) for one in found.values()]).sum(0)
+        scale = (CLIP / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+        for name, parameter in self.stack.items():
+            assert parameter.grad is not None
+            parameter.grad.copy_(found[name] * scale.view(-1, *[1] * (parameter.ndim - 1)))
+        self.adam.step()
+        return losses.detach()
+
+
+class _Graph:
+    """A function of one tensor of fixed shape, captured as a CUDA graph after three warm-up calls that change nothing.
+
+    The warm-up moves parameters; they and the optimiser's state are put back before the capture.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor], example: Tensor) -> None:
+        self.input = example.clone()
+        self.output: Tensor | None = None
+        self.function, self.graph, self.calls = function, torch.cuda.CUDAGraph(), 0
+
+    def __call__(self, value: Tensor) -> Tensor:
+        """Run eagerly three times (they count as steps), then capture and replay."""
+        self.input.copy_(value)
+        self.calls += 1
+        if self.calls <= 3:
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                output = self.function(self.input)
+            torch.cuda.current_stream().wait_stream(stream)
+            return output
+        if self.output is None:
+            with torch.cuda.graph(self.graph):
+                self.output = self.function(self.input)
+        self.graph.replay()
+        return self.output.clone()
+
+
+def _skeleton(cell: Cell) -> AuditModel:
+    """A model to call with parameters that are not its own, attention in plain products: vmap knows their rules."""
+    state = torch.get_rng_state()
+    model = build(cell).train()
+    torch.set_rng_state(state)
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            module.attend = scaled_dot_product
+    return model
+
+
+def _penalty(model: AuditModel, parameters: Stack) -> Tensor | None:
+    """The encoder's penalty at these parameters."""
+    own = {name.removeprefix("encoder."): one for name, one in parameters.items() if name.startswith("encoder.")}
+    with torch.nn.utils.stateless._reparametrize_module(model.encoder, own):
+        return model.encoder.penalty()
+
+
+@torch.no_grad()
+def _unstack(models: Sequence[AuditModel], stack: Stack) -> None:
+    """Copy each seed's parameters into its model."""
+    for index, model in enumerate(models):
+        for name, parameter in model.named_parameters():
+            parameter.copy_(stack[name][index])
+
+
+def _validate(
+    cells: Sequence[Cell],
+    models: Sequence[AuditModel],
+    stack: Stack,
+    held: Sequence[Part],
+    losses: Sequence[float],
+    epoch: int,
+    points: list[list[Point]],
+) -> None:
+    _unstack(models, stack)
+    for ours, cell, model, part, loss in zip(points, cells, models, held, losses, strict=True):
+        ours.append(score(model, part, cell, epoch, loss))
+
+
+def _until_diverged(points: list[Point]) -> list[Point]:
+    """Up to the first point that is not finite: a run alone would have ended there."""
+    for index, point in enumerate(points):
+        if not (math.isfinite(point.loss) and math.isfinite(point.train_loss)):
+            return points[: index + 1]
+    return points
