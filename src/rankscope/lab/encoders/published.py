@@ -88,8 +88,8 @@ def published_value(table: str, setting: str, encoder: str, measure: str) -> Pub
     if entry is None:
         return None
     if isinstance(entry, list):
-        return Published(*entry)
-    return Published(entry["mean"], entry.get("std"), _pair(entry["interval"]))
+        return Published(*map(float, entry))
+    return Published(float(entry["mean"]), entry.get("std"), _pair(entry["interval"]))
 
 
 def published_seeds(table: str) -> int:

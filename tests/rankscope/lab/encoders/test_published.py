@@ -96,7 +96,7 @@ def test_verdicts_go_by_print_then_interval_then_our_spread() -> None:
         "outside",
         "",
     ]
-    assert [verdict(x, Published(320), exact=True) for x in (320, 321)] == ["equal", "differs"]
+    assert [verdict(x, Published(320.0), exact=True) for x in (320.0, 321.0)] == ["equal", "differs"]
     assert verdict(None, by_print) == verdict(1.0, None) == ""
 
 
