@@ -1,0 +1,90 @@
+"""Errors of a model on a part, and how fast it forecasts."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+
+import torch
+from torch import Tensor, nn
+
+from rankscope.lab.data.windows import Windows
+from rankscope.lab.slt.cell import BFLOAT16, Score
+
+BATCH = 32
+"""Windows per forward pass, all variables of each."""
+PASSES, WARM_UP, TIMED = 5, 2, 16
+"""Passes that are timed, batches before them, and batches of a pass."""
+
+
+def products(device: str, precision: str) -> contextlib.AbstractContextManager[object]:
+    """Where matrix products are rounded to bfloat16, if they are to be."""
+    if precision == BFLOAT16:
+        return torch.autocast(device.partition(":")[0], torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+class Errors:
+    """Adds up errors over batches.
+
+    Sums stay on the device, so that a GPU need not wait.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._sums = torch.zeros(2, dtype=torch.float64, device=device if device != "mps" else "cpu")
+        self._count = 0
+
+    def add(self, forecasts: Tensor, targets: Tensor) -> None:
+        """Take in a batch."""
+        gaps = (forecasts.detach() - targets).float()
+        self._sums += torch.stack((gaps.square().mean(), gaps.abs().mean())).double() * gaps.numel()
+        self._count += gaps.numel()
+
+    @property
+    def score(self) -> Score:
+        """Means over all values so far."""
+        mse, mae = (self._sums / self._count).tolist()
+        return Score(mse, mae)
+
+
+@torch.no_grad()
+def score(model: nn.Module, windows: Windows, precision: str) -> Score:
+    """Errors over every window of a part; the model is left in eval mode."""
+    device = str(windows.values.device)
+    model.eval()
+    errors = Errors(device)
+    with products(device, precision):
+        for at in torch.arange(len(windows), device=device).split(BATCH):
+            inputs, targets = windows.batch(at)
+            errors.add(model(inputs).float(), targets)
+    return errors.score
+
+
+@torch.no_grad()
+def windows_per_second(model: nn.Module, windows: Windows, precision: str) -> tuple[float, float, float]:
+    """Median, least and largest rate over `PASSES` passes through the first `TIMED` batches, cut beforehand.
+
+    The published benchmark passes through all test windows; a rate needs fewer.
+    """
+    device = str(windows.values.device)
+    model.eval()
+    ready = [windows.batch(at)[0].contiguous() for at in torch.arange(len(windows), device=device).split(BATCH)[:TIMED]]
+    count = sum(len(inputs) for inputs in ready)
+    rates = []
+    with products(device, precision):
+        for inputs in ready[:WARM_UP]:
+            model(inputs)
+        for _ in range(PASSES):
+            _wait(device)
+            begun = time.perf_counter()
+            for inputs in ready:
+                model(inputs)
+            _wait(device)
+            rates.append(count / (time.perf_counter() - begun))
+    return statistics.median(rates), min(rates), max(rates)
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)

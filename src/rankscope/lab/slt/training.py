@@ -1,0 +1,186 @@
+"""Training of one cell: epochs that can be taken up where they ended, and the scores after each."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rankscope.atomic import atomic_file
+from rankscope.errors import DataError
+from rankscope.lab.data.windows import ForecastData
+from rankscope.lab.kernels import accelerate
+from rankscope.lab.measure import rank_record
+from rankscope.lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
+from rankscope.lab.slt.models import Sizes, build_model, count_parameters
+from rankscope.lab.slt.protocol import Protocol, protocol
+from rankscope.lab.slt.scoring import Errors, products, score, windows_per_second
+
+CHUNK = 56
+"""Series of a forward and backward pass on the CPU: more no longer fit into its caches."""
+
+WATCHED = 16
+"""Test windows on which the ranks of the stream are measured."""
+
+Told = Callable[[CellResult], None]
+"""Called with the result so far after every epoch."""
+
+
+def new_model(cell: Cell, season: int) -> nn.Module:
+    """The model of a cell before training: its seed decides the draws."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(cell.seed)
+        return build_model(cell.model, Sizes(season, cell.lookback, cell.horizon), revin=cell.revin)
+
+
+class CellTraining:
+    """One cell from its first epoch, or from where a stopped run left it.
+
+    Every epoch has its own order and its own seed for dropout, so a run that was stopped between epochs ends with the
+    numbers that it would have had.
+
+    Args:
+        cell: which.
+        data: its table, windows cut as the cell's protocol says.
+        device: ``cpu`` or ``cuda``.
+        state: file that holds weights, optimiser and scores between epochs; None: nothing is kept.
+
+    Raises:
+        DataError: the state is of another cell, or cannot be read.
+    """
+
+    def __init__(self, cell: Cell, data: ForecastData, *, device: str = "cpu", state: Path | None = None) -> None:
+        self.cell, self.data, self.device, self.state = cell, data.to(device), device, state
+        self.rules: Protocol = protocol(cell.protocol)
+        self.model = new_model(cell, data.season).to(device)
+        if device == "cpu":
+            accelerate(self.model)
+        self.compiled = any(hasattr(module, "compiled") for module in self.model.modules())
+        counts = Windows(len(data.train), len(data.validation), len(data.test))
+        self.result = CellResult(
+            cell, (), count_parameters(self.model), len(data.columns), counts, machine=self._machine()
+        )
+        self.chunk = max(1, CHUNK // len(data.columns)) if device == "cpu" else self.rules.batch
+        self.optimizer: torch.optim.Optimizer | None = None
+        if self.result.parameters:
+            self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.rules.learning_rate, fused=True)
+        if state is not None and state.is_file():
+            self._take_up(state)
+
+    @property
+    def over(self) -> bool:
+        """Whether the last epoch is done, or the run diverged."""
+        done = self.result.epochs
+        return bool(done) and (done[-1].number >= self.cell.epochs or self.result.diverged)
+
+    def run(self, told: Told = lambda result: None) -> CellResult:
+        """Train to the end and time forecasts; ``told`` hears of every epoch."""
+        while not self.over:
+            self._epoch()
+            told(self.result)
+        rates = windows_per_second(self.model, self.data.test, self.cell.precision)
+        self.result = replace(self.result, windows_per_second=rates, ranks=self._ranks())
+        return self.result
+
+    def _ranks(self) -> dict[str, Any]:
+        """Ranks of the last weights, and of the stream on test windows that lie evenly apart."""
+        if self.result.diverged or self.optimizer is None:
+            return {}
+        at = torch.linspace(0, len(self.data.test) - 1, WATCHED, device=self.device).long()
+        return rank_record(self.model, self.data.test.batch(at)[0])
+
+    def _epoch(self) -> None:
+        number = min(len(self.result.epochs) + 1, self.cell.epochs)
+        begun = time.perf_counter()
+        train = Score(0.0, 0.0) if self.optimizer is None else self._train(number)
+        seconds = time.perf_counter() - begun
+        finite = math.isfinite(train.mse)
+        lost = Score(math.nan, math.nan)
+        validation, test = (
+            score(self.model, part, self.cell.precision) if finite else lost
+            for part in (self.data.validation, self.data.test)
+        )
+        epoch = Epoch(number, train, validation, test, seconds)
+        self.result = replace(self.result, epochs=(*self.result.epochs, epoch))
+        self._keep()
+
+    def _train(self, number: int) -> Score:
+        seeds = np.random.SeedSequence((self.cell.seed, number)).generate_state(2)
+        order = torch.from_numpy(np.random.default_rng(seeds[0]).permutation(len(self.data.train))).to(self.device)
+        errors = Errors(self.device)
+        self.model.train()
+        with torch.random.fork_rng(devices=[self.device] if self.device.startswith("cuda") else []):
+            torch.manual_seed(int(seeds[1]))
+            for at in order.split(self.rules.batch):
+                errors.add(*self.step(at))
+        return errors.score
+
+    def step(self, at: Tensor) -> tuple[Tensor, Tensor]:
+        """One optimiser step on the windows that begin at these rows: forecasts before it, and targets.
+
+        The gradient is that of the whole batch; on the CPU it is added up over chunks that stay in the caches.
+        """
+        assert self.optimizer is not None
+        self.optimizer.zero_grad(set_to_none=False)
+        done = [self._backward(chunk, len(chunk) / len(at)) for chunk in at.split(self.chunk)]
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.rules.clip)
+        self.optimizer.step()
+        forecasts, targets = zip(*done, strict=True)
+        return torch.cat(forecasts), torch.cat(targets)
+
+    def _backward(self, at: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        """Add the gradient of ``share`` times the mean squared error of some windows."""
+        inputs, targets = self.data.train.batch(at)
+        with products(self.device, self.cell.precision):
+            forecasts = self.model(inputs)
+        forecasts = forecasts.float()
+        (F.mse_loss(forecasts, targets) * share).backward()
+        return forecasts.detach(), targets
+
+    def _keep(self) -> None:
+        if self.state is None or self.optimizer is None:
+            return
+        kept: dict[str, Any] = {
+            "result": self.result.to_json(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        with atomic_file(self.state) as path:
+            torch.save(kept, path)
+
+    def _take_up(self, state: Path) -> None:
+        try:
+            kept = torch.load(state, map_location=self.device, weights_only=True)
+            result = CellResult.from_json(kept["result"], str(state))
+            if result.cell != self.cell:
+                raise DataError(f"{state} is of the run {result.cell.id}, not of {self.cell.id}: delete it.")
+            self.model.load_state_dict(kept["model"])
+            if self.optimizer is not None:
+                self.optimizer.load_state_dict(kept["optimizer"])
+        except DataError:
+            raise
+        except Exception as error:  # a damaged file can fail in any way
+            raise DataError(f"{state} cannot be read: delete it, and the run begins anew.") from error
+        self.result = replace(result, machine=self.result.machine)
+
+    def _machine(self) -> str:
+        return f"{describe(self.device)}{', compiled kernels' if self.compiled else ''}"
+
+
+def describe(device: str) -> str:
+    """What a run uses, in a few words: processor and threads, or GPU."""
+    if device.startswith("cuda"):
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = torch.get_num_threads()
+    return f"{platform.machine()}, {threads} of {cores} threads, torch {torch.__version__}"
