@@ -70,7 +70,10 @@ def test_whole_rank_reproduces_cross_attention(batch: Tensor) -> None:
     with_biases(block)
     memory = torch.randn(SERIES, 5, D)
     made = copy.deepcopy(block)
-    pieces = pieces_of(made, "attention", "joint", model_moments(block, [(batch, memory)]))
+    moments = model_moments(block, [(batch, memory)])
+    rows = memory.double().flatten(0, 1)
+    torch.testing.assert_close(moments["cross_attention.source"].second, rows.T @ rows / len(rows))
+    pieces = pieces_of(made, "attention", "joint", moments)
     assert len(pieces) == 2 * 2 * HEADS
     for piece in pieces:
         piece.cut(D // HEADS)
