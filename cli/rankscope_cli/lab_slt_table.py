@@ -1,0 +1,93 @@
+"""How the study of sparse-layered transformers looks in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table, ratio_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankscope.lab.slt.report import Comparison, Row, SltReport, SpeedUp
+    from rankscope.lab.slt.statistics import Spread
+
+ERRORS = "Test error in scaled units, mean ± std over n seeds; within: see the page on SLT"
+COST = "Parameters, training seconds per epoch, forecast windows per second"
+RATIOS = "SLT against PatchTST-like, from runs that did not take turns"
+
+
+def show_slt(report: SltReport, console: Console) -> None:
+    """Print errors beside published ones, then cost, ratios, and what the ablations say."""
+    _errors(report.rows, console)
+    _cost(report.rows, console)
+    if report.speed_ups:
+        _ratios(report.speed_ups, console)
+    for title in dict.fromkeys(one.title for one in report.comparisons):
+        _compared(title, [one for one in report.comparisons if one.title == title], console)
+    if report.diverged:
+        console.print(f"{len(report.diverged)} of {report.runs} runs diverged and are in no mean.", markup=False)
+
+
+def _errors(rows: tuple[Row, ...], console: Console) -> None:
+    table = plain_table(ERRORS)
+    add_columns(table, ["table", "protocol", "model", "MSE", "MAE", "n", "publ.", "ours −", "verdict"], left=3)
+    for row in rows:
+        beside = (
+            (f"{row.verdict.published:.4f}", f"{row.verdict.difference:+.4f}", row.verdict.word)
+            if row.verdict
+            else ("", "", "")
+        )
+        count = f"{row.mse.runs}" + (f" −{row.diverged}" if row.diverged else "")
+        table.add_row(row.dataset, row.protocol, row.model, _spread(row.mse), _spread(row.mae, 3), count, *beside)
+    print_table(table, console)
+
+
+def _cost(rows: tuple[Row, ...], console: Console) -> None:
+    console.print()
+    table = plain_table(COST)
+    add_columns(table, ["table", "protocol", "model", "parameters", "s/epoch", "windows/s"], left=3)
+    for row in rows:
+        seconds = figures(row.seconds_per_epoch) if row.parameters else MISSING
+        rate = f"{row.windows_per_second:,.0f}" if row.mse.runs else MISSING
+        table.add_row(row.dataset, row.protocol, row.model, f"{row.parameters:,}", seconds, rate)
+    print_table(table, console)
+    for machine in dict.fromkeys(row.machine for row in rows):
+        console.print(f"on {machine}", markup=False, style="dim")
+
+
+def _ratios(ratios: tuple[SpeedUp, ...], console: Console) -> None:
+    console.print()
+    table = plain_table(RATIOS)
+    add_columns(table, ["table", "protocol", "training ×", "inference ×", "publ.", "gain %", "publ."], left=2)
+    for one in ratios:
+        gains = [MISSING if value is None else f"{100 * value:.1f}" for value in (one.gain, one.published_gain)]
+        speeds = [ratio_text(value) for value in (one.training, one.inference, one.published)]
+        table.add_row(one.dataset, one.protocol, *speeds, *gains)
+    print_table(table, console)
+
+
+def _compared(title: str, found: list[Comparison], console: Console) -> None:
+    console.print()
+    table = plain_table(f"{title}: first − second, MSE")
+    add_columns(table, ["table", "protocol", "first", "second", "difference", "%", "p", "wins"], left=4)
+    for one in found:
+        pairs = one.mse.difference.runs
+        table.add_row(
+            one.dataset,
+            one.protocol,
+            one.first,
+            one.second,
+            _spread(one.mse.difference, sign=True) if pairs else MISSING,
+            f"{100 * one.relative:+.1f}" if pairs else MISSING,
+            figures(one.mse.p, 2),
+            f"{one.mse.wins}/{pairs}",
+        )
+    print_table(table, console)
+
+
+def _spread(value: Spread, digits: int = 4, sign: bool = False) -> str:
+    if not value.runs:
+        return MISSING
+    mean = f"{value.mean:+.{digits}f}" if sign else f"{value.mean:.{digits}f}"
+    return mean if value.std is None else f"{mean} ±{value.std:.{digits}f}".replace("±0.", "±.")

@@ -1,0 +1,131 @@
+"""``rankscope lab slt``: sparse-layered transformers, PatchTST-like, N-BEATS-like, and floors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankscope.errors import OptionError
+from rankscope_cli.exits import say
+from rankscope_cli.lab_slt_table import show_slt
+from rankscope_cli.options import Debug, Device, Json, check_choice, choice, out_folder, words
+from rankscope_cli.output import Output, write_report
+from rankscope_cli.progress import progress_lines
+
+if TYPE_CHECKING:
+    from rankscope.lab.slt.cell import Cell, CellResult
+    from rankscope.lab.slt.runs import Place
+
+PROTOCOLS = ("released", "field", "both")
+ENGINES = ("local", "ray")
+PRECISIONS = ("float32", "bf16")
+REPORT = "slt"
+DEFAULT_QUESTIONS = ("published",)
+_SPREAD = "Where it runs"
+
+
+def run(
+    *,
+    data: Annotated[str, typer.Option("--data", metavar="DIR", help="Folder of the tables, one CSV file each.")],
+    out: Annotated[str, out_folder("Folder of the runs, new or begun.")],
+    datasets: Annotated[
+        list[str] | None, typer.Option("--datasets", metavar="NAME,…", help="Tables; ETTh1,ETTh2 by default.")
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--models", metavar="NAME,…", help="slt patchtst nbeats dlinear naive (the default), or variants."
+        ),
+    ] = None,
+    protocol: Annotated[str, choice("--protocol", PROTOCOLS, "Split, look-back and choice of weights.")] = "released",
+    ablation: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ablation",
+            metavar="NAME,…",
+            help="published block-position place attention offset revin choice time, or all.",
+        ),
+    ] = None,
+    revin: Annotated[bool, typer.Option("--revin", help="Every model also with instance normalisation.")] = False,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="Runs per setting; 3.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, metavar="N", help="Of every run; 10.")] = None,
+    horizon: Annotated[int, typer.Option("--horizon", min=1, metavar="N", help="Steps to forecast.")] = 96,
+    lookback: Annotated[int, typer.Option("--lookback", min=1, metavar="N", help="Steps that models read.")] = 512,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="1 seed × 1 epoch on the first table: it runs, no more.")
+    ] = False,
+    engine: Annotated[str, choice("--engine", ENGINES, "This machine, or a Ray cluster.", _SPREAD)] = "local",
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=0, metavar="N", help="Runs at a time.", rich_help_panel=_SPREAD)
+    ] = 1,
+    address: Annotated[
+        str, typer.Option("--address", metavar="A", help="Of the Ray cluster.", rich_help_panel=_SPREAD)
+    ] = "",
+    precision: Annotated[str, choice("--precision", PRECISIONS, "bf16 rounds matrix products.", _SPREAD)] = "float32",
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Keep the last weights.", rich_help_panel="Output")
+    ] = False,
+    json: Json = False,
+    device: Device = "auto",
+    debug: Debug = False,
+) -> None:
+    """Train SLT and what it was compared with, and print errors and times beside the published ones.
+
+    Every run is one file in DIR; the same command goes on where a stopped one left off. Runs that diverge are counted
+    and enter no mean. DIR/slt.json and slt.csv hold the tables. Variants: slt-additive, patchtst-multiplicative,
+    slt-middle, slt-bottom, slt-offset, projections, head.
+
+    Examples:
+        rankscope lab slt --data ETTh/ --quick --out slt/
+        rankscope lab slt --data ETTh/ --out slt/ --protocol both --seeds 5 --jobs 2
+        rankscope lab slt --data ETTh/ --out slt/ --models slt,patchtst --ablation all
+    """
+    from rankscope.lab.slt import runs, study
+    from rankscope.lab.slt.ablations import ABLATIONS
+    from rankscope.lab.slt.models import MAIN
+    from rankscope.lab.slt.report import study_report
+    from rankscope.placement import resolve_device
+
+    for name, value, choices in (("protocol", protocol, PROTOCOLS), ("precision", precision, PRECISIONS)):
+        check_choice(name, value, choices)
+    if quick and (seeds or epochs):
+        raise OptionError("--quick is 1 seed × 1 epoch: leave out --seeds and --epochs, or --quick.")
+    asked = words(ablation) or ()
+    questions = tuple(ABLATIONS) if asked == ("all",) else asked
+    settings = study.settings_of(words(models) or MAIN, questions, revin)
+    tables = study.find_tables(data, words(datasets) or study.TABLES)
+    cells = study.study_cells(
+        settings,
+        tables[:1] if quick else tables,
+        PROTOCOLS[:2] if protocol == "both" else (protocol,),
+        1 if quick else seeds or 3,
+        epochs=1 if quick else epochs or 10,
+        precision=precision,
+        horizon=horizon,
+        lookback=lookback,
+    )
+    where = runs.Place(engine, jobs, address, resolve_device(device), weights)
+    with Output(json) as output:
+        results = _run(cells, data, out, where)
+        report = study_report(results, questions or DEFAULT_QUESTIONS)
+        for suffix in (".json", ".csv"):
+            write_report(report, Path(out) / f"{REPORT}{suffix}", force=True)
+        output.deliver(report, lambda console: show_slt(report, console))
+        output.wrote([Path(out) / f"{REPORT}{suffix}" for suffix in (".json", ".csv")])
+    if quick:
+        say("--quick is not the published protocol: 10 epochs, and several seeds, are.")
+    for name in report.diverged:
+        say(f"diverged: {name}: it is in no mean.")
+
+
+def _run(cells: list[Cell], data: str, out: str, where: Place) -> list[CellResult]:
+    from rankscope.lab.slt import runs
+
+    try:
+        with progress_lines("reading tables") as progress:
+            return runs.run_cells(cells, data, out, place=where, progress=progress)
+    except KeyboardInterrupt:
+        say("stopped: the same command goes on where this one left off.")
+        raise

@@ -1,0 +1,230 @@
+"""The table of the study: what its runs say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rankscope.lab.slt.ablations import CHOICE, TIME, Ablation, Setting, ablation
+from rankscope.lab.slt.cell import CellResult
+from rankscope.lab.slt.models import MODELS, PATCHTST, SLT
+from rankscope.lab.slt.published import Verdict, published_gain, published_speed_up, verdict
+from rankscope.lab.slt.statistics import Paired, Spread, by_seed, paired, spread
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "rankscope/slt@1"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model on a table under a protocol, over seeds.
+
+    Attributes:
+        dataset: the table.
+        protocol: its name.
+        model: its name, with ``+revin``.
+        mse: test MSE of the weights that the protocol chooses.
+        mae: likewise.
+        diverged: runs that are in no mean.
+        verdict: beside the published number.
+        parameters: trained numbers.
+        seconds_per_epoch: median over epochs, then mean over runs; 0 where nothing is learned.
+        windows_per_second: mean over runs of the median over passes.
+        machine: of the first run.
+    """
+
+    dataset: str
+    protocol: str
+    model: str
+    mse: Spread
+    mae: Spread
+    diverged: int
+    verdict: Verdict | None
+    parameters: int
+    seconds_per_epoch: float
+    windows_per_second: float
+    machine: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two settings on a table, paired by seed.
+
+    Attributes:
+        question: name of the ablation.
+        title: what it asks.
+        dataset: the table.
+        protocol: its name.
+        first: a setting.
+        second: another; the difference is first less second.
+        mse: of test MSE.
+        relative: mean difference over the second's mean.
+    """
+
+    question: str
+    title: str
+    dataset: str
+    protocol: str
+    first: str
+    second: str
+    mse: Paired
+    relative: float
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """SLT against PatchTST-like on a table, from the runs themselves: they did not take turns.
+
+    Attributes:
+        dataset: the table.
+        protocol: its name.
+        training: seconds per epoch of PatchTST-like over those of SLT.
+        inference: windows per second of SLT over those of PatchTST-like.
+        published: the inference ratio that was published.
+        gain: 1 − mean MSE of SLT over that of PatchTST-like.
+        published_gain: from the published numbers.
+    """
+
+    dataset: str
+    protocol: str
+    training: float
+    inference: float
+    published: float | None
+    gain: float
+    published_gain: float | None
+
+
+@dataclass(frozen=True)
+class SltReport:
+    """What the runs say."""
+
+    rows: tuple[Row, ...]
+    comparisons: tuple[Comparison, ...]
+    speed_ups: tuple[SpeedUp, ...]
+    runs: int
+    diverged: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report in the shape ``rankscope/slt@1``."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per row of the table."""
+        import pandas as pd
+
+        lines = []
+        for row in self.rows:
+            flat = {name: value for name, value in asdict(row).items() if name not in ("mse", "mae", "verdict")}
+            errors = {"mse": row.mse.mean, "mse_std": row.mse.std, "mae": row.mae.mean, "mae_std": row.mae.std}
+            beside = {"published": row.verdict.published, "verdict": row.verdict.word} if row.verdict else {}
+            lines.append({**flat, "runs": row.mse.runs, **errors, **beside})
+        return pd.DataFrame(lines)
+
+
+def study_report(results: Sequence[CellResult], ablations: Sequence[str] = ()) -> SltReport:
+    """Rows, comparisons and speed-ups of runs that differ in table, protocol, setting and seed."""
+    groups: dict[tuple[str, str], dict[Setting, list[CellResult]]] = {}
+    for result in results:
+        cell = result.cell
+        place = groups.setdefault((cell.dataset, cell.protocol), {})
+        place.setdefault(Setting(cell.model, cell.revin), []).append(result)
+    rows, comparisons, speed_ups = [], [], []
+    for (dataset, name), found in groups.items():
+        for setting in sorted(found, key=lambda one: (one.revin, MODELS.index(one.model))):
+            rows.append(_row(dataset, name, setting, found[setting]))
+        speed_ups += _speed_up(dataset, name, found)
+        for question in ablations:
+            comparisons += _comparisons(question, ablation(question), dataset, name, found)
+    diverged = tuple(result.cell.id for result in results if result.diverged)
+    return SltReport(tuple(rows), tuple(comparisons), tuple(speed_ups), len(results), diverged)
+
+
+Found = Mapping[Setting, Sequence[CellResult]]
+
+
+def _row(dataset: str, name: str, setting: Setting, results: Sequence[CellResult]) -> Row:
+    whole = [one for one in results if not one.diverged]
+    mse = spread([one.chosen.test.mse for one in whole])
+    mae = spread([one.chosen.test.mae for one in whole])
+    first = results[0]
+    learned = first.parameters > 0
+    return Row(
+        dataset,
+        name,
+        str(setting),
+        mse,
+        mae,
+        len(results) - len(whole),
+        verdict(first.cell, mse.mean, mse.std) if whole else None,
+        first.parameters,
+        spread([one.seconds_per_epoch for one in whole]).mean if learned else 0.0,
+        spread([one.windows_per_second[0] for one in whole]).mean,
+        first.machine,
+    )
+
+
+def _speed_up(dataset: str, name: str, found: Found) -> list[SpeedUp]:
+    both = [[one for one in found.get(Setting(model), ()) if not one.diverged] for model in (SLT, PATCHTST)]
+    if not all(both):
+        return []
+
+    def mean(of: Callable[[CellResult], float]) -> tuple[float, float]:
+        ours, theirs = ([of(one) for one in results] for results in both)
+        return sum(ours) / len(ours), sum(theirs) / len(theirs)
+
+    seconds = mean(lambda one: one.seconds_per_epoch)
+    rates = mean(lambda one: one.windows_per_second[0])
+    mse = mean(lambda one: one.chosen.test.mse)
+    return [
+        SpeedUp(
+            dataset,
+            name,
+            seconds[1] / seconds[0],
+            rates[0] / rates[1],
+            published_speed_up(dataset),
+            1 - mse[0] / mse[1],
+            published_gain(dataset),
+        )
+    ]
+
+
+def _comparisons(question: str, asked: Ablation, dataset: str, name: str, found: Found) -> list[Comparison]:
+    made = []
+    for first, second in asked.pairs:
+        if first not in found or second not in found:
+            continue
+        ours, theirs = _sides(asked, found[first], found[second])
+        result = paired(ours, theirs)
+        base = [theirs[seed] for seed in ours.keys() & theirs.keys()]
+        relative = result.difference.mean / (sum(base) / len(base)) if base else math.nan
+        ends = _named(asked, first, second)
+        made.append(Comparison(question, asked.title, dataset, name, *ends, result, relative))
+    return made
+
+
+def _sides(
+    asked: Ablation, first: Sequence[CellResult], second: Sequence[CellResult]
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Seed → test MSE of both sides."""
+    if asked.kind == CHOICE:
+        return by_seed(first, "best"), by_seed(second, "last")
+    if asked.kind != TIME:
+        return by_seed(first), by_seed(second)
+    ours = by_seed(first, "last")
+    spent = {one.cell.seed: sum(epoch.seconds for epoch in one.epochs) for one in first}
+    theirs = {}
+    for one in second:
+        epoch = one.within(spent[one.cell.seed]) if one.cell.seed in ours and not one.diverged else None
+        if epoch is not None:
+            theirs[one.cell.seed] = epoch.test.mse
+    return ours, theirs
+
+
+def _named(asked: Ablation, first: Setting, second: Setting) -> tuple[str, str]:
+    if asked.kind == CHOICE:
+        return f"{first}, best", f"{second}, last"
+    return str(first), f"{second}, same time" if asked.kind == TIME else str(second)
