@@ -12,14 +12,19 @@ if TYPE_CHECKING:
     from rankscope.lab.slt.report import Comparison, Row, SltReport, SpeedUp
     from rankscope.lab.slt.statistics import Spread
 
-ERRORS = "Test error in scaled units, mean ± std over n seeds; within: see the page on SLT"
-COST = "Parameters, training seconds per epoch, forecast windows per second"
-RATIOS = "SLT against PatchTST-like, from runs that did not take turns"
+ERRORS = "test error, scaled units, mean ± std of n seeds"
+TOLERANCES = {
+    "published twice": "within: as near as the two numbers that were published for the same model",
+    "2 std of ours": "within: as near as two standard deviations over our seeds",
+}
+COST = "Cost: parameters, seconds of training, forecasts"
+RATIOS = "SLT against PatchTST-like (the runs did not take turns)"
 
 
 def show_slt(report: SltReport, console: Console) -> None:
     """Print errors beside published ones, then cost, ratios, and what the ablations say."""
-    _errors(report.rows, console)
+    for place in dict.fromkeys((row.dataset, row.protocol) for row in report.rows):
+        _errors(*place, [row for row in report.rows if (row.dataset, row.protocol) == place], console)
     _cost(report.rows, console)
     if report.speed_ups:
         _ratios(report.speed_ups, console)
@@ -29,9 +34,9 @@ def show_slt(report: SltReport, console: Console) -> None:
         console.print(f"{len(report.diverged)} of {report.runs} runs diverged and are in no mean.", markup=False)
 
 
-def _errors(rows: tuple[Row, ...], console: Console) -> None:
-    table = plain_table(ERRORS)
-    add_columns(table, ["table", "protocol", "model", "MSE", "MAE", "n", "publ.", "ours −", "verdict"], left=3)
+def _errors(dataset: str, protocol: str, rows: list[Row], console: Console) -> None:
+    table = plain_table(f"{dataset}, {protocol}: {ERRORS}")
+    add_columns(table, ["model", "MSE", "MAE", "n", "published", "ours −", "verdict"])
     for row in rows:
         beside = (
             (f"{row.verdict.published:.4f}", f"{row.verdict.difference:+.4f}", row.verdict.word)
@@ -39,12 +44,14 @@ def _errors(rows: tuple[Row, ...], console: Console) -> None:
             else ("", "", "")
         )
         count = f"{row.mse.runs}" + (f" −{row.diverged}" if row.diverged else "")
-        table.add_row(row.dataset, row.protocol, row.model, _spread(row.mse), _spread(row.mae, 3), count, *beside)
+        table.add_row(row.model, _spread(row.mse), _spread(row.mae, 3), count, *beside)
     print_table(table, console)
+    for basis in dict.fromkeys(row.verdict.basis for row in rows if row.verdict and row.verdict.basis):
+        console.print(TOLERANCES[basis], markup=False, style="dim")
+    console.print()
 
 
 def _cost(rows: tuple[Row, ...], console: Console) -> None:
-    console.print()
     table = plain_table(COST)
     add_columns(table, ["table", "protocol", "model", "parameters", "s/epoch", "windows/s"], left=3)
     for row in rows:
@@ -69,7 +76,8 @@ def _ratios(ratios: tuple[SpeedUp, ...], console: Console) -> None:
 
 def _compared(title: str, found: list[Comparison], console: Console) -> None:
     console.print()
-    table = plain_table(f"{title}: first − second, MSE")
+    console.print(f"{title}: MSE, first − second", style="bold", markup=False)
+    table = plain_table()
     add_columns(table, ["table", "protocol", "first", "second", "difference", "%", "p", "wins"], left=4)
     for one in found:
         pairs = one.mse.difference.runs

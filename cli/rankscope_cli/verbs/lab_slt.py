@@ -74,7 +74,7 @@ def run(
     """Train SLT and what it was compared with, and print errors and times beside the published ones.
 
     Every run is one file in DIR; the same command goes on where a stopped one left off. Runs that diverge are counted
-    and enter no mean. DIR/slt.json and slt.csv hold the tables. Variants: slt-additive, patchtst-multiplicative,
+    and enter no mean. DIR/slt.json and slt.csv hold the tables. Variants: slt-additive, patchtst-mult,
     slt-middle, slt-bottom, slt-offset, projections, head.
 
     Examples:

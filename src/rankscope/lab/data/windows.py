@@ -93,9 +93,11 @@ class Windows:
         if lookback < 1 or horizon < 1:
             raise OptionError(f"lookback and horizon must be at least 1, got {lookback} and {horizon}.")
         if len(values) < lookback + horizon:
+            room = len(values) - lookback
+            less = f"choose a horizon of at most {room:,}" if room > 0 else "look back less far"
             raise DataError(
                 f"{name} has {len(values):,} rows, one window needs {lookback:,} to look back and {horizon:,} to "
-                f"forecast: choose a horizon of at most {max(len(values) - lookback, 0):,}, or give more data."
+                f"forecast: {less}, or give more data."
             )
         self.values, self.lookback, self.horizon = values, lookback, horizon
         self._all = values.unfold(0, lookback + horizon, 1)
@@ -172,9 +174,10 @@ def forecast_data(
         scaled = (table.values - mean) / std
     values = torch.from_numpy(np.where(np.isfinite(scaled), scaled, 0.0).astype(np.float32))
     ranges = parts.reaching_back(lookback) if reach_back else parts
+    shortest_first = sorted(PARTS, key=lambda part: len(getattr(ranges, part)))  # an error then names what fits all
     cut = {
         part: Windows(values[rows.start : rows.stop], lookback, horizon, f"the {part} part of {table.source}")
-        for part in PARTS
+        for part in shortest_first
         for rows in (getattr(ranges, part),)
     }
     return ForecastData(table.name, table.columns, mean=mean, std=std, season=steps_per_day(table), **cut)

@@ -48,17 +48,17 @@ def _each(*names: str) -> tuple[tuple[Setting, Setting], ...]:
     return _pairs(*((name, name) for name in names))
 
 
-PLAIN_SLT_ADDITIVE, PATCHTST_MULTIPLICATIVE = "slt-additive", "patchtst-multiplicative"
+SLT_ADDITIVE, PATCHTST_MULT = "slt-additive", "patchtst-mult"
 ABLATIONS: Mapping[str, Ablation] = MappingProxyType(
     {
         "published": Ablation("As published: blocks and positions change at once", _pairs((SLT, PATCHTST))),
         "block-position": Ablation(
             "Kind of blocks × kind of positions, one at a time",
             _pairs(
-                (SLT, PATCHTST_MULTIPLICATIVE),
-                (PLAIN_SLT_ADDITIVE, PATCHTST),
-                (SLT, PLAIN_SLT_ADDITIVE),
-                (PATCHTST_MULTIPLICATIVE, PATCHTST),
+                (SLT, PATCHTST_MULT),
+                (SLT_ADDITIVE, PATCHTST),
+                (SLT, SLT_ADDITIVE),
+                (PATCHTST_MULT, PATCHTST),
             ),
         ),
         "place": Ablation(
