@@ -1,0 +1,167 @@
+"""From runs to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rankscope.lab.encoders.cell import EPOCHS, Cell, RunResult
+from rankscope.lab.encoders.published import published_seeds, published_value
+from rankscope.lab.encoders.statistics import bootstrap_interval, summarise
+from rankscope.lab.encoders.tables.record import CellOf, Column, Row, TableResult, TableSpec
+from rankscope.lab.encoders.verdicts import verdict
+
+Runs = Mapping[Cell, RunResult]
+
+
+def table_cells(spec: TableSpec, seeds: int, epochs: int = EPOCHS, encoders: Sequence[str] | None = None) -> list[Cell]:
+    """Runs that a table needs, encoder by encoder: as many seeds as it was printed from, ``seeds`` at most."""
+    settings = [(setting.cell, setting.encoders) for setting in spec.settings]
+    return [
+        cell(encoder, seed, epochs)
+        for cell, names in settings
+        for encoder in names
+        if encoders is None or encoder in encoders
+        for seed in range(min(seeds, published_seeds(spec.id)))
+    ]
+
+
+def compute_table(
+    spec: TableSpec, runs: Runs, seeds: int, epochs: int = EPOCHS, encoders: Sequence[str] | None = None
+) -> TableResult:
+    """Rows of a table from the runs there are.
+
+    Args:
+        spec: which table.
+        runs: cell → result; those that a table needs and that are not here are said to be missing.
+        seeds: how many are asked for: 0, 1, … below it.
+        epochs: of the runs.
+        encoders: only these; none: all of the table.
+    """
+    rows = [
+        *_setting_rows(spec, runs, seeds, epochs, encoders),
+        *_contrast_rows(spec, runs, seeds, epochs, encoders),
+    ]
+    return TableResult(spec.id, spec.title, tuple(rows), _notes(spec, runs, seeds, epochs, encoders))
+
+
+def _setting_rows(
+    spec: TableSpec, runs: Runs, seeds: int, epochs: int, encoders: Sequence[str] | None
+) -> Iterator[Row]:
+    """Measure by measure, encoders in the order of print."""
+    for setting in spec.settings:
+        for column in setting.columns:
+            for encoder in setting.encoders:
+                if encoders is not None and encoder not in encoders:
+                    continue
+                found = runs_of(setting.cell, encoder, runs, seeds, epochs)
+                values = read_values(column, found)
+                if column.relative:
+                    base = read_values(column, runs_of(setting.cell, column.relative, runs, seeds, epochs))
+                    values = _relative(values, base)
+                yield _row(spec, setting.name, encoder, column, values, seeds, _diverged(found))
+
+
+def _contrast_rows(
+    spec: TableSpec, runs: Runs, seeds: int, epochs: int, encoders: Sequence[str] | None
+) -> Iterator[Row]:
+    for contrast in spec.contrasts:
+        for first, second in contrast.encoders:
+            if encoders is not None and not {first, second} <= set(encoders):
+                continue
+            a = runs_of(contrast.first, first, runs, seeds, epochs)
+            b = runs_of(contrast.second, second, runs, seeds, epochs)
+            both = seed_differences(read_values(contrast.column, a), read_values(contrast.column, b))
+            yield _row(spec, contrast.name, first, contrast.column, both, seeds, _diverged(a) + _diverged(b))
+
+
+def _diverged(found: Mapping[int, RunResult]) -> int:
+    return sum(run.diverged for run in found.values())
+
+
+def runs_of(cell: CellOf, encoder: str, runs: Runs, seeds: int, epochs: int) -> dict[int, RunResult]:
+    """Seed → run, where there is one."""
+    wanted = {seed: cell(encoder, seed, epochs) for seed in range(seeds)}
+    return {seed: runs[one] for seed, one in wanted.items() if one in runs}
+
+
+def read_values(column: Column, found: Mapping[int, RunResult]) -> dict[int, float]:
+    """Seed → number, of runs that did not diverge and where it was measured."""
+    read = {seed: column.of(run) for seed, run in found.items() if not run.diverged}
+    return {seed: value for seed, value in read.items() if value is not None}
+
+
+def seed_differences(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
+    """First − second, of the seeds that both have."""
+    return {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
+
+
+def _relative(values: Mapping[int, float], base: Mapping[int, float]) -> dict[int, float]:
+    """Over the mean of the base's numbers of the same seeds; empty where there is none."""
+    shared = [base[seed] for seed in values if seed in base]
+    if not shared or not sum(shared):
+        return {}
+    mean = sum(shared) / len(shared)
+    return {seed: value / mean for seed, value in values.items()}
+
+
+def _row(
+    spec: TableSpec,
+    setting: str,
+    encoder: str,
+    column: Column,
+    values: Mapping[int, float],
+    seeds: int,
+    diverged: int,
+) -> Row:
+    """Judge one number: on the seeds of the printed table; by our spread over all seeds where none is printed."""
+    wanted = min(seeds, published_seeds(spec.id))
+    printed_from = [value for seed, value in values.items() if seed < wanted]
+    summary = summarise(printed_from, population=spec.population)
+    overall = summarise(list(values.values()), population=spec.population)
+    published = published_value(spec.id, setting, encoder, column.name)
+    difference = None if summary.mean is None or published is None else summary.mean - published.mean
+    judged = "" if column.timing else verdict(summary.mean, published, ours=overall.std, exact=column.exact)
+    return Row(
+        setting,
+        encoder,
+        column.name,
+        column.title,
+        column.digits,
+        summary,
+        wanted,
+        diverged,
+        overall,
+        dict(values),
+        bootstrap_interval(printed_from) if column.interval else None,
+        published,
+        difference,
+        judged,
+    )
+
+
+def _notes(spec: TableSpec, runs: Runs, seeds: int, epochs: int, encoders: Sequence[str] | None) -> tuple[str, ...]:
+    """How to read the table, and what is not in it."""
+    notes = [spec.note] if spec.note else []
+    notes += said_of(table_cells(spec, seeds, epochs, encoders), runs)
+    if encoders is not None:
+        left = [name for name in dict.fromkeys(e for s in spec.settings for e in s.encoders) if name not in encoders]
+        if left:
+            notes.append(f"Left out: {', '.join(left)}.")
+    return tuple(notes)
+
+
+def said_of(cells: Sequence[Cell], runs: Runs) -> list[str]:
+    """Runs that are missing, diverged or cut short."""
+    notes = []
+    missing = [cell for cell in cells if cell not in runs]
+    if missing:
+        named = ", ".join(dict.fromkeys(cell.encoder for cell in missing))
+        notes.append(f"{len(missing)} of {len(cells)} runs are missing ({named}).")
+    there = [runs[cell] for cell in cells if cell in runs]
+    diverged = [run.cell.id for run in there if run.diverged]
+    if diverged:
+        notes.append(f"{len(diverged)} runs diverged and are in no mean: {', '.join(diverged)}.")
+    short = [run.stopped for run in there if run.stopped]
+    if short:
+        notes.append(f"{len(short)} runs were cut short, the shortest after epoch {min(short)}.")
+    return notes

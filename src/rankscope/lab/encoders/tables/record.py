@@ -1,0 +1,164 @@
+"""What a table is made of, before and after it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rankscope.lab.encoders.cell import Cell
+from rankscope.lab.encoders.published import Published
+from rankscope.lab.encoders.statistics import Summary
+from rankscope.lab.encoders.tables.measures import Measure
+
+CellOf = Callable[[str, int, int], Cell]
+"""(encoder, seed, epochs) → cell."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One measure of a table.
+
+    Attributes:
+        name: in the printed numbers.
+        title: shown.
+        of: reads it from a run.
+        digits: shown after the point.
+        exact: a count: printed and measured are equal or not.
+        relative: an encoder over whose mean every number is divided; empty: none.
+        interval: whether a bootstrap interval belongs to it.
+        timing: depends on the machine, so it is shown and not judged.
+    """
+
+    name: str
+    title: str
+    of: Measure
+    digits: int = 3
+    exact: bool = False
+    relative: str = ""
+    interval: bool = False
+    timing: bool = False
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A group of rows: the same setting, several encoders.
+
+    Attributes:
+        name: in the printed numbers.
+        encoders: in the order of print.
+        cell: which runs.
+        columns: what is read from them.
+    """
+
+    name: str
+    encoders: tuple[str, ...]
+    cell: CellOf
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Rows of differences, seed by seed: first − second.
+
+    Attributes:
+        name: of the setting that these rows form.
+        encoders: pairs (first, second), named after the first.
+        first: setting of the first.
+        second: setting of the second.
+        column: what is compared.
+    """
+
+    name: str
+    encoders: tuple[tuple[str, str], ...]
+    first: CellOf
+    second: CellOf
+    column: Column
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table of the paper.
+
+    Attributes:
+        id: ``1`` to ``13``, ``bias``, ``large``.
+        title: what it shows.
+        settings: its rows.
+        contrasts: rows of differences, after the others.
+        population: deviations are those of the population.
+        note: how to read it.
+    """
+
+    id: str
+    title: str
+    settings: tuple[Setting, ...]
+    contrasts: tuple[Contrast, ...] = ()
+    population: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a table beside the printed one.
+
+    Attributes:
+        setting: such as ``C=4``.
+        encoder: which.
+        measure: name of the column.
+        title: of the column.
+        digits: shown after the point.
+        summary: over the seeds that the table was printed from.
+        wanted: how many of these seeds there should be.
+        diverged: runs left out because a loss was not finite.
+        overall: over all seeds there are.
+        values: seed → number.
+        interval: of the mean, 95 %, by bootstrap; none where not asked for or below two seeds.
+        published: the printed number; none: not printed.
+        difference: measured − printed.
+        verdict: of `rankscope.lab.encoders.verdicts.verdict`; empty where it cannot be given.
+    """
+
+    setting: str
+    encoder: str
+    measure: str
+    title: str
+    digits: int
+    summary: Summary
+    wanted: int
+    diverged: int
+    overall: Summary
+    values: Mapping[int, float]
+    interval: tuple[float, float] | None
+    published: Published | None
+    difference: float | None
+    verdict: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dict; seeds as text."""
+        return {**asdict(self), "values": {str(seed): value for seed, value in self.values.items()}}
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """A computed table.
+
+    Attributes:
+        id: as asked for.
+        title: what it shows.
+        rows: one per setting, encoder and measure.
+        notes: how to read it; what is missing, diverged or cut short.
+    """
+
+    id: str
+    title: str
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dict."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "rows": [row.to_json() for row in self.rows],
+            "notes": list(self.notes),
+        }
