@@ -95,7 +95,7 @@ class OrthoEncoder(LinearEncoder):
 class ProjectedEncoder(LinearEncoder):
     """`LinearEncoder` whose positions pass a learned linear map: Σ_k (W_k v_k + b_k) + W_pos p(t) + b_pos (linear-ppe).
 
-    ``orthogonal`` starts W_pos as a random rotation and b_pos at 0: a control that moves positions and keeps their size.
+    ``orthogonal`` starts W_pos as a random rotation and b_pos at 0: a control that turns positions and keeps size.
     """
 
     def __init__(self, channels: int, d_model: int, length: int, *, orthogonal: bool = False) -> None:

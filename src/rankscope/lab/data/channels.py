@@ -37,7 +37,7 @@ class ChannelBenchmark:
 
 
 def channel_benchmark(channels: int, series: int, seed: int, *, length: int = LENGTH) -> ChannelBenchmark:
-    """Draw the benchmark: each channel is three sinusoids plus an AR(1) process, the outcome a function of four of them.
+    """Draw the benchmark: a channel is three sinusoids plus an AR(1) process, the outcome a function of four.
 
     y_t = tanh(s₀(t−3) s₁(t)) + 0.6 sin(1.3 s₂(t−7)) + 0.4·[s₃(t) > 0]·s₀(t) for t ≥ 7, and 0 before.
 
@@ -97,8 +97,6 @@ def bin_edges(values: Float[np.ndarray, "*axes"], bins: int = BINS) -> Float[np.
     return edges
 
 
-def bin_of(
-    values: Float[np.ndarray, "*axes"], edges: Float[np.ndarray, " bins_and_one"]
-) -> Int[np.ndarray, "*axes"]:
+def bin_of(values: Float[np.ndarray, "*axes"], edges: Float[np.ndarray, " bins_and_one"]) -> Int[np.ndarray, "*axes"]:
     """Bin of each value: the edges at or below it, less one; values outside fall into the first or the last bin."""
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2).astype(np.int64)

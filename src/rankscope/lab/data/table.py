@@ -43,7 +43,7 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> Variab
 
     Raises:
         DataError: no such file, not a table, no ``date`` or another column missing, a value missing or not a number
-            (row and column are named), or times that are unreadable, repeat, go back, or skip a step (the gap is named).
+            (row and column are named), or times that are unreadable, repeat, go back or skip a step (the gap is named).
     """
     file = Path(path)
     if not file.is_file():
@@ -88,5 +88,5 @@ def _values(frame: pd.DataFrame, file: Path) -> Float[np.ndarray, "time variable
         if len(bad):
             found = frame[name].iloc[bad[0]]
             what = "is missing" if pd.isna(found) else f"is {found!r}, not a finite number"
-            raise DataError(f"{file}, row {bad[0] + 2}, column {name!r}: the value {what} ({len(bad)} such in the column).")
+            raise DataError(f"{file}, row {bad[0] + 2}, column {name!r}: the value {what} ({len(bad)} such there).")
     return frame.to_numpy(dtype=np.float64)

@@ -178,7 +178,9 @@ class RunResult:
             )
             return cls(cell=cell, points=points, **stored)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{source} is no run of the encoder audit ({SCHEMA}): delete it to run it again.") from error
+            raise DataError(
+                f"{source} is no run of the encoder audit ({SCHEMA}): delete it to run it again."
+            ) from error
 
 
 def _finite(value: Any) -> Any:

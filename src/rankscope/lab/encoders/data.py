@@ -106,7 +106,7 @@ def _ends(table: VariableTable) -> tuple[tuple[int, int], tuple[int, int]]:
     shortest = second - first
     if shortest <= LENGTH:
         raise DataError(
-            f"{table.source} has {rows} rows, its validation part {shortest}: more than {LENGTH} are needed for a window."
+            f"{table.source} has {rows} rows, its validation part {shortest}: a window needs more than {LENGTH}."
         )
     return (0, first), (first, second)
 

@@ -1,7 +1,7 @@
 """Runs of the audit in a folder: one JSON per cell, the final weights beside it, and the state of those not finished.
 
-``DIR/<cell id>.json`` is a `RunResult`; ``.safetensors`` holds the weights after the last epoch; ``.state`` belongs to a
-run that was stopped and is removed at its end. A cell whose JSON is there is not run again.
+``DIR/<cell id>.json`` is a `RunResult`; ``.safetensors`` holds the weights after the last epoch; ``.state`` belongs to
+a run that was stopped and is removed at its end. A cell whose JSON is there is not run again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from rankscope.atomic import atomic_file
 from rankscope.errors import DataError, OptionError, unknown_choice
-from rankscope.lab.encoders.cell import Cell, Point, RunResult
+from rankscope.lab.encoders.cell import Cell, RunResult
 from rankscope.lab.encoders.data import CellData, cell_data
 from rankscope.lab.encoders.diagnostics import diagnose
 from rankscope.lab.encoders.models import AuditModel, build
@@ -205,6 +205,3 @@ def _machine(how: How, together: int) -> str:
         return torch.cuda.get_device_name(how.device)
     threads = 1 if together > 1 else torch.get_num_threads()
     return f"{platform.machine()} CPU, {threads} threads, {together} at a time, {how.precision}"
-
-
-__all__ = ["Point", "load_run", "measured", "read_result", "run_cells"]

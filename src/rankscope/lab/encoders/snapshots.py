@@ -61,9 +61,7 @@ class Snapshot:
         """Put the state back into a fresh model, optimiser and generators."""
         for name, parameter in model.named_parameters():
             parameter.copy_(self.tensors[f"weight/{name}"])
-            adam.state[parameter] = {
-                key: self.tensors[f"{key}/{name}"].to(parameter.device, copy=True) for key in ADAM
-            }
+            adam.state[parameter] = {key: self.tensors[f"{key}/{name}"].to(parameter.device, copy=True) for key in ADAM}
         torch.set_rng_state(self.tensors["random/global"])
         order.set_state(self.tensors["random/order"])
         if "random/cuda" in self.tensors and torch.cuda.is_available():

@@ -135,10 +135,7 @@ class _Step:
 
 
 class _Graph:
-    """A function of one tensor of fixed shape, captured as a CUDA graph after three warm-up calls that change nothing.
-
-    The warm-up moves parameters; they and the optimiser's state are put back before the capture.
-    """
+    """A function of one tensor of fixed shape: three calls as they are, on a side stream, then replays of a CUDA graph."""
 
     def __init__(self, function: Callable[[Tensor], Tensor], example: Tensor) -> None:
         self.input = example.clone()
@@ -146,7 +143,7 @@ class _Graph:
         self.function, self.graph, self.calls = function, torch.cuda.CUDAGraph(), 0
 
     def __call__(self, value: Tensor) -> Tensor:
-        """Run eagerly three times (they count as steps), then capture and replay."""
+        """Call it; every call, captured or not, is a step."""
         self.input.copy_(value)
         self.calls += 1
         if self.calls <= 3:

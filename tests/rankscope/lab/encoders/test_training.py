@@ -1,0 +1,219 @@
+"""Training: schedule, scores, stops and resumes, and seeds in one stack against seeds by themselves."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rankscope.errors import DataError, OptionError
+from rankscope.lab.data.channels import bin_edges, bin_of, channel_benchmark
+from rankscope.lab.encoders import models, runs
+from rankscope.lab.encoders.cell import Cell, Point, RunResult, etth1_cell
+from rankscope.lab.encoders.data import cell_data, etth1_data
+from rankscope.lab.encoders.objective import learning_rate, loss_of, score, validated
+from rankscope.lab.encoders.stacked import train_stacked
+from rankscope.lab.encoders.training import How, fresh, train
+from rankscope.lab.fan_out import Engine
+
+SMALL = Cell("linear", series=48, epochs=4)
+
+
+@pytest.fixture
+def no_dropout(monkeypatch):
+    monkeypatch.setattr(models, "DROPOUT", 0.0)
+
+
+def test_the_learning_rate_is_a_cosine_over_epochs():
+    assert learning_rate(0, 300) == pytest.approx(3e-4)
+    assert learning_rate(150, 300) == pytest.approx((3e-4 + 3e-6) / 2)
+    assert learning_rate(299, 300) == pytest.approx(3e-6, rel=0.01)
+    assert [epoch for epoch in range(1, 301) if validated(epoch, 300)] == [1, *range(20, 301, 20)]
+
+
+def test_the_loss_is_about_the_next_step():
+    outputs = torch.randn(2, 5, 32)
+    targets = torch.randint(0, 32, (2, 5))
+    slow = [-float(outputs[b, t].log_softmax(-1)[targets[b, t + 1]]) for b in range(2) for t in range(4)]
+    assert float(loss_of(outputs, targets)) == pytest.approx(sum(slow) / 8, rel=1e-5)
+    numbers = torch.randn(2, 5)
+    squared = [(float(outputs[b, t, 0]) - float(numbers[b, t + 1])) ** 2 for b in range(2) for t in range(4)]
+    assert float(loss_of(outputs[..., :1], numbers)) == pytest.approx(sum(squared) / 8, rel=1e-5)
+
+
+def test_splits_are_the_published_ones():
+    data = cell_data(Cell("linear"))
+    assert (len(data.train.inputs), len(data.validation.inputs)) == (461, 51)
+    every = torch.from_numpy(channel_benchmark(4, 512, 0).inputs)
+    assert torch.equal(data.validation.inputs[:6], every[[265, 468, 450, 343, 510, 183]])
+    assert torch.equal(data.train.inputs[:3], every[[172, 137, 235]])
+
+
+def test_etth1_windows_bins_and_the_floor_of_repeating_the_bin(etth1):
+    data = etth1_data(str(etth1))
+    assert data.train.inputs.shape == (1505, 160, 7)
+    assert data.validation.inputs.shape == (307, 160, 7)
+    labels = data.validation.targets
+    assert float((labels == 0).float().mean()) == pytest.approx(0.64, abs=0.005)
+    assert float((labels[:, 1:] == labels[:, :-1]).float().mean()) == pytest.approx(0.827, abs=5e-4)
+    table = np.loadtxt(etth1, delimiter=",", skiprows=1, usecols=range(1, 8))
+    train = table[:12194]
+    ot = ((table[:, 6] - train[:, 6].mean()) / (train[:, 6].std() + 1e-8)).astype(np.float32)
+    bins = bin_of(ot, bin_edges(ot[:12194]))
+    assert data.validation.targets[3].tolist() == bins[12194 + 24 : 12194 + 24 + 160].tolist()
+
+
+def test_etth1_needs_its_table_and_enough_rows(tmp_path, etth1):
+    with pytest.raises(OptionError, match="--data"):
+        cell_data(etth1_cell("linear", 0))
+    short = tmp_path / "ETTh1.csv"
+    short.write_text("\n".join(etth1.read_text().splitlines()[:1001]))
+    with pytest.raises(DataError, match="1000 rows, its validation part 150"):
+        cell_data(etth1_cell("linear", 0), short)
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("rankscope.lab.encoders.training.validated", lambda epoch, epochs: True)
+    data = cell_data(SMALL)
+    whole = train(SMALL, data, How())
+    train(SMALL, data, How(stop=2), snapshot=tmp_path / "state")
+    torch.manual_seed(99)
+    seen = []
+    rest = train(SMALL, data, How(), snapshot=tmp_path / "state", progress=seen.append)
+    assert seen == [2, 1, 1]
+    assert rest.points == whole.points
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, rest.model.state_dict()[name]), name
+
+
+def test_a_damaged_or_foreign_state_is_begun_anew(tmp_path):
+    path = tmp_path / "state"
+    path.write_bytes(b"half a file")
+    data = cell_data(SMALL)
+    again = train(SMALL, data, How(stop=1), snapshot=path)
+    assert [point.epoch for point in again.points] == [1]
+    other = replace(SMALL, seed=1)
+    assert train(other, cell_data(other), How(stop=1), snapshot=path).points != again.points
+
+
+def test_training_learns_and_compiled_functions_change_nothing_that_matters(no_dropout):
+    data = cell_data(SMALL)
+    plain = train(SMALL, data, How(kernels=False))
+    fast = train(SMALL, data, How())
+    assert plain.points[-1].train_loss < plain.points[0].train_loss - 0.1
+    for one, other in zip(plain.points, fast.points, strict=True):
+        assert one.loss == pytest.approx(other.loss, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "cell", [Cell("linear-ortho", series=64), Cell("mlp", series=64), Cell("sum", series=64, objective="mse")]
+)
+def test_seeds_in_one_stack_are_what_each_is_by_itself(no_dropout, cell):
+    cells = [replace(cell, seed=seed, epochs=2) for seed in range(2)]
+    data = [cell_data(one) for one in cells]
+    together = train_stacked(cells, data, How())
+    for one, tensors, stacked in zip(cells, data, together, strict=True):
+        alone = train(one, tensors, How(kernels=False))
+        for ours, theirs in zip(stacked.points, alone.points, strict=True):
+            assert ours.loss == pytest.approx(theirs.loss, abs=2e-5)
+            assert ours.train_loss == pytest.approx(theirs.train_loss, abs=2e-5)
+        for name, weight in alone.model.state_dict().items():
+            torch.testing.assert_close(stacked.model.state_dict()[name], weight, atol=2e-4, rtol=1e-2)
+
+
+def test_seeds_in_one_stack_do_not_share_dropout():
+    cells = [replace(SMALL, epochs=1)] * 2
+    first, second = train_stacked(cells, [cell_data(SMALL)] * 2, How())
+    assert first.points[0].train_loss != second.points[0].train_loss
+
+
+def test_only_seeds_may_differ_in_a_stack():
+    cells = [SMALL, replace(SMALL, encoder="mlp")]
+    with pytest.raises(OptionError, match="nothing but their seed"):
+        train_stacked(cells, [cell_data(SMALL)] * 2, How())
+
+
+def test_bfloat16_products_stay_near(no_dropout):
+    data = cell_data(SMALL)
+    full, half = train(SMALL, data, How()), train(SMALL, data, How(precision="bfloat16"))
+    assert half.points[-1].loss == pytest.approx(full.points[-1].loss, abs=0.01)
+    assert all(weight.dtype == torch.float32 for weight in half.model.parameters())
+
+
+def test_scores_are_over_all_positions_and_r2_is_against_the_variance():
+    cell = replace(SMALL, objective="mse")
+    model, _ = fresh(cell)
+    part = cell_data(cell).validation
+    point = score(model, part, cell, 1, 0.0)
+    model.eval()
+    with torch.no_grad():
+        error = (model(part.inputs)[:, :-1, 0] - part.targets[:, 1:]).double().square().mean()
+    assert point.loss == pytest.approx(float(error), rel=1e-5)
+    assert point.accuracy == pytest.approx(
+        1 - float(error) / float(part.targets[:, 1:].double().var(correction=0)), rel=1e-4
+    )
+
+
+def test_a_run_that_diverges_ends_and_says_so(tmp_path):
+    data = cell_data(SMALL)
+    data.train.inputs[3, 5, 0] = math.nan
+    done = train(SMALL, data, How())
+    assert [point.epoch for point in done.points] == [1]
+    result = RunResult(SMALL, tuple(done.points), 1, 1, 1.0)
+    assert result.diverged
+    assert result.state == "diverged"
+    with pytest.raises(DataError, match="diverged before"):
+        result.best  # noqa: B018
+    again = RunResult.from_json(result.to_json())
+    assert again.diverged
+    assert json.loads(result.to_json())["points"][0]["train_loss"] is None
+
+
+def test_runs_are_kept_in_a_folder_read_again_and_equal_in_two_processes(tmp_path):
+    cells = [replace(SMALL, epochs=1, seed=seed) for seed in range(2)]
+    seen = []
+    first = runs.run_cells(cells, tmp_path / "a", progress=lambda done, total, what: seen.append((done, total)))
+    assert seen[0] == (0, 2)
+    assert seen[-1] == (2, 2)
+    assert {path.suffix for path in (tmp_path / "a").iterdir() if path.name != ".lock"} == {".json", ".safetensors"}
+    assert {"gram", "norms", "ranks"} <= set(first[0].diagnostics)
+    both = runs.run_cells(cells, tmp_path / "b", engine=Engine(jobs=2))
+    assert [one.points for one in both] == [one.points for one in first]
+    stamp = (tmp_path / "a" / f"{cells[0].id}.json").stat().st_mtime_ns
+    assert runs.run_cells(cells, tmp_path / "a")[1].points == first[1].points
+    assert (tmp_path / "a" / f"{cells[0].id}.json").stat().st_mtime_ns == stamp
+    model = runs.load_run(tmp_path / "a", cells[1])
+    assert not model.training
+    again = score(model, cell_data(cells[1]).validation, cells[1], 1, 0.0)
+    assert again.loss == pytest.approx(first[1].points[-1].loss, abs=1e-6)
+
+
+def test_damaged_results_and_missing_weights_are_named(tmp_path):
+    (tmp_path / f"{SMALL.id}.json").write_text("{}")
+    with pytest.raises(DataError, match="no run of the encoder audit"):
+        runs.run_cells([SMALL], tmp_path)
+    with pytest.raises(DataError, match="there are no weights"):
+        runs.load_run(tmp_path, replace(SMALL, seed=5))
+
+
+def points(*losses):
+    epochs = [1, *range(20, 20 * len(losses), 20)]
+    return tuple(Point(epoch, 1.0, loss, 0.1) for epoch, loss in zip(epochs, losses, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("losses", "state"),
+    [
+        ((3.0, 2.0, 1.9, 1.899), "improving"),
+        ((3.0, 1.902, 1.901, 1.9), "converged"),
+        ((3.0, 1.9, 2.2, 2.5), "overfitting"),
+        ((3.0, 1.9, 1.905, 1.906), "converged"),
+        ((3.0, math.nan), "diverged"),
+    ],
+)
+def test_how_a_run_ended(losses, state):
+    made = points(*losses)
+    cell = Cell("linear", epochs=made[-1].epoch)
+    assert RunResult(cell, made, 1, 1, 1.0).state == state

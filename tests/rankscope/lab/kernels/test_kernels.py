@@ -1,0 +1,132 @@
+"""Compiled attention and dropout against torch's, and the laws of dropout."""
+
+import ctypes
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import nn
+
+from rankscope.lab.blocks import AttentionBlock, MultiHeadAttention
+from rankscope.lab.kernels import accelerate, library
+from rankscope.lab.kernels import compiled as compiled_module
+from rankscope.lab.kernels.functions import dropped, packed_attention
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler")
+
+
+@pytest.fixture
+def kernels() -> ctypes.CDLL:
+    found = library()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("d_head", "tokens"), [(8, 160), (16, 63), (32, 17), (64, 1), (16, 33)])
+def test_attention_and_its_gradients_equal_torch(kernels, d_head, tokens, causal):
+    heads, batch = 3, 2
+    torch.manual_seed(0)
+    packed = (torch.randn(batch, tokens, 3 * heads * d_head) * 2).requires_grad_()
+    grad = torch.randn(batch, tokens, heads * d_head)
+    packed_attention(packed, heads, causal=causal, dropout=0.0, compiled=kernels).backward(grad)
+    ours, packed.grad = packed.grad, None
+    q, k, v = (x.unflatten(-1, (heads, -1)).transpose(1, 2).double() for x in packed.chunk(3, -1))
+    expected = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    expected = expected.transpose(1, 2).flatten(2)
+    out = packed_attention(packed, heads, causal=causal, dropout=0.0, compiled=kernels)
+    torch.testing.assert_close(out.double(), expected, atol=2e-6, rtol=1e-5)
+    expected.backward(grad.double())
+    torch.testing.assert_close(ours, packed.grad, atol=2e-5, rtol=1e-4)
+
+
+def test_dropout_of_weights_has_the_gradient_of_its_own_mask(kernels):
+    """With the seed held fixed attention is a smooth function: its gradient equals finite differences."""
+    heads, d_head, tokens = 2, 8, 20
+    packed = torch.randn(1, tokens, 3 * heads * d_head)
+    direction, grad = torch.randn_like(packed), torch.randn(1, tokens, heads * d_head)
+
+    def value(x):
+        torch.manual_seed(7)
+        return (packed_attention(x, heads, causal=True, dropout=0.4, compiled=kernels) * grad).double().sum()
+
+    x = packed.clone().requires_grad_()
+    value(x).backward()
+    step = 1e-2
+    numeric = (value(packed + step * direction) - value(packed - step * direction)) / (2 * step)
+    assert float((x.grad * direction).double().sum()) == pytest.approx(float(numeric), rel=2e-3)
+
+
+def test_attention_dropout_drops_the_share_and_keeps_the_mean(kernels):
+    """With equal keys the weights are 1/n and values the unit vectors: outputs show which weights were dropped."""
+    tokens, heads, d_head, share = 64, 1, 64, 0.25
+    packed = torch.zeros(400, tokens, 3 * d_head)
+    packed[..., 2 * d_head :] = torch.eye(tokens)
+    out = packed_attention(packed, heads, causal=False, dropout=share, compiled=kernels) * tokens
+    stays = out > 0
+    torch.testing.assert_close(out[stays], torch.full_like(out[stays], 1 / (1 - share)))
+    dropped_count = int((~stays).sum())
+    assert scipy.stats.binomtest(dropped_count, stays.numel(), share).pvalue > 1e-4
+    by_key = (~stays).float().mean((0, 1))
+    assert float((by_key - share).abs().max()) < 5 * (share * (1 - share) / (400 * tokens)) ** 0.5
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_dropout_is_a_scaled_mask_its_own_gradient_and_independent(kernels, share):
+    x = torch.ones(1_000_003, requires_grad=True)
+    torch.manual_seed(1)
+    out = dropped(x, share, kernels)
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
+    stays = (out > 0).numpy()
+    np.testing.assert_allclose(out.detach().numpy()[stays], 1 / (1 - share), rtol=1e-6)
+    assert scipy.stats.binomtest(int((~stays).sum()), len(stays), share).pvalue > 1e-4
+    centred = stays - stays.mean()
+    for lag in (1, 2, 16, 64, 256, 1024):
+        correlation = (centred[lag:] * centred[:-lag]).mean() / centred.var()
+        assert abs(correlation) < 5 / len(stays) ** 0.5
+    again = dropped(x, share, kernels)
+    overlap = ((again > 0).numpy() - stays.mean()) @ centred / len(stays) / centred.var()
+    assert abs(overlap) < 5 / len(stays) ** 0.5
+    torch.manual_seed(1)
+    assert torch.equal(dropped(x, share, kernels), out)
+
+
+def test_an_accelerated_block_answers_as_before_and_keeps_its_parameters():
+    torch.manual_seed(0)
+    block = AttentionBlock(64, 4, 256, 0.1, causal=True).eval()
+    names = list(block.state_dict())
+    x = torch.randn(3, 40, 64)
+    before = block(x)
+    assert accelerate(block)
+    torch.testing.assert_close(block(x), before, atol=2e-6, rtol=1e-5)
+    assert list(block.state_dict()) == names
+    kept = x.clone().requires_grad_()
+    block.train()
+    assert not torch.equal(block(kept), block(kept))
+    with torch.autocast("cpu", torch.bfloat16):
+        block(kept).float().sum().backward()
+    assert kept.grad is not None
+    assert kept.grad.isfinite().all()
+
+
+def test_masks_and_cross_attention_stay_with_torch():
+    attention = MultiHeadAttention(32, 2).eval()
+    x, source = torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+    mask = torch.rand(5, 7) > 0.3
+    mask[:, 0] = True
+    before = attention(x, source, mask=mask)
+    accelerate(attention)
+    assert torch.equal(attention(x, source, mask=mask), before)
+
+
+def test_without_a_compiler_nothing_changes(monkeypatch):
+    monkeypatch.setattr(compiled_module, "COMPILERS", ("no-such-compiler",))
+    library.cache_clear()
+    try:
+        block = AttentionBlock(32, 2, 64, 0.1)
+        assert not accelerate(block)
+        assert type(block.drop) is nn.Dropout
+    finally:
+        library.cache_clear()
