@@ -162,7 +162,9 @@ class Forecaster(nn.Module):
         return self.transformer(past, last.expand(-1, self.horizon, -1))
 
 
-def seasonal_naive(past: Float[Tensor, "batch lookback variables"], horizon: int, season: int) -> Shaped[Tensor, ...]:
+def seasonal_naive(
+    past: Float[Tensor, "batch lookback variables"], horizon: int, season: int
+) -> Float[Tensor, "batch horizon variables"]:
     """Each step repeats the value of one season earlier.
 
     >>> seasonal_naive(torch.tensor([[[1.0], [2.0], [3.0]]]), 3, 2)[0, :, 0].tolist()
