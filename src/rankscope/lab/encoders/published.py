@@ -105,6 +105,12 @@ def published_tests() -> tuple[PublishedTest, ...]:
     )
 
 
+def released_finding(topic: str, quantity: str, subject: str) -> float | None:
+    """A number that the paper does not print and its released runs or data give; none: not known before."""
+    value = _document()["findings"].get(f"{topic}/{quantity}/{subject}")
+    return None if value is None else float(value)
+
+
 def disagreements() -> tuple[Disagreement, ...]:
     """What the text says otherwise than the runs."""
     return tuple(Disagreement(**entry) for entry in _document()["disagreements"])

@@ -40,7 +40,7 @@ def test_one_channel_has_no_pair() -> None:
 def test_chance_level_of_cosines(channels: int, largest: float) -> None:
     chance = chance_cosines(channels, 64)
     assert chance.mean == pytest.approx(0.100, abs=1.5e-3)
-    assert chance.max == pytest.approx(largest, abs=3e-3)
+    assert chance.max == pytest.approx(largest, abs=4e-3)
     # E|cos| of two random directions in d dimensions: Γ(d/2) / (√π Γ((d+1)/2))
     law = torch.lgamma(torch.tensor(32.0)) - torch.lgamma(torch.tensor(32.5))
     assert chance.mean == pytest.approx(float(law.exp()) / np.pi**0.5, abs=1.5e-3)
@@ -90,7 +90,7 @@ def test_overlap_of_a_random_space_is_its_share_of_dimensions() -> None:
 def test_a_default_projection_shrinks_the_positions_before_any_training() -> None:
     found = untrained_positions(4, 64, 160)
     assert found.energy == pytest.approx(1770, rel=0.03)
-    assert found.effective_rank == pytest.approx(6.7, abs=0.15)
+    assert found.effective_rank == pytest.approx(6.7, abs=0.25)
     assert found.overlap == pytest.approx(0.061, abs=0.006)
     # E‖P W + b‖² = (‖P‖_F² + T) · d · Var[U(±1/√d)], Var = 1/(3 d)
     assert found.energy == pytest.approx((5120 + 160) / 3, rel=0.03)

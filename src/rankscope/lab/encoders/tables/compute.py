@@ -115,7 +115,7 @@ def _row(
 ) -> Row:
     """Judge one number: on the seeds of the printed table; by our spread over all seeds where none is printed."""
     wanted = min(seeds, published_seeds(spec.id))
-    printed_from = [value for seed, value in values.items() ]
+    printed_from = [value for seed, value in values.items() if seed < wanted]
     summary = summarise(printed_from, population=spec.population)
     overall = summarise(list(values.values()), population=spec.population)
     published = published_value(spec.id, setting, encoder, column.name)
