@@ -172,15 +172,16 @@ class RunResult:
             if stored.pop("schema") != SCHEMA:
                 raise KeyError("schema")
             cell = Cell(**stored.pop("cell"))
-            points = tuple(
-                Point(**{name: math.nan if value is None else value for name, value in point.items()})
-                for point in stored.pop("points")
-            )
+            points = tuple(Point(**_numbers(point)) for point in stored.pop("points"))
             return cls(cell=cell, points=points, **stored)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{source} is no run of the encoder audit ({SCHEMA}): delete it to run it again."
             ) from error
+
+
+def _numbers(point: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: math.nan if value is None else value for name, value in point.items()}
 
 
 def _finite(value: Any) -> Any:

@@ -75,10 +75,9 @@ def _synthetic(cell: Cell) -> CellData:
     held = max(32, cell.series // 10)
     if held >= cell.series:
         raise OptionError(f"{cell.series} series leave none to train on: at least {held + 1} are needed.")
-    train, validation = torch.utils.data.random_split(
-        range(cell.series), [cell.series - held, held], torch.Generator().manual_seed(cell.seed)
-    )
-    return CellData(*(Part(inputs[part.indices], targets[part.indices]) for part in (train, validation)))
+    order = torch.randperm(cell.series, generator=torch.Generator().manual_seed(cell.seed))  # as ``random_split`` draws
+    parts = order.split([cell.series - held, held])
+    return CellData(*(Part(inputs[rows], targets[rows]) for rows in parts))
 
 
 @functools.lru_cache(maxsize=2)

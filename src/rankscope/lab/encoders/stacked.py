@@ -135,7 +135,7 @@ class _Step:
 
 
 class _Graph:
-    """A function of one tensor of fixed shape: three calls as they are, on a side stream, then replays of a CUDA graph."""
+    """A function of one tensor of fixed shape: three calls on a side stream, then replays of a CUDA graph."""
 
     def __init__(self, function: Callable[[Tensor], Tensor], example: Tensor) -> None:
         self.input = example.clone()

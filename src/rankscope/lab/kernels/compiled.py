@@ -14,9 +14,24 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("cpu.cpp")
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-shared", "-fPIC", "-std=c++17")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-ffast-math",
+    "-fno-tree-vectorize",
+    "-fno-tree-slp-vectorize",
+    "-shared",
+    "-fPIC",
+    "-std=c++17",
+)
 
-_POINTER, _SIZE, _BITS, _FLOAT, _SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_float, ctypes.c_uint64
+_POINTER, _SIZE, _BITS, _FLOAT, _SEED = (
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_uint32,
+    ctypes.c_float,
+    ctypes.c_uint64,
+)
 _ATTENTION = [_POINTER, _SIZE, _SIZE, _SIZE, _SIZE, ctypes.c_int32, _BITS, _FLOAT, _SEED, _POINTER]
 _SIGNATURES = {
     "attention_forward": ([*_ATTENTION, _POINTER, _POINTER], ctypes.c_int),
@@ -70,7 +85,5 @@ def _compile(compiler: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / "lab.so"
-        subprocess.run(
-            [compiler, *FLAGS, str(SOURCE), "-o", str(made)], check=True, capture_output=True, timeout=120
-        )
+        subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(made)], check=True, capture_output=True, timeout=120)
         os.replace(made, target)

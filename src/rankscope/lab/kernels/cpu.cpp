@@ -88,7 +88,9 @@ struct Sizes {
 
 inline int64_t padded(int64_t tokens) { return (tokens + LANES - 1) / LANES * LANES; }
 
-// Rows of one head, tokens x D, from a packed row of `width` floats, as D x tokens; what lies beyond tokens is 0.
+constexpr int GROUP = 4;  // queries worked on together; divides LANES, so that a causal group ends in one vector
+
+// Rows of one head, tokens x D, from packed rows of `width` floats: as D x tokens, 0 beyond tokens.
 template <int D>
 void transpose(const float* from, int64_t width, int64_t tokens, int64_t pad, float* to) {
   std::memset(to, 0, sizeof(float) * D * pad);
@@ -96,50 +98,81 @@ void transpose(const float* from, int64_t width, int64_t tokens, int64_t pad, fl
     for (int c = 0; c < D; ++c) to[c * pad + t] = from[t * width + c];
 }
 
-// out[j] = sum_c row[c] columns[c][j], for COUNT vectors.
-template <int D, int COUNT>
-inline void some_times(const float* row, const float* columns, int64_t pad, float* out) {
-  Vec acc[COUNT] = {};
-#pragma GCC unroll 64
-  for (int c = 0; c < D; ++c) {
-    const Vec r = all(row[c]);
-#pragma GCC unroll 8
-    for (int k = 0; k < COUNT; ++k) acc[k] += r * load(columns + c * pad + k * LANES);
-  }
-#pragma GCC unroll 8
-  for (int k = 0; k < COUNT; ++k) store(out + k * LANES, acc[k]);
+// The same rows one after the other.
+template <int D>
+void gather(const float* from, int64_t width, int64_t tokens, float* to) {
+  for (int64_t t = 0; t < tokens; ++t) std::memcpy(to + t * D, from + t * width, sizeof(float) * D);
 }
 
-// The same for j < n, rounded up to whole vectors.
+// out[r][j] = sum_c rows[r][c] columns[c][j], for j < end, a multiple of LANES, and four rows of `pad` floats.
 template <int D>
-inline void row_times(const float* row, const float* columns, int64_t pad, int64_t n, float* out) {
-  int64_t j = 0;
-  for (; j + 3 * LANES < n; j += 4 * LANES) some_times<D, 4>(row, columns + j, pad, out + j);
-  if (j + LANES < n) some_times<D, 2>(row, columns + j, pad, out + j), j += 2 * LANES;
-  if (j < n) some_times<D, 1>(row, columns + j, pad, out + j);
-}
-
-// out[c] = sum_j weights[j] columns[c][j], for j < n; weights beyond n are 0 up to a whole vector.
-template <int D>
-inline void weighted_sum(const float* weights, const float* columns, int64_t pad, int64_t n, float* out) {
-  for (int c = 0; c < D; c += 8) {
-    Vec acc[8] = {};
-    for (int64_t j = 0; j < n; j += LANES) {
-      const Vec w = load(weights + j);
-#pragma GCC unroll 8
-      for (int k = 0; k < 8; ++k) acc[k] += w * load(columns + (c + k) * pad + j);
+inline void rows_times(const float rows[GROUP][D], const float* columns, int64_t pad, int64_t end, float* out) {
+  for (int64_t j = 0; j < end; j += LANES) {
+    Vec a{}, b{}, c{}, d{};
+    for (int k = 0; k < D; ++k) {
+      const Vec column = load(columns + k * pad + j);
+      a += rows[0][k] * column;
+      b += rows[1][k] * column;
+      c += rows[2][k] * column;
+      d += rows[3][k] * column;
     }
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; ++k) out[c + k] = sum(acc[k]);
+    store(out + j, a);
+    store(out + pad + j, b);
+    store(out + 2 * pad + j, c);
+    store(out + 3 * pad + j, d);
+  }
+}
+
+// Heads of width 8 fill half a vector.
+template <bool NARROW>
+struct PartOf { typedef Vec Type; };
+template <>
+struct PartOf<true> { typedef Half Type; };
+
+// out[r][c] = sum_j weights[r][j] rows[j][c], for j < n, and four rows of weights.
+template <int D>
+inline void weighted_sums(const float* weights, int64_t pad, const float* rows, int64_t n, float* const out[GROUP]) {
+  typedef typename PartOf<(D < LANES)>::Type Part;
+  constexpr int SIZE = sizeof(Part) / sizeof(float);
+  for (int part = 0; part < D; part += SIZE) {
+    Part a{}, b{}, c{}, d{};
+    for (int64_t j = 0; j < n; ++j) {
+      Part row;
+      std::memcpy(&row, rows + j * D + part, sizeof row);
+      a += weights[j] * row;
+      b += weights[pad + j] * row;
+      c += weights[2 * pad + j] * row;
+      d += weights[3 * pad + j] * row;
+    }
+    std::memcpy(out[0] + part, &a, sizeof a);
+    std::memcpy(out[1] + part, &b, sizeof b);
+    std::memcpy(out[2] + part, &c, sizeof c);
+    std::memcpy(out[3] + part, &d, sizeof d);
+  }
+}
+
+// columns[k][j] += sum_r rows[r][k] weights[r][j], for j < end, and four rows.
+template <int D>
+inline void add_outer(const float rows[GROUP][D], const float* weights, int64_t pad, int64_t end, float* columns) {
+  for (int64_t j = 0; j < end; j += LANES) {
+    const Vec a = load(weights + j), b = load(weights + pad + j);
+    const Vec c = load(weights + 2 * pad + j), d = load(weights + 3 * pad + j);
+    for (int k = 0; k < D; ++k) {
+      float* at = columns + k * pad + j;
+      store(at, load(at) + (rows[0][k] * a + rows[1][k] * b) + (rows[2][k] * c + rows[3][k] * d));
+    }
   }
 }
 
 // Softmax of a row in place, over j < n; dropped weights get a minus sign. `kept` gets the weights that mix values.
 inline void soften(float* row, float* kept, int64_t n, int64_t end, uint32_t at, const Sizes& s) {
+  if (n < end) {
+    const int64_t last = end - LANES;
+    store(row + last, pick(counting() + (int32_t)last < (int32_t)n, load(row + last), all(-3.0e38f)));
+  }
   Vec highest = all(-3.0e38f);
   for (int64_t j = 0; j < end; j += LANES) {
-    const Vec v = pick(counting() + (int32_t)j < (int32_t)n, load(row + j), all(-3.0e38f));
-    store(row + j, v);
+    const Vec v = load(row + j);
     highest = pick(v > highest, v, highest);
   }
   float top = highest[0];
@@ -164,93 +197,122 @@ inline void soften(float* row, float* kept, int64_t n, int64_t end, uint32_t at,
   }
 }
 
+// From the gradient of the mixing weights (in `change`) that of the scores, in place; `mixing` gets the weights.
+inline void soften_back(const float* row, int64_t end, const Sizes& s, float* change, float* mixing) {
+  Vec inner{};
+  for (int64_t j = 0; j < end; j += LANES) {
+    const Vec mixed = pick(load(row + j) < 0.0f, all(0), load(row + j) * s.keep_scale);
+    store(mixing + j, mixed);
+    inner += mixed * load(change + j);
+  }
+  const float centre = sum(inner);
+  for (int64_t j = 0; j < end; j += LANES) {
+    const Vec w = load(row + j), p = pick(w < 0.0f, -w, w);
+    store(change + j, load(mixing + j) * load(change + j) - p * centre);
+  }
+}
+
+// One head: where its rows are, and what is made of them.
+struct Head {
+  const float *q, *k, *v;
+  int64_t width, index;  // floats between rows of q, k and v; number of the head in the batch
+};
+
+// Four rows of floats, `width` apart, from row i; those beyond the last are 0.
 template <int D>
-void forward_head(const float* q, const float* k, const float* v, int64_t width, const Sizes& s, int64_t head,
-                  float* weights, float* out, int64_t out_width, float* work) {
+inline void four_rows(const float* from, int64_t width, int64_t i, int64_t tokens, float scale, float to[GROUP][D]) {
+  for (int r = 0; r < GROUP; ++r)
+    for (int k = 0; k < D; ++k) to[r][k] = i + r < tokens ? from[(i + r) * width + k] * scale : 0.0f;
+}
+
+// Where four rows are written; those beyond the last go nowhere.
+inline void four_places(float* first, int64_t width, int64_t i, int64_t tokens, float* nowhere, float* to[GROUP]) {
+  for (int r = 0; r < GROUP; ++r) to[r] = i + r < tokens ? first + (i + r) * width : nowhere;
+}
+
+inline int64_t last_key(const Sizes& s, int64_t i) {
+  return s.causal && i + GROUP < s.tokens ? i + GROUP : s.tokens;
+}
+
+template <int D>
+void forward_head(const Head& head, const Sizes& s, float* weights, float* out, int64_t out_width, float* work) {
   const int64_t pad = padded(s.tokens);
-  float *kt = work, *vt = kt + D * pad, *kept = vt + D * pad;
-  transpose<D>(k, width, s.tokens, pad, kt);
-  transpose<D>(v, width, s.tokens, pad, vt);
-  const float scale = 1.0f / __builtin_sqrtf((float)D);
-  for (int64_t i = 0; i < s.tokens; ++i) {
-    const int64_t n = s.causal ? i + 1 : s.tokens;
-    float* row = weights + i * pad;
-    float query[D];
-    for (int c = 0; c < D; ++c) query[c] = q[i * width + c] * scale;
-    row_times<D>(query, kt, pad, n, row);
-    soften(row, kept, n, padded(n), (uint32_t)((head * s.tokens + i) * pad), s);
-    weighted_sum<D>(kept, vt, pad, n, out + i * out_width);
+  float *kt = work, *vr = kt + D * pad, *kept = vr + D * pad, *nowhere = kept + GROUP * pad;
+  transpose<D>(head.k, head.width, s.tokens, pad, kt);
+  gather<D>(head.v, head.width, s.tokens, vr);
+  float queries[GROUP][D];
+  float* places[GROUP];
+  for (int64_t i = 0; i < s.tokens; i += GROUP) {
+    const int64_t most = last_key(s, i), end = padded(most);
+    float* rows = weights + i * pad;
+    four_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
+    rows_times<D>(queries, kt, pad, end, rows);
+    for (int r = 0; r < GROUP; ++r) {
+      const int64_t n = s.causal && i + r < s.tokens ? i + r + 1 : s.tokens;
+      soften(rows + r * pad, kept + r * pad, n, end, (uint32_t)((head.index * s.tokens + i + r) * pad), s);
+    }
+    four_places(out, out_width, i, s.tokens, nowhere, places);
+    weighted_sums<D>(kept, pad, vr, most, places);
   }
 }
 
 template <int D>
-void backward_head(const float* q, const float* k, const float* v, int64_t width, const Sizes& s,
-                   const float* weights, const float* grad, int64_t grad_width, float* dq, float* dk, float* dv,
-                   float* work) {
+void backward_head(const Head& head, const Sizes& s, const float* weights, const float* grad, int64_t grad_width,
+                   float* dq, float* dk, float* dv, float* work) {
   const int64_t pad = padded(s.tokens);
-  float *vt = work, *kt = vt + D * pad, *dkt = kt + D * pad, *dvt = dkt + D * pad;
-  float *ds = dvt + D * pad, *kept = ds + pad;
-  transpose<D>(v, width, s.tokens, pad, vt);
-  transpose<D>(k, width, s.tokens, pad, kt);
-  std::memset(dkt, 0, sizeof(float) * D * pad);
-  std::memset(dvt, 0, sizeof(float) * D * pad);
-  const float scale = 1.0f / __builtin_sqrtf((float)D);
-  for (int64_t i = 0; i < s.tokens; ++i) {
-    const int64_t n = s.causal ? i + 1 : s.tokens, end = padded(n);
-    const float* row = weights + i * pad;
-    const float* g = grad + i * grad_width;
-    row_times<D>(g, vt, pad, n, ds);
-    Vec inner{};
-    for (int64_t j = 0; j < end; j += LANES) {
-      const Vec w = load(row + j), p = pick(w < 0.0f, -w, w);
-      const Vec mixed = pick(w < 0.0f, all(0), p * s.keep_scale);
-      store(kept + j, mixed);
-      inner += mixed * load(ds + j);
-    }
-    const float centre = sum(inner);
-    float query[D];
-    for (int c = 0; c < D; ++c) query[c] = q[i * width + c];
-    for (int64_t j = 0; j < end; j += LANES) {
-      const Vec w = load(row + j), p = pick(w < 0.0f, -w, w);
-      const Vec d = (load(kept + j) * load(ds + j) - p * centre) * scale;
-      const Vec mixed = load(kept + j);
-      store(ds + j, d);
-#pragma GCC unroll 32
-      for (int c = 0; c < D; ++c) {
-        store(dkt + c * pad + j, load(dkt + c * pad + j) + query[c] * d);
-        store(dvt + c * pad + j, load(dvt + c * pad + j) + g[c] * mixed);
-      }
-    }
-    weighted_sum<D>(ds, kt, pad, n, dq + i * width);
+  float *vt = work, *kr = vt + D * pad, *dkt = kr + D * pad, *dvt = dkt + D * pad;
+  float *changes = dvt + D * pad, *mixing = changes + GROUP * pad, *nowhere = mixing + GROUP * pad;
+  transpose<D>(head.v, head.width, s.tokens, pad, vt);
+  gather<D>(head.k, head.width, s.tokens, kr);
+  std::memset(dkt, 0, sizeof(float) * 2 * D * pad);
+  float queries[GROUP][D], grads[GROUP][D];
+  float* places[GROUP];
+  for (int64_t i = 0; i < s.tokens; i += GROUP) {
+    const int64_t most = last_key(s, i), end = padded(most);
+    four_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
+    four_rows<D>(grad, grad_width, i, s.tokens, 1.0f, grads);
+    rows_times<D>(grads, vt, pad, end, changes);
+    for (int r = 0; r < GROUP; ++r) soften_back(weights + (i + r) * pad, end, s, changes + r * pad, mixing + r * pad);
+    four_places(dq, head.width, i, s.tokens, nowhere, places);
+    weighted_sums<D>(changes, pad, kr, most, places);
+    add_outer<D>(queries, changes, pad, end, dkt);
+    add_outer<D>(grads, mixing, pad, end, dvt);
+    for (int r = 0; r < GROUP; ++r)
+      for (int k = 0; k < D; ++k) places[r][k] *= 1.0f / __builtin_sqrtf((float)D);
   }
   for (int64_t t = 0; t < s.tokens; ++t)
     for (int c = 0; c < D; ++c) {
-      dk[t * width + c] = dkt[c * pad + t];
-      dv[t * width + c] = dvt[c * pad + t];
+      dk[t * head.width + c] = dkt[c * pad + t];
+      dv[t * head.width + c] = dvt[c * pad + t];
     }
+}
+
+template <int D>
+Head head_of(const float* packed, const Sizes& s, int64_t b, int64_t h) {
+  const int64_t d = s.heads * D;
+  const float* q = packed + b * s.tokens * 3 * d + h * D;
+  return {q, q + d, q + 2 * d, 3 * d, b * s.heads + h};
 }
 
 template <int D>
 void forward(const float* packed, const Sizes& s, float* weights, float* out, float* work) {
-  const int64_t d = s.heads * D, pad = padded(s.tokens);
+  const int64_t d = s.heads * D, each = (s.tokens + GROUP - 1) / GROUP * GROUP * padded(s.tokens);
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < s.heads; ++h) {
-      const int64_t head = b * s.heads + h;
-      const float* q = packed + b * s.tokens * 3 * d + h * D;
-      forward_head<D>(q, q + d, q + 2 * d, 3 * d, s, head, weights + head * s.tokens * pad,
-                      out + b * s.tokens * d + h * D, d, work);
+      const Head head = head_of<D>(packed, s, b, h);
+      forward_head<D>(head, s, weights + head.index * each, out + b * s.tokens * d + h * D, d, work);
     }
 }
 
 template <int D>
 void backward(const float* packed, const Sizes& s, const float* weights, const float* grad, float* out, float* work) {
-  const int64_t d = s.heads * D, pad = padded(s.tokens);
+  const int64_t d = s.heads * D, each = (s.tokens + GROUP - 1) / GROUP * GROUP * padded(s.tokens);
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < s.heads; ++h) {
-      const int64_t head = b * s.heads + h, at = b * s.tokens * 3 * d + h * D;
-      const float* q = packed + at;
-      backward_head<D>(q, q + d, q + 2 * d, 3 * d, s, weights + head * s.tokens * pad,
-                       grad + b * s.tokens * d + h * D, d, out + at, out + at + d, out + at + 2 * d, work);
+      const Head head = head_of<D>(packed, s, b, h);
+      float* dq = out + (head.q - packed);
+      backward_head<D>(head, s, weights + head.index * each, grad + b * s.tokens * d + h * D, d, dq, dq + d,
+                       dq + 2 * d, work);
     }
 }
 

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-LANES = 16
+LANES, GROUP = 16, 4
+"""Floats of a vector, and queries worked on together, in ``cpu.cpp``."""
 WIDTHS = (8, 16, 32, 64)
 """Head widths that are compiled."""
 
@@ -29,16 +30,14 @@ class _Attention(torch.autograd.Function):
     """Softmax attention of packed queries, keys and values."""
 
     @staticmethod
-    def forward(
-        ctx: Any, packed: Tensor, heads: int, causal: bool, dropout: float, compiled: ctypes.CDLL
-    ) -> Tensor:
+    def forward(ctx: Any, packed: Tensor, heads: int, causal: bool, dropout: float, compiled: ctypes.CDLL) -> Tensor:
         packed = packed.contiguous()
         batch, tokens, width = packed.shape
         d_head = width // 3 // heads
         pad = -(-tokens // LANES) * LANES
-        weights = packed.new_empty(batch, heads, tokens, pad)
+        weights = packed.new_empty(batch, heads, -(-tokens // GROUP) * GROUP, pad)
         out = packed.new_empty(batch, tokens, width // 3)
-        work = packed.new_empty(pad * (4 * d_head + 4))
+        work = packed.new_empty(pad * (4 * d_head + 2 * GROUP) + d_head)
         sizes = (batch, tokens, heads, d_head, int(causal), _threshold(dropout), 1 / (1 - dropout), _seed())
         failed = compiled.attention_forward(
             packed.data_ptr(), *sizes, weights.data_ptr(), out.data_ptr(), work.data_ptr()
