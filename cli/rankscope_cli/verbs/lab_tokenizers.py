@@ -1,0 +1,123 @@
+"""``rankscope lab tokenizers``: linear regression, autoencoders, VQ tokenizers, a transformer, on a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankscope.errors import OptionError
+from rankscope_cli.exits import say
+from rankscope_cli.lab_tokenizers_table import show_tokenizers
+from rankscope_cli.options import Debug, Device, Json, out_folder, words
+from rankscope_cli.output import Output, write_report
+from rankscope_cli.progress import progress_lines
+
+if TYPE_CHECKING:
+    from rankscope.lab.data.table import VariableTable
+    from rankscope.lab.tokenizers.study import TokenizerReport
+    from rankscope.lab.tokenizers.tasks import Plan
+
+REPORT = "tokenizers"
+
+
+def run(
+    components: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="COMPONENT...",
+            help="linear-regression, autoencoder, vq, copy, forecast; all by default.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    data: Annotated[
+        str, typer.Option("--data", metavar="FILE", help="CSV with a column date and one per variable, e.g. ETTh1.csv.")
+    ],
+    out: Annotated[str, out_folder("Folder of the runs, new or begun.")],
+    columns: Annotated[
+        list[str] | None, typer.Option("--columns", metavar="NAME,…", help="Variables; all by default.")
+    ] = None,
+    codes: Annotated[
+        list[str] | None, typer.Option("--codes", metavar="N,…", help="Sizes of codebooks; 64,256,1024 by default.")
+    ] = None,
+    updates: Annotated[
+        list[str] | None,
+        typer.Option("--updates", metavar="NAME,…", help="How codes learn: ema revived loss; all by default."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="Runs per setting; 3.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", min=1, metavar="N", help="Of every run, in place of its own number.")
+    ] = None,
+    lookback: Annotated[int, typer.Option("--lookback", min=1, metavar="N", help="Steps a forecaster reads.")] = 96,
+    horizon: Annotated[int, typer.Option("--horizon", min=1, metavar="N", help="Steps it forecasts.")] = 96,
+    quick: Annotated[bool, typer.Option("--quick", help="1 seed, a few epochs: it runs, no more.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run everything anew.", rich_help_panel="Output")] = False,
+    json: Json = False,
+    device: Device = "auto",
+    debug: Debug = False,
+) -> None:
+    """Train the parts that tokenizers and transformers are made of, and measure codebooks.
+
+    Every run is one file in DIR/runs; the same command goes on where a stopped one left off. VQ tokenizers lie in
+    DIR/vq as checkpoints for embed and spectrum. DIR/tokenizers.json and .csv hold the table. Errors are in squared
+    standard deviations of the training rows, beside least squares, principal components or a seasonal naive. Runs that
+    diverge are counted and enter no mean.
+
+    Examples:
+        rankscope lab tokenizers --data ETTh1.csv --quick --out tokens/
+        rankscope lab tokenizers vq --data ETTh1.csv --codes 64,1024 --seeds 5 --out tokens/
+        rankscope spectrum tokens/vq/vq-64-ema-e30-s0 --sites embedding
+    """
+    from rankscope.lab.tokenizers.tasks import COMPONENTS, UPDATES, Plan
+
+    if quick and (seeds or epochs):
+        raise OptionError("--quick is 1 seed and a few epochs: leave out --seeds and --epochs, or --quick.")
+    plan = Plan(
+        components=words(components) or COMPONENTS,
+        codes=_whole("codes", codes) or Plan.codes,
+        updates=words(updates) or UPDATES,
+        seeds=1 if quick else seeds or Plan.seeds,
+        epochs=epochs,
+        lookback=lookback,
+        horizon=horizon,
+        quick=quick,
+    )
+    with Output(json) as output:
+        report = _run(_table(data, columns), plan, out, device, force)
+        files = [Path(out) / f"{REPORT}{suffix}" for suffix in (".json", ".csv")]
+        for file in files:
+            write_report(report, file, force=True)
+        output.deliver(report, lambda console: show_tokenizers(report, console))
+        output.wrote(files)
+    if quick:
+        say("--quick shows that everything runs: its numbers are no results.")
+    for name in report.diverged:
+        say(f"diverged: {name}: it is in no mean.")
+
+
+def _table(data: str, columns: list[str] | None) -> VariableTable:
+    from rankscope.lab.data.table import ETT, read_table
+
+    asked = words(columns)
+    return read_table(data, asked or (ETT if Path(data).stem.startswith("ETT") else None))
+
+
+def _run(table: VariableTable, plan: Plan, out: str, device: str, force: bool) -> TokenizerReport:
+    from rankscope.lab.tokenizers.study import run_study
+
+    try:
+        with progress_lines("reading the table") as progress:
+            return run_study(table, plan, out, device=device, force=force, progress=progress)
+    except KeyboardInterrupt:
+        say("stopped: the same command goes on where this one left off.")
+        raise
+
+
+def _whole(name: str, values: list[str] | None) -> tuple[int, ...]:
+    parts = words(values) or ()
+    for part in parts:
+        if not part.isdigit():
+            raise OptionError(f"--{name} {part!r} is no whole number: write it like 64,256.")
+    return tuple(int(part) for part in parts)
