@@ -161,7 +161,7 @@ def ranks_from_json(data: Mapping[str, Any], source: str = "the record") -> Mode
     try:
         weights = tuple(
             WeightRanks(
-                ranks=_ranks(row),
+                ranks=summary_from_json(row),
                 shape=(int(row["shape"][0]), int(row["shape"][1])),
                 head_eps_ranks={eps: tuple(ranks) for eps, ranks in row["head_eps_ranks"].items()},
                 **{key: row[key] for key in ("name", "stack", "layer", "role")},
@@ -170,8 +170,8 @@ def ranks_from_json(data: Mapping[str, Any], source: str = "the record") -> Mode
         )
         streams = tuple(
             StreamRanks(
-                ranks=_ranks(row),
-                centred=_ranks(row["centred"]),
+                ranks=summary_from_json(row),
+                centred=summary_from_json(row["centred"]),
                 **{key: row[key] for key in ("stack", "layer", "kind", "place", "tokens", "d_model")},
             )
             for row in data["streams"]
@@ -181,7 +181,8 @@ def ranks_from_json(data: Mapping[str, Any], source: str = "the record") -> Mode
         raise DataError(f"{source} lacks a part of its ranks ({error}): measure the model again.") from error
 
 
-def _ranks(row: Mapping[str, Any]) -> Ranks:
+def summary_from_json(row: Mapping[str, Any]) -> Ranks:
+    """Read what `Ranks.to_json` made; a missing part is a ``KeyError``."""
     return Ranks(
         row["size"], dict(row["eps_ranks"]), row["effective_rank"], row["stable_rank"], tuple(row.get("sigma", ()))
     )

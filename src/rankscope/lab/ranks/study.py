@@ -1,0 +1,150 @@
+"""The whole study: runs in, tables and findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from rankscope.analysis.spectrum import DEFAULT_EPS, eps_key
+from rankscope.errors import DataError, OptionError
+from rankscope.lab.measure.find import ATTENTION, PROJECTION
+from rankscope.lab.ranks.compress import RATIOS
+from rankscope.lab.ranks.pieces import JOINT
+from rankscope.lab.ranks.questions import claims
+from rankscope.lab.ranks.runs import RankedRun, RunSet
+from rankscope.lab.ranks.statistics import Claim, Finding, judged
+from rankscope.lab.ranks.tables import CurveRow, RankRow, RunCurve, curve_rows, rank_rows
+from rankscope.numerics import validate_eps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "rankscope/lab-ranks-study@1"
+CUT_PAIRS = (("whitened", "svd"), (JOINT, "whitened"))
+"""Methods, the better one as claimed first."""
+
+
+@dataclass(frozen=True)
+class RankStudy:
+    """What runs of the lab say about ranks.
+
+    Attributes:
+        eps: tolerances, as they print.
+        runs: how many, by study.
+        diverged: runs that diverged, part of no number.
+        unmeasured: runs without a record of ranks, part of no row.
+        rows: means over seeds.
+        curves: of cutting.
+        findings: claims with their verdicts.
+    """
+
+    eps: tuple[str, ...]
+    runs: dict[str, int]
+    diverged: int
+    unmeasured: int
+    rows: tuple[RankRow, ...]
+    curves: tuple[CurveRow, ...]
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """One document; numbers have six digits."""
+        document = {
+            "schema": SCHEMA,
+            "eps": list(self.eps),
+            "runs": dict(self.runs),
+            "diverged": self.diverged,
+            "unmeasured": self.unmeasured,
+            **{name: [one.to_json() for one in getattr(self, name)] for name in ("rows", "curves", "findings")},
+        }
+        return {key: _rounded(value) for key, value in document.items()}
+
+    def to_frame(self) -> pd.DataFrame:
+        """The findings, one a row."""
+        import pandas as pd
+
+        names = [one.name for one in fields(Finding)]
+        return pd.DataFrame([asdict(one) for one in self.findings], columns=names)
+
+
+def study_runs(found: RunSet, curves: Sequence[RunCurve] = (), eps: Sequence[float] = DEFAULT_EPS) -> RankStudy:
+    """Answer the questions from runs.
+
+    Args:
+        found: runs with their ranks.
+        curves: what cutting did to them, where that was measured.
+        eps: tolerances; those of the stored records.
+
+    Raises:
+        OptionError: an ε that the records do not have.
+    """
+    levels = tuple(eps_key(validate_eps(level)) for level in eps)
+    for run in found.runs:
+        _check_eps(run, levels)
+    asked = [*claims(found.runs, levels), *curve_claims(curves)]
+    counts: dict[str, int] = {}
+    for run in found.runs:
+        counts[run.study] = counts.get(run.study, 0) + 1
+    bare = sum(run.ranks is None and not run.spectra for run in found.runs)
+    rows = rank_rows(found.runs, levels)
+    return RankStudy(levels, counts, len(found.diverged), bare, rows, curve_rows(curves), judged(asked))
+
+
+def curve_claims(curves: Sequence[RunCurve]) -> Iterator[Claim]:
+    """Question d: which method loses less; whether attention or projection does, at the same share of their numbers."""
+    losses: dict[tuple[str, str], dict[tuple[str, str, float], dict[int, float]]] = {}
+    for one in curves:
+        if one.point.relative is not None and one.point.asked < 1:
+            cut = (one.point.kind, one.point.method, one.point.asked)
+            losses.setdefault((one.setting, one.variant), {}).setdefault(cut, {})[one.seed] = one.point.relative
+    for (setting, variant), found in losses.items():
+        for ratio in RATIOS[1:]:
+            for kind in dict.fromkeys(kind for kind, _, _ in found):
+                for better, other in CUT_PAIRS:
+                    sides = found.get((kind, other, ratio), {}), found.get((kind, better, ratio), {})
+                    text = f"{variant}: cutting {kind} to {ratio:g} costs more by {other} than by {better}"
+                    yield Claim("d", setting, text, "loss over whole", other, better, *sides)
+            for method in ("whitened",):
+                sides = found.get((ATTENTION, method, ratio), {}), found.get((PROJECTION, method, ratio), {})
+                text = f"{variant}: cut to {ratio:g} ({method}), attention costs more than projection"
+                yield Claim("d", setting, text, "loss over whole", ATTENTION, PROJECTION, *sides)
+
+
+def study_from_json(data: dict[str, Any]) -> RankStudy:
+    """Read what `RankStudy.to_json` made.
+
+    Raises:
+        DataError: another schema.
+    """
+    if data.get("schema") != SCHEMA:
+        raise DataError(
+            f"expected a study of schema {SCHEMA}: make one with `rankscope lab ranks DIR --out FILE.json`."
+        )
+    return RankStudy(
+        tuple(data["eps"]),
+        data["runs"],
+        data["diverged"],
+        data["unmeasured"],
+        tuple(RankRow(**row) for row in data["rows"]),
+        tuple(CurveRow(**row) for row in data["curves"]),
+        tuple(Finding(**row) for row in data["findings"]),
+    )
+
+
+def _check_eps(run: RankedRun, levels: Sequence[str]) -> None:
+    known = [eps_key(level) for level in run.ranks.eps] if run.ranks else None
+    if known is None and run.spectra:
+        known = list(next(iter(run.spectra.values())).eps_ranks)
+    missing = [level for level in levels if known is not None and level not in known]
+    if missing:
+        raise OptionError(
+            f"{run.source} has no ranks at ε {', '.join(missing)}, only at {', '.join(known or [])}: choose of those."
+        )
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
