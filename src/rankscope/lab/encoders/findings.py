@@ -126,11 +126,11 @@ def _alone(topic: str, quantity: str, subject: str, value: float | None) -> Find
 def _gap(
     topic: str, quantity: str, better: str, found: dict[int, RunResult], base: dict[int, RunResult], measure: Measure
 ) -> Finding:
-    """The loss of linear less that of another, seed by seed."""
+    """By how much the loss is lower than that of linear, seed by seed."""
     first, second = (
         {seed: value for seed, run in runs.items() if (value := measure(run)) is not None} for runs in (found, base)
     )
-    subject = f"linear − {better}"
+    subject = f"{better}, gain"
     if not first.keys() & second.keys():
         return Finding(topic, quantity, subject, None)
     test = paired_test(first, second)
@@ -147,15 +147,15 @@ def _zeros(of: _Of, encoders: Sequence[str]) -> Iterator[Finding]:
     for encoder in encoders:
         found = of("C=4", encoder)
         for quantity, field in (
-            ("NLL after the last epoch", "nll"),
+            ("NLL, last epoch", "nll"),
             ("NLL without them", "free_nll"),
-            ("accuracy after the last epoch", "accuracy"),
+            ("accuracy, last epoch", "accuracy"),
             ("accuracy without them", "free_accuracy"),
         ):
             yield _over_seeds("zeros", quantity, encoder, found, diagnostic("prefix", field))
     if {"linear", "linear-ppe"} <= set(encoders):
         pair = of("C=4", "linear-ppe"), of("C=4", "linear")
-        yield _gap("zeros", "NLL after the last epoch", "linear-ppe", *pair, diagnostic("prefix", "nll"))
+        yield _gap("zeros", "NLL, last epoch", "linear-ppe", *pair, diagnostic("prefix", "nll"))
         yield _gap("zeros", "NLL without them", "linear-ppe", *pair, diagnostic("prefix", "free_nll"))
 
 

@@ -55,10 +55,10 @@ def test_gaps_are_paired_and_linear_less_the_other() -> None:
     made += [run("linear-ppe", s, v, v + 0.07, 1617.0) for s, v in enumerate(ppe)]
     made += [run("linear-rotated", 0, math.nan, math.nan)]
     table = compute_findings({one.cell: one for one in made}, seeds=3)
-    gap = only(table, "positions", "best NLL", "linear − linear-ppe")
+    gap = only(table, "positions", "best NLL", "linear-ppe, gain")
     assert gap.mean == pytest.approx((0.04 + 0.02 + 0.02) / 3)
     assert gap.p == pytest.approx(ttest_rel(linear, ppe).pvalue)
-    assert only(table, "zeros", "NLL without them", "linear − linear-ppe").mean == pytest.approx(
+    assert only(table, "zeros", "NLL without them", "linear-ppe, gain").mean == pytest.approx(
         (0.05 + 0.03 + 0.03) / 3
     )
     assert only(table, "positions", "‖P‖²", "linear-ppe").mean == 1617.0

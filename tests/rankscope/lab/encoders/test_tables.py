@@ -165,7 +165,7 @@ def test_contrasts_are_differences_seed_by_seed() -> None:
     made = [placed("linear", s, v) for s, v in enumerate([0.03, 0.04, 0.035, 0.1])]
     made += [placed("linear-ppe", s, v) for s, v in enumerate([0.005, 0.006, 0.004])]
     found = compute_table(TABLES["11"], runs(made), seeds=20)
-    row = only(found, "ppe − linear", "linear-ppe", "overlap")
+    row = only(found, "change", "linear-ppe", "overlap")
     assert row.values == pytest.approx({0: -0.025, 1: -0.034, 2: -0.031})
     assert row.verdict == "inside"
     assert row.interval is not None

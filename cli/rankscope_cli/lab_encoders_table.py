@@ -1,0 +1,169 @@
+"""How the encoder audit looks in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rankscope.lab.encoders.findings import Finding, FindingsTable
+    from rankscope.lab.encoders.published import Published
+    from rankscope.lab.encoders.report import AuditReport
+    from rankscope.lab.encoders.tables import PairedRow, PairedTable, Row, TableResult
+
+_TOPICS = {
+    "zeros": "Seven leading outcomes are 0: what they do to NLL and accuracy (C=4)",
+    "positions": "Size and place of positions (C=4); gain: lower NLL than linear",
+    "baselines": "ETTh1 without a transformer",
+    "angles": "Directions of channels beside random ones",
+}
+
+
+def show_audit(report: AuditReport, console: Console) -> None:
+    """Print all tables, then what kind of runs they are made of."""
+    for table in report.tables:
+        _show_table(table, console)
+    if report.paired is not None:
+        _show_paired(report.paired, console)
+    if report.findings is not None:
+        _show_findings(report.findings, console)
+    diverged = f", {report.diverged} diverged" if report.diverged else ""
+    console.print(f"{report.runs} of {report.needed} runs{diverged}", markup=False)
+    judged = [row.verdict for table in report.tables for row in table.rows if row.verdict]
+    if judged:
+        counts = {name: judged.count(name) for name in dict.fromkeys(judged)}
+        console.print(", ".join(f"{count} × {name}" for name, count in counts.items()), markup=False)
+    if report.asked.warning:
+        console.print(report.asked.warning, style="bold", markup=False)
+
+
+def _show_table(result: TableResult, console: Console) -> None:
+    named = f"Table {result.id}" if result.id.isdigit() else result.id
+    console.print(f"{named}: {result.title}", style="bold", markup=False)
+    for title, rows in groupby(sorted(result.rows, key=_order(result)), key=lambda row: row.title):
+        _show_rows(title, list(rows), console)
+    _show_notes(result.notes, console)
+
+
+def _order(result: TableResult) -> object:
+    """Rows of one measure together, in the order in which measures and rows come."""
+    titles = list(dict.fromkeys(row.title for row in result.rows))
+    return lambda row: titles.index(row.title)
+
+
+def _show_rows(title: str, rows: list[Row], console: Console) -> None:
+    all_seeds = any(row.overall.n > row.summary.n for row in rows)
+    table = plain_table(title=title)
+    names = ["", "", "ours", "n", *(["all seeds"] if all_seeds else []), "printed", "diff.", ""]
+    add_columns(table, names, left=2)
+    shown = None
+    for row in rows:
+        overall = [_spread(row.overall.mean, row.overall.std, row.digits)] if all_seeds else []
+        table.add_row(
+            "" if row.setting == shown else row.setting,
+            row.encoder,
+            _spread(row.summary.mean, row.summary.std, row.digits),
+            f"{row.summary.n}/{row.wanted}",
+            *overall,
+            _printed(row.published, row.digits),
+            MISSING if row.difference is None else f"{row.difference:+.{row.digits}f}",
+            row.verdict,
+        )
+        shown = row.setting
+    print_table(table, console)
+
+
+def _spread(mean: float | None, std: float | None, digits: int) -> str:
+    if mean is None:
+        return MISSING
+    return (
+        f"{mean:,.{digits}f}" if std is None or (digits == 0 and not std) else f"{mean:,.{digits}f} ± {std:.{digits}f}"
+    )
+
+
+def _printed(value: Published | None, digits: int) -> str:
+    if value is None:
+        return MISSING
+    if value.std is None and value.interval is not None:
+        low, high = value.interval
+        return f"{value.mean:.{digits}f} [{low:.{digits}f},{high:.{digits}f}]"
+    return _spread(value.mean, value.std, digits)
+
+
+def _show_paired(result: PairedTable, console: Console) -> None:
+    console.print("Paired tests: NLL of the other less NLL of the better, seed by seed", style="bold", markup=False)
+    table = plain_table()
+    add_columns(table, ["", "better", "other", "ours", "p", "wins", "print", "p", "wins", "same"], left=3)
+    for row in result.rows:
+        printed = row.published
+        table.add_row(
+            printed.setting,
+            printed.better,
+            printed.other,
+            *_measured(row),
+            MISSING if printed.difference is None else f"{printed.difference:+.3f}",
+            _p(printed.p),
+            MISSING if printed.wins is None else f"{printed.wins}/{printed.n}",
+            {True: "yes", False: "no", None: ""}[row.agrees],
+        )
+    print_table(table, console)
+    console.print("Same: at the level 0.05 both see no difference, or one of the same sign.", markup=False)
+    _show_notes(result.notes, console)
+
+
+def _measured(row: PairedRow) -> tuple[str, str, str]:
+    found = row.measured
+    if found is None:
+        return MISSING, MISSING, MISSING
+    return f"{found.difference:+.3f}", _p(found.p), f"{found.wins}/{found.n}"
+
+
+def _p(value: float | None) -> str:
+    """A p-value in five characters.
+
+    >>> _p(2.6e-06), _p(0.036), _p(None)
+    ('3e-06', '0.036', '–')
+    """
+    if value is None:
+        return MISSING
+    return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
+
+
+def _show_findings(result: FindingsTable, console: Console) -> None:
+    console.print("Findings beside the paper's reading", style="bold", markup=False)
+    for topic, rows in groupby(result.rows, key=lambda row: row.topic):
+        console.print(_TOPICS[topic], markup=False)
+        _show_topic(list(rows), console)
+    _show_notes(result.notes, console)
+    console.print("Where the paper's text and its released runs differ:", markup=False)
+    for one in result.disagreements:
+        console.print(f"- {one.about}: the text has {one.paper}; the runs: {one.released}.", markup=False)
+
+
+def _show_topic(rows: list[Finding], console: Console) -> None:
+    table = plain_table()
+    add_columns(table, ["", "", "ours", "n", "expected", "p"], left=2)
+    shown = None
+    for row in rows:
+        value = figures(row.mean, 4)
+        table.add_row(
+            "" if row.quantity == shown else row.quantity,
+            row.subject,
+            value if row.std is None else f"{value} ± {figures(row.std, 2)}",
+            str(row.n) if row.n else "",
+            figures(row.expected, 4) if row.expected is not None else "",
+            _p(row.p) if row.p is not None else "",
+        )
+        shown = row.quantity
+    print_table(table, console)
+
+
+def _show_notes(notes: Sequence[str], console: Console) -> None:
+    for note in notes:
+        console.print(note, markup=False)
+    console.print()
