@@ -4,6 +4,7 @@ from rankscope.lab.blocks.add_norm import AddNorm
 from rankscope.lab.blocks.attention import (
     MultiHeadAttention,
     attention_weights,
+    causal_mask,
     fused_dot_product,
     scaled_dot_product,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "SinusoidalPositions",
     "TokenEmbedding",
     "attention_weights",
+    "causal_mask",
     "fused_dot_product",
     "key_padding_mask",
     "patch_count",

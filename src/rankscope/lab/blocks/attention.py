@@ -21,7 +21,7 @@ def scaled_dot_product(
     v: Float[Tensor, "*axes keys d_value"],
     *,
     mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
-    causal: bool = False,
+    causal: int = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*axes queries d_value"]:
     """softmax(q kᵀ / √d_head) v, softmax over keys; dropout acts on the weights.
@@ -31,7 +31,8 @@ def scaled_dot_product(
         k: keys.
         v: values.
         mask: true where a query may look at a key.
-        causal: a query may look at no later key.
+        causal: tokens of a time step, of which no query may look at a later one: true (1) for plain sequences; 0: all
+            may look at all.
         dropout: share of the weights set to 0; the others grow by 1 / (1 − dropout).
     """
     weights = attention_weights(q, k, mask=mask, causal=causal)
@@ -43,16 +44,22 @@ def attention_weights(
     k: Float[Tensor, "*axes keys d_head"],
     *,
     mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
-    causal: bool = False,
+    causal: int = False,
 ) -> Float[Tensor, "*axes queries keys"]:
     """The weights of `scaled_dot_product`: each row sums to 1."""
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
+        queries, keys = scores.shape[-2:]
+        scores = scores.masked_fill(~causal_mask(queries, keys, causal, scores.device), -torch.inf)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     return scores.softmax(-1)
+
+
+def causal_mask(queries: int, keys: int, step: int, device: torch.device) -> Bool[Tensor, "queries keys"]:
+    """True where a key's time step is not later than the query's; ``step`` tokens share a time step."""
+    query, key = (torch.arange(count, device=device) // step for count in (queries, keys))
+    return query[:, None] >= key
 
 
 def fused_dot_product(
@@ -61,14 +68,15 @@ def fused_dot_product(
     v: Float[Tensor, "*axes keys d_value"],
     *,
     mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
-    causal: bool = False,
+    causal: int = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*axes queries d_value"]:
     """`scaled_dot_product` by torch's fused kernels."""
-    if causal and mask is not None:
-        mask = mask & torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    if causal and (causal > 1 or mask is not None):
+        earlier = causal_mask(q.shape[-2], k.shape[-2], causal, q.device)
+        mask = earlier if mask is None else mask & earlier
         causal = False
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=bool(causal), dropout_p=dropout)
 
 
 class MultiHeadAttention(nn.Module):
@@ -99,7 +107,7 @@ class MultiHeadAttention(nn.Module):
         source: Float[Tensor, "batch keys d_model"] | None = None,
         *,
         mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
-        causal: bool = False,
+        causal: int = False,
     ) -> Float[Tensor, "batch queries d_model"]:
         """Attend from ``x`` to itself, or to ``source`` (cross-attention).
 
@@ -107,7 +115,7 @@ class MultiHeadAttention(nn.Module):
             x: where queries come from.
             source: where keys and values come from; none: ``x``.
             mask: true where a query may look at a key; broadcasts to batch × heads × queries × keys.
-            causal: no query looks at a later key.
+            causal: tokens of a time step, of which no query looks at a later one; 0: all look at all.
         """
         q, k, v = self._project(x, source)
         mixed = self.attend(q, k, v, mask=mask, causal=causal, dropout=self.dropout if self.training else 0.0)

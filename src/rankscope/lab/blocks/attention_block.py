@@ -25,7 +25,7 @@ class AttentionBlock(nn.Module):
         dropout: float = 0.0,
         *,
         norm: str = "pre",
-        causal: bool = False,
+        causal: int = False,
         drop_output: bool = True,
         activation: str = "gelu",
     ) -> None:
@@ -37,7 +37,7 @@ class AttentionBlock(nn.Module):
             d_ff: inner width of the feed-forward layer.
             dropout: of attention weights, both feed-forward outputs and (``drop_output``) the attention's output.
             norm: ``pre`` or ``post``.
-            causal: no token looks at a later one.
+            causal: tokens of a time step, of which none looks at a later one; 0: all look at all.
             drop_output: whether dropout acts on the attention's output.
             activation: of the feed-forward layer.
         """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -49,32 +48,37 @@ class AuditModel(nn.Module):
         head: to the bins, or to one number.
     """
 
-    def __init__(self, encoder: ChannelEncoder, d_model: int, heads: int, outputs: int, head_width: int = 0) -> None:
+    def __init__(
+        self, encoder: ChannelEncoder, d_model: int, heads: int, outputs: int, *, head_width: int = 0, causal: int = 1
+    ) -> None:
+        """Build it.
+
+        Args:
+            encoder: of the channels.
+            d_model: width of tokens.
+            heads: of each block.
+            outputs: of the head.
+            head_width: what the head reads; 0: d_model.
+            causal: tokens of a time step.
+        """
         super().__init__()
         self.encoder = encoder
         self.blocks = nn.ModuleList(
-            AttentionBlock(d_model, heads, 4 * d_model, DROPOUT, causal=self.causal) for _ in range(LAYERS)
+            AttentionBlock(d_model, heads, 4 * d_model, DROPOUT, causal=causal) for _ in range(LAYERS)
         )
         self.norm = nn.LayerNorm(d_model)
         self.head = nn.Linear(head_width or d_model, outputs)
 
-    causal = True
-
     def hidden(self, x: Float[Tensor, "batch time channels"]) -> list[Tensor]:
         """What enters the first block (position included), and what each block passes on: batch × tokens × d_model."""
         stream = [self.tokens(x)]
-        mask = self.mask(x)
         for block in self.blocks:
-            stream.append(block(stream[-1], mask))
+            stream.append(block(stream[-1]))
         return stream
 
     def tokens(self, x: Float[Tensor, "batch time channels"]) -> Tensor:
         """What the first block reads."""
         return self.encoder(x)
-
-    def mask(self, x: Float[Tensor, "batch time channels"]) -> Tensor | None:
-        """Which token may look at which; none: at all earlier ones."""
-        return None
 
     def read(self, last: Tensor, x: Float[Tensor, "batch time channels"]) -> Tensor:
         """Outputs from what the last block passed on."""
@@ -82,10 +86,7 @@ class AuditModel(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch time channels"]) -> Float[Tensor, "batch time outputs"]:
         """Logits of the next step's bin at every step, or its value."""
-        h, mask = self.tokens(x), self.mask(x)
-        for block in self.blocks:
-            h = block(h, mask)
-        return self.read(h, x)
+        return self.read(self.hidden(x)[-1], x)
 
 
 class IndependentModel(AuditModel):
@@ -104,16 +105,9 @@ class IndependentModel(AuditModel):
 class TokenModel(AuditModel):
     """``cat``: every value a token; one looks at all values of its own and of earlier time steps."""
 
-    causal = False
-
     def tokens(self, x: Float[Tensor, "batch time channels"]) -> Float[Tensor, "batch time_channels d_model"]:
         """Time-major."""
         return self.encoder(x).flatten(1, 2)
-
-    def mask(self, x: Float[Tensor, "batch time channels"]) -> Tensor:
-        """True where the key's time step is not later."""
-        time = torch.arange(x.shape[1] * x.shape[2], device=x.device) // x.shape[2]
-        return time[:, None] >= time
 
     def read(self, last: Tensor, x: Float[Tensor, "batch time channels"]) -> Tensor:
         """Normalise each token, then average those of a time step."""
@@ -127,5 +121,5 @@ def build(cell: Cell) -> AuditModel:
     if cell.encoder == "ci":
         return IndependentModel(ScalarEncoder(cell.d_model, LENGTH), *shape, head_width=cell.channels * cell.d_model)
     if cell.encoder == "cat":
-        return TokenModel(ScalarEncoder(cell.d_model, LENGTH, cell.channels), *shape)
+        return TokenModel(ScalarEncoder(cell.d_model, LENGTH, cell.channels), *shape, causal=cell.channels)
     return AuditModel(_DROP_IN[cell.encoder](cell.channels, cell.d_model), *shape)

@@ -36,7 +36,7 @@ class CompiledAttention(MultiHeadAttention):
         source: Tensor | None = None,
         *,
         mask: Tensor | None = None,
-        causal: bool = False,
+        causal: int = False,
     ) -> Tensor:
         """See `MultiHeadAttention`."""
         if source is not None or mask is not None or not _fits(x) or x.ndim != 3:

@@ -80,7 +80,7 @@ inline Int stays(uint32_t at, uint64_t seed, uint32_t threshold) {
 
 struct Sizes {
   int64_t batch, tokens, heads;
-  int32_t causal;
+  int32_t causal;      // tokens of a time step, of which none sees a later one; 0: all see all
   uint32_t threshold;  // an element stays where its hash is at least this
   float keep_scale;    // 1 / (1 - dropout)
   uint64_t seed;
@@ -88,7 +88,7 @@ struct Sizes {
 
 inline int64_t padded(int64_t tokens) { return (tokens + LANES - 1) / LANES * LANES; }
 
-constexpr int GROUP = 4;  // queries worked on together; divides LANES, so that a causal group ends in one vector
+constexpr int GROUP = 4;  // queries worked on together
 
 // Rows of one head, tokens x D, from packed rows of `width` floats: as D x tokens, 0 beyond tokens.
 template <int D>
@@ -166,10 +166,8 @@ inline void add_outer(const float rows[GROUP][D], const float* weights, int64_t 
 
 // Softmax of a row in place, over j < n; dropped weights get a minus sign. `kept` gets the weights that mix values.
 inline void soften(float* row, float* kept, int64_t n, int64_t end, uint32_t at, const Sizes& s) {
-  if (n < end) {
-    const int64_t last = end - LANES;
-    store(row + last, pick(counting() + (int32_t)last < (int32_t)n, load(row + last), all(-3.0e38f)));
-  }
+  for (int64_t j = n / LANES * LANES; j < end; j += LANES)
+    store(row + j, pick(counting() + (int32_t)j < (int32_t)n, load(row + j), all(-3.0e38f)));
   Vec highest = all(-3.0e38f);
   for (int64_t j = 0; j < end; j += LANES) {
     const Vec v = load(row + j);
@@ -230,8 +228,11 @@ inline void four_places(float* first, int64_t width, int64_t i, int64_t tokens, 
   for (int r = 0; r < GROUP; ++r) to[r] = i + r < tokens ? first + (i + r) * width : nowhere;
 }
 
-inline int64_t last_key(const Sizes& s, int64_t i) {
-  return s.causal && i + GROUP < s.tokens ? i + GROUP : s.tokens;
+// How many keys the query of token i sees.
+inline int64_t seen(const Sizes& s, int64_t i) {
+  if (!s.causal) return s.tokens;
+  const int64_t n = (i / s.causal + 1) * s.causal;
+  return n < s.tokens ? n : s.tokens;
 }
 
 template <int D>
@@ -243,13 +244,12 @@ void forward_head(const Head& head, const Sizes& s, float* weights, float* out, 
   float queries[GROUP][D];
   float* places[GROUP];
   for (int64_t i = 0; i < s.tokens; i += GROUP) {
-    const int64_t most = last_key(s, i), end = padded(most);
+    const int64_t most = seen(s, i + GROUP - 1), end = padded(most);
     float* rows = weights + i * pad;
     four_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
     rows_times<D>(queries, kt, pad, end, rows);
     for (int r = 0; r < GROUP; ++r) {
-      const int64_t n = s.causal && i + r < s.tokens ? i + r + 1 : s.tokens;
-      soften(rows + r * pad, kept + r * pad, n, end, (uint32_t)((head.index * s.tokens + i + r) * pad), s);
+      soften(rows + r * pad, kept + r * pad, seen(s, i + r), end, (uint32_t)((head.index * s.tokens + i + r) * pad), s);
     }
     four_places(out, out_width, i, s.tokens, nowhere, places);
     weighted_sums<D>(kept, pad, vr, most, places);
@@ -268,7 +268,7 @@ void backward_head(const Head& head, const Sizes& s, const float* weights, const
   float queries[GROUP][D], grads[GROUP][D];
   float* places[GROUP];
   for (int64_t i = 0; i < s.tokens; i += GROUP) {
-    const int64_t most = last_key(s, i), end = padded(most);
+    const int64_t most = seen(s, i + GROUP - 1), end = padded(most);
     four_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
     four_rows<D>(grad, grad_width, i, s.tokens, 1.0f, grads);
     rows_times<D>(grads, vt, pad, end, changes);

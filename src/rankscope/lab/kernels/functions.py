@@ -30,7 +30,7 @@ class _Attention(torch.autograd.Function):
     """Softmax attention of packed queries, keys and values."""
 
     @staticmethod
-    def forward(ctx: Any, packed: Tensor, heads: int, causal: bool, dropout: float, compiled: ctypes.CDLL) -> Tensor:
+    def forward(ctx: Any, packed: Tensor, heads: int, causal: int, dropout: float, compiled: ctypes.CDLL) -> Tensor:
         packed = packed.contiguous()
         batch, tokens, width = packed.shape
         d_head = width // 3 // heads
@@ -81,7 +81,7 @@ def packed_attention(
     packed: Float[Tensor, "batch tokens three_d_model"],
     heads: int,
     *,
-    causal: bool,
+    causal: int,
     dropout: float,
     compiled: ctypes.CDLL,
 ) -> Float[Tensor, "batch tokens d_model"]:
@@ -90,7 +90,7 @@ def packed_attention(
     Args:
         packed: queries, keys and values of all heads, in this order; float32 on the CPU.
         heads: of a width in `WIDTHS`.
-        causal: no token looks at a later one.
+        causal: tokens of a time step, of which none looks at a later one; 0: all look at all.
         dropout: share of the weights set to 0.
         compiled: the functions.
     """
