@@ -200,5 +200,5 @@ def _row(key: tuple[str, str, int], group: Sequence[RunRecord]) -> Row:
     )
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float | int]) -> float:
     return statistics.fmean(values) if values else float("nan")
