@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -95,7 +96,9 @@ def judged(claims: Sequence[Claim]) -> tuple[Finding, ...]:
     `FEWEST` pairs and a difference the answer is plain, as with ε-ranks that differ by the same number in every seed.
     """
     finite = [replace(one, values=_finite(one.values), others=_finite(one.others)) for one in claims]
-    kept = [(one, paired(one.values, one.others)) for one in finite if one.values.keys() & one.others.keys()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # ε-ranks may differ by all but the same number in every seed
+        kept = [(one, paired(one.values, one.others)) for one in finite if one.values.keys() & one.others.keys()]
     families: dict[tuple[str, str], list[int]] = {}
     for position, (claim, _) in enumerate(kept):
         families.setdefault((claim.question, claim.setting), []).append(position)
