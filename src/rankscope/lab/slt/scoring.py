@@ -14,7 +14,7 @@ from rankscope.lab.slt.cell import BFLOAT16, Score
 
 BATCH = 32
 """Windows per forward pass, all variables of each."""
-PASSES, WARM_UP, TIMED = 5, 2, 16
+PASSES, WARM_UP, TIMED = 5, 2, 8
 """Passes that are timed, batches before them, and batches of a pass."""
 
 
@@ -62,29 +62,34 @@ def score(model: nn.Module, windows: Windows, precision: str) -> Score:
 
 
 @torch.no_grad()
-def windows_per_second(model: nn.Module, windows: Windows, precision: str) -> tuple[float, float, float]:
-    """Median, least and largest rate over `PASSES` passes through the first `TIMED` batches, cut beforehand.
+def windows_per_second(
+    model: nn.Module, windows: Windows, precision: str, batches: int = TIMED
+) -> tuple[float, float, float]:
+    """Median, least and largest rate over `PASSES` passes through the first batches, cut beforehand.
 
     The published benchmark passes through all test windows; a rate needs fewer.
     """
     device = str(windows.values.device)
     model.eval()
-    ready = [windows.batch(at)[0].contiguous() for at in torch.arange(len(windows), device=device).split(BATCH)[:TIMED]]
+    ready = [
+        windows.batch(at)[0].contiguous() for at in torch.arange(len(windows), device=device).split(BATCH)[:batches]
+    ]
     count = sum(len(inputs) for inputs in ready)
     rates = []
     with products(device, precision):
         for inputs in ready[:WARM_UP]:
             model(inputs)
         for _ in range(PASSES):
-            _wait(device)
+            settled(device)
             begun = time.perf_counter()
             for inputs in ready:
                 model(inputs)
-            _wait(device)
+            settled(device)
             rates.append(count / (time.perf_counter() - begun))
     return statistics.median(rates), min(rates), max(rates)
 
 
-def _wait(device: str) -> None:
+def settled(device: str) -> None:
+    """Wait until the device has done what it was asked."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)

@@ -54,16 +54,25 @@ class CellTraining:
         data: its table, windows cut as the cell's protocol says.
         device: ``cpu`` or ``cuda``.
         state: file that holds weights, optimiser and scores between epochs; None: nothing is kept.
+        compiled: on the CPU let compiled functions do dropout and attention, where there is a compiler.
 
     Raises:
         DataError: the state is of another cell, or cannot be read.
     """
 
-    def __init__(self, cell: Cell, data: ForecastData, *, device: str = "cpu", state: Path | None = None) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        data: ForecastData,
+        *,
+        device: str = "cpu",
+        state: Path | None = None,
+        compiled: bool = True,
+    ) -> None:
         self.cell, self.data, self.device, self.state = cell, data.to(device), device, state
         self.rules: Protocol = protocol(cell.protocol)
         self.model = new_model(cell, data.season).to(device)
-        if device == "cpu":
+        if device == "cpu" and compiled:
             accelerate(self.model)
         self.compiled = any(hasattr(module, "compiled") for module in self.model.modules())
         counts = Windows(len(data.train), len(data.validation), len(data.test))
