@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
+from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,15 +45,18 @@ def show_audit(report: AuditReport, console: Console) -> None:
 def _show_table(result: TableResult, console: Console) -> None:
     named = f"Table {result.id}" if result.id.isdigit() else result.id
     console.print(f"{named}: {result.title}", style="bold", markup=False)
-    for title, rows in groupby(sorted(result.rows, key=_order(result)), key=lambda row: row.title):
+    for title, rows in groupby(_by_measure(result.rows), key=lambda row: row.title):
         _show_rows(title, list(rows), console)
+    if result.checks:
+        held = ", ".join(f"{check.subject} {check.seeds}/{check.n}" for check in result.checks)
+        console.print(f"Seeds with {result.checks[0].claim}, as printed: {held}", markup=False)
     _show_notes(result.notes, console)
 
 
-def _order(result: TableResult) -> object:
+def _by_measure(rows: Sequence[Row]) -> list[Row]:
     """Rows of one measure together, in the order in which measures and rows come."""
-    titles = list(dict.fromkeys(row.title for row in result.rows))
-    return lambda row: titles.index(row.title)
+    titles = list(dict.fromkeys(row.title for row in rows))
+    return sorted(rows, key=lambda row: titles.index(row.title))
 
 
 def _show_rows(title: str, rows: list[Row], console: Console) -> None:
@@ -98,11 +101,15 @@ def _printed(value: Published | None, digits: int) -> str:
 def _show_paired(result: PairedTable, console: Console) -> None:
     console.print("Paired tests: NLL of the other less NLL of the better, seed by seed", style="bold", markup=False)
     table = plain_table()
-    add_columns(table, ["", "better", "other", "ours", "p", "wins", "print", "p", "wins", "same"], left=3)
-    for row in result.rows:
+    add_columns(table, ["better", "other", "ours", "p", "wins", "print", "p", "wins", "same"], left=2)
+    settings = list(dict.fromkeys(row.published.setting for row in result.rows))
+    shown = None
+    for row in sorted(result.rows, key=lambda one: settings.index(one.published.setting)):
         printed = row.published
+        if printed.setting != shown:
+            shown = printed.setting
+            table.add_row(f"{shown}:")
         table.add_row(
-            printed.setting,
             printed.better,
             printed.other,
             *_measured(row),
@@ -142,25 +149,35 @@ def _show_findings(result: FindingsTable, console: Console) -> None:
     _show_notes(result.notes, console)
     console.print("Where the paper's text and its released runs differ:", markup=False)
     for one in result.disagreements:
-        console.print(f"- {one.about}: the text has {one.paper}; the runs: {one.released}.", markup=False)
+        console.print(f"- {one.about}: text: {one.paper}; runs: {one.released}.", markup=False)
 
 
 def _show_topic(rows: list[Finding], console: Console) -> None:
     table = plain_table()
-    add_columns(table, ["", "", "ours", "n", "expected", "p"], left=2)
+    add_columns(table, ["", "", "ours", "n", "known", "p"], left=2)
     shown = None
     for row in rows:
-        value = figures(row.mean, 4)
+        places = _places(row.mean if row.expected is None else row.expected)
         table.add_row(
             "" if row.quantity == shown else row.quantity,
             row.subject,
-            value if row.std is None else f"{value} ± {figures(row.std, 2)}",
+            _spread(row.mean, row.std, places),
             str(row.n) if row.n else "",
-            figures(row.expected, 4) if row.expected is not None else "",
+            "" if row.expected is None else f"{row.expected:,.{places}f}",
             _p(row.p) if row.p is not None else "",
         )
         shown = row.quantity
     print_table(table, console)
+
+
+def _places(value: float | None) -> int:
+    """Digits after the point: four, fewer for larger numbers.
+
+    >>> _places(0.5), _places(52.3), _places(5120.0)
+    (4, 2, 0)
+    """
+    size = abs(value or 0.0)
+    return 0 if size >= 1000 else 2 if size >= 10 else 4
 
 
 def _show_notes(notes: Sequence[str], console: Console) -> None:

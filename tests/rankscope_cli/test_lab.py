@@ -22,7 +22,7 @@ def test_the_help_lists_every_experiment(cli: Any, monkeypatch: pytest.MonkeyPat
     assert positions == sorted(positions)
 
 
-@pytest.mark.parametrize("args", [("lab", "--help"), ("lab", "encodes")])
+@pytest.mark.parametrize("args", [("lab", "--help"), ("lab", "encoders", "--help"), ("lab", "encodes")])
 def test_nothing_heavy_is_imported_for_help_and_mistakes(args: tuple[str, ...]) -> None:
     code = (
         "import sys\n"

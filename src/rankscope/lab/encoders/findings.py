@@ -14,8 +14,9 @@ from rankscope.lab.encoders.diagnostics import chance_cosines, untrained_positio
 from rankscope.lab.encoders.published import Disagreement, disagreements, released_finding
 from rankscope.lab.encoders.statistics import paired_test, summarise
 from rankscope.lab.encoders.tables.catalogue import SETTINGS
-from rankscope.lab.encoders.tables.compute import Runs, runs_of, said_of
+from rankscope.lab.encoders.tables.compute import said_of
 from rankscope.lab.encoders.tables.measures import Measure, diagnostic, leading_value, loss
+from rankscope.lab.encoders.tables.record import Runs, runs_of
 
 FINDINGS = "findings"
 CONTROLS = ("linear-scaled", "linear-rotated")
@@ -144,19 +145,18 @@ def _zeros(of: _Of, encoders: Sequence[str]) -> Iterator[Finding]:
     yield _alone("zeros", "share of outcomes", "data", float((made.outcome == 0).mean()))
     yield _alone("zeros", "share of the bin at 0", "data", float((made.labels == zero).mean()))
     yield _alone("zeros", "share of the bin below", "data", float((made.labels == zero - 1).mean()))
-    for encoder in encoders:
-        found = of("C=4", encoder)
-        for quantity, field in (
-            ("NLL, last epoch", "nll"),
-            ("NLL without them", "free_nll"),
-            ("accuracy, last epoch", "accuracy"),
-            ("accuracy without them", "free_accuracy"),
-        ):
-            yield _over_seeds("zeros", quantity, encoder, found, diagnostic("prefix", field))
-    if {"linear", "linear-ppe"} <= set(encoders):
-        pair = of("C=4", "linear-ppe"), of("C=4", "linear")
-        yield _gap("zeros", "NLL, last epoch", "linear-ppe", *pair, diagnostic("prefix", "nll"))
-        yield _gap("zeros", "NLL without them", "linear-ppe", *pair, diagnostic("prefix", "free_nll"))
+    both = {"linear", "linear-ppe"} <= set(encoders)
+    for quantity, field in (
+        ("NLL, last epoch", "nll"),
+        ("NLL without them", "free_nll"),
+        ("accuracy, last epoch", "accuracy"),
+        ("accuracy without them", "free_accuracy"),
+    ):
+        measure = diagnostic("prefix", field)
+        for encoder in encoders:
+            yield _over_seeds("zeros", quantity, encoder, of("C=4", encoder), measure)
+        if both and quantity.startswith("NLL"):
+            yield _gap("zeros", quantity, "linear-ppe", of("C=4", "linear-ppe"), of("C=4", "linear"), measure)
 
 
 def _positions(of: _Of, encoders: Sequence[str]) -> Iterator[Finding]:
@@ -164,7 +164,7 @@ def _positions(of: _Of, encoders: Sequence[str]) -> Iterator[Finding]:
     fresh = untrained_positions(4, 64, LENGTH)
     measures: tuple[tuple[str, Measure, float], ...] = (
         ("‖P‖²", diagnostic("position", "energy"), fresh.energy),
-        ("largest singular value", leading_value, fresh.sigma[0]),
+        ("top singular value", leading_value, fresh.sigma[0]),
         ("effective rank", diagnostic("position", "effective_rank"), fresh.effective_rank),
         ("share in span W", diagnostic("position", "overlap"), fresh.overlap),
     )

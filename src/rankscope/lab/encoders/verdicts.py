@@ -11,7 +11,14 @@ GOOD = (WITHIN, INSIDE, EQUAL)
 """What counts as reproduced."""
 
 
-def verdict(mean: float | None, published: Published | None, *, ours: float | None = None, exact: bool = False) -> str:
+def verdict(
+    mean: float | None,
+    published: Published | None,
+    *,
+    ours: float | None = None,
+    exact: bool = False,
+    rounding: float = 0.0,
+) -> str:
     """Judge a mean by the published spread, or by ours where none is printed.
 
     Args:
@@ -19,6 +26,7 @@ def verdict(mean: float | None, published: Published | None, *, ours: float | No
         published: the printed value.
         ours: standard deviation over our seeds, used only where the publication states neither deviation nor interval.
         exact: a count, which is equal or not.
+        rounding: half of the last printed digit, by which print may be off.
 
     Returns:
         ``within`` (one standard deviation), ``within 2``, ``outside``; ``inside`` or ``outside`` a printed interval;
@@ -33,11 +41,11 @@ def verdict(mean: float | None, published: Published | None, *, ours: float | No
         return EQUAL if mean == published.mean else DIFFERS
     if published.std is None and published.interval is not None:
         low, high = published.interval
-        return INSIDE if low <= mean <= high else OUTSIDE
+        return INSIDE if low - rounding <= mean <= high + rounding else OUTSIDE
     spread = published.std if published.std is not None else ours
     if spread is None:
         return NONE
-    distance = abs(mean - published.mean)
+    distance = max(abs(mean - published.mean) - rounding, 0.0)
     if distance <= spread:
         return WITHIN
     return WITHIN_2 if distance <= 2 * spread else OUTSIDE

@@ -74,7 +74,7 @@ def test_a_fresh_linear_model_has_the_sinusoids_size_and_pays_for_positions_that
     found = diagnose(cell, build(cell), data)
     result = RunResult(Cell("linear"), (Point(300, 3.5, 3.5, 0.0),), 1, 1, 1.0, diagnostics=found)
     table = compute_findings({result.cell: result}, seeds=1)
-    for quantity in ("‖P‖²", "largest singular value", "effective rank"):
+    for quantity in ("‖P‖²", "top singular value", "effective rank"):
         row = only(table, "positions", quantity, "linear")
         assert row.mean == pytest.approx(row.expected, rel=1e-3)
     # 159 scored positions, of which 6 lie in the zeros

@@ -1,14 +1,15 @@
 """The tables of the audit, computed from runs and printed beside the published numbers."""
 
 from rankscope.lab.encoders.tables.catalogue import SETTINGS, TABLES
-from rankscope.lab.encoders.tables.compute import Runs, compute_table, table_cells
+from rankscope.lab.encoders.tables.compute import compute_table, table_cells
 from rankscope.lab.encoders.tables.paired import PAIRED, PairedRow, PairedTable, compute_paired, paired_cells
-from rankscope.lab.encoders.tables.record import Row, TableResult, TableSpec
+from rankscope.lab.encoders.tables.record import Check, Row, Runs, TableResult, TableSpec
 
 __all__ = [
     "PAIRED",
     "SETTINGS",
     "TABLES",
+    "Check",
     "PairedRow",
     "PairedTable",
     "Row",

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from rankscope.lab.encoders.cell import EPOCHS, Cell, RunResult
 from rankscope.lab.encoders.published import published_seeds, published_value
 from rankscope.lab.encoders.statistics import bootstrap_interval, summarise
-from rankscope.lab.encoders.tables.record import CellOf, Column, Row, TableResult, TableSpec
+from rankscope.lab.encoders.tables.record import Column, Row, Runs, TableResult, TableSpec, runs_of
 from rankscope.lab.encoders.verdicts import verdict
-
-Runs = Mapping[Cell, RunResult]
 
 
 def table_cells(spec: TableSpec, seeds: int, epochs: int = EPOCHS, encoders: Sequence[str] | None = None) -> list[Cell]:
@@ -41,7 +39,8 @@ def compute_table(
         *_setting_rows(spec, runs, seeds, epochs, encoders),
         *_contrast_rows(spec, runs, seeds, epochs, encoders),
     ]
-    return TableResult(spec.id, spec.title, tuple(rows), _notes(spec, runs, seeds, epochs, encoders))
+    checks = spec.checks(runs, seeds, epochs, encoders) if spec.checks else ()
+    return TableResult(spec.id, spec.title, tuple(rows), _notes(spec, runs, seeds, epochs, encoders), checks)
 
 
 def _setting_rows(
@@ -76,12 +75,6 @@ def _contrast_rows(
 
 def _diverged(found: Mapping[int, RunResult]) -> int:
     return sum(run.diverged for run in found.values())
-
-
-def runs_of(cell: CellOf, encoder: str, runs: Runs, seeds: int, epochs: int) -> dict[int, RunResult]:
-    """Seed → run, where there is one."""
-    wanted = {seed: cell(encoder, seed, epochs) for seed in range(seeds)}
-    return {seed: runs[one] for seed, one in wanted.items() if one in runs}
 
 
 def read_values(column: Column, found: Mapping[int, RunResult]) -> dict[int, float]:
@@ -120,7 +113,8 @@ def _row(
     overall = summarise(list(values.values()), population=spec.population)
     published = published_value(spec.id, setting, encoder, column.name)
     difference = None if summary.mean is None or published is None else summary.mean - published.mean
-    judged = "" if column.timing else verdict(summary.mean, published, ours=overall.std, exact=column.exact)
+    rounding = 0.5 * 10.0**-column.digits
+    judged = verdict(summary.mean, published, ours=overall.std, exact=column.exact, rounding=rounding)
     return Row(
         setting,
         encoder,
@@ -135,7 +129,7 @@ def _row(
         bootstrap_interval(printed_from) if column.interval else None,
         published,
         difference,
-        judged,
+        "" if column.timing else judged,
     )
 
 

@@ -10,7 +10,8 @@ from rankscope.lab.encoders.cell import EPOCHS, Cell
 from rankscope.lab.encoders.published import PublishedTest, published_tests
 from rankscope.lab.encoders.statistics import PairedTest, paired_test
 from rankscope.lab.encoders.tables.catalogue import NLL_COLUMN, SETTINGS
-from rankscope.lab.encoders.tables.compute import Runs, read_values, runs_of, said_of
+from rankscope.lab.encoders.tables.compute import read_values, said_of
+from rankscope.lab.encoders.tables.record import Runs, runs_of
 from rankscope.lab.encoders.verdicts import agrees
 
 PAIRED = "paired"

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from rankscope.lab.encoders.cell import Cell
+from rankscope.lab.encoders.cell import NLL, Cell, RunResult
 from rankscope.lab.encoders.published import Published
 from rankscope.lab.encoders.statistics import Summary
 from rankscope.lab.encoders.tables.measures import Measure
 
 CellOf = Callable[[str, int, int], Cell]
 """(encoder, seed, epochs) → cell."""
+Runs = Mapping[Cell, RunResult]
+Checks = Callable[[Runs, int, int, Sequence[str] | None], "tuple[Check, ...]"]
+"""(runs, seeds, epochs, encoders) → claims that the table makes besides its numbers."""
+
+
+def synthetic(channels: int = 4, series: int = 512, d_model: int = 64, objective: str = NLL) -> CellOf:
+    """Cells of one setting of the synthetic benchmark."""
+
+    def cell(encoder: str, seed: int, epochs: int) -> Cell:
+        return Cell(
+            encoder,
+            channels=channels,
+            series=series,
+            d_model=d_model,
+            objective=objective,
+            seed=seed,
+            epochs=epochs,
+        )
+
+    return cell
+
+
+def runs_of(cell: CellOf, encoder: str, runs: Runs, seeds: int, epochs: int) -> dict[int, RunResult]:
+    """Seed → run, where there is one."""
+    wanted = {seed: cell(encoder, seed, epochs) for seed in range(seeds)}
+    return {seed: runs[one] for seed, one in wanted.items() if one in runs}
 
 
 @dataclass(frozen=True)
@@ -87,6 +113,7 @@ class TableSpec:
         contrasts: rows of differences, after the others.
         population: deviations are those of the population.
         note: how to read it.
+        checks: claims besides the numbers; none: no such.
     """
 
     id: str
@@ -95,6 +122,7 @@ class TableSpec:
     contrasts: tuple[Contrast, ...] = ()
     population: bool = False
     note: str = ""
+    checks: Checks | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +167,25 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A claim of a table besides its numbers.
+
+    Attributes:
+        subject: of which encoder.
+        claim: what is claimed.
+        holds: in the mean over seeds.
+        seeds: in how many of them it holds.
+        n: seeds.
+    """
+
+    subject: str
+    claim: str
+    holds: bool
+    seeds: int
+    n: int
+
+
+@dataclass(frozen=True)
 class TableResult:
     """A computed table.
 
@@ -147,12 +194,14 @@ class TableResult:
         title: what it shows.
         rows: one per setting, encoder and measure.
         notes: how to read it; what is missing, diverged or cut short.
+        checks: claims besides the numbers.
     """
 
     id: str
     title: str
     rows: tuple[Row, ...]
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As a dict."""
@@ -161,4 +210,5 @@ class TableResult:
             "title": self.title,
             "rows": [row.to_json() for row in self.rows],
             "notes": list(self.notes),
+            "checks": [asdict(check) for check in self.checks],
         }

@@ -1,0 +1,184 @@
+"""``rankscope lab encoders``: which runs it asks for, its tables, its document, its one-line errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rankscope.errors import DataError
+from rankscope.lab.encoders import runs
+from rankscope.lab.encoders.cell import Cell, Point, RunResult
+from rankscope.lab.encoders.published import published_value
+from rankscope.lab.encoders.training import How
+from rankscope_cli.verbs.lab_encoders import run as verb
+
+Asked = dict[str, Any]
+
+
+def made_up(cell: Cell) -> RunResult:
+    """A run with the printed mean of Table 1, moved by its seed."""
+    printed = published_value("1", "C=4", cell.encoder, "nll")
+    loss = (printed.mean if printed else 2.0) + 0.002 * (cell.seed % 2)
+    depths = [[0.9] * cell.channels] * 4
+    masked = {"none": 0.2, "masked": [0.1, 0.13, 0.11, 0.19] + [0.2] * (cell.channels - 4)}
+    diagnostics: dict[str, Any] = {"probe": depths, "mask": masked, "gram": {"mean": 0.04, "max": 0.09}}
+    points = (Point(cell.epochs, 2.0, loss, 0.2),)
+    return RunResult(cell, points, 100, 50, 2.0, diagnostics=diagnostics, machine="made up")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What the verb asked `run_cells` for; no run is made."""
+    seen: Asked = {}
+
+    def run_cells(cells: Sequence[Cell], folder: str, **how: Any) -> list[RunResult]:
+        seen.update(how, cells=list(cells), folder=folder)
+        Path(folder).mkdir(exist_ok=True)
+        return [made_up(cell) for cell in cells]
+
+    monkeypatch.setattr(runs, "run_cells", run_cells)
+    return seen
+
+
+def test_quick_is_the_drop_in_encoders_and_says_so(cli: Any, asked: Asked, tmp_path: Path) -> None:
+    result = cli("lab", "encoders", "--quick", "--out", tmp_path / "audit", "--device", "cpu")
+    assert result.exit_code == 0, result.stderr
+    assert len(asked["cells"]) == 12
+    assert {cell.encoder for cell in asked["cells"]} == {
+        "sum", "concat", "linear", "linear-ortho", "mlp", "linear-ppe"
+    }  # fmt: skip
+    assert {(cell.channels, cell.epochs) for cell in asked["cells"]} == {(4, 40)}
+    assert "Not the paper's protocol: 2 seeds × 40 epochs" in result.stdout
+    assert "Left out: ci, cat." in result.stdout
+
+
+def test_the_papers_size_is_the_default(cli: Any, asked: Asked, tmp_path: Path) -> None:
+    result = cli("lab", "encoders", "--out", tmp_path / "audit", "--device", "cpu", "--jobs", 3)
+    assert len(asked["cells"]) == 8 * 20
+    assert {cell.epochs for cell in asked["cells"]} == {300}
+    assert asked["engine"].jobs == 3
+    assert asked["how"] == How()
+    assert "Not the paper's protocol" not in result.stdout
+    assert "160 of 160 runs" in result.stdout
+
+
+def test_tables_fit_a_terminal(cli: Any, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rankscope.lab.encoders import report
+    from rankscope_cli import output
+
+    monkeypatch.setattr(output, "_PIPE_WIDTH", 80)
+    monkeypatch.setattr(report, "stored_runs", lambda folder, cells: [made_up(cell) for cell in cells])
+    tables = ("1", "4", "9", "11", "12", "large", "paired", "findings")  # the widest of each kind
+    result = cli("lab", "encoders", *tables, "--show", "--out", tmp_path, "--seeds", 2)
+    assert result.exit_code == 0, result.stderr
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert all(f"Table {number}:" in result.stdout for number in (1, 4, 9, 11, 12))
+    assert "linear 2.156 ± 0.001 2/2 2.155 ± 0.019 +0.001 within" in " ".join(result.stdout.split())
+
+
+def test_the_document_and_the_files(document: Callable[..., Any], asked: Asked, tmp_path: Path) -> None:
+    out = tmp_path / "audit"
+    found = document("lab", "encoders", "1", "9", "--out", out, "--encoders", "linear,mlp", "--device", "cpu")
+    assert found["schema"] == "rankscope/encoder-audit@1"
+    assert found["protocol"] == {
+        "seeds": 20, "epochs": 300, "encoders": ["linear", "mlp"], "published": True, "warning": ""
+    }  # fmt: skip
+    assert found["runs"] == {"there": 40, "needed": 40, "diverged": 0}
+    first, ninth = found["tables"]
+    (row,) = [one for one in first["rows"] if (one["encoder"], one["measure"]) == ("linear", "nll")]
+    assert row["summary"]["mean"] == pytest.approx(2.156)
+    assert row["published"] == {"mean": 2.155, "std": 0.019, "interval": None}
+    assert (row["verdict"], row["summary"]["n"], len(row["values"])) == ("within", 20, 20)
+    assert [(check["subject"], check["seeds"], check["n"]) for check in ninth["checks"]] == [
+        ("linear", 20, 20),
+        ("mlp", 20, 20),
+    ]
+    assert json.loads((out / "audit.json").read_text())["tables"] == found["tables"]
+    frame = pd.read_csv(out / "audit.csv")
+    assert list(frame[frame.measure == "nll"].encoder) == ["linear", "mlp"]
+
+
+def test_show_trains_nothing_and_says_what_is_missing(cli: Any, asked: Asked, tmp_path: Path) -> None:
+    kept = made_up(Cell("linear", seed=0))
+    (tmp_path / f"{kept.cell.id}.json").write_text(kept.to_json())
+    result = cli("lab", "encoders", "1", "--show", "--seeds", "2", "--encoders", "linear,sum", "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert asked == {}
+    assert "3 of 4 runs are missing (sum, linear)" in result.stdout
+    assert "1 of 4 runs" in result.stdout
+
+
+def test_force_removes_the_chosen_runs_only(cli: Any, asked: Asked, tmp_path: Path) -> None:
+    for cell in (Cell("linear"), Cell("mlp")):
+        (tmp_path / f"{cell.id}.json").write_text(made_up(cell).to_json())
+    assert cli("lab", "encoders", "--encoders", "mlp", "--out", tmp_path, "--force").exit_code == 0
+    assert (tmp_path / f"{Cell('linear').id}.json").exists()
+    assert not (tmp_path / f"{Cell('mlp').id}.json").exists()
+
+
+def test_bad_input(refused: Any, asked: Asked, tmp_path: Path) -> None:
+    out = ("--out", tmp_path)
+    assert "Choose from 1, 2" in refused("lab", "encoders", "14", *out)
+    assert "did you mean 'linear-ppe'" in refused("lab", "encoders", "--encoders", "linear-pe", *out)
+    assert "--data" in refused("lab", "encoders", "13", *out)
+    assert "no file" in refused("lab", "encoders", "13", "--data", tmp_path / "ETTh9.csv", *out)
+    assert "have no row of ci" in refused("lab", "encoders", "5", "--encoders", "ci", *out)
+    assert "give one of them" in refused("lab", "encoders", "--show", "--force", *out)
+    assert "there is no folder" in refused("lab", "encoders", "--show", "--out", tmp_path / "nowhere")
+    assert "--precision" in refused("lab", "encoders", "--precision", "int8", *out)
+    assert "--engine" in refused("lab", "encoders", "--engine", "slurm", *out)
+    assert asked == {}
+
+
+def test_a_damaged_run_is_named(refused: Any, tmp_path: Path) -> None:
+    cell = Cell("linear")
+    (tmp_path / f"{cell.id}.json").write_text("{}")
+    assert cell.id in refused("lab", "encoders", "--show", "--encoders", "linear", "--out", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (DataError("series 'a' is\nempty."), 2, "error: series 'a' is empty."),
+        (KeyError("lost"), 1, "error: KeyError: 'lost'"),
+        (KeyboardInterrupt(), 130, "stopped: the same command goes on where this one left off."),
+    ],
+)
+def test_errors_in_the_runs(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, code: int, said: str
+) -> None:
+    def fail(*args: Any, **how: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(runs, "run_cells", fail)
+    result = cli("lab", "encoders", "--out", tmp_path / "audit", "--device", "cpu")
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert not (tmp_path / "audit").exists()
+
+
+def test_one_real_run_from_the_command_line(document: Callable[..., Any], tmp_path: Path) -> None:
+    args = ("lab", "encoders", "1", "5", "--encoders", "linear", "--seeds", 1, "--epochs", 1, "--device", "cpu")
+    found = document(*args, "--out", tmp_path)
+    assert found["runs"] == {"there": 1, "needed": 1, "diverged": 0}
+    assert found["protocol"]["published"] is False
+    values = {row["measure"]: row["summary"]["mean"] for table in found["tables"] for row in table["rows"]}
+    assert values["encoder_parameters"] == 512
+    assert 2.9 < values["nll"] < 3.6  # after one epoch: near the entropy of 32 bins, 3.47
+    assert 0 < values["cos_mean"] < 0.3
+    assert document(*args, "--show", "--out", tmp_path) == found
+
+
+def test_the_help(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = cli("lab", "encoders", "--help")
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert 2 <= result.stdout.count("  rankscope lab encoders") <= 4
+    assert verb.__doc__ is not None
