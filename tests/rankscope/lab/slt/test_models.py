@@ -130,6 +130,19 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(model(x), model(x))
 
 
+def test_dropout_is_where_the_benchmark_has_it() -> None:
+    """On attention weights and in both places of the feed-forward layers; not on what attention or positions give."""
+    for name in ("slt", "patchtst"):
+        model = build_model(name, Sizes(24))
+        rates = {path: module.p for path, module in model.named_modules() if isinstance(module, nn.Dropout)}
+        feed_forward = {path: rate for path, rate in rates.items() if ".feed_forward." in path}
+        assert len(feed_forward) == 6
+        assert set(feed_forward.values()) == {0.15}
+        assert set(rates[path] for path in rates.keys() - feed_forward.keys()) <= {0.0}
+        attends = [block.attention.dropout for block in model.blocks if isinstance(block, AttentionBlock)]
+        assert set(attends) == {0.15}
+
+
 def test_nbeats_equals_a_plain_loop() -> None:
     model = NBeats(20, 5, width=8, blocks=2, layers=3)
     x = torch.randn(2, 20, 3)
