@@ -107,3 +107,10 @@ def test_paired_tests_agree_by_sign_and_level() -> None:
     assert agrees(-0.001, 0.6, 0.01, 0.14) is True
     assert agrees(0.01, 0.01, None, 0.001) is True
     assert agrees(0.01, None, 0.01, 0.1) is None
+
+
+def test_print_may_be_off_by_half_of_its_last_digit() -> None:
+    printed = Published(7.59)
+    assert [verdict(7.586, printed, ours=0.0, rounding=r) for r in (0.005, 0.0)] == ["within", "outside"]
+    inside = Published(0.005, interval=(0.005, 0.006))
+    assert [verdict(0.0063, inside, rounding=r) for r in (0.0005, 0.0)] == ["inside", "outside"]

@@ -218,3 +218,24 @@ def test_tables_are_json() -> None:
     text = json.dumps(compute_table(TABLES["1"], made, 1).to_json(), allow_nan=False)
     assert json.loads(text)["rows"][4]["values"] == {"0": 2.0}
     json.dumps(compute_paired(made, 1).to_json(), allow_nan=False)
+
+
+def test_the_order_of_drops_is_checked_seed_by_seed_and_ties_of_print_may_fall_either_way() -> None:
+    def dropped(encoder: str, seed: int, *masked: float) -> RunResult:
+        return run(Cell(encoder, seed=seed), diagnostics={"mask": {"none": 0.25, "masked": list(masked)}})
+
+    made = [
+        dropped("linear", 0, 0.09, 0.12, 0.11, 0.20),  # printed: 0 2 1 3
+        dropped("linear", 1, 0.09, 0.10, 0.11, 0.20),
+        dropped("linear", 2, 0.09, 0.13, 0.11, 0.20),
+        dropped("cat", 0, 0.09, 0.12, 0.11, 0.20),  # channels 1 and 2 are printed alike
+        dropped("cat", 1, 0.09, 0.10, 0.11, 0.20),
+        dropped("mlp", 0, 0.20, 0.12, 0.11, 0.09),
+    ]
+    checks = {check.subject: check for check in compute_table(TABLES["9"], runs(made), seeds=3).checks}
+    assert [(name, one.holds, one.seeds, one.n) for name, one in checks.items()] == [
+        ("cat", True, 2, 2),
+        ("linear", True, 2, 3),
+        ("mlp", False, 0, 1),
+    ]
+    assert checks["linear"].claim.endswith("0 2 1 3")
