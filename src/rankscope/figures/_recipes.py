@@ -5,6 +5,7 @@ from __future__ import annotations
 from rankscope.figures import (
     _embedding,
     _heads,
+    _lab_ranks,
     _layers,
     _models,
     _overview,
@@ -280,6 +281,16 @@ _RECIPES = (
         takes=("model", "data"),
         data=tuple(_results.TABLES.values()),
         make=_results.MAKE_TABLE,
+    ),
+    Recipe(
+        id="lab-ranks",
+        title="What encodings, kinds of layers and codebooks do to rank",
+        shows="not in the paper: ranks of the models that the lab trains",
+        source="saved",
+        draw=_lab_ranks.draw_lab_ranks,
+        takes=("data",),
+        data=(_lab_ranks.DATA,),
+        make=_lab_ranks.MAKE,
     ),
 )
 
