@@ -88,7 +88,7 @@ def published_value(table: str, setting: str, encoder: str, measure: str) -> Pub
     if entry is None:
         return None
     if isinstance(entry, list):
-        return Published(*map(float, entry))
+        return Published(float(entry[0]), float(entry[1]) if len(entry) > 1 else None)
     return Published(float(entry["mean"]), entry.get("std"), _pair(entry["interval"]))
 
 
