@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rankscope.errors import OptionError
 from rankscope.lab.blocks import TokenEmbedding
+from rankscope.lab.kernels import accelerate
 from rankscope.lab.tokenizers.descent import Descent
 from rankscope.lab.tokenizers.transformer import Shape, Transformer, shifted, write
 from rankscope.progress import Progress, silent
@@ -125,6 +126,7 @@ def train_copier(
     with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
         torch.manual_seed(chosen.seed)
         model = copier(chosen).to(device)
+        accelerate(model)
         known = None if chosen.sequences is None else _draw(chosen, chosen.sequences).to(device)
         fresh = _draw(chosen, 512).to(device)
         descent = Descent(model.parameters(), chosen.learning_rate, chosen.steps)

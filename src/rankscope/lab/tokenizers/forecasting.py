@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.lab.data.windows import ForecastData, Windows
+from rankscope.lab.kernels import accelerate
 from rankscope.lab.tokenizers.descent import Descent
 from rankscope.lab.tokenizers.transformer import Shape, Transformer, shifted, write
 from rankscope.progress import Progress, silent
@@ -215,6 +216,7 @@ def train_forecaster(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(chosen.seed)
         model = Forecaster(chosen, len(data.columns)).to(device)
+        accelerate(model)
         points = _train(model, data, chosen, report)
     model.eval()
     season = data.season
