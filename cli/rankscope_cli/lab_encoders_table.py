@@ -74,7 +74,7 @@ def _show_rows(title: str, rows: list[Row], console: Console) -> None:
             f"{row.summary.n}/{row.wanted}",
             *overall,
             _printed(row.published, row.digits),
-            MISSING if row.difference is None else f"{row.difference:+.{row.digits}f}",
+            _signed(row.difference, row.digits),
             row.verdict,
         )
         shown = row.setting
@@ -87,6 +87,15 @@ def _spread(mean: float | None, std: float | None, digits: int) -> str:
     return (
         f"{mean:,.{digits}f}" if std is None or (digits == 0 and not std) else f"{mean:,.{digits}f} ± {std:.{digits}f}"
     )
+
+
+def _signed(value: float | None, digits: int) -> str:
+    """A difference with its sign; what rounds to nothing has a plus.
+
+    >>> _signed(-0.0001, 3), _signed(-0.25, 2)
+    ('+0.000', '-0.25')
+    """
+    return MISSING if value is None else f"{round(value, digits) + 0.0:+,.{digits}f}"
 
 
 def _printed(value: Published | None, digits: int) -> str:
@@ -113,7 +122,7 @@ def _show_paired(result: PairedTable, console: Console) -> None:
             printed.better,
             printed.other,
             *_measured(row),
-            MISSING if printed.difference is None else f"{printed.difference:+.3f}",
+            _signed(printed.difference, 3),
             _p(printed.p),
             MISSING if printed.wins is None else f"{printed.wins}/{printed.n}",
             {True: "yes", False: "no", None: ""}[row.agrees],
@@ -127,7 +136,7 @@ def _measured(row: PairedRow) -> tuple[str, str, str]:
     found = row.measured
     if found is None:
         return MISSING, MISSING, MISSING
-    return f"{found.difference:+.3f}", _p(found.p), f"{found.wins}/{found.n}"
+    return _signed(found.difference, 3), _p(found.p), f"{found.wins}/{found.n}"
 
 
 def _p(value: float | None) -> str:

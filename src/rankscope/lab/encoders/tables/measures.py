@@ -41,7 +41,7 @@ def seconds(run: RunResult) -> float:
 def epoch_within(points: Sequence[Point], margin: float = MARGIN) -> int:
     """First validated epoch whose loss is at most the run's best plus ``margin``.
 
-    >>> epoch_within([Point(1, 0, 3.0, 0), Point(20, 0, 2.04, 0), Point(40, 0, 2.0, 0)])
+    >>> epoch_within([Point(1, 3.4, 3.0, 0.1), Point(20, 2.4, 2.04, 0.2), Point(40, 2.1, 2.0, 0.2)])
     20
     """
     best = min(point.loss for point in points)
