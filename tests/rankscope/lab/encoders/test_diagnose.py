@@ -30,7 +30,7 @@ def data(cell: Cell) -> CellData:
     return CellData(part(cell), part(cell))
 
 
-@pytest.mark.parametrize("encoder", ("linear", "linear-ppe", "linear-nobias", *EXPECTED))
+@pytest.mark.parametrize("encoder", ["linear", "linear-ppe", "linear-nobias", *EXPECTED])
 def test_which_diagnostics_a_cell_has(encoder: str) -> None:
     torch.manual_seed(0)
     cell = Cell(encoder)
