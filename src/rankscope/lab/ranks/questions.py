@@ -137,9 +137,10 @@ def _changes(claim: Claim, attends: _Chosen, projects: _Chosen, eps: Sequence[st
 
 
 def codebook_claims(setting: str, runs: Runs, eps: Sequence[str]) -> Iterator[Claim]:
-    """Question c: of two codebooks the larger one has the higher rank, and so has what it encodes."""
+    """Question c: the larger of two codebooks has the higher rank, and so has what it encodes; neighbours, and ends."""
     sizes = sorted((name for name in runs if name.isdigit()), key=int)
-    for small, large in pairwise(sizes):
+    ends = [(sizes[0], sizes[-1])] if len(sizes) > 2 else []
+    for small, large in [*pairwise(sizes), *ends]:
         for part in (CODEBOOK, STREAM):
             for name, measure in _summaries(eps).items():
                 values, others = (

@@ -23,6 +23,8 @@ from rankscope.lab.tokenizers.vq import VqSettings
 
 ENCODERS, SLT, TOKENIZERS = "encoders", "slt", "tokenizers"
 CODEBOOK, STREAM = "codebook", "stream"
+CHECKPOINT = "vq.json"
+"""What a tokenizer's checkpoint holds of its run."""
 _DEPTH = 3
 """How deep in a document a record of ranks may lie."""
 
@@ -91,6 +93,7 @@ def read_runs(places: Sequence[str | Path]) -> RunSet:
                 diverged.append(str(file))
             else:
                 runs.append(run)
+    runs = _without_copies(runs)
     keys: dict[tuple[str, str, str, int], str] = {}
     for run in runs:
         key = (run.study, run.setting, run.variant, run.seed)
@@ -101,6 +104,16 @@ def read_runs(places: Sequence[str | Path]) -> RunSet:
         named = ", ".join(map(str, places))
         raise DataError(f"no finished run in {named}: name folders of rankscope lab encoders, slt or tokenizers.")
     return RunSet(tuple(sorted(runs, key=_order)), tuple(diverged))
+
+
+def _without_copies(runs: Sequence[RankedRun]) -> list[RankedRun]:
+    """Drop a tokenizer's checkpoint where the run that made it is there, too."""
+    found = [run for run in runs if Path(run.source).name != CHECKPOINT]
+    for run in runs:
+        copied = any((run.variant, run.seed, run.spectra) == (one.variant, one.seed, one.spectra) for one in found)
+        if Path(run.source).name == CHECKPOINT and not copied:
+            found.append(run)
+    return found
 
 
 def _order(run: RankedRun) -> tuple[str, str, int, str, int]:
@@ -132,7 +145,7 @@ def _runs(document: Any, file: Path) -> Iterator[RankedRun | None]:
         yield _slt(file)
     else:
         for inner in _inside(document, VQ_SCHEMA):
-            yield _tokenizer(inner, file)
+            yield _tokenizer(inner, file, _table_of(document))
         for inner in _inside(document, RANK_SCHEMA):
             stem, _, seed = file.stem.rpartition("-s")
             named = (stem, int(seed)) if seed.isdigit() and stem else (file.stem, 0)
@@ -172,7 +185,13 @@ def _slt(file: Path) -> RankedRun | None:
     return RankedRun(SLT, setting, cell.model, cell.seed, result.last.test.mse, ranks, cell=cell, source=str(file))
 
 
-def _tokenizer(document: dict[str, Any], file: Path) -> RankedRun | None:
+def _table_of(document: Any) -> str:
+    """Name of the table that a tokenizer's run was trained on, where it says so."""
+    data = document.get("data") if isinstance(document, dict) else None
+    return f"{data.partition(',')[0]} " if isinstance(data, str) else ""
+
+
+def _tokenizer(document: dict[str, Any], file: Path, table: str) -> RankedRun | None:
     try:
         chosen = VqSettings(**document["settings"])
         if document["diverged"]:
@@ -181,5 +200,5 @@ def _tokenizer(document: dict[str, Any], file: Path) -> RankedRun | None:
         loss = float(document["test"]["mse"])
     except (KeyError, TypeError) as error:
         raise DataError(f"{file} lacks a part of its run ({error}): delete it and train again.") from error
-    setting = f"VQ {chosen.update} d{chosen.d_model}"
+    setting = f"{table}VQ {chosen.update} d{chosen.d_model} {chosen.epochs} epochs"
     return RankedRun(TOKENIZERS, setting, str(chosen.codes), chosen.seed, loss, None, spectra, source=str(file))

@@ -45,9 +45,24 @@ def test_runs_of_all_three_studies_are_found(folder: Path, made: SimpleNamespace
     runs = read_runs([folder / "audit", folder / "slt", folder / "tokens"])
     assert [run.study for run in runs.runs] == ["encoders"] * 18 + ["slt"] * 18 + ["tokenizers"] * 18
     assert len(runs.diverged) == 1
-    assert {run.setting for run in runs.runs} == {"C4 N512 d64 nll 300 epochs", "ETTh1-released-e10", "VQ ema d64"}
+    assert {run.setting for run in runs.runs} == {
+        "C4 N512 d64 nll 300 epochs",
+        "ETTh1-released-e10",
+        "VQ ema d64 80 epochs",
+    }
     assert [run.variant for run in runs.runs[-18:]] == ["64"] * 9 + ["1024"] * 9
     assert runs.runs == read_runs([folder]).runs
+
+
+def test_a_checkpoint_beside_its_run_is_not_another_run(made: SimpleNamespace, tmp_path: Path) -> None:
+    detail = json.loads(made.vq(tmp_path / "vq", 64, 0, 4.0).read_text())
+    made.vq(tmp_path / "vq", 256, 0, 5.0)
+    (tmp_path / "runs").mkdir()
+    run = {"schema": "rankscope/tokenizer-run@1", "data": "ETTh1, 99 rows", "detail": detail}
+    (tmp_path / "runs" / "vq-64-s0.json").write_text(json.dumps(run))
+    found = {one.variant: one.setting for one in read_runs([tmp_path]).runs}
+    assert found == {"64": "ETTh1 VQ ema d64 80 epochs", "256": "VQ ema d64 80 epochs"}
+    assert len(read_runs([tmp_path]).runs) == 2
 
 
 def test_ranks_of_the_stream_are_compared_depth_by_depth(folder: Path, made: SimpleNamespace) -> None:
@@ -85,6 +100,13 @@ def test_larger_codebooks_beside_smaller_ones(folder: Path) -> None:
     assert (book.mean_first > book.mean_second, book.verdict) == (True, "yes")
     stream = found(study, "the stream of 1024 codes")["rank at 0.05"]
     assert stream.mean_first == pytest.approx(book.mean_first / 2, abs=1)
+
+
+def test_codebooks_are_compared_with_neighbours_and_at_the_ends(made: SimpleNamespace, tmp_path: Path) -> None:
+    for codes in (1024, 64, 256):
+        made.vq(tmp_path, codes, 0, 4.0)
+    pairs = {(one.first, one.second) for one in study_runs(read_runs([tmp_path])).findings}
+    assert pairs == {("256", "64"), ("1024", "256"), ("1024", "64")}
 
 
 def test_rows_are_means_over_seeds(folder: Path, made: SimpleNamespace) -> None:
