@@ -138,7 +138,7 @@ def test_dropout_is_where_the_benchmark_has_it() -> None:
         feed_forward = {path: rate for path, rate in rates.items() if ".feed_forward." in path}
         assert len(feed_forward) == 6
         assert set(feed_forward.values()) == {0.15}
-        assert set(rates[path] for path in rates.keys() - feed_forward.keys()) <= {0.0}
+        assert {rates[path] for path in rates.keys() - feed_forward.keys()} <= {0.0}
         attends = [block.attention.dropout for block in model.blocks if isinstance(block, AttentionBlock)]
         assert set(attends) == {0.15}
 
@@ -175,9 +175,14 @@ def test_dlinear_is_linear_and_splits_its_input() -> None:
     x = torch.randn(1, 30, 2)
     expected = torch.stack([model.trend(moving_average(x[..., v], 5)) for v in range(2)], -1)
     torch.testing.assert_close(model(x), expected)
+    model = DLinear(30, 4, kernel=5)
+    nn.init.zeros_(model.trend.weight)
+    nn.init.zeros_(model.trend.bias)
+    expected = torch.stack([model.rest(x[..., v] - moving_average(x[..., v], 5)) for v in range(2)], -1)
+    torch.testing.assert_close(model(x), expected)
     nn.init.constant_(model.trend.weight, 1 / 30)
     constant = torch.full((1, 30, 1), 3.0)
-    torch.testing.assert_close(model(constant), (3.0 + model.trend.bias).view(1, 4, 1))
+    torch.testing.assert_close(model(constant), (3.0 + model.rest.bias).view(1, 4, 1))
 
 
 def test_seasonal_naive_repeats_the_last_season() -> None:
