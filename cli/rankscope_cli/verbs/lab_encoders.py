@@ -111,7 +111,7 @@ def run(
     if show and force:
         raise OptionError("--show trains nothing and --force runs anew: give one of them.")
     cells = audit_cells(asked)
-    if needs_etth1(cells) and data is None and not show:
+    if data is None and not show and needs_etth1(_unmade(out, cells, force)):
         raise OptionError("these tables need ETTh1: add --data PATH/ETTh1.csv, or --show for what is there.")
     how, where = _how(device, precision, engine), _engine(engine, jobs, address)
     etth1 = _etth1(data)
@@ -166,6 +166,14 @@ def _etth1(path: str | None) -> CellData | None:
     from rankscope.lab.encoders.data import etth1_data
 
     return None if path is None else etth1_data(path)
+
+
+def _unmade(out: str, cells: list[Cell], force: bool) -> list[Cell]:
+    """Cells that a run is still needed for."""
+    from rankscope.lab.encoders.report import stored_runs
+
+    there = set() if force else {run.cell for run in stored_runs(out, cells)}
+    return [cell for cell in cells if cell not in there]
 
 
 def _stored(out: str, cells: list[Cell]) -> list[RunResult]:

@@ -80,6 +80,17 @@ def test_orthogonal_channels_and_a_larger_one_are_seen() -> None:
     assert found["variance_shares"][0] == pytest.approx(9 / 12, abs=0.03)
 
 
+def test_of_mlp_the_columns_of_the_first_layer_are_measured() -> None:
+    torch.manual_seed(0)
+    cell = Cell("mlp")
+    model = build(cell)
+    with torch.no_grad():
+        model.encoder.inner.weight.copy_(torch.eye(64)[:, :4] * torch.tensor([3.0, 1.0, 1.0, 2.0]))
+    found = diagnose(cell, model, data(cell))
+    assert found["norms"] == [3.0, 1.0, 1.0, 2.0]
+    assert found["gram"] == {"mean": 0.0, "max": 0.0}
+
+
 def test_on_etth1_there_is_no_probe_and_under_mse_no_mask() -> None:
     torch.manual_seed(0)
     cell = etth1_cell("linear", 0)
