@@ -38,11 +38,11 @@ def show_tokenizers(report: TokenizerReport, console: Console) -> None:
 def _codebooks(rows: list[Row], console: Console) -> None:
     keys = list(next((row.eps_ranks for row in rows if row.eps_ranks), {}))
     table = plain_table("Codebooks: error of rebuilt test rows, use there, ε-ranks; mean of n seeds")
-    add_columns(table, ["codes", "MSE", "used", "perpl.", *(f"ε={key}" for key in keys), "eff.", "width", "n"])
+    add_columns(table, ["codes", "MSE", "used", "perpl.", *(f"ε={key}" for key in keys), "width", "n"])
     for row in rows:
         ranks = [f"{row.eps_ranks[key]:.1f}" if row.eps_ranks else MISSING for key in keys]
         used = f"{row.used:.0f}" if math.isfinite(row.used) else MISSING
-        cells = [_error(row), used, figures(row.perplexity), *ranks, figures(row.effective_rank), str(row.width)]
+        cells = [_error(row), used, figures(row.perplexity), *ranks, str(row.width)]
         table.add_row(row.setting, *cells, _count(row))
     print_table(table, console)
     console.print()
@@ -60,8 +60,11 @@ def _others(rows: list[Row], console: Console) -> None:
 
 
 def _error(row: Row) -> str:
-    mean = figures(row.error, 4)
-    return f"{mean} ± {figures(row.error_std, 2)}" if math.isfinite(row.error_std) else mean
+    if not math.isfinite(row.error_std):
+        return figures(row.error, 4)
+    if row.error < 1e3:
+        return f"{row.error:.4f} ± {row.error_std:.4f}"
+    return f"{figures(row.error, 4)} ± {figures(row.error_std, 2)}"
 
 
 def _count(row: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,30 @@ def test_the_document_and_the_files(document: Any, cli: Any, csv: Path, tmp_path
     assert "8-ema" in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 80
     assert "its numbers are no results" in shown.stderr
+
+
+def test_wide_numbers_fit_a_terminal() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from rankscope.lab.tokenizers.study import Row, TokenizerReport
+    from rankscope_cli.lab_tokenizers_table import show_tokenizers
+
+    ranks = {"0.1": 63.7, "0.05": 63.7, "0.01": 63.7}
+    numbers = {"error": 0.3542, "error_std": 0.1587, "reference": 0.1, "used": 1017.0, "perplexity": 1016.6}
+    coded = {"codes": 1024, "eps_ranks": ranks, "effective_rank": 63.2, "width": 64, "seconds": 9.0}
+    plain = {"codes": 0, "eps_ranks": {}, "effective_rank": math.nan, "width": 64, "seconds": 999.0}
+    rows = (
+        Row("vq", "1024-revived", 30, 20, 2, **numbers, **coded),  # type: ignore[arg-type]
+        Row("forecast", "one-shot-512-720", 6, 20, 0, **numbers, **plain),  # type: ignore[arg-type]
+    )
+    console = Console(width=80, record=True, file=StringIO())
+    show_tokenizers(TokenizerReport("ETTh1, 17420 rows, 7 variables", False, rows, ()), console)
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    for shown in ("0.3542 ± 0.1587", "1017", "63.7", "20 −2", "seasonal naive"):
+        assert shown in text
 
 
 def test_bad_input(refused: Any, csv: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,13 +16,12 @@ from rankscope.errors import OptionError, unknown_choice
 from rankscope.lab.data.windows import ForecastData, Windows
 from rankscope.lab.kernels import accelerate
 from rankscope.lab.tokenizers.descent import Descent
+from rankscope.lab.tokenizers.forecast_errors import SCORED, Errors, errors, seasonal_naive
 from rankscope.lab.tokenizers.transformer import Shape, Transformer, shifted, write
 from rankscope.progress import Progress, silent
 
 STEPWISE, ONE_SHOT = "stepwise", "one-shot"
 MODES = (STEPWISE, ONE_SHOT)
-SCORED = 256
-"""Windows per pass when errors are measured."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,8 @@ class ForecastSettings:
         epochs: the weights of the epoch with the lowest validation error are kept.
         steps_per_epoch: random windows are drawn for so many batches.
         seed: of every random choice.
+        centred: the transformer sees values less the mean of their look-back, and its forecasts get it back: levels that
+            training never saw are then no news.
         shape: of the transformer.
     """
 
@@ -51,6 +51,7 @@ class ForecastSettings:
     epochs: int = 10
     steps_per_epoch: int = 100
     seed: int = 0
+    centred: bool = True
     shape: Shape = field(default_factory=Shape)
 
     def __post_init__(self) -> None:
@@ -63,21 +64,6 @@ class ForecastSettings:
             raise OptionError(unknown_choice("mode", self.mode, MODES))
         if min(self.lookback, self.horizon, self.batch_size, self.epochs, self.steps_per_epoch) < 1:
             raise OptionError("lookback, horizon, batch_size, epochs and steps_per_epoch must be at least 1.")
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Mean errors over windows, steps and variables, in standard deviations of training.
-
-    Attributes:
-        windows: how many.
-        mse: mean squared error.
-        mae: mean absolute error.
-    """
-
-    windows: int
-    mse: float
-    mae: float
 
 
 @dataclass(frozen=True)
@@ -138,7 +124,7 @@ class Forecaster(nn.Module):
     def __init__(self, settings: ForecastSettings, variables: int) -> None:
         super().__init__()
         shape, d_model = settings.shape, settings.shape.d_model
-        self.mode, self.horizon = settings.mode, settings.horizon
+        self.mode, self.horizon, self.centred = settings.mode, settings.horizon, settings.centred
         target = nn.Linear(variables, d_model) if self.mode == STEPWISE else Queries(self.horizon, d_model)
         self.transformer = Transformer(
             shape,
@@ -153,44 +139,22 @@ class Forecaster(nn.Module):
         self, past: Float[Tensor, "batch lookback variables"], future: Float[Tensor, "batch horizon variables"]
     ) -> Float[Tensor, "batch horizon variables"]:
         """Outputs for a loss: under teacher forcing, where there is something to force."""
-        return self.transformer(past, shifted(future, past[:, -1:]))
+        level = self._level(past)
+        past = past - level
+        return self.transformer(past, shifted(future - level, past[:, -1:])) + level
 
     def forecast(self, past: Float[Tensor, "batch lookback variables"]) -> Float[Tensor, "batch horizon variables"]:
         """What follows, from the past alone; the decoder starts at the last value."""
+        level = self._level(past)
+        past = past - level
         last = past[:, -1:]
         if self.mode == STEPWISE:
-            return write(self.transformer, past, last, self.horizon, lambda step: step)
-        return self.transformer(past, last.expand(-1, self.horizon, -1))
+            return write(self.transformer, past, last, self.horizon, lambda step: step) + level
+        return self.transformer(past, last.expand(-1, self.horizon, -1)) + level
 
-
-def seasonal_naive(
-    past: Float[Tensor, "batch lookback variables"], horizon: int, season: int
-) -> Float[Tensor, "batch horizon variables"]:
-    """Each step repeats the value of one season earlier.
-
-    >>> seasonal_naive(torch.tensor([[[1.0], [2.0], [3.0]]]), 3, 2)[0, :, 0].tolist()
-    [2.0, 3.0, 2.0]
-    """
-    if season > past.shape[1]:
-        raise OptionError(f"a season of {season} steps does not fit a look-back of {past.shape[1]}: lengthen it.")
-    return past[:, -season:].repeat(1, -(-horizon // season), 1)[:, :horizon]
-
-
-@torch.no_grad()
-def errors(windows: Windows, forecast: Callable[[Tensor], Tensor], apart: int = 1) -> Errors:
-    """Errors over the windows that begin ``apart`` rows from one another."""
-    squared = absolute = 0.0
-    rows = torch.arange(0, len(windows), apart)
-    count = 0
-    for part in rows.split(SCORED):
-        past, future = windows.batch(part)
-        off = (forecast(past) - future).double()
-        squared, absolute, count = (
-            squared + float(off.square().sum()),
-            absolute + float(off.abs().sum()),
-            count + off.numel(),
-        )
-    return Errors(len(rows), squared / count, absolute / count)
+    def _level(self, past: Float[Tensor, "batch lookback variables"]) -> Float[Tensor, "batch 1 variables"]:
+        mean = past.mean(1, keepdim=True)
+        return mean if self.centred else torch.zeros_like(mean)
 
 
 def train_forecaster(

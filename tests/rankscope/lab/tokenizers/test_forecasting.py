@@ -9,14 +9,13 @@ import torch
 
 from rankscope.errors import OptionError
 from rankscope.lab.data.windows import ForecastData, Windows
+from rankscope.lab.tokenizers.forecast_errors import errors, seasonal_naive
 from rankscope.lab.tokenizers.forecasting import (
     MODES,
     ONE_SHOT,
     STEPWISE,
     Forecaster,
     ForecastSettings,
-    errors,
-    seasonal_naive,
     train_forecaster,
 )
 from rankscope.lab.tokenizers.parts import ScaledParts
@@ -89,6 +88,19 @@ def test_one_shot_sees_the_past_alone() -> None:
         assert not torch.allclose(model.forecast(past), forecast)
     queries = dict(model.named_parameters())["transformer.target.weight"]
     assert tuple(queries.shape) == (8, 16)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_centred_forecaster_does_not_care_about_levels(mode: str) -> None:
+    torch.manual_seed(0)
+    model = Forecaster(dataclasses.replace(SETTINGS, mode=mode), 2).double().eval()
+    past, future = torch.randn(3, 48, 2, dtype=torch.float64), torch.randn(3, 8, 2, dtype=torch.float64)
+    shift = torch.tensor([100.0, -3.0], dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(model.forecast(past + shift), model.forecast(past) + shift)
+        torch.testing.assert_close(model(past + shift, future + shift), model(past, future) + shift)
+        model.centred = False
+        assert not torch.allclose(model.forecast(past + shift), model.forecast(past) + shift)
 
 
 def test_bad_input(data: ForecastData) -> None:
