@@ -20,9 +20,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from rankscope_cli.app import VERBS, load_verb
+from rankscope_cli.verbs.lab import EXPERIMENTS
 
 log = get_plugin_logger("site_hooks")  # a warning ends `mkdocs build --strict`
 COMMAND_LINE = "Command line"
+COMMANDS = [*VERBS, *(f"lab_{name}" for name in EXPERIMENTS)]
+"""Modules of verbs and sub-verbs that have a page."""
 _KINDS = {"argument": "Arguments", "option": "Options"}
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 _BARS = re.compile(r"(?<!\\left)(?<!\\right)\\([lr])([vV])ert")
@@ -33,7 +36,7 @@ _NOT_RUN = re.compile(r"^( *)<!-- *not-run: *(.*?) *-->$", re.MULTILINE)
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put one page per verb under the heading of the command line."""
-    pages = [f"reference/cli/{name}.md" for name in VERBS]
+    pages = [f"reference/cli/{name}.md" for name in COMMANDS]
     for section in config.nav or []:
         for entry in next(iter(section.values())) if isinstance(section, dict) else []:
             if isinstance(entry, dict) and COMMAND_LINE in entry:
@@ -43,7 +46,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the verbs."""
-    for name in VERBS:
+    for name in COMMANDS:
         files.append(File.generated(config, f"reference/cli/{name}.md", content=verb_page(name)))
     return files
 
@@ -85,14 +88,15 @@ def _paired(bar: re.Match[str]) -> str:
 
 
 def verb_page(name: str) -> str:
-    """Write the reference of one verb from its command and its docstring."""
-    command = load_verb(name)
+    """Write the reference of one verb, or sub-verb, from its command and its docstring."""
+    command, words = load_verb(name), name.replace("_", " ")
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     usage = " ".join(one.metavar if one.required else f"[{one.metavar}]" for one in arguments)
     rows = [(_panel(one), _row(one)) for one in command.params]
     doc = inspect.cleandoc(import_module(f"rankscope_cli.verbs.{name}").run.__doc__)
     text, _, examples = doc.partition("\n\nExamples:\n")
-    parts = [f"# rankscope {name}", f"```text\nrankscope {name} [OPTIONS] {usage}\n```", _flags_as_code(text)]
+    called = " ".join(f"rankscope {words} [OPTIONS] {usage}".split())
+    parts = [f"# rankscope {words}", f"```text\n{called}\n```", _flags_as_code(text)]
     if examples:
         lines = "\n".join(f"$ {line.strip()}" for line in examples.splitlines())
         parts.append(f"## Examples\n\n```console\n{lines}\n```")
