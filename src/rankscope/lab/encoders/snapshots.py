@@ -1,21 +1,19 @@
-"""The state of a run that is not finished, in one safetensors file."""
+"""The state of a run of the audit that is not finished."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from rankscope.errors import DataError
 from rankscope.lab.encoders.cell import Cell, Point
+from rankscope.lab.snapshots import read_state, restore_training, training_tensors, write_state
 
-ADAM = ("exp_avg", "exp_avg_sq", "step")
+GLOBAL, ORDER, CUDA = "random/global", "random/order", "random/cuda"
 
 
 @dataclass(frozen=True)
@@ -48,51 +46,38 @@ class Snapshot:
         order: torch.Generator,
     ) -> Snapshot:
         """The state of a run."""
-        tensors = {"random/global": torch.get_rng_state(), "random/order": order.get_state()}
-        for name, parameter in model.named_parameters():
-            tensors[f"weight/{name}"] = parameter.detach().cpu()
-            tensors |= {f"{key}/{name}": adam.state[parameter][key].detach().cpu() for key in ADAM}
+        tensors = training_tensors(model, adam) | {GLOBAL: torch.get_rng_state(), ORDER: order.get_state()}
         if torch.cuda.is_available():
-            tensors["random/cuda"] = torch.cuda.get_rng_state()
+            tensors[CUDA] = torch.cuda.get_rng_state()
         return cls(epoch, tuple(points), seconds, tensors, cell.id)
 
-    @torch.no_grad()
     def restore(self, model: nn.Module, adam: torch.optim.AdamW, order: torch.Generator) -> None:
         """Put the state back into a fresh model, optimiser and generators."""
-        for name, parameter in model.named_parameters():
-            parameter.copy_(self.tensors[f"weight/{name}"])
-            adam.state[parameter] = {key: self.tensors[f"{key}/{name}"].to(parameter.device, copy=True) for key in ADAM}
-        torch.set_rng_state(self.tensors["random/global"])
-        order.set_state(self.tensors["random/order"])
-        if "random/cuda" in self.tensors and torch.cuda.is_available():
-            torch.cuda.set_rng_state(self.tensors["random/cuda"])
+        restore_training(self.tensors, model, adam)
+        torch.set_rng_state(self.tensors[GLOBAL])
+        order.set_state(self.tensors[ORDER])
+        if CUDA in self.tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(self.tensors[CUDA])
 
 
 def save_snapshot(path: Path, snapshot: Snapshot) -> None:
     """Write it in place of the one before, in one step."""
-    about = {
-        "cell": snapshot.cell,
-        "epoch": snapshot.epoch,
-        "seconds": snapshot.seconds,
-        "points": [asdict(point) for point in snapshot.points],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(path.name + ".part")
-    save_file(snapshot.tensors, half, metadata={"run": json.dumps(about)})
-    os.replace(half, path)
+    points = [asdict(point) for point in snapshot.points]
+    about = {"cell": snapshot.cell, "epoch": snapshot.epoch, "seconds": snapshot.seconds, "points": points}
+    write_state(path, snapshot.tensors, about)
 
 
 def load_snapshot(path: Path, cell: Cell) -> Snapshot | None:
-    """What `save_snapshot` wrote for this cell; none if there is no such file, or an unreadable one."""
-    if not path.is_file():
+    """What `save_snapshot` wrote; none if there is no such file.
+
+    Raises:
+        DataError: the file is damaged, or of another cell.
+    """
+    found = read_state(path)
+    if found is None:
         return None
-    try:
-        with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {})["run"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError):
-        return None
+    tensors, about = found
     if about["cell"] != cell.id:
-        return None
+        raise DataError(f"{path} is of the run {about['cell']}, not of {cell.id}: delete it.")
     points = tuple(Point(**point) for point in about["points"])
     return Snapshot(about["epoch"], points, about["seconds"], tensors, about["cell"])

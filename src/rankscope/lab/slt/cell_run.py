@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,12 +12,12 @@ from safetensors.torch import save_file
 from rankscope.atomic import atomic_file
 from rankscope.lab.data.table import VariableTable, read_table
 from rankscope.lab.data.windows import ForecastData, forecast_data
+from rankscope.lab.fan_out import Ticks
 from rankscope.lab.slt.cell import Cell, CellResult
 from rankscope.lab.slt.models import Sizes, build_model
 from rankscope.lab.slt.protocol import protocol
 from rankscope.lab.slt.training import CellTraining
 from rankscope.locks import held
-from rankscope.progress import Progress, silent
 
 
 def result_file(out: Path, cell: Cell) -> Path:
@@ -55,44 +56,39 @@ def check_cells(cells: Sequence[Cell], folder: Path) -> None:
             build_model(cell.model, Sizes(checked[kind], cell.lookback, cell.horizon))
 
 
-def run_cell(
-    cell: Cell, data: str, out: str, device: str = "cpu", weights: bool = False, progress: Progress = silent
-) -> None:
+@dataclass(frozen=True)
+class CellTask:
+    """What a process has to know to train a cell.
+
+    Attributes:
+        cell: which.
+        data: folder of the tables.
+        out: folder of the results.
+        device: ``cpu`` or ``cuda``.
+        weights: keep the last weights, as ``<cell.id>.safetensors``.
+    """
+
+    cell: Cell
+    data: str
+    out: str
+    device: str = "cpu"
+    weights: bool = False
+
+
+def run_task(task: CellTask, ticks: Ticks) -> None:
     """Train one cell in this process and write its result; nothing where it is there already."""
-    root = Path(out)
-    file, state, part = result_file(root, cell), root / f".{cell.id}.state.pt", part_file(root, cell)
+    root, cell = Path(task.out), task.cell
+    file, state = result_file(root, cell), root / f".{cell.id}.state"
     with held(root / ".locks" / cell.id, f"run {cell.id} is being trained"):
         if file.is_file():
             return
-        training = CellTraining(cell, cell_data(cell, Path(data)), device=device, state=state)
-
-        def told(result: CellResult) -> None:
-            _write(part, result.to_json())
-            epoch = result.last
-            progress(epoch.number, cell.epochs, f"{cell.id}: test MSE {epoch.test.mse:.4f}")
-
-        result = training.run(told)
-        if weights and result.parameters:
+        training = CellTraining(cell, cell_data(cell, Path(task.data)), device=task.device, state=state)
+        if training.result.epochs:
+            ticks(len(training.result.epochs))
+        result = training.run(lambda result: ticks(1))
+        if task.weights and result.parameters:
             with atomic_file(file.with_suffix(".safetensors")) as path:
                 save_file({name: value.contiguous() for name, value in training.model.state_dict().items()}, path)
-        _write(file, result.to_json())
-        for rest in (state, part):
-            rest.unlink(missing_ok=True)
-
-
-def _write(file: Path, text: str) -> None:
-    with atomic_file(file) as path:
-        path.write_text(text, encoding="utf-8")
-
-
-def part_file(out: Path, cell: Cell) -> Path:
-    """File of the epochs so far, for those who look on."""
-    return out / f".{cell.id}.part.json"
-
-
-def epochs_done(out: Path, cell: Cell) -> int:
-    """Epochs of a cell that are over, whoever trains it."""
-    try:
-        return len(CellResult.from_json(part_file(out, cell).read_text(encoding="utf-8")).epochs)
-    except (OSError, ValueError):
-        return cell.epochs if result_file(out, cell).is_file() else 0
+        with atomic_file(file) as path:
+            path.write_text(result.to_json(), encoding="utf-8")
+        state.unlink(missing_ok=True)

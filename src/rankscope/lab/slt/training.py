@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rankscope.atomic import atomic_file
 from rankscope.errors import DataError
 from rankscope.lab.data.windows import ForecastData
 from rankscope.lab.kernels import accelerate
@@ -25,6 +24,7 @@ from rankscope.lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
 from rankscope.lab.slt.models import Sizes, build_model, count_parameters
 from rankscope.lab.slt.protocol import Protocol, protocol
 from rankscope.lab.slt.scoring import Errors, products, score, windows_per_second
+from rankscope.lab.snapshots import read_state, restore_training, training_tensors, write_state
 
 CHUNK = 56
 """Series of a forward and backward pass on the CPU: more no longer fit into its caches."""
@@ -83,7 +83,7 @@ class CellTraining:
         self.optimizer: torch.optim.Optimizer | None = None
         if self.result.parameters:
             self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.rules.learning_rate, fused=True)
-        if state is not None and state.is_file():
+        if state is not None:
             self._take_up(state)
 
     @property
@@ -157,29 +157,18 @@ class CellTraining:
         return forecasts.detach(), targets
 
     def _keep(self) -> None:
-        if self.state is None or self.optimizer is None:
-            return
-        kept: dict[str, Any] = {
-            "result": self.result.to_json(),
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-        with atomic_file(self.state) as path:
-            torch.save(kept, path)
+        if self.state is not None and self.optimizer is not None:
+            write_state(self.state, training_tensors(self.model, self.optimizer), {"result": self.result.to_json()})
 
     def _take_up(self, state: Path) -> None:
-        try:
-            kept = torch.load(state, map_location=self.device, weights_only=True)
-            result = CellResult.from_json(kept["result"], str(state))
-            if result.cell != self.cell:
-                raise DataError(f"{state} is of the run {result.cell.id}, not of {self.cell.id}: delete it.")
-            self.model.load_state_dict(kept["model"])
-            if self.optimizer is not None:
-                self.optimizer.load_state_dict(kept["optimizer"])
-        except DataError:
-            raise
-        except Exception as error:  # a damaged file can fail in any way
-            raise DataError(f"{state} cannot be read: delete it, and the run begins anew.") from error
+        found = read_state(state)
+        if found is None or self.optimizer is None:
+            return
+        tensors, about = found
+        result = CellResult.from_json(about["result"], str(state))
+        if result.cell != self.cell:
+            raise DataError(f"{state} is of the run {result.cell.id}, not of {self.cell.id}: delete it.")
+        restore_training(tensors, self.model, self.optimizer)
         self.result = replace(result, machine=self.result.machine)
 
     def _machine(self) -> str:

@@ -88,14 +88,15 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
         assert torch.equal(weight, rest.model.state_dict()[name]), name
 
 
-def test_a_damaged_or_foreign_state_is_begun_anew(tmp_path):
-    path = tmp_path / "state"
+def test_a_damaged_or_foreign_state_is_refused(tmp_path):
+    path, data = tmp_path / "state", cell_data(SMALL)
     path.write_bytes(b"half a file")
-    data = cell_data(SMALL)
-    again = train(SMALL, data, How(stop=1), snapshot=path)
-    assert [point.epoch for point in again.points] == [1]
-    other = replace(SMALL, seed=1)
-    assert train(other, cell_data(other), How(stop=1), snapshot=path).points != again.points
+    with pytest.raises(DataError, match="cannot be read: delete it"):
+        train(SMALL, data, How(stop=1), snapshot=path)
+    path.unlink()
+    train(SMALL, data, How(stop=1), snapshot=path)
+    with pytest.raises(DataError, match=r"is of the run .*-s0, not of .*-s1"):
+        train(replace(SMALL, seed=1), data, How(stop=1), snapshot=path)
 
 
 def test_training_learns_and_compiled_functions_change_nothing_that_matters(no_dropout):

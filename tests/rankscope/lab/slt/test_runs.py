@@ -15,7 +15,7 @@ from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.lab.data.windows import ForecastData
 from rankscope.lab.slt import cell_run
 from rankscope.lab.slt.cell import Cell
-from rankscope.lab.slt.cell_run import cell_data, read_result, run_cell
+from rankscope.lab.slt.cell_run import CellTask, cell_data, read_result, run_task
 from rankscope.lab.slt.runs import Place, run_cells
 from rankscope.lab.slt.scoring import score
 from rankscope.lab.slt.study import find_tables
@@ -44,11 +44,12 @@ def test_finished_cells_are_read(tables: Path, tmp_path: Path, monkeypatch: pyte
 def test_a_stopped_cell_goes_on_where_it_was(
     tables: Path, small_data: ForecastData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(done: int, of: int, what: str) -> None:
-        raise KeyboardInterrupt
+    def stop(epochs: int) -> None:
+        if epochs:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_cell(CELLS[0], str(tables), str(tmp_path), progress=stop)
+        run_task(CellTask(CELLS[0], str(tables), str(tmp_path)), stop)
     trained: list[int] = []
     plain = CellTraining._train
     monkeypatch.setattr(CellTraining, "_train", lambda self, number: trained.append(number) or plain(self, number))

@@ -96,7 +96,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_numbers(
 ) -> None:
     cell = Cell("made", "slt", seed=1, epochs=3, precision=precision, **SMALL)
     whole = CellTraining(cell, small_data).run()
-    state = tmp_path / "state.pt"
+    state = tmp_path / "state"
 
     class Stopped(Exception):
         pass
@@ -146,7 +146,7 @@ def test_ranks_of_the_last_weights_are_kept(small_data: ForecastData) -> None:
 
 
 def test_a_state_of_another_cell_is_refused(small_data: ForecastData, tmp_path: Path) -> None:
-    state = tmp_path / "state.pt"
+    state = tmp_path / "state"
     CellTraining(Cell("made", "dlinear", epochs=1, **SMALL), small_data, state=state).run()
     with pytest.raises(DataError, match="is of the run made-released-l48-h8-dlinear-e1-s0"):
         CellTraining(Cell("made", "dlinear", epochs=2, **SMALL), small_data, state=state)
