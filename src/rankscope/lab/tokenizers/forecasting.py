@@ -38,7 +38,7 @@ class ForecastSettings:
         epochs: the weights of the epoch with the lowest validation error are kept.
         steps_per_epoch: random windows are drawn for so many batches.
         seed: of every random choice.
-        centred: the transformer sees values less the mean of their look-back, and its forecasts get it back: levels that
+        centred: the transformer sees values less the mean of their look-back, and forecasts get it back: levels that
             training never saw are then no news.
         shape: of the transformer.
     """

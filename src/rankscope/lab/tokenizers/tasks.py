@@ -12,7 +12,7 @@ LINEAR, AUTOENCODER, VQ, COPY, FORECAST = "linear-regression", "autoencoder", "v
 COMPONENTS = (LINEAR, AUTOENCODER, VQ, COPY, FORECAST)
 UPDATES = ("ema", "revived", "loss")
 """How codes learn: by a moving average; by the codebook loss, unused ones start again; by the codebook loss alone."""
-EPOCHS = {LINEAR: 20, AUTOENCODER: 300, VQ: 30, COPY: 40, FORECAST: 6}
+EPOCHS = {LINEAR: 20, AUTOENCODER: 300, VQ: 30, COPY: 40, FORECAST: 20}
 """By default; an epoch of the copy task is 50 steps, one of forecasting 100."""
 QUICK = {LINEAR: 2, AUTOENCODER: 20, VQ: 2, COPY: 2, FORECAST: 1}
 _COST = {LINEAR: 1, AUTOENCODER: 1, VQ: 10, COPY: 15, FORECAST: 60}
