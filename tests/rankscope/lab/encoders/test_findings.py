@@ -58,9 +58,7 @@ def test_gaps_are_paired_and_linear_less_the_other() -> None:
     gap = only(table, "positions", "best NLL", "linear-ppe, gain")
     assert gap.mean == pytest.approx((0.04 + 0.02 + 0.02) / 3)
     assert gap.p == pytest.approx(ttest_rel(linear, ppe).pvalue)
-    assert only(table, "zeros", "NLL without them", "linear-ppe, gain").mean == pytest.approx(
-        (0.05 + 0.03 + 0.03) / 3
-    )
+    assert only(table, "zeros", "NLL without them", "linear-ppe, gain").mean == pytest.approx((0.05 + 0.03 + 0.03) / 3)
     assert only(table, "positions", "‖P‖²", "linear-ppe").mean == 1617.0
     assert only(table, "positions", "best NLL", "linear-rotated").mean is None
     assert any("1 runs diverged" in note for note in table.notes)
