@@ -122,6 +122,7 @@ class _Step:
         penalty = _penalty(self.model, parameters)
         return loss if penalty is None else loss + penalty
 
+    @torch.no_grad()  # the transform differentiates all the same; outside of it no step may record the one before
     def _move(self, inputs: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
         seeds = torch.arange(len(rows), device=rows.device)[:, None]
         found, losses = self.gradients(self.stack, inputs[seeds, rows], targets[seeds, rows])
@@ -131,7 +132,7 @@ class _Step:
             assert parameter.grad is not None
             parameter.grad.copy_(found[name] * scale.view(-1, *[1] * (parameter.ndim - 1)))
         self.adam.step()
-        return losses.detach()
+        return losses
 
 
 class _Graph:

@@ -11,6 +11,7 @@ import torch
 from rankscope.errors import DataError, OptionError
 from rankscope.lab.data.channels import bin_edges, bin_of, channel_benchmark
 from rankscope.lab.encoders import models, runs
+from rankscope.lab.encoders import stacked as stacked_module
 from rankscope.lab.encoders.cell import Cell, Point, RunResult, etth1_cell
 from rankscope.lab.encoders.data import cell_data, etth1_data
 from rankscope.lab.encoders.objective import learning_rate, loss_of, score, validated
@@ -122,6 +123,22 @@ def test_seeds_in_one_stack_are_what_each_is_by_itself(no_dropout, cell):
             assert ours.train_loss == pytest.approx(theirs.train_loss, abs=2e-5)
         for name, weight in alone.model.state_dict().items():
             torch.testing.assert_close(stacked.model.state_dict()[name], weight, atol=2e-4, rtol=1e-2)
+
+
+def test_steps_of_a_stack_do_not_remember_one_another(monkeypatch):
+    """Nothing that outlives a step may hold on to its graph, or memory grows with every step."""
+    kept = []
+    moved = stacked_module._Step._move
+
+    def watch(step, *parts):
+        losses = moved(step, *parts)
+        kept.extend([losses, *(parameter.grad for parameter in step.stack.values())])
+        return losses
+
+    monkeypatch.setattr(stacked_module._Step, "_move", watch)
+    train_stacked([replace(SMALL, epochs=1)], [cell_data(SMALL)], How())
+    assert kept
+    assert all(one.grad_fn is None and not one.requires_grad for one in kept)
 
 
 def test_seeds_in_one_stack_do_not_share_dropout():
