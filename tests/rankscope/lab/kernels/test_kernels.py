@@ -122,6 +122,21 @@ def test_an_accelerated_block_answers_as_before_and_keeps_its_parameters():
     assert kept.grad.isfinite().all()
 
 
+def test_what_is_not_a_number_stays_so(kernels):
+    """A run that diverges has to be seen to."""
+    packed = torch.randn(1, 20, 3 * 16)
+    packed[0, 7, 3] = torch.nan
+    out = packed_attention(packed, 1, causal=True, dropout=0.1, compiled=kernels)
+    assert out[0, 7].isnan().all()
+    assert not out[0, :7].isnan().any()
+
+
+def test_loading_leaves_the_numbers_of_the_process_alone(kernels):
+    """Fast-math libraries switch subnormal numbers off, for everyone."""
+    assert float(torch.tensor(1e-40) * 0.5) > 0
+    assert np.float64(5e-324) * 1.0 > 0
+
+
 def test_masks_and_cross_attention_stay_with_torch():
     attention = MultiHeadAttention(32, 2).eval()
     x, source = torch.randn(2, 5, 32), torch.randn(2, 7, 32)
