@@ -21,7 +21,7 @@ def test_the_list(cli: Cli, document: Callable[..., dict[str, Any]]) -> None:
         assert one["ready"] == (not one["missing"])
     shown = cli("figures", "--list")
     assert shown.exit_code == 0
-    assert "15      Chebyshev embeddings in two dimensions" in shown.stdout
+    assert "15         Chebyshev embeddings in two dimensions" in shown.stdout
     table = shown.stdout.split("rankscope figures ID")[0].splitlines()
     assert max(len(line.rstrip()) for line in table) <= 80
     missing = [one for one in listed["figures"] if not one["ready"]]
