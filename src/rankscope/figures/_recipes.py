@@ -284,7 +284,7 @@ _RECIPES = (
     ),
     Recipe(
         id="lab-ranks",
-        title="What encodings, kinds of layers and codebooks do to rank",
+        title="Ranks that encoders, layers and codebooks set",
         shows="not in the paper: ranks of the models that the lab trains",
         source="saved",
         draw=_lab_ranks.draw_lab_ranks,
