@@ -113,7 +113,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--precisions", default="float32,bf16")
+    parser.add_argument("--precisions", default="float32,bfloat16")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)

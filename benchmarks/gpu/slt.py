@@ -74,7 +74,7 @@ def speed() -> list[dict[str, Any]]:
         data = slt.made_data(Path(folder))
         rows = [
             row
-            for precision in ("float32", "bf16")
+            for precision in ("float32", "bfloat16")
             for row in slt.measured(data, precision, device(), False, rounds, steps)
         ]
     return [

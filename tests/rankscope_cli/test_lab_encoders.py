@@ -84,7 +84,7 @@ def test_tables_fit_a_terminal(cli: Any, asked: Asked, tmp_path: Path, monkeypat
 def test_the_document_and_the_files(document: Callable[..., Any], asked: Asked, tmp_path: Path) -> None:
     out = tmp_path / "audit"
     found = document("lab", "encoders", "1", "9", "--out", out, "--encoders", "linear,mlp", "--device", "cpu")
-    assert found["schema"] == "rankscope/encoder-audit@1"
+    assert found["schema"] == "rankscope/lab-encoders@1"
     assert found["protocol"] == {
         "seeds": 20, "epochs": 300, "encoders": ["linear", "mlp"], "published": True, "warning": ""
     }  # fmt: skip
@@ -164,11 +164,12 @@ def test_errors_in_the_runs(
 
 
 def test_one_real_run_from_the_command_line(document: Callable[..., Any], tmp_path: Path) -> None:
-    args = ("lab", "encoders", "1", "5", "--encoders", "linear", "--seeds", 1, "--epochs", 1, "--device", "cpu")
-    found = document(*args, "--out", tmp_path)
+    args = ("lab", "encoders", "1", "5", "--encoders", "linear", "--seeds", 1, "--epochs", 40, "--device", "cpu")
+    found = document(*args, "--stop", 1, "--out", tmp_path)
     assert found["runs"] == {"there": 1, "needed": 1, "diverged": 0}
     assert found["protocol"]["published"] is False
     values = {row["measure"]: row["summary"]["mean"] for table in found["tables"] for row in table["rows"]}
+    assert all("1 run is cut short, the shortest after epoch 1." in table["notes"] for table in found["tables"])
     assert values["encoder_parameters"] == 512
     assert 2.9 < values["nll"] < 3.6  # after one epoch: near the entropy of 32 bins, 3.47
     assert 0 < values["cos_mean"] < 0.3

@@ -38,7 +38,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_document(document: Any, audit: Path, tmp_path: Path) -> None:
     file = tmp_path / "ranks.json"
     result = document("lab", "ranks", audit, "--eps", "0.1", "--out", file)
-    assert result["schema"] == "rankscope/lab-ranks-study@1"
+    assert result["schema"] == "rankscope/lab-ranks@1"
     assert result["runs"] == {"encoders": 6}
     assert result["eps"] == ["0.1"]
     assert json.loads(file.read_text()) == result

@@ -39,7 +39,7 @@ def ran(folder: Path, cli: Any, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 def test_the_document_and_the_folder(ran: tuple[Path, dict[str, Any]]) -> None:
     out, document = ran
-    assert document["schema"] == "rankscope/slt@1"
+    assert document["schema"] == "rankscope/lab-slt@1"
     assert document["runs"] == 2 * (2 * 2 + 1)
     rows = {(row["protocol"], row["model"]): row for row in document["rows"]}
     assert set(rows) == {(p, m) for p in ("released", "field") for m in ("dlinear", "nbeats", "naive")}

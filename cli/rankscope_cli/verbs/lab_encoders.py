@@ -86,6 +86,16 @@ def run(
     precision: Annotated[
         str, choice("--precision", PRECISIONS, "Of products; weights stay float32.", _SPREAD)
     ] = "float32",
+    stop: Annotated[
+        int,
+        typer.Option(
+            "--stop",
+            min=0,
+            metavar="N",
+            help="Cut every run after epoch N; the learning rate falls as if it went on. 0: none.",
+            rich_help_panel=_RUNS,
+        ),
+    ] = 0,
     force: Annotated[bool, typer.Option("--force", help="Run the cells anew.", rich_help_panel="Output")] = False,
     json: Json = False,
     device: Device = "auto",
@@ -113,7 +123,7 @@ def run(
     cells = audit_cells(asked)
     if data is None and not show and needs_etth1(_unmade(out, cells, force)):
         raise OptionError("these tables need ETTh1: add --data PATH/ETTh1.csv, or --show for what is there.")
-    how, where = _how(device, precision, engine), _engine(engine, jobs, address)
+    how, where = _how(device, precision, stop, engine), _engine(engine, jobs, address)
     etth1 = _etth1(data)
     with Output(json) as output:
         if force:
@@ -144,7 +154,7 @@ def _asked(
     )
 
 
-def _how(device: str, precision: str, engine: str) -> How:
+def _how(device: str, precision: str, stop: int, engine: str) -> How:
     import torch
 
     from rankscope.lab.encoders.training import How
@@ -152,8 +162,8 @@ def _how(device: str, precision: str, engine: str) -> How:
 
     if engine == "ray":  # the GPUs are the cluster's
         check_choice("device", device, DEVICES)
-        return How(torch.device("cuda" if device == "cuda" else "cpu"), precision)
-    return How(torch.device(resolve_device(device)), precision)
+        return How(torch.device("cuda" if device == "cuda" else "cpu"), precision, stop=stop)
+    return How(torch.device(resolve_device(device)), precision, stop=stop)
 
 
 def _engine(name: str, jobs: int, address: str) -> Engine:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("released", "field", "both")
 ENGINES = ("local", "ray")
-PRECISIONS = ("float32", "bf16")
+PRECISIONS = ("float32", "bfloat16")
 REPORT = "slt"
 DEFAULT_QUESTIONS = ("published",)
 _SPREAD = "Where it runs"
@@ -63,7 +63,9 @@ def run(
     address: Annotated[
         str, typer.Option("--address", metavar="A", help="Of the Ray cluster.", rich_help_panel=_SPREAD)
     ] = "",
-    precision: Annotated[str, choice("--precision", PRECISIONS, "bf16 rounds matrix products.", _SPREAD)] = "float32",
+    precision: Annotated[
+        str, choice("--precision", PRECISIONS, "bfloat16 rounds matrix products.", _SPREAD)
+    ] = "float32",
     weights: Annotated[
         bool, typer.Option("--weights", help="Keep the last weights.", rich_help_panel="Output")
     ] = False,

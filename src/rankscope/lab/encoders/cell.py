@@ -10,7 +10,7 @@ from typing import Any
 
 from rankscope.errors import DataError, OptionError, unknown_choice
 
-SCHEMA = "rankscope/encoder-run@1"
+SCHEMA = "rankscope/lab-encoder-run@1"
 SYNTHETIC, ETTH1 = "synthetic", "etth1"
 NLL, MSE = "nll", "mse"
 

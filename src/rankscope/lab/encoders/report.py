@@ -26,7 +26,7 @@ from rankscope.lab.encoders.tables import (
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/encoder-audit@1"
+SCHEMA = "rankscope/lab-encoders@1"
 ALL = "all"
 CHOICES = (*TABLES, PAIRED, FINDINGS)
 PUBLISHED_SEEDS = 20

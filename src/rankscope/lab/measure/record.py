@@ -13,7 +13,7 @@ from rankscope.analysis.flow import ranks_by_eps
 from rankscope.errors import DataError
 from rankscope.numerics import effective_rank, stable_rank
 
-SCHEMA = "rankscope/lab-ranks@1"
+SCHEMA = "rankscope/lab-rank-record@1"
 DIGITS = 6
 """Significant digits of numbers in JSON."""
 INPUT, BETWEEN, OUTPUT = "input", "between", "output"

@@ -20,7 +20,7 @@ from rankscope.numerics import validate_eps
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/lab-ranks-study@1"
+SCHEMA = "rankscope/lab-ranks@1"
 CUT_PAIRS = (("whitened", "svd"), (JOINT, "whitened"))
 """Methods, the better one as claimed first."""
 

@@ -13,10 +13,10 @@ from rankscope.lab.slt.models import NAIVE, check_model
 from rankscope.lab.slt.patch_forecaster import HORIZON, LOOKBACK
 from rankscope.lab.slt.protocol import BEST, LAST, RELEASED, protocol
 
-SCHEMA = "rankscope/slt-run@1"
-FLOAT32, BFLOAT16 = "float32", "bf16"
+SCHEMA = "rankscope/lab-slt-run@1"
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PRECISIONS = (FLOAT32, BFLOAT16)
-"""bf16: matrix products by autocast; weights, sums and losses stay in float32."""
+"""bfloat16: matrix products by autocast; weights, sums and losses stay in float32."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Cell:
 
         >>> Cell("ETTh1", "slt", seed=2).id
         'ETTh1-released-slt-e10-s2'
-        >>> Cell("ETTh1", "slt", "field", revin=True, precision="bf16", horizon=24).id
-        'ETTh1-field-revin-h24-slt-e10-bf16-s0'
+        >>> Cell("ETTh1", "slt", "field", revin=True, precision="bfloat16", horizon=24).id
+        'ETTh1-field-revin-h24-slt-e10-bfloat16-s0'
         """
         parts = [self.dataset, self.protocol, "revin" if self.revin else ""]
         parts += [f"l{self.lookback}" if self.lookback != LOOKBACK else ""]

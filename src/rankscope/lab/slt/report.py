@@ -16,7 +16,7 @@ from rankscope.lab.slt.statistics import Paired, Spread, by_seed, paired, spread
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/slt@1"
+SCHEMA = "rankscope/lab-slt@1"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class SltReport:
     diverged: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The report in the shape ``rankscope/slt@1``."""
+        """The report in the shape ``rankscope/lab-slt@1``."""
         return {"schema": SCHEMA, **asdict(self)}
 
     def to_frame(self) -> pd.DataFrame:

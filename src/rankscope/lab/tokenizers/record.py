@@ -11,7 +11,7 @@ from typing import Any
 from rankscope.errors import DataError
 from rankscope.lab.tokenizers.tasks import Task
 
-SCHEMA = "rankscope/tokenizer-run@1"
+SCHEMA = "rankscope/lab-tokenizer-run@1"
 
 
 @dataclass(frozen=True)

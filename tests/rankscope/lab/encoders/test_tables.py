@@ -125,7 +125,7 @@ def test_means_are_over_the_printed_seeds_and_leave_out_diverged_runs() -> None:
     assert (row.summary.n, row.wanted, row.diverged) == (4, 5, 1)
     assert row.overall.n == 6
     assert any(
-        "1 runs diverged and are in no mean: synthetic-c16-n512-d64-mse-e300-linear-s3" in n for n in found.notes
+        "1 run is in no mean, having diverged: synthetic-c16-n512-d64-mse-e300-linear-s3" in n for n in found.notes
     )
 
 

@@ -58,7 +58,7 @@ def test_a_checkpoint_beside_its_run_is_not_another_run(made: SimpleNamespace, t
     detail = json.loads(made.vq(tmp_path / "vq", 64, 0, 4.0).read_text())
     made.vq(tmp_path / "vq", 256, 0, 5.0)
     (tmp_path / "runs").mkdir()
-    run = {"schema": "rankscope/tokenizer-run@1", "data": "ETTh1, 99 rows", "detail": detail}
+    run = {"schema": "rankscope/lab-tokenizer-run@1", "data": "ETTh1, 99 rows", "detail": detail}
     (tmp_path / "runs" / "vq-64-s0.json").write_text(json.dumps(run))
     found = {one.variant: one.setting for one in read_runs([tmp_path]).runs}
     assert found == {"64": "ETTh1 VQ ema d64 80 epochs", "256": "VQ ema d64 80 epochs"}

@@ -154,7 +154,7 @@ def test_verdicts_say_what_they_rest_on() -> None:
 def test_cells_come_seed_by_seed_and_once() -> None:
     settings = settings_of(["slt", "naive"], ["published", "revin"])
     assert [str(one) for one in settings] == ["slt", "naive", "patchtst", "slt+revin", "patchtst+revin"]
-    cells = study_cells(settings, ["ETTh1", "ETTh2"], ["released"], 2, epochs=3, precision="bf16")
+    cells = study_cells(settings, ["ETTh1", "ETTh2"], ["released"], 2, epochs=3, precision="bfloat16")
     assert len(cells) == len(set(cells)) == 2 * (2 * 4 + 1)
     assert [cell.seed for cell in cells] == [0] * 10 + [1] * 8
     naive = [cell for cell in cells if cell.model == "naive"]

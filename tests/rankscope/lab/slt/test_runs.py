@@ -143,7 +143,8 @@ def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bfloat16_rounds_products_and_nothing_else(small_data: ForecastData) -> None:
     """Scores differ by rounding, weights stay in float32."""
     runs = [
-        CellTraining(Cell("made", "dlinear", epochs=1, precision=p, **SMALL), small_data) for p in ("float32", "bf16")
+        CellTraining(Cell("made", "dlinear", epochs=1, precision=p, **SMALL), small_data)
+        for p in ("float32", "bfloat16")
     ]
     exact, rounded = (run.run().last.test.mse for run in runs)
     assert exact != rounded

@@ -130,7 +130,7 @@ def test_records_survive_json() -> None:
     back = record_from_json(json.dumps(run.to_json()))
     assert replace(back, reference=0.0, effective_rank=0.0) == replace(run, reference=0.0, effective_rank=0.0)
     assert math.isnan(back.reference)
-    for text in ("{", "[]", '{"schema": "other"}', '{"schema": "rankscope/tokenizer-run@1"}'):
+    for text in ("{", "[]", '{"schema": "other"}', '{"schema": "rankscope/lab-tokenizer-run@1"}'):
         with pytest.raises(DataError, match="is no run of the tokenizer study"):
             record_from_json(text)
 

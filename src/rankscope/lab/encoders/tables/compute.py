@@ -150,12 +150,16 @@ def said_of(cells: Sequence[Cell], runs: Runs) -> list[str]:
     missing = [cell for cell in cells if cell not in runs]
     if missing:
         named = ", ".join(dict.fromkeys(cell.encoder for cell in missing))
-        notes.append(f"{len(missing)} of {len(cells)} runs are missing ({named}).")
+        notes.append(f"{len(missing)} of {_runs(len(cells))} missing ({named}).")
     there = [runs[cell] for cell in cells if cell in runs]
     diverged = [run.cell.id for run in there if run.diverged]
     if diverged:
-        notes.append(f"{len(diverged)} runs diverged and are in no mean: {', '.join(diverged)}.")
+        notes.append(f"{_runs(len(diverged))} in no mean, having diverged: {', '.join(diverged)}.")
     short = [run.stopped for run in there if run.stopped]
     if short:
-        notes.append(f"{len(short)} runs were cut short, the shortest after epoch {min(short)}.")
+        notes.append(f"{_runs(len(short))} cut short, the shortest after epoch {min(short)}.")
     return notes
+
+
+def _runs(number: int) -> str:
+    return "1 run is" if number == 1 else f"{number} runs are"
