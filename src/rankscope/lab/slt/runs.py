@@ -71,7 +71,7 @@ def run_cells(
     unique = list(dict.fromkeys(cells))
     left = [cell for cell in unique if not result_file(root, cell).is_file()]
     check_cells(left, source)
-    done, total = 0, sum(cell.epochs for cell in left)
+    done, total = 0, sum(max(1, cell.epochs) for cell in left)  # a model that learns nothing is scored once
 
     def ticks(epochs: int) -> None:
         nonlocal done
