@@ -1,14 +1,16 @@
-"""Faster dropout and attention for models of `rankscope.lab.blocks` that train on one CPU core."""
+"""Faster dropout, attention and feed-forward layers for models of `rankscope.lab.blocks` that train on one CPU core."""
 
 from __future__ import annotations
 
 import ctypes
 
+import torch
 from torch import Tensor, nn
 
 from rankscope.lab.blocks.attention import MultiHeadAttention
+from rankscope.lab.blocks.feed_forward import FeedForward
 from rankscope.lab.kernels.compiled import library
-from rankscope.lab.kernels.functions import WIDTHS, dropped, packed_attention
+from rankscope.lab.kernels.functions import WIDTHS, dropped, feed_forward, packed_attention
 
 __all__ = ["accelerate", "library"]
 
@@ -47,12 +49,27 @@ class CompiledAttention(MultiHeadAttention):
         return self.out_proj(mixed)
 
 
+class CompiledFeedForward(FeedForward):
+    """GELU layers by the compiled functions, in training in float32 on the CPU; elsewhere as its base does it."""
+
+    compiled: ctypes.CDLL
+
+    def forward(self, input: Tensor) -> Tensor:
+        """See `FeedForward`."""
+        fits = input.device.type == "cpu" and input.dtype == self.inner.weight.dtype == torch.float32
+        if not self.training or not fits or torch.is_autocast_enabled("cpu"):
+            return super().forward(input)
+        return feed_forward(input, self.inner, self.outer, self.drop_inner.p, self.compiled)
+
+
 def _fits(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype.itemsize <= 4 and x.is_floating_point()
 
 
 def accelerate(model: nn.Module) -> bool:
-    """Let the compiled functions do the model's dropout and self-attention; its parameters stay what they are.
+    """Let the compiled functions do the model's dropout, self-attention and feed-forward layers with GELU.
+
+    Parameters stay what they are, and whoever looks at the model finds its modules where they were.
 
     Which elements are dropped changes (other random numbers), and results in the last digits.
 
@@ -67,6 +84,8 @@ def accelerate(model: nn.Module) -> bool:
             module.__class__ = CompiledDropout
         elif type(module) is MultiHeadAttention and module.out_proj.in_features // module.heads in WIDTHS:
             module.__class__ = CompiledAttention
+        elif type(module) is FeedForward and isinstance(module.act, nn.GELU) and module.drop_inner.p < 1:
+            module.__class__ = CompiledFeedForward
         else:
             continue
         module.compiled = compiled  # type: ignore[assignment]

@@ -24,11 +24,14 @@ _POINTER, _SIZE, _BITS, _FLOAT, _SEED = (
     ctypes.c_float,
     ctypes.c_uint64,
 )
+_ELEMENTWISE = [_POINTER, _SIZE, _SIZE, _BITS, _FLOAT, _SEED, _POINTER]
 _ATTENTION = [_POINTER, _SIZE, _SIZE, _SIZE, _SIZE, ctypes.c_int32, _BITS, _FLOAT, _SEED, _POINTER]
 _SIGNATURES = {
     "attention_forward": ([*_ATTENTION, _POINTER, _POINTER], ctypes.c_int),
     "attention_backward": ([*_ATTENTION, _POINTER, _POINTER, _POINTER], ctypes.c_int),
-    "dropout": ([_POINTER, _SIZE, _BITS, _FLOAT, _SEED, _POINTER], None),
+    "dropout": (_ELEMENTWISE, None),
+    "gelu_dropout": (_ELEMENTWISE, None),
+    "gelu_dropout_back": ([*_ELEMENTWISE, _POINTER], None),
 }
 
 

@@ -1,8 +1,8 @@
-// Dropout and causal attention of small models on one core, in float32.
+// Dropout, GELU and causal attention of small models on one core, in float32.
 //
-// What torch spends its time on at these sizes is drawing random numbers one by one and writing attention weights to
-// memory several times. Here a mask is a hash of (seed, position), and a head's weights are made, dropped and used row
-// by row. Plain C interface: no header of torch, so that it compiles in seconds. GCC and Clang split the vectors where
+// What torch spends its time on at these sizes is drawing random numbers one by one and passing over memory several
+// times. Here a mask is a hash of (seed, position), a head's weights are made, dropped and used row by row, and GELU
+// drops what it makes. Plain C interface: no header of torch, so that it compiles in seconds. GCC and Clang split the vectors where
 // the processor's are narrower.
 
 #include <cstdint>
@@ -57,6 +57,21 @@ inline Vec exp_of(Vec x) {
   return pick(tiny, all(0), p * scale);
 }
 
+// Share of a standard normal below h, and its density there. The tail is formula 7.1.26 of Abramowitz and Stegun
+// (absolute error 7.5e-8), which shares its exponential with the density.
+inline void normal_of(Vec h, Vec* below, Vec* density) {
+  const Vec e = exp_of(-0.5f * h * h), size = pick(h < 0.0f, -h, h);
+  const Vec t = 1.0f / (size * 0.23164189f + 1.0f);
+  Vec p = all(0.5307027145f);
+  p = p * t - 0.7265760135f;
+  p = p * t + 0.7107068705f;
+  p = p * t - 0.142248368f;
+  p = p * t + 0.1274147960f;
+  const Vec tail = p * t * e;
+  *below = pick(h < 0.0f, tail, 1.0f - tail);
+  *density = e * 0.398942280f;
+}
+
 // A uniform 32-bit number per position: two rounds of multiply and shift over a keyed counter.
 inline Bits hash_of(Bits at, uint32_t key_low, uint32_t key_high) {
   Bits h = at ^ key_low;
@@ -88,7 +103,12 @@ struct Sizes {
 
 inline int64_t padded(int64_t tokens) { return (tokens + LANES - 1) / LANES * LANES; }
 
-constexpr int GROUP = 4;  // queries worked on together
+constexpr int ROWS = 8;  // rows of weights come in multiples of it
+#ifdef __AVX512F__
+constexpr int GROUP = 8;  // queries worked on together: as many sums as hide the time that an addition takes
+#else
+constexpr int GROUP = 4;  // more would not fit in the registers
+#endif
 
 // Rows of one head, tokens x D, from packed rows of `width` floats: as D x tokens, 0 beyond tokens.
 template <int D>
@@ -104,22 +124,18 @@ void gather(const float* from, int64_t width, int64_t tokens, float* to) {
   for (int64_t t = 0; t < tokens; ++t) std::memcpy(to + t * D, from + t * width, sizeof(float) * D);
 }
 
-// out[r][j] = sum_c rows[r][c] columns[c][j], for j < end, a multiple of LANES, and four rows of `pad` floats.
+// out[r][j] = sum_c rows[r][c] columns[c][j], for j < end, a multiple of LANES, and GROUP rows of `pad` floats.
 template <int D>
 inline void rows_times(const float rows[GROUP][D], const float* columns, int64_t pad, int64_t end, float* out) {
   for (int64_t j = 0; j < end; j += LANES) {
-    Vec a{}, b{}, c{}, d{};
+    Vec sums[GROUP] = {};
     for (int k = 0; k < D; ++k) {
       const Vec column = load(columns + k * pad + j);
-      a += rows[0][k] * column;
-      b += rows[1][k] * column;
-      c += rows[2][k] * column;
-      d += rows[3][k] * column;
+#pragma GCC unroll 8
+      for (int r = 0; r < GROUP; ++r) sums[r] += rows[r][k] * column;
     }
-    store(out + j, a);
-    store(out + pad + j, b);
-    store(out + 2 * pad + j, c);
-    store(out + 3 * pad + j, d);
+#pragma GCC unroll 8
+    for (int r = 0; r < GROUP; ++r) store(out + r * pad + j, sums[r]);
   }
 }
 
@@ -129,37 +145,40 @@ struct PartOf { typedef Vec Type; };
 template <>
 struct PartOf<true> { typedef Half Type; };
 
-// out[r][c] = sum_j weights[r][j] rows[j][c], for j < n, and four rows of weights.
+// out[r][c] = sum_j weights[r][j] rows[j][c], for j < n, and GROUP rows of weights.
 template <int D>
 inline void weighted_sums(const float* weights, int64_t pad, const float* rows, int64_t n, float* const out[GROUP]) {
   typedef typename PartOf<(D < LANES)>::Type Part;
   constexpr int SIZE = sizeof(Part) / sizeof(float);
   for (int part = 0; part < D; part += SIZE) {
-    Part a{}, b{}, c{}, d{};
+    Part sums[GROUP] = {};
     for (int64_t j = 0; j < n; ++j) {
       Part row;
       std::memcpy(&row, rows + j * D + part, sizeof row);
-      a += weights[j] * row;
-      b += weights[pad + j] * row;
-      c += weights[2 * pad + j] * row;
-      d += weights[3 * pad + j] * row;
+#pragma GCC unroll 8
+      for (int r = 0; r < GROUP; ++r) sums[r] += weights[r * pad + j] * row;
     }
-    std::memcpy(out[0] + part, &a, sizeof a);
-    std::memcpy(out[1] + part, &b, sizeof b);
-    std::memcpy(out[2] + part, &c, sizeof c);
-    std::memcpy(out[3] + part, &d, sizeof d);
+#pragma GCC unroll 8
+    for (int r = 0; r < GROUP; ++r) std::memcpy(out[r] + part, &sums[r], sizeof sums[r]);
   }
 }
 
-// columns[k][j] += sum_r rows[r][k] weights[r][j], for j < end, and four rows.
+// columns[k][j] += sum_r rows[r][k] weights[r][j], for j < end, and GROUP rows.
 template <int D>
 inline void add_outer(const float rows[GROUP][D], const float* weights, int64_t pad, int64_t end, float* columns) {
   for (int64_t j = 0; j < end; j += LANES) {
-    const Vec a = load(weights + j), b = load(weights + pad + j);
-    const Vec c = load(weights + 2 * pad + j), d = load(weights + 3 * pad + j);
+    Vec mine[GROUP];
+#pragma GCC unroll 8
+    for (int r = 0; r < GROUP; ++r) mine[r] = load(weights + r * pad + j);
     for (int k = 0; k < D; ++k) {
       float* at = columns + k * pad + j;
-      store(at, load(at) + (rows[0][k] * a + rows[1][k] * b) + (rows[2][k] * c + rows[3][k] * d));
+      Vec even = load(at), odd{};
+#pragma GCC unroll 8
+      for (int r = 0; r < GROUP; r += 2) {
+        even += rows[r][k] * mine[r];
+        odd += rows[r + 1][k] * mine[r + 1];
+      }
+      store(at, even + odd);
     }
   }
 }
@@ -216,15 +235,15 @@ struct Head {
   int64_t width, index;  // floats between rows of q, k and v; number of the head in the batch
 };
 
-// Four rows of floats, `width` apart, from row i; those beyond the last are 0.
+// GROUP rows of floats, `width` apart, from row i; those beyond the last are 0.
 template <int D>
-inline void four_rows(const float* from, int64_t width, int64_t i, int64_t tokens, float scale, float to[GROUP][D]) {
+inline void some_rows(const float* from, int64_t width, int64_t i, int64_t tokens, float scale, float to[GROUP][D]) {
   for (int r = 0; r < GROUP; ++r)
     for (int k = 0; k < D; ++k) to[r][k] = i + r < tokens ? from[(i + r) * width + k] * scale : 0.0f;
 }
 
-// Where four rows are written; those beyond the last go nowhere.
-inline void four_places(float* first, int64_t width, int64_t i, int64_t tokens, float* nowhere, float* to[GROUP]) {
+// Where GROUP rows are written; those beyond the last go nowhere.
+inline void places_of(float* first, int64_t width, int64_t i, int64_t tokens, float* nowhere, float* to[GROUP]) {
   for (int r = 0; r < GROUP; ++r) to[r] = i + r < tokens ? first + (i + r) * width : nowhere;
 }
 
@@ -246,12 +265,12 @@ void forward_head(const Head& head, const Sizes& s, float* weights, float* out, 
   for (int64_t i = 0; i < s.tokens; i += GROUP) {
     const int64_t most = seen(s, i + GROUP - 1), end = padded(most);
     float* rows = weights + i * pad;
-    four_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
+    some_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
     rows_times<D>(queries, kt, pad, end, rows);
     for (int r = 0; r < GROUP; ++r) {
       soften(rows + r * pad, kept + r * pad, seen(s, i + r), end, (uint32_t)((head.index * s.tokens + i + r) * pad), s);
     }
-    four_places(out, out_width, i, s.tokens, nowhere, places);
+    places_of(out, out_width, i, s.tokens, nowhere, places);
     weighted_sums<D>(kept, pad, vr, most, places);
   }
 }
@@ -269,11 +288,11 @@ void backward_head(const Head& head, const Sizes& s, const float* weights, const
   float* places[GROUP];
   for (int64_t i = 0; i < s.tokens; i += GROUP) {
     const int64_t most = seen(s, i + GROUP - 1), end = padded(most);
-    four_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
-    four_rows<D>(grad, grad_width, i, s.tokens, 1.0f, grads);
+    some_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
+    some_rows<D>(grad, grad_width, i, s.tokens, 1.0f, grads);
     rows_times<D>(grads, vt, pad, end, changes);
     for (int r = 0; r < GROUP; ++r) soften_back(weights + (i + r) * pad, end, s, changes + r * pad, mixing + r * pad);
-    four_places(dq, head.width, i, s.tokens, nowhere, places);
+    places_of(dq, head.width, i, s.tokens, nowhere, places);
     weighted_sums<D>(changes, pad, kr, most, places);
     add_outer<D>(queries, changes, pad, end, dkt);
     add_outer<D>(grads, mixing, pad, end, dvt);
@@ -296,7 +315,7 @@ Head head_of(const float* packed, const Sizes& s, int64_t b, int64_t h) {
 
 template <int D>
 void forward(const float* packed, const Sizes& s, float* weights, float* out, float* work) {
-  const int64_t d = s.heads * D, each = (s.tokens + GROUP - 1) / GROUP * GROUP * padded(s.tokens);
+  const int64_t d = s.heads * D, each = (s.tokens + ROWS - 1) / ROWS * ROWS * padded(s.tokens);
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < s.heads; ++h) {
       const Head head = head_of<D>(packed, s, b, h);
@@ -306,7 +325,7 @@ void forward(const float* packed, const Sizes& s, float* weights, float* out, fl
 
 template <int D>
 void backward(const float* packed, const Sizes& s, const float* weights, const float* grad, float* out, float* work) {
-  const int64_t d = s.heads * D, each = (s.tokens + GROUP - 1) / GROUP * GROUP * padded(s.tokens);
+  const int64_t d = s.heads * D, each = (s.tokens + ROWS - 1) / ROWS * ROWS * padded(s.tokens);
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < s.heads; ++h) {
       const Head head = head_of<D>(packed, s, b, h);
@@ -314,6 +333,27 @@ void backward(const float* packed, const Sizes& s, const float* weights, const f
       backward_head<D>(head, s, weights + head.index * each, grad + b * s.tokens * d + h * D, d, dq, dq + d,
                        dq + 2 * d, work);
     }
+}
+
+// Calls `work` on vectors of the inputs, at every LANES positions, and stores what it leaves in their places; the last
+// positions go through buffers of their own.
+template <int N, class Work>
+inline void in_vectors(int64_t count, const float* const (&from)[N], float* const (&to)[N], Work work) {
+  Vec v[N];
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) {
+    for (int k = 0; k < N; ++k) v[k] = load(from[k] + i);
+    work(i, v);
+    for (int k = 0; k < N; ++k) store(to[k] + i, v[k]);
+  }
+  if (i == count) return;
+  const size_t rest = sizeof(float) * (count - i);
+  for (int k = 0; k < N; ++k) {
+    v[k] = all(0);
+    std::memcpy(&v[k], from[k] + i, rest);
+  }
+  work(i, v);
+  for (int k = 0; k < N; ++k) std::memcpy(to[k] + i, &v[k], rest);
 }
 
 }  // namespace
@@ -346,14 +386,33 @@ int attention_backward(const float* packed, int64_t batch, int64_t tokens, int64
   return 1;
 }
 
-// to[i] = from[i] / (1 - dropout) where i stays, else 0. Its own gradient.
-void dropout(const float* from, int64_t count, uint32_t threshold, float keep_scale, uint64_t seed, float* to) {
-  int64_t i = 0;
-  for (; i + LANES <= count; i += LANES)
-    store(to + i, pick(stays((uint32_t)i, seed, threshold), load(from + i) * keep_scale, all(0)));
-  if (i < count) {
-    const Int stay = stays((uint32_t)i, seed, threshold);
-    for (int64_t k = i; k < count; ++k) to[k] = stay[k - i] ? from[k] * keep_scale : 0.0f;
-  }
+// to[i] = from[i] / (1 - dropout) where position at + i stays, else 0. Its own gradient.
+void dropout(const float* from, int64_t count, int64_t at, uint32_t threshold, float keep_scale, uint64_t seed,
+             float* to) {
+  in_vectors(count, {from}, {to}, [&](int64_t i, Vec* v) {
+    v[0] = pick(stays((uint32_t)(at + i), seed, threshold), v[0] * keep_scale, all(0));
+  });
+}
+
+// The same of GELU(from[i]).
+void gelu_dropout(const float* from, int64_t count, int64_t at, uint32_t threshold, float keep_scale, uint64_t seed,
+                  float* to) {
+  in_vectors(count, {from}, {to}, [&](int64_t i, Vec* v) {
+    Vec below, density;
+    normal_of(v[0], &below, &density);
+    v[0] = pick(stays((uint32_t)(at + i), seed, threshold), v[0] * below * keep_scale, all(0));
+  });
+}
+
+// Makes the output of gelu_dropout again, and turns its gradient in `change` into that of `from`.
+void gelu_dropout_back(const float* from, int64_t count, int64_t at, uint32_t threshold, float keep_scale,
+                       uint64_t seed, float* change, float* to) {
+  in_vectors(count, {change, from}, {change, to}, [&](int64_t i, Vec* v) {
+    Vec below, density;
+    normal_of(v[1], &below, &density);
+    const Int stay = stays((uint32_t)(at + i), seed, threshold);
+    v[0] = pick(stay, v[0] * (below + v[1] * density) * keep_scale, all(0));
+    v[1] = pick(stay, v[1] * below * keep_scale, all(0));
+  });
 }
 }

@@ -1,5 +1,6 @@
-"""Compiled attention and dropout against torch's, and the laws of dropout."""
+"""Compiled attention, feed-forward and dropout against torch's, and the laws of dropout."""
 
+import copy
 import ctypes
 
 import numpy as np
@@ -9,9 +10,10 @@ import torch
 from torch import nn
 
 from rankscope.lab.blocks import AttentionBlock, MultiHeadAttention
-from rankscope.lab.kernels import accelerate, library
+from rankscope.lab.blocks.feed_forward import FeedForward
+from rankscope.lab.kernels import accelerate, functions, library
 from rankscope.lab.kernels import compiled as compiled_module
-from rankscope.lab.kernels.functions import dropped, packed_attention
+from rankscope.lab.kernels.functions import dropped, feed_forward, packed_attention
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler")
 
@@ -81,6 +83,89 @@ def test_attention_dropout_drops_the_share_and_keeps_the_mean(kernels):
     assert scipy.stats.binomtest(dropped_count, stays.numel(), share).pvalue > 1e-4
     by_key = (~stays).float().mean((0, 1))
     assert float((by_key - share).abs().max()) < 5 * (share * (1 - share) / (400 * tokens)) ** 0.5
+
+
+def layer_by_torch(layer, x, grad, dtype):
+    """Output of a feed-forward layer and all gradients, by torch in a number format."""
+    same = copy.deepcopy(layer).to(dtype)
+    x = x.to(dtype).detach().requires_grad_()
+    out = same(x)
+    out.backward(grad.to(dtype))
+    return [tensor.detach().double() for tensor in (out, x.grad, *(p.grad for p in same.parameters()))]
+
+
+@pytest.mark.parametrize(("d_model", "d_ff", "shape"), [(64, 256, (3, 200)), (10, 7, (5,)), (56, 224, (2, 3, 100))])
+def test_the_feed_forward_layer_and_its_gradients_are_as_exact_as_torch_s(kernels, d_model, d_ff, shape, monkeypatch):
+    """Sizes that fill no vector, in pieces that do not divide the tokens."""
+    monkeypatch.setattr(functions, "CACHED", 130 * d_ff)
+    torch.manual_seed(0)
+    layer = FeedForward(d_model, d_ff)
+    x, grad = torch.randn(*shape, d_model) * 3, torch.randn(*shape, d_model)
+    exact, rounded = (layer_by_torch(layer, x, grad, dtype) for dtype in (torch.float64, torch.float32))
+    ours = x.clone().requires_grad_()
+    out = feed_forward(ours, layer.inner, layer.outer, 0.0, kernels)
+    out.backward(grad)
+    mine = [out.detach(), ours.grad, *(p.grad for p in layer.parameters())]
+    for one, theirs, truth in zip(mine, rounded, exact, strict=True):
+        assert one.shape == truth.shape
+        allowed = 4 * float((theirs - truth).abs().max()) + 1e-6 * float(truth.abs().max())
+        assert float((one.double() - truth).abs().max()) <= allowed
+
+
+def test_gelu_is_exact_from_end_to_end(kernels):
+    """Identity maps show the activation itself, over all the numbers that it may meet."""
+    x = torch.cat([torch.linspace(-12, 12, 4801), torch.tensor([-1e30, -50.0, 50.0, 1e30, torch.nan])])[:, None]
+    same = nn.Linear(1, 1)
+    with torch.no_grad():
+        same.weight.fill_(1), same.bias.fill_(0)
+    out = feed_forward(x, same, same, 0.0, kernels)
+    truth = nn.functional.gelu(x.double())
+    torch.testing.assert_close(out[:-5].double(), truth[:-5], atol=3e-7, rtol=2e-7)
+    assert out[-5:-1, 0].tolist() == [0, 0, 50, pytest.approx(1e30)]
+    assert out[-1].isnan()
+
+
+def test_dropout_in_the_feed_forward_layer_has_the_gradient_of_its_own_masks(kernels, monkeypatch):
+    """With the seed held fixed the layer is a smooth function: its gradient equals finite differences."""
+    monkeypatch.setattr(functions, "CACHED", 70 * 64)
+    torch.manual_seed(0)
+    layer = FeedForward(16, 64, 0.4)
+    x, grad = torch.randn(300, 16), torch.randn(300, 16)
+    directions = [torch.randn_like(one) for one in (x, *layer.parameters())]
+
+    def value(step):
+        moved = copy.deepcopy(layer)
+        variables = [x.clone().requires_grad_(), *moved.parameters()]
+        with torch.no_grad():
+            for one, way in zip(variables, directions, strict=True):
+                one += step * way
+        torch.manual_seed(7)
+        found = (feed_forward(variables[0], moved.inner, moved.outer, 0.4, kernels) * grad).double().sum()
+        found.backward()
+        slope = sum(float((one.grad * way).double().sum()) for one, way in zip(variables, directions, strict=True))
+        return float(found.detach()), slope
+
+    step = 1e-2
+    assert value(0.0)[1] == pytest.approx((value(step)[0] - value(-step)[0]) / (2 * step), rel=5e-3)
+
+
+def test_the_feed_forward_layer_drops_the_share_in_every_piece(kernels, monkeypatch):
+    """Inner masks: units that pass 1 on, one by one; outer masks: the same after them."""
+    monkeypatch.setattr(functions, "CACHED", 100 * 64)
+    share, tokens = 0.25, 2000
+    inner, outer = nn.Linear(64, 64), nn.Linear(64, 64)
+    with torch.no_grad():
+        inner.weight.fill_(0), inner.bias.fill_(100), outer.bias.fill_(0)
+        outer.weight.copy_(torch.eye(64) / 100)
+    out = feed_forward(torch.zeros(tokens, 64), inner, outer, share, kernels).detach()
+    stays = out > 0
+    torch.testing.assert_close(out[stays], torch.full_like(out[stays], 1 / (1 - share) ** 2))
+    expected = (1 - share) ** 2
+    assert scipy.stats.binomtest(int(stays.sum()), stays.numel(), expected).pvalue > 1e-4
+    centred = stays.float() - expected
+    pieces = centred.unflatten(0, (20, 100)).flatten(1)
+    correlations = (pieces @ pieces.T / pieces.shape[1] / (expected * (1 - expected))).triu(1)
+    assert float(correlations.abs().max()) < 5 / pieces.shape[1] ** 0.5
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
