@@ -63,6 +63,8 @@ def test_the_papers_size_is_the_default(cli: Any, asked: Asked, tmp_path: Path) 
     assert {cell.epochs for cell in asked["cells"]} == {300}
     assert asked["engine"].jobs == 3
     assert asked["how"] == How()
+    cli("lab", "encoders", "--out", tmp_path / "audit", "--device", "cpu")
+    assert asked["engine"].jobs == 0  # a core each
     assert "Not the paper's protocol" not in result.stdout
     assert "160 of 160 runs" in result.stdout
 

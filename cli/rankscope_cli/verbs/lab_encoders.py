@@ -60,9 +60,15 @@ def run(
         str | None, typer.Option("--data", metavar="FILE", help="ETTh1.csv, for Table 13.", rich_help_panel=_RUNS)
     ] = None,
     jobs: Annotated[
-        int,
-        typer.Option("--jobs", min=0, metavar="N", help="Runs at a time; 0: one per core.", rich_help_panel=_SPREAD),
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--jobs",
+            min=0,
+            metavar="N",
+            help="Runs at a time; 0: one per core, the default on a CPU.",
+            rich_help_panel=_SPREAD,
+        ),
+    ] = None,
     engine: Annotated[str, choice("--engine", ENGINES, "This machine, or a Ray cluster.", _SPREAD)] = "local",
     address: Annotated[
         str,
@@ -109,7 +115,7 @@ def run(
 
     Examples:
         rankscope lab encoders --quick --out audit/
-        rankscope lab encoders 1 paired findings --seeds 5 --jobs 0 --out audit/
+        rankscope lab encoders 1 paired findings --seeds 5 --out audit/
         rankscope lab encoders 13 --data ETTh1.csv --out audit/
         rankscope lab encoders all --show --out audit/ --json
     """
@@ -123,7 +129,7 @@ def run(
     cells = audit_cells(asked)
     if data is None and not show and needs_etth1(_unmade(out, cells, force)):
         raise OptionError("these tables need ETTh1: add --data PATH/ETTh1.csv, or --show for what is there.")
-    how, where = _how(device, precision, stop, engine), _engine(engine, jobs, address)
+    how, where = _how(device, precision, stop, engine), _engine(engine, _jobs(jobs, device, engine), address)
     etth1 = _etth1(data)
     with Output(json) as output:
         if force:
@@ -164,6 +170,15 @@ def _how(device: str, precision: str, stop: int, engine: str) -> How:
         check_choice("device", device, DEVICES)
         return How(torch.device("cuda" if device == "cuda" else "cpu"), precision, stop=stop)
     return How(torch.device(resolve_device(device)), precision, stop=stop)
+
+
+def _jobs(jobs: int | None, device: str, engine: str) -> int:
+    """One per core where runs have a core each; a GPU is shared by stacking."""
+    from rankscope.placement import resolve_device
+
+    if jobs is not None:
+        return jobs
+    return 0 if engine == "ray" or resolve_device(device) == "cpu" else 1
 
 
 def _engine(name: str, jobs: int, address: str) -> Engine:

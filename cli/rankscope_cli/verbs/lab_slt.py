@@ -58,7 +58,8 @@ def run(
     ] = False,
     engine: Annotated[str, choice("--engine", ENGINES, "This machine, or a Ray cluster.", _SPREAD)] = "local",
     jobs: Annotated[
-        int, typer.Option("--jobs", min=0, metavar="N", help="Runs at a time.", rich_help_panel=_SPREAD)
+        int,
+        typer.Option("--jobs", min=0, metavar="N", help="Runs at a time; 0: one per core.", rich_help_panel=_SPREAD),
     ] = 1,
     address: Annotated[
         str, typer.Option("--address", metavar="A", help="Of the Ray cluster.", rich_help_panel=_SPREAD)

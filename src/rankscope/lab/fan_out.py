@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 
 from rankscope.cluster import connect, import_ray
 from rankscope.errors import OptionError, RankscopeError, one_line, unknown_choice
+from rankscope.numerics.parallel import default_workers
 
 ENGINES = ("local", "ray")
 LOOK = 0.5
@@ -58,7 +58,7 @@ class Engine:
     @property
     def processes(self) -> int:
         """Processes that a local engine starts."""
-        return self.jobs or os.cpu_count() or 1
+        return self.jobs or default_workers()
 
 
 def fan_out(

@@ -13,6 +13,12 @@ ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 class FeedForward(nn.Sequential):
     """Linear(d_model, d_ff) → activation → dropout → Linear(d_ff, d_model) → dropout, token by token."""
 
+    inner: nn.Linear
+    act: nn.Module
+    drop_inner: nn.Dropout
+    outer: nn.Linear
+    drop_outer: nn.Dropout
+
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0, activation: str = "gelu") -> None:
         super().__init__(
             OrderedDict(

@@ -7,7 +7,6 @@ a run that was stopped and is removed at its end. A cell whose JSON is there is 
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,8 @@ from rankscope.lab.encoders.models import AuditModel, build
 from rankscope.lab.encoders.stacked import train_stacked
 from rankscope.lab.encoders.training import PRECISIONS, How, Trained, train
 from rankscope.lab.fan_out import Engine, Ticks, fan_out
+from rankscope.lab.kernels import library
+from rankscope.lab.machine import describe
 from rankscope.lab.measure import rank_record
 from rankscope.locks import held
 from rankscope.progress import Progress, silent
@@ -42,14 +43,14 @@ class Batch:
         folder: where their files are.
         how: device, precision.
         etth1: path of ETTh1.csv.
-        machine: said in the results.
+        beside: runs on this machine at a time.
     """
 
     cells: tuple[Cell, ...]
     folder: str
     how: How
     etth1: str | None
-    machine: str
+    beside: int
 
 
 def run_cells(
@@ -97,9 +98,9 @@ def run_cells(
         progress(min(done, total), total, "epochs")
 
     progress(done, total, "epochs")
-    machine = _machine(how, min(engine.processes, max(len(waiting), 1)))
+    beside = min(engine.processes, max(len(waiting), 1))
     batches = [
-        Batch(group, str(folder), how, None if etth1 is None else str(etth1), machine)
+        Batch(group, str(folder), how, None if etth1 is None else str(etth1), beside)
         for group in _groups(waiting, stack or (16 if how.device.type == "cuda" else 1))
     ]
     with held(folder / ".lock", "these runs are being made"):
@@ -135,9 +136,19 @@ def finish(cell: Cell, trained: Trained, data: CellData, batch: Batch) -> RunRes
         encoder_parameters=_count(trained.model.encoder),
         seconds=trained.seconds,
         stopped=stopped if stopped < cell.epochs else 0,
-        machine=batch.machine,
+        machine=_machine(batch),
     )
     return result if result.diverged else replace(result, diagnostics=measured(cell, trained.model, data))
+
+
+def _machine(batch: Batch) -> str:
+    """What a run's time depends on."""
+    seeds, how = len(batch.cells), batch.how
+    if seeds > 1:
+        return describe(how.device, f"{seeds} seeds in a stack", how.precision)
+    compiled = how.kernels and how.device.type == "cpu" and library() is not None
+    beside = f"{batch.beside} runs at a time" if batch.beside > 1 else ""
+    return describe(how.device, beside, "compiled kernels" if compiled else "", how.precision)
 
 
 def measured(cell: Cell, model: AuditModel, data: CellData) -> dict[str, Any]:
@@ -198,10 +209,3 @@ def _groups(cells: Sequence[Cell], size: int) -> list[tuple[Cell, ...]]:
 
 def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _machine(how: How, together: int) -> str:
-    if how.device.type == "cuda":
-        return torch.cuda.get_device_name(how.device)
-    threads = 1 if together > 1 else torch.get_num_threads()
-    return f"{platform.machine()} CPU, {threads} threads, {together} at a time, {how.precision}"

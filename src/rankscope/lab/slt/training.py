@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +17,7 @@ from torch import Tensor, nn
 from rankscope.errors import DataError
 from rankscope.lab.data.windows import ForecastData
 from rankscope.lab.kernels import accelerate
+from rankscope.lab.machine import describe
 from rankscope.lab.measure import rank_record
 from rankscope.lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
 from rankscope.lab.slt.models import Sizes, build_model, count_parameters
@@ -172,13 +171,4 @@ class CellTraining:
         self.result = replace(result, machine=self.result.machine)
 
     def _machine(self) -> str:
-        return f"{describe(self.device)}{', compiled kernels' if self.compiled else ''}"
-
-
-def describe(device: str) -> str:
-    """What a run uses, in a few words: processor and threads, or GPU."""
-    if device.startswith("cuda"):
-        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = torch.get_num_threads()
-    return f"{platform.machine()}, {threads} of {cores} threads, torch {torch.__version__}"
+        return describe(self.device, "compiled kernels" if self.compiled else "")

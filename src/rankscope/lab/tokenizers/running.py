@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +15,7 @@ from torch import nn
 from rankscope.atomic import atomic_file
 from rankscope.lab.data.table import VariableTable
 from rankscope.lab.data.windows import MONTHS, ForecastData, forecast_data
+from rankscope.lab.machine import describe
 from rankscope.lab.measure import rank_record
 from rankscope.lab.tokenizers.autoencoder import AutoencoderSettings, train_autoencoder
 from rankscope.lab.tokenizers.copying import EVERY, CopySettings, train_copier
@@ -79,7 +78,7 @@ def run_task(task: Task, data: Data, folder: Path, progress: Progress) -> RunRec
     """
     begun = time.perf_counter()
     record = _RUNS[task.component](task, data, folder, progress)
-    return replace(record, seconds=round(time.perf_counter() - begun, 2), machine=_machine(data.device))
+    return replace(record, seconds=round(time.perf_counter() - begun, 2), machine=describe(data.device))
 
 
 def _linear(task: Task, data: Data, folder: Path, progress: Progress) -> RunRecord:
@@ -199,10 +198,3 @@ def _keep(model: nn.Module, folder: Path, task: Task, batch: tuple[torch.Tensor,
     with atomic_file(folder / "weights" / f"{task.id}.safetensors") as path:
         save_file({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}, path)
     return rank_record(model, batch)
-
-
-def _machine(device: str) -> str:
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name()
-    threads = torch.get_num_threads()
-    return f"{threads} thread{'s' if threads > 1 else ''} on {platform.machine()}, {os.cpu_count()} cores, no GPU"

@@ -189,7 +189,16 @@ def test_a_run_that_diverges_ends_and_says_so(tmp_path):
     assert json.loads(result.to_json())["points"][0]["train_loss"] is None
 
 
-def test_runs_are_kept_in_a_folder_read_again_and_equal_in_two_processes(tmp_path):
+@pytest.fixture
+def one_thread():
+    """As each of several processes has: sums are in one order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_runs_are_kept_in_a_folder_read_again_and_equal_in_two_processes(tmp_path, one_thread):
     cells = [replace(SMALL, epochs=1, seed=seed) for seed in range(2)]
     seen = []
     first = runs.run_cells(cells, tmp_path / "a", progress=lambda done, total, what: seen.append((done, total)))
