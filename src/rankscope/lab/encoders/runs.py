@@ -22,11 +22,12 @@ from rankscope.lab.encoders.data import CellData, cell_data
 from rankscope.lab.encoders.diagnostics import diagnose
 from rankscope.lab.encoders.models import AuditModel, build
 from rankscope.lab.encoders.stacked import train_stacked
-from rankscope.lab.encoders.training import PRECISIONS, How, Trained, train
+from rankscope.lab.encoders.training import How, Trained, train
 from rankscope.lab.fan_out import Engine, Ticks, fan_out
 from rankscope.lab.kernels import library
 from rankscope.lab.machine import describe
 from rankscope.lab.measure import rank_record
+from rankscope.lab.precision import PRECISIONS
 from rankscope.locks import held
 from rankscope.progress import Progress, silent
 

@@ -116,16 +116,15 @@ class _Step:
         return self.graphs[size](rows)
 
     def _loss(self, parameters: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
-        with self.how.autocast():
-            outputs = functional_call(self.model, parameters, (inputs,))
-        loss = loss_of(outputs, targets)
+        loss = loss_of(functional_call(self.model, parameters, (inputs,)), targets)
         penalty = _penalty(self.model, parameters)
         return loss if penalty is None else loss + penalty
 
     @torch.no_grad()  # the transform differentiates all the same; outside of it no step may record the one before
     def _move(self, inputs: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
         seeds = torch.arange(len(rows), device=rows.device)[:, None]
-        found, losses = self.gradients(self.stack, inputs[seeds, rows], targets[seeds, rows])
+        with self.how.products():
+            found, losses = self.gradients(self.stack, inputs[seeds, rows], targets[seeds, rows])
         squares = torch.stack([one.flatten(1).square().sum(1) for one in found.values()]).sum(0)
         scale = (CLIP / (squares.sqrt() + 1e-6)).clamp(max=1.0)
         for name, parameter in self.stack.items():

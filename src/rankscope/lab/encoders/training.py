@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -25,8 +26,7 @@ from rankscope.lab.encoders.objective import (
 )
 from rankscope.lab.encoders.snapshots import Snapshot, load_snapshot, save_snapshot
 from rankscope.lab.kernels import accelerate
-
-PRECISIONS = ("float32", "bfloat16")
+from rankscope.lab.precision import FLOAT32, products
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class How:
 
     Attributes:
         device: where.
-        precision: ``float32``, as published, or ``bfloat16``: products in half precision, weights and losses in full.
+        precision: of matrix products: ``float32``, as published, or ``bfloat16``.
         kernels: use the compiled functions of `rankscope.lab.kernels` on the CPU, where they can be compiled.
         stop: epoch after which runs are cut short; 0: none is. The learning rate goes on as if they were not.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    precision: str = PRECISIONS[0]
+    precision: str = FLOAT32
     kernels: bool = True
     stop: int = 0
 
-    def autocast(self) -> torch.autocast:
-        """Context of the forward pass."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+    def products(self) -> contextlib.AbstractContextManager[None]:
+        """Context of forward and backward passes."""
+        return products(self.device, self.precision)
 
     def last(self, cell: Cell) -> int:
         """Epochs that a cell runs for."""
@@ -137,14 +137,13 @@ def _epoch(model: AuditModel, adam: torch.optim.AdamW, part: Part, order: Tensor
     losses = []
     for rows in order.split(BATCH):
         rows = rows.to(how.device)
-        with how.autocast():
-            outputs = model(part.inputs[rows])
-        loss = loss_of(outputs, part.targets[rows])
-        penalty = model.encoder.penalty()
-        if penalty is not None:
-            loss = loss + penalty
         adam.zero_grad(set_to_none=True)
-        loss.backward()
+        with how.products():
+            loss = loss_of(model(part.inputs[rows]), part.targets[rows])
+            penalty = model.encoder.penalty()
+            if penalty is not None:
+                loss = loss + penalty
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)
         adam.step()
         losses.append(loss.detach())

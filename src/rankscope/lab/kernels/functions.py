@@ -15,8 +15,8 @@ LANES, ROWS = 16, 8
 """Floats of a vector, and what rows of weights are a multiple of, in ``cpu.cpp``."""
 WIDTHS = (8, 16, 32, 64)
 """Head widths that are compiled."""
-CACHED = 1 << 17
-"""Floats of a piece of the feed-forward layer's inner activations: half a megabyte, so that they stay in the cache."""
+CACHED = 1 << 19
+"""Floats of a piece of the feed-forward layer's inner activations: two megabytes, so that they stay in the cache."""
 
 
 def _threshold(dropout: float) -> int:

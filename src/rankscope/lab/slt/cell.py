@@ -9,14 +9,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.lab.precision import FLOAT32, PRECISIONS
 from rankscope.lab.slt.models import NAIVE, check_model
 from rankscope.lab.slt.patch_forecaster import HORIZON, LOOKBACK
 from rankscope.lab.slt.protocol import BEST, LAST, RELEASED, protocol
 
 SCHEMA = "rankscope/lab-slt-run@1"
-FLOAT32, BFLOAT16 = "float32", "bfloat16"
-PRECISIONS = (FLOAT32, BFLOAT16)
-"""bfloat16: matrix products by autocast; weights, sums and losses stay in float32."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
 
@@ -10,19 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from rankscope.lab.data.windows import Windows
-from rankscope.lab.slt.cell import BFLOAT16, Score
+from rankscope.lab.precision import products
+from rankscope.lab.slt.cell import Score
 
 BATCH = 32
 """Windows per forward pass, all variables of each."""
 PASSES, WARM_UP, TIMED = 5, 2, 8
 """Passes that are timed, batches before them, and batches of a pass."""
-
-
-def products(device: str, precision: str) -> contextlib.AbstractContextManager[object]:
-    """Where matrix products are rounded to bfloat16, if they are to be."""
-    if precision == BFLOAT16:
-        return torch.autocast(device.partition(":")[0], torch.bfloat16)
-    return contextlib.nullcontext()
 
 
 class Errors:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.errors import DataError, unknown_choice
+from rankscope.lab.precision import FLOAT32
 from rankscope.lab.slt.ablations import Setting, ablation
-from rankscope.lab.slt.cell import FLOAT32, Cell
+from rankscope.lab.slt.cell import Cell
 from rankscope.lab.slt.models import NAIVE
 
 TABLES = ("ETTh1", "ETTh2")

@@ -19,10 +19,11 @@ from rankscope.lab.data.windows import ForecastData
 from rankscope.lab.kernels import accelerate
 from rankscope.lab.machine import describe
 from rankscope.lab.measure import rank_record
+from rankscope.lab.precision import products
 from rankscope.lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
 from rankscope.lab.slt.models import Sizes, build_model, count_parameters
 from rankscope.lab.slt.protocol import Protocol, protocol
-from rankscope.lab.slt.scoring import Errors, products, score, windows_per_second
+from rankscope.lab.slt.scoring import Errors, score, windows_per_second
 from rankscope.lab.snapshots import read_state, restore_training, training_tensors, write_state
 
 CHUNK = 56
@@ -150,9 +151,8 @@ class CellTraining:
         """Add the gradient of ``share`` times the mean squared error of some windows."""
         inputs, targets = self.data.train.batch(at)
         with products(self.device, self.cell.precision):
-            forecasts = self.model(inputs)
-        forecasts = forecasts.float()
-        (F.mse_loss(forecasts, targets) * share).backward()
+            forecasts = self.model(inputs).float()
+            (F.mse_loss(forecasts, targets) * share).backward()
         return forecasts.detach(), targets
 
     def _keep(self) -> None:
