@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -82,7 +83,7 @@ def _show_rows(title: str, rows: list[Row], console: Console) -> None:
 
 
 def _spread(mean: float | None, std: float | None, digits: int) -> str:
-    if mean is None:
+    if mean is None or math.isnan(mean):
         return MISSING
     return (
         f"{mean:,.{digits}f}" if std is None or (digits == 0 and not std) else f"{mean:,.{digits}f} ± {std:.{digits}f}"
@@ -136,7 +137,7 @@ def _measured(row: PairedRow) -> tuple[str, str, str]:
     found = row.measured
     if found is None:
         return MISSING, MISSING, MISSING
-    return _signed(found.difference, 3), _p(found.p), f"{found.wins}/{found.n}"
+    return _signed(found.difference.mean, 3), _p(found.p), f"{found.higher}/{found.difference.n}"
 
 
 def _p(value: float | None) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope.lab.slt.report import Comparison, Row, SltReport, SpeedUp
-    from rankscope.lab.slt.statistics import Spread
+    from rankscope.lab.statistics import Spread
 
 ERRORS = "test error, scaled units, mean ± std of n seeds"
 TOLERANCES = {
@@ -43,7 +43,7 @@ def _errors(dataset: str, protocol: str, rows: list[Row], console: Console) -> N
             if row.verdict
             else ("", "", "")
         )
-        count = f"{row.mse.runs}" + (f" −{row.diverged}" if row.diverged else "")
+        count = f"{row.mse.n}" + (f" −{row.diverged}" if row.diverged else "")
         table.add_row(row.model, _spread(row.mse), _spread(row.mae, 3), count, *beside)
     print_table(table, console)
     for basis in dict.fromkeys(row.verdict.basis for row in rows if row.verdict and row.verdict.basis):
@@ -56,7 +56,7 @@ def _cost(rows: tuple[Row, ...], console: Console) -> None:
     add_columns(table, ["table", "protocol", "model", "parameters", "s/epoch", "windows/s"], left=3)
     for row in rows:
         seconds = figures(row.seconds_per_epoch) if row.parameters else MISSING
-        rate = f"{row.windows_per_second:,.0f}" if row.mse.runs else MISSING
+        rate = f"{row.windows_per_second:,.0f}" if row.mse.n else MISSING
         table.add_row(row.dataset, row.protocol, row.model, f"{row.parameters:,}", seconds, rate)
     print_table(table, console)
     for machine in dict.fromkeys(row.machine for row in rows):
@@ -80,7 +80,7 @@ def _compared(title: str, found: list[Comparison], console: Console) -> None:
     table = plain_table()
     add_columns(table, ["table", "protocol", "first", "second", "difference", "%", "p", "wins"], left=4)
     for one in found:
-        pairs = one.mse.difference.runs
+        pairs = one.mse.difference.n
         table.add_row(
             one.dataset,
             one.protocol,
@@ -89,13 +89,13 @@ def _compared(title: str, found: list[Comparison], console: Console) -> None:
             _spread(one.mse.difference, sign=True) if pairs else MISSING,
             f"{100 * one.relative:+.1f}" if pairs else MISSING,
             figures(one.mse.p, 2),
-            f"{one.mse.wins}/{pairs}",
+            f"{one.mse.lower}/{pairs}",
         )
     print_table(table, console)
 
 
 def _spread(value: Spread, digits: int = 4, sign: bool = False) -> str:
-    if not value.runs:
+    if not value.n:
         return MISSING
     mean = f"{value.mean:+.{digits}f}" if sign else f"{value.mean:.{digits}f}"
     return mean if value.std is None else f"{mean} ±{value.std:.{digits}f}".replace("±0.", "±.")

@@ -60,7 +60,7 @@ def _others(rows: list[Row], console: Console) -> None:
 
 
 def _error(row: Row) -> str:
-    if not math.isfinite(row.error_std):
+    if row.error_std is None:
         return figures(row.error, 4)
     if row.error < 1e3:
         return f"{row.error:.4f} ± {row.error_std:.4f}"

@@ -43,7 +43,7 @@ def test_the_document_and_the_folder(ran: tuple[Path, dict[str, Any]]) -> None:
     assert document["runs"] == 2 * (2 * 2 + 1)
     rows = {(row["protocol"], row["model"]): row for row in document["rows"]}
     assert set(rows) == {(p, m) for p in ("released", "field") for m in ("dlinear", "nbeats", "naive")}
-    assert rows["released", "dlinear"]["mse"]["runs"] == 2
+    assert rows["released", "dlinear"]["mse"]["n"] == 2
     assert rows["released", "dlinear"]["parameters"] == 2 * (48 * 8 + 8)
     assert rows["released", "naive"]["mse"]["std"] is None
     assert len(list(out.glob("Made-*.json"))) == 10

@@ -13,11 +13,11 @@ from rankscope.lab.encoders.cell import EPOCHS, Cell, RunResult
 from rankscope.lab.encoders.data import CellData
 from rankscope.lab.encoders.diagnostics import chance_cosines, untrained_positions
 from rankscope.lab.encoders.published import Disagreement, disagreements, released_finding
-from rankscope.lab.encoders.statistics import paired_test, summarise
 from rankscope.lab.encoders.tables.catalogue import SETTINGS
 from rankscope.lab.encoders.tables.compute import said_of
 from rankscope.lab.encoders.tables.measures import Measure, diagnostic, leading_value, loss
 from rankscope.lab.encoders.tables.record import Runs, runs_of
+from rankscope.lab.statistics import paired, spread
 
 FINDINGS = "findings"
 CONTROLS = ("linear-scaled", "linear-rotated")
@@ -116,9 +116,10 @@ _Of = Callable[[str, str], dict[int, RunResult]]
 
 def _over_seeds(topic: str, quantity: str, subject: str, found: dict[int, RunResult], measure: Measure) -> Finding:
     values = [value for run in found.values() if (value := measure(run)) is not None]
-    summary = summarise(values)
+    summary = spread(values)
     expected = released_finding(topic, quantity, subject)
-    return Finding(topic, quantity, subject, summary.mean, summary.std, summary.n, expected)
+    mean = summary.mean if summary.n else None
+    return Finding(topic, quantity, subject, mean, summary.std, summary.n, expected)
 
 
 def _alone(topic: str, quantity: str, subject: str, value: float | None) -> Finding:
@@ -135,8 +136,8 @@ def _gap(
     subject = f"{better}, gain"
     if not first.keys() & second.keys():
         return Finding(topic, quantity, subject, None)
-    test = paired_test(first, second)
-    return Finding(topic, quantity, subject, test.difference, test.std, test.n, p=test.p)
+    test = paired(second, first)
+    return Finding(topic, quantity, subject, test.difference.mean, test.difference.std, test.difference.n, p=test.p)
 
 
 def _zeros(of: _Of, encoders: Sequence[str]) -> Iterator[Finding]:

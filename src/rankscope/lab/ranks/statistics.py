@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rankscope.lab.slt.statistics import Paired, paired
+from rankscope.lab.statistics import Paired, paired
 
 YES, NO, UNCLEAR = "yes", "no", "unclear"
 LEVEL = 0.05
@@ -96,9 +95,7 @@ def judged(claims: Sequence[Claim]) -> tuple[Finding, ...]:
     `FEWEST` pairs and a difference the answer is plain, as with ε-ranks that differ by the same number in every seed.
     """
     finite = [replace(one, values=_finite(one.values), others=_finite(one.others)) for one in claims]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # ε-ranks may differ by all but the same number in every seed
-        kept = [(one, paired(one.values, one.others)) for one in finite if one.values.keys() & one.others.keys()]
+    kept = [(one, paired(one.values, one.others)) for one in finite if one.values.keys() & one.others.keys()]
     families: dict[tuple[str, str], list[int]] = {}
     for position, (claim, _) in enumerate(kept):
         families.setdefault((claim.question, claim.setting), []).append(position)
@@ -150,7 +147,7 @@ def _finding(claim: Claim, test: Paired, adjusted: float | None) -> Finding:
 
 
 def _verdict(test: Paired, adjusted: float | None) -> str:
-    difference, pairs = test.difference.mean, test.difference.runs
+    difference, pairs = test.difference.mean, test.difference.n
     plain = test.p is None and pairs >= FEWEST and difference != 0
     if pairs < FEWEST or not (plain or (adjusted is not None and adjusted < LEVEL)):
         return UNCLEAR

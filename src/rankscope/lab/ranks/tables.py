@@ -9,7 +9,7 @@ from typing import Any
 from rankscope.lab.measure import Ranks, StreamRanks
 from rankscope.lab.ranks.compress import CurvePoint
 from rankscope.lab.ranks.runs import RankedRun
-from rankscope.lab.slt.statistics import spread
+from rankscope.lab.statistics import spread
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def curve_rows(curves: Sequence[RunCurve]) -> tuple[CurveRow, ...]:
     for key, points in groups.items():
         relative = spread([_number(one, lambda point: point.relative) for one in points])
         ratio = spread([_number(one, lambda point: point.ratio) for one in points])
-        rows.append(CurveRow(*key, ratio.mean, relative.mean, relative.std, relative.runs))
+        rows.append(CurveRow(*key, ratio.mean, relative.mean, relative.std, relative.n))
     return tuple(rows)
 
 

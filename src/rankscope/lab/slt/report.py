@@ -11,7 +11,7 @@ from rankscope.lab.slt.ablations import CHOICE, TIME, Ablation, Setting, ablatio
 from rankscope.lab.slt.cell import CellResult
 from rankscope.lab.slt.models import MODELS, PATCHTST, SLT
 from rankscope.lab.slt.published import Verdict, published_gain, published_speed_up, verdict
-from rankscope.lab.slt.statistics import Paired, Spread, by_seed, paired, spread
+from rankscope.lab.statistics import Paired, Spread, paired, spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +121,7 @@ class SltReport:
             flat = {name: value for name, value in asdict(row).items() if name not in ("mse", "mae", "verdict")}
             errors = {"mse": row.mse.mean, "mse_std": row.mse.std, "mae": row.mae.mean, "mae_std": row.mae.std}
             beside = {"published": row.verdict.published, "verdict": row.verdict.word} if row.verdict else {}
-            lines.append({**flat, "runs": row.mse.runs, **errors, **beside})
+            lines.append({**flat, "runs": row.mse.n, **errors, **beside})
         return pd.DataFrame(lines)
 
 
@@ -211,10 +211,10 @@ def _sides(
 ) -> tuple[dict[int, float], dict[int, float]]:
     """Seed → test MSE of both sides."""
     if asked.kind == CHOICE:
-        return by_seed(first, "best"), by_seed(second, "last")
+        return _by_seed(first, "best"), _by_seed(second, "last")
     if asked.kind != TIME:
-        return by_seed(first), by_seed(second)
-    ours = by_seed(first, "last")
+        return _by_seed(first), _by_seed(second)
+    ours = _by_seed(first, "last")
     spent = {one.cell.seed: sum(epoch.seconds for epoch in one.epochs) for one in first}
     theirs = {}
     for one in second:
@@ -222,6 +222,11 @@ def _sides(
         if epoch is not None:
             theirs[one.cell.seed] = epoch.test.mse
     return ours, theirs
+
+
+def _by_seed(results: Sequence[CellResult], what: str = "chosen") -> dict[int, float]:
+    """Seed → test MSE of the weights ``chosen`` (as the protocol says), ``last`` or ``best``; without diverged runs."""
+    return {one.cell.seed: getattr(one, what).test.mse for one in results if not one.diverged}
 
 
 def _named(asked: Ablation, first: Setting, second: Setting) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from rankscope.analysis.spectrum import DEFAULT_EPS, eps_key
 from rankscope.atomic import atomic_file
 from rankscope.errors import OutputError
 from rankscope.lab.data.table import VariableTable
+from rankscope.lab.statistics import spread
 from rankscope.lab.tokenizers.record import RunRecord, record_from_json
 from rankscope.lab.tokenizers.running import Data, run_task
 from rankscope.lab.tokenizers.tasks import COPY, Plan, Task
@@ -38,7 +38,7 @@ class Row:
         runs: in the means.
         diverged: others.
         error: mean test error; NaN where every run diverged.
-        error_std: its sample standard deviation; NaN for one run.
+        error_std: its sample standard deviation; None of fewer than two runs.
         reference: mean error of what it is compared with.
         used: mean number of codes in use; NaN without codes, as all that follow.
         codes: of the codebook; 0 without.
@@ -55,7 +55,7 @@ class Row:
     runs: int
     diverged: int
     error: float
-    error_std: float
+    error_std: float | None
     reference: float
     used: float
     codes: int
@@ -182,23 +182,21 @@ def summarise(runs: Sequence[RunRecord]) -> tuple[Row, ...]:
 def _row(key: tuple[str, str, int], group: Sequence[RunRecord]) -> Row:
     kept = [run for run in group if not run.diverged]
     with_codes = [run for run in kept if run.codes]
-    errors = [run.error for run in kept]
+    errors = spread([run.error for run in kept])
     return Row(
         *key,
         runs=len(kept),
         diverged=len(group) - len(kept),
-        error=_mean(errors),
-        error_std=statistics.stdev(errors) if len(errors) > 1 else float("nan"),
-        reference=_mean([run.reference for run in kept]),
-        used=_mean([run.used for run in with_codes]),
+        error=errors.mean,
+        error_std=errors.std,
+        reference=spread([run.reference for run in kept]).mean,
+        used=spread([run.used for run in with_codes]).mean,
         codes=group[0].codes,
-        perplexity=_mean([run.perplexity for run in with_codes]),
-        eps_ranks={eps: _mean([run.eps_ranks[eps] for run in with_codes]) for eps in EPS_KEYS} if with_codes else {},
-        effective_rank=_mean([run.effective_rank for run in with_codes]),
+        perplexity=spread([run.perplexity for run in with_codes]).mean,
+        eps_ranks={eps: spread([run.eps_ranks[eps] for run in with_codes]).mean for eps in EPS_KEYS}
+        if with_codes
+        else {},
+        effective_rank=spread([run.effective_rank for run in with_codes]).mean,
         width=group[0].width,
-        seconds=_mean([run.seconds for run in group]),
+        seconds=spread([run.seconds for run in group]).mean,
     )
-
-
-def _mean(values: Sequence[float | int]) -> float:
-    return statistics.fmean(values) if values else float("nan")

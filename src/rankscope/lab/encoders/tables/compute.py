@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rankscope.lab.encoders.cell import EPOCHS, Cell, RunResult
 from rankscope.lab.encoders.published import published_seeds, published_value
-from rankscope.lab.encoders.statistics import bootstrap_interval, summarise
 from rankscope.lab.encoders.tables.record import Column, Row, Runs, TableResult, TableSpec, runs_of
 from rankscope.lab.encoders.verdicts import verdict
+from rankscope.lab.statistics import bootstrap_interval, differences, spread
 
 
 def table_cells(spec: TableSpec, seeds: int, epochs: int = EPOCHS, encoders: Sequence[str] | None = None) -> list[Cell]:
@@ -69,7 +69,7 @@ def _contrast_rows(
                 continue
             a = runs_of(contrast.first, first, runs, seeds, epochs)
             b = runs_of(contrast.second, second, runs, seeds, epochs)
-            both = seed_differences(read_values(contrast.column, a), read_values(contrast.column, b))
+            both = differences(read_values(contrast.column, a), read_values(contrast.column, b))
             yield _row(spec, contrast.name, first, contrast.column, both, seeds, _diverged(a) + _diverged(b))
 
 
@@ -81,11 +81,6 @@ def read_values(column: Column, found: Mapping[int, RunResult]) -> dict[int, flo
     """Seed → number, of runs that did not diverge and where it was measured."""
     read = {seed: column.of(run) for seed, run in found.items() if not run.diverged}
     return {seed: value for seed, value in read.items() if value is not None}
-
-
-def seed_differences(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
-    """First − second, of the seeds that both have."""
-    return {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
 
 
 def _relative(values: Mapping[int, float], base: Mapping[int, float]) -> dict[int, float]:
@@ -109,12 +104,13 @@ def _row(
     """Judge one number: on the seeds of the printed table; by our spread over all seeds where none is printed."""
     wanted = min(seeds, published_seeds(spec.id))
     printed_from = [value for seed, value in values.items() if seed < wanted]
-    summary = summarise(printed_from, population=spec.population)
-    overall = summarise(list(values.values()), population=spec.population)
+    summary = spread(printed_from, population=spec.population)
+    overall = spread(list(values.values()), population=spec.population)
     published = published_value(spec.id, setting, encoder, column.name)
-    difference = None if summary.mean is None or published is None else summary.mean - published.mean
+    mean = summary.mean if summary.n else None
+    difference = None if published is None or mean is None else mean - published.mean
     rounding = 0.5 * 10.0**-column.digits
-    judged = verdict(summary.mean, published, ours=overall.std, exact=column.exact, rounding=rounding)
+    judged = verdict(mean, published, ours=overall.std, exact=column.exact, rounding=rounding)
     return Row(
         setting,
         encoder,

@@ -8,11 +8,11 @@ from typing import Any
 
 from rankscope.lab.encoders.cell import EPOCHS, Cell
 from rankscope.lab.encoders.published import PublishedTest, published_tests
-from rankscope.lab.encoders.statistics import PairedTest, paired_test
 from rankscope.lab.encoders.tables.catalogue import NLL_COLUMN, SETTINGS
 from rankscope.lab.encoders.tables.compute import read_values, said_of
 from rankscope.lab.encoders.tables.record import Runs, runs_of
 from rankscope.lab.encoders.verdicts import agrees
+from rankscope.lab.statistics import Paired, bootstrap_interval, differences, paired
 
 PAIRED = "paired"
 _PPE = ("linear-ppe", "linear")
@@ -24,12 +24,14 @@ class PairedRow:
 
     Attributes:
         published: the printed test: setting, both encoders, difference, p, wins.
-        measured: ours; none where the two encoders share no seed.
+        measured: ours, NLL of the other less that of the better; none where the two encoders share no seed.
+        interval: of the mean difference, by `bootstrap_interval`; none likewise, or with one seed.
         agrees: whether both say the same at the level 0.05; none where that cannot be said.
     """
 
     published: PublishedTest
-    measured: PairedTest | None
+    measured: Paired | None
+    interval: tuple[float, float] | None
     agrees: bool | None
 
 
@@ -71,7 +73,7 @@ def compute_paired(runs: Runs, seeds: int, epochs: int = EPOCHS, encoders: Seque
         if (row.published.better, row.published.other) == _PPE and row.published.setting in ("C=4", "d=128", "d=256")
     ]
     if len(widths) == 3 and all(widths):
-        wins, n = sum(one.wins for one in widths if one), sum(one.n for one in widths if one)
+        wins, n = sum(one.higher for one in widths if one), sum(one.difference.n for one in widths if one)
         notes.append(f"linear-ppe before linear over the three widths: {wins} of {n} seeds (printed: 56 of 60).")
     return PairedTable(rows, tuple(notes))
 
@@ -86,6 +88,7 @@ def _row(test: PublishedTest, runs: Runs, seeds: int, epochs: int) -> PairedRow:
         read_values(NLL_COLUMN, runs_of(cell, encoder, runs, seeds, epochs)) for encoder in (test.better, test.other)
     )
     if not better.keys() & other.keys():
-        return PairedRow(test, None, None)
-    measured = paired_test(better, other)
-    return PairedRow(test, measured, agrees(measured.difference, measured.p, test.difference, test.p))
+        return PairedRow(test, None, None, None)
+    measured = paired(other, better)
+    interval = bootstrap_interval(list(differences(other, better).values()))
+    return PairedRow(test, measured, interval, agrees(measured.difference.mean, measured.p, test.difference, test.p))

@@ -8,8 +8,8 @@ from typing import Any
 
 from rankscope.lab.encoders.cell import NLL, Cell, RunResult
 from rankscope.lab.encoders.published import Published
-from rankscope.lab.encoders.statistics import Summary
 from rankscope.lab.encoders.tables.measures import Measure
+from rankscope.lab.statistics import Spread
 
 CellOf = Callable[[str, int, int], Cell]
 """(encoder, seed, epochs) → cell."""
@@ -151,10 +151,10 @@ class Row:
     measure: str
     title: str
     digits: int
-    summary: Summary
+    summary: Spread
     wanted: int
     diverged: int
-    overall: Summary
+    overall: Spread
     values: Mapping[int, float]
     interval: tuple[float, float] | None
     published: Published | None
