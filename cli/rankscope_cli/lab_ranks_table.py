@@ -41,19 +41,22 @@ def _streams(setting: str, rows: Sequence[RankRow], eps: Sequence[str], console:
     console.print()
     table = plain_table(f"{setting}: mean ranks")
     add_columns(table, ["of", "where", "eff.", "±", "centred", *(f"ε={level}" for level in eps), "most", "n"], left=2)
+    stacks: dict[str, set[str]] = {}
+    for row in shown:
+        stacks.setdefault(row.variant, set()).add(row.stack)
     for row in shown:
         ranks = [f"{row.eps_ranks[level]:.1f}" for level in eps]
         spread = figures(row.effective_std, 2)
         cells = [figures(row.effective), spread, figures(row.centred), *ranks, str(row.size), str(row.seeds)]
-        table.add_row(row.variant, _where(row), *cells)
+        table.add_row(row.variant, _where(row, several=len(stacks[row.variant]) > 1), *cells)
     print_table(table, console)
 
 
-def _where(row: RankRow) -> str:
-    """Depth of the stream: before layer 0, 1, …, after the last."""
+def _where(row: RankRow, *, several: bool) -> str:
+    """Depth of the stream: before layer 0, 1, …, after the last; and in which of ``several`` stacks."""
     if row.layer is None:
         return row.what
-    return f"depth {row.layer + (row.what == 'output')}"
+    return f"{row.stack.rpartition('.')[2] if several else 'depth'} {row.layer + (row.what == 'output')}"
 
 
 def _curves(setting: str, rows: Sequence[CurveRow], console: Console) -> None:

@@ -13,7 +13,7 @@ from rankscope.plots.lab_ranks import LabRanks, Line, lab_ranks
 
 
 def row(study: str, setting: str, variant: str, what: str, layer: int | None, rank: float, seeds: int = 3) -> RankRow:
-    return RankRow(study, setting, variant, what, layer, "", seeds, 64, rank, 0.5, None, {"0.1": 2 * rank})
+    return RankRow(study, setting, variant, what, "blocks", layer, "", seeds, 64, rank, 0.5, None, {"0.1": 2 * rank})
 
 
 @pytest.fixture

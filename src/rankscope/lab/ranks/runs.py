@@ -18,6 +18,7 @@ from rankscope.lab.measure.record import ModelRanks, Ranks, ranks_from_json, sum
 from rankscope.lab.slt.cell import SCHEMA as SLT_SCHEMA
 from rankscope.lab.slt.cell import Cell as SltCell
 from rankscope.lab.slt.cell import CellResult
+from rankscope.lab.tokenizers.record import SCHEMA as COMPONENT_SCHEMA
 from rankscope.lab.tokenizers.vq import SCHEMA as VQ_SCHEMA
 from rankscope.lab.tokenizers.vq import VqSettings
 
@@ -149,8 +150,9 @@ def _runs(document: Any, file: Path) -> Iterator[RankedRun | None]:
         for inner in _inside(document, RANK_SCHEMA):
             stem, _, seed = file.stem.rpartition("-s")
             named = (stem, int(seed)) if seed.isdigit() and stem else (file.stem, 0)
+            setting = f"{_table_of(document)}components" if schema == COMPONENT_SCHEMA else file.parent.name
             ranks = ranks_from_json(inner, str(file))
-            yield RankedRun(TOKENIZERS, file.parent.name, named[0], named[1], math.nan, ranks, source=str(file))
+            yield RankedRun(TOKENIZERS, setting, named[0], named[1], math.nan, ranks, source=str(file))
 
 
 def _inside(document: Any, schema: str, depth: int = _DEPTH) -> Iterator[dict[str, Any]]:

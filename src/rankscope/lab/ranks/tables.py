@@ -22,6 +22,7 @@ class RankRow:
         variant: encoder, model, or number of codes.
         what: ``input``, ``between`` or ``output`` of a layer, ``codebook``, ``stream`` (of a tokenizer), or the role of
             a matrix.
+        stack: of layers, where the model has one: ``blocks``, ``encoder``, ``decoder``; empty for codebooks.
         layer: from 0; None outside of layers.
         kind: of the layer; of a matrix ``weight``.
         seeds: runs.
@@ -36,6 +37,7 @@ class RankRow:
     setting: str
     variant: str
     what: str
+    stack: str
     layer: int | None
     kind: str
     seeds: int
@@ -79,13 +81,14 @@ def _spectra(run: RankedRun) -> list[tuple[Key, Ranks, Ranks | None]]:
 
 
 def _row(key: Key, ranks: Sequence[Ranks], centred: Sequence[Ranks], eps: Sequence[str]) -> RankRow:
-    study, setting, variant, _, what, layer, kind = key
+    study, setting, variant, stack, what, layer, kind = key
     effective = spread([one.effective_rank for one in ranks])
     return RankRow(
         study,
         setting,
         variant,
         what,
+        stack,
         layer,
         kind,
         len(ranks),
