@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -67,11 +66,11 @@ def _show_rows(title: str, rows: list[Row], console: Console) -> None:
     add_columns(table, names, left=2)
     shown = None
     for row in rows:
-        overall = [_spread(row.overall.mean, row.overall.std, row.digits)] if all_seeds else []
+        overall = [_spread(row.overall.known, row.overall.std, row.digits)] if all_seeds else []
         table.add_row(
             "" if row.setting == shown else row.setting,
             row.encoder,
-            _spread(row.summary.mean, row.summary.std, row.digits),
+            _spread(row.summary.known, row.summary.std, row.digits),
             f"{row.summary.n}/{row.wanted}",
             *overall,
             _printed(row.published, row.digits),
@@ -83,7 +82,7 @@ def _show_rows(title: str, rows: list[Row], console: Console) -> None:
 
 
 def _spread(mean: float | None, std: float | None, digits: int) -> str:
-    if mean is None or math.isnan(mean):
+    if mean is None:
         return MISSING
     return (
         f"{mean:,.{digits}f}" if std is None or (digits == 0 and not std) else f"{mean:,.{digits}f} ± {std:.{digits}f}"

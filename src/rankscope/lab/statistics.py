@@ -28,6 +28,11 @@ class Spread:
     std: float | None
     n: int
 
+    @property
+    def known(self) -> float | None:
+        """The mean, None where there is no number."""
+        return self.mean if self.n else None
+
 
 def spread(values: Sequence[float | int], *, population: bool = False) -> Spread:
     """Summarise numbers, one per seed.
@@ -87,7 +92,7 @@ class Paired:
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired:
-    """Compare two settings on the seeds that both have (`scipy.stats.ttest_rel`).
+    """Compare two settings on the seeds that both have: the t-test of `scipy.stats.ttest_rel`.
 
     Args:
         first: seed → number.
@@ -96,10 +101,8 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired:
     >>> paired({0: 1.5, 1: 2.1, 2: 9.0}, {0: 1.0, 1: 2.0}).higher
     2
     """
-    gaps = differences(first, second)
-    test = _t_test(list(gaps.values()))
-    lower, higher = sum(gap < 0 for gap in gaps.values()), sum(gap > 0 for gap in gaps.values())
-    return Paired(spread(list(gaps.values())), *test, lower, higher)
+    gaps = list(differences(first, second).values())
+    return Paired(spread(gaps), *_t_test(gaps), sum(gap < 0 for gap in gaps), sum(gap > 0 for gap in gaps))
 
 
 def differences(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
@@ -108,12 +111,12 @@ def differences(first: Mapping[int, float], second: Mapping[int, float]) -> dict
 
 
 def _t_test(gaps: Sequence[float]) -> tuple[float | None, float | None, float | None, float | None]:
-    """Statistic, p and interval."""
+    """Statistic, p and interval: a paired test is a test of the differences against 0."""
     if len(set(gaps)) < 2:
         return None, None, None, None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # differences that are equal but for rounding
-        test = stats.ttest_rel(gaps, np.zeros(len(gaps)))
+        test = stats.ttest_1samp(gaps, 0.0)
         interval = test.confidence_interval(LEVEL)
     found = [float(one) for one in (test.statistic, test.pvalue, interval.low, interval.high)]
     if not all(map(math.isfinite, found)):

@@ -118,8 +118,7 @@ def _over_seeds(topic: str, quantity: str, subject: str, found: dict[int, RunRes
     values = [value for run in found.values() if (value := measure(run)) is not None]
     summary = spread(values)
     expected = released_finding(topic, quantity, subject)
-    mean = summary.mean if summary.n else None
-    return Finding(topic, quantity, subject, mean, summary.std, summary.n, expected)
+    return Finding(topic, quantity, subject, summary.known, summary.std, summary.n, expected)
 
 
 def _alone(topic: str, quantity: str, subject: str, value: float | None) -> Finding:

@@ -2,8 +2,8 @@
 //
 // What torch spends its time on at these sizes is drawing random numbers one by one and passing over memory several
 // times. Here a mask is a hash of (seed, position), a head's weights are made, dropped and used row by row, and GELU
-// drops what it makes. Plain C interface: no header of torch, so that it compiles in seconds. GCC and Clang split the vectors where
-// the processor's are narrower.
+// drops what it makes. Plain C interface: no header of torch, so that it compiles in seconds. GCC and Clang split the
+// vectors where the processor's are narrower.
 
 #include <cstdint>
 #include <cstring>
@@ -237,13 +237,13 @@ struct Head {
 
 // GROUP rows of floats, `width` apart, from row i; those beyond the last are 0.
 template <int D>
-inline void some_rows(const float* from, int64_t width, int64_t i, int64_t tokens, float scale, float to[GROUP][D]) {
+inline void group_rows(const float* from, int64_t width, int64_t i, int64_t tokens, float scale, float to[GROUP][D]) {
   for (int r = 0; r < GROUP; ++r)
     for (int k = 0; k < D; ++k) to[r][k] = i + r < tokens ? from[(i + r) * width + k] * scale : 0.0f;
 }
 
 // Where GROUP rows are written; those beyond the last go nowhere.
-inline void places_of(float* first, int64_t width, int64_t i, int64_t tokens, float* nowhere, float* to[GROUP]) {
+inline void group_places(float* first, int64_t width, int64_t i, int64_t tokens, float* nowhere, float* to[GROUP]) {
   for (int r = 0; r < GROUP; ++r) to[r] = i + r < tokens ? first + (i + r) * width : nowhere;
 }
 
@@ -265,12 +265,12 @@ void forward_head(const Head& head, const Sizes& s, float* weights, float* out, 
   for (int64_t i = 0; i < s.tokens; i += GROUP) {
     const int64_t most = seen(s, i + GROUP - 1), end = padded(most);
     float* rows = weights + i * pad;
-    some_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
+    group_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
     rows_times<D>(queries, kt, pad, end, rows);
     for (int r = 0; r < GROUP; ++r) {
       soften(rows + r * pad, kept + r * pad, seen(s, i + r), end, (uint32_t)((head.index * s.tokens + i + r) * pad), s);
     }
-    places_of(out, out_width, i, s.tokens, nowhere, places);
+    group_places(out, out_width, i, s.tokens, nowhere, places);
     weighted_sums<D>(kept, pad, vr, most, places);
   }
 }
@@ -288,11 +288,11 @@ void backward_head(const Head& head, const Sizes& s, const float* weights, const
   float* places[GROUP];
   for (int64_t i = 0; i < s.tokens; i += GROUP) {
     const int64_t most = seen(s, i + GROUP - 1), end = padded(most);
-    some_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
-    some_rows<D>(grad, grad_width, i, s.tokens, 1.0f, grads);
+    group_rows<D>(head.q, head.width, i, s.tokens, 1.0f / __builtin_sqrtf((float)D), queries);
+    group_rows<D>(grad, grad_width, i, s.tokens, 1.0f, grads);
     rows_times<D>(grads, vt, pad, end, changes);
     for (int r = 0; r < GROUP; ++r) soften_back(weights + (i + r) * pad, end, s, changes + r * pad, mixing + r * pad);
-    places_of(dq, head.width, i, s.tokens, nowhere, places);
+    group_places(dq, head.width, i, s.tokens, nowhere, places);
     weighted_sums<D>(changes, pad, kr, most, places);
     add_outer<D>(queries, changes, pad, end, dkt);
     add_outer<D>(grads, mixing, pad, end, dvt);

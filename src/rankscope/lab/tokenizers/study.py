@@ -193,9 +193,7 @@ def _row(key: tuple[str, str, int], group: Sequence[RunRecord]) -> Row:
         used=spread([run.used for run in with_codes]).mean,
         codes=group[0].codes,
         perplexity=spread([run.perplexity for run in with_codes]).mean,
-        eps_ranks={eps: spread([run.eps_ranks[eps] for run in with_codes]).mean for eps in EPS_KEYS}
-        if with_codes
-        else {},
+        eps_ranks={eps: spread([run.eps_ranks[eps] for run in with_codes]).mean for eps in EPS_KEYS if with_codes},
         effective_rank=spread([run.effective_rank for run in with_codes]).mean,
         width=group[0].width,
         seconds=spread([run.seconds for run in group]).mean,

@@ -107,7 +107,7 @@ def _row(
     summary = spread(printed_from, population=spec.population)
     overall = spread(list(values.values()), population=spec.population)
     published = published_value(spec.id, setting, encoder, column.name)
-    mean = summary.mean if summary.n else None
+    mean = summary.known
     difference = None if published is None or mean is None else mean - published.mean
     rounding = 0.5 * 10.0**-column.digits
     judged = verdict(mean, published, ours=overall.std, exact=column.exact, rounding=rounding)
@@ -146,16 +146,16 @@ def said_of(cells: Sequence[Cell], runs: Runs) -> list[str]:
     missing = [cell for cell in cells if cell not in runs]
     if missing:
         named = ", ".join(dict.fromkeys(cell.encoder for cell in missing))
-        notes.append(f"{len(missing)} of {_runs(len(cells))} missing ({named}).")
+        notes.append(f"{len(missing)} of {_runs_are(len(cells))} missing ({named}).")
     there = [runs[cell] for cell in cells if cell in runs]
     diverged = [run.cell.id for run in there if run.diverged]
     if diverged:
-        notes.append(f"{_runs(len(diverged))} in no mean, having diverged: {', '.join(diverged)}.")
+        notes.append(f"{_runs_are(len(diverged))} in no mean, having diverged: {', '.join(diverged)}.")
     short = [run.stopped for run in there if run.stopped]
     if short:
-        notes.append(f"{_runs(len(short))} cut short, the shortest after epoch {min(short)}.")
+        notes.append(f"{_runs_are(len(short))} cut short, the shortest after epoch {min(short)}.")
     return notes
 
 
-def _runs(number: int) -> str:
+def _runs_are(number: int) -> str:
     return "1 run is" if number == 1 else f"{number} runs are"
