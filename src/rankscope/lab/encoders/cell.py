@@ -138,6 +138,11 @@ class RunResult:
         return any(not (math.isfinite(point.loss) and math.isfinite(point.train_loss)) for point in self.points)
 
     @property
+    def cut(self) -> bool:
+        """Whether the caller ended the run before its last epoch; one that diverged had ended by itself."""
+        return self.stopped > 0 and not self.diverged
+
+    @property
     def best(self) -> Point:
         """The validation with the lowest loss; the first such."""
         finite = [point for point in self.points if math.isfinite(point.loss)]

@@ -1,7 +1,8 @@
 """Runs of the audit in a folder: one JSON per cell, the final weights beside it, and the state of those not finished.
 
 ``DIR/<cell id>.json`` is a `RunResult`; ``.safetensors`` holds the weights after the last epoch; ``.state`` belongs to
-a run that was stopped and is removed at its end. A cell whose JSON is there is not run again.
+a run that was interrupted, or cut short by `How.stop`, and is removed when the run has all its epochs. A cell whose
+JSON is there is not run again, unless it was cut short, has its state, and is asked for longer now.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def run_cells(
 ) -> list[RunResult]:
     """Run cells that have no result in a folder yet; return all their results in the cells' order.
 
-    A stopped call goes on where it was: finished cells are read, begun ones continue from their last validation.
+    A stopped call goes on where it was: finished cells are read, begun ones continue from their last validation, and
+    so do those that were cut short before the epoch that is asked for now.
 
     Args:
         cells: which; repeated ones run once.
@@ -86,7 +88,8 @@ def run_cells(
         raise OptionError(unknown_choice("precision", how.precision, PRECISIONS))
     folder.mkdir(parents=True, exist_ok=True)
     unique = list(dict.fromkeys(cells))
-    ready = {cell: result for cell in unique if (result := read_result(folder, cell)) is not None}
+    stored = {cell: read_result(folder, cell) for cell in unique}
+    ready = {cell: one for cell, one in stored.items() if one is not None and not _goes_on(folder, one, how)}
     waiting = [cell for cell in unique if cell not in ready]
     for cell in {replace(cell, seed=0) for cell in waiting if cell.data != "synthetic"}:
         cell_data(cell, etth1)  # a table that cannot be used is refused before anything runs
@@ -117,14 +120,24 @@ def run_batch(batch: Batch, ticks: Ticks) -> list[RunResult]:
     if len(batch.cells) > 1:
         trained = train_stacked(batch.cells, data, batch.how, progress=lambda one: ticks(one * len(batch.cells)))
     else:
-        state = folder / f"{batch.cells[0].id}.state"
+        state = _state(folder, batch.cells[0])
         trained = [train(batch.cells[0], data[0], batch.how, snapshot=state, progress=ticks)]
     results = []
     for cell, one, tensors in zip(batch.cells, trained, data, strict=True):
         results.append(finish(cell, one, tensors, batch))
         write_result(folder, results[-1], one.model)
-        (folder / f"{cell.id}.state").unlink(missing_ok=True)
+        if not (results[-1].cut and len(batch.cells) == 1):
+            _state(folder, cell).unlink(missing_ok=True)
     return results
+
+
+def _state(folder: Path, cell: Cell) -> Path:
+    return folder / f"{cell.id}.state"
+
+
+def _goes_on(folder: Path, result: RunResult, how: How) -> bool:
+    """Whether a run was cut short before the epoch that is asked for now, and has the state to go on from."""
+    return result.cut and result.stopped < how.last(result.cell) and _state(folder, result.cell).is_file()
 
 
 def finish(cell: Cell, trained: Trained, data: CellData, batch: Batch) -> RunResult:

@@ -110,7 +110,8 @@ def train(
     epoch = 0
     if snapshot is not None and (found := load_snapshot(snapshot, cell)) is not None:
         found.restore(model, adam, order)
-        points, epoch, before = list(found.points), found.epoch, found.seconds
+        epoch, before = found.epoch, found.seconds
+        points = [point for point in found.points if validated(point.epoch, how.last(cell)) or not _finite(point)]
         progress(epoch)
     train_part, held = data.train.to(how.device), data.validation.to(how.device)
     while epoch < how.last(cell) and not (points and not _finite(points[-1])):

@@ -19,15 +19,16 @@ CACHED = 1 << 19
 """Floats of a piece of the feed-forward layer's inner activations: two megabytes, so that they stay in the cache."""
 
 
-def _threshold(dropout: float) -> int:
-    """A hash below it drops its element."""
-    return min(round(dropout * 2**32), 2**32 - 1)
+def _mask(dropout: float) -> tuple[int, float, int]:
+    """A hash below the first number drops its element, others grow by the second; the third is the seed.
 
-
-def _seed() -> int:
-    """From torch's global generator, so that ``torch.manual_seed`` decides."""
+    The seed is drawn from torch's global generator, so that ``torch.manual_seed`` decides. Without dropout nothing is
+    drawn: a validation in between leaves the rest of a training as it is.
+    """
+    if dropout == 0:
+        return 0, 1.0, 0
     low, high = torch.randint(0, 2**32, (2,), dtype=torch.int64).tolist()
-    return low | high << 32
+    return min(round(dropout * 2**32), 2**32 - 1), 1 / (1 - dropout), low | high << 32
 
 
 class _Attention(torch.autograd.Function):
@@ -42,7 +43,7 @@ class _Attention(torch.autograd.Function):
         weights = packed.new_empty(batch, heads, -(-tokens // ROWS) * ROWS, pad)
         out = packed.new_empty(batch, tokens, width // 3)
         work = packed.new_empty(pad * (4 * d_head + 2 * ROWS) + d_head)
-        sizes = (batch, tokens, heads, d_head, int(causal), _threshold(dropout), 1 / (1 - dropout), _seed())
+        sizes = (batch, tokens, heads, d_head, int(causal), *_mask(dropout))
         failed = compiled.attention_forward(
             packed.data_ptr(), *sizes, weights.data_ptr(), out.data_ptr(), work.data_ptr()
         )
@@ -66,7 +67,7 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropout: float, compiled: ctypes.CDLL) -> Tensor:
-        ctx.settings, ctx.compiled = (_threshold(dropout), 1 / (1 - dropout), _seed()), compiled
+        ctx.mask, ctx.compiled = _mask(dropout), compiled
         return _drop(x, ctx)
 
     @staticmethod
@@ -77,7 +78,7 @@ class _Dropout(torch.autograd.Function):
 def _drop(x: Tensor, ctx: Any) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
-    ctx.compiled.dropout(x.data_ptr(), x.numel(), 0, *ctx.settings, out.data_ptr())
+    ctx.compiled.dropout(x.data_ptr(), x.numel(), 0, *ctx.mask, out.data_ptr())
     return out
 
 
@@ -96,7 +97,7 @@ class _FeedForward(torch.autograd.Function):
         compiled: ctypes.CDLL,
     ) -> Tensor:
         tokens = x.flatten(0, -2).contiguous()
-        drop = tuple((_threshold(dropout), 1 / (1 - dropout), _seed()) for _ in range(2))
+        drop = _mask(dropout), _mask(dropout)
         before = tokens.new_empty(len(tokens), len(inner))
         out = tokens.new_empty(len(tokens), len(outer))
         active = tokens.new_empty(_piece(inner), len(inner))

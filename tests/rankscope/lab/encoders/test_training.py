@@ -217,6 +217,31 @@ def test_runs_are_kept_in_a_folder_read_again_and_equal_in_two_processes(tmp_pat
     assert again.loss == pytest.approx(first[1].points[-1].loss, abs=1e-6)
 
 
+def test_a_run_that_was_cut_short_goes_on_when_it_is_asked_for_more(tmp_path, one_thread):
+    def run(folder, stop=0):
+        seen = []
+        (made,) = runs.run_cells([SMALL], tmp_path / folder, how=How(stop=stop), progress=lambda *how: seen.append(how))
+        return made, seen[0][:2]
+
+    whole, _ = run("whole")
+    cut, _ = run("cut", stop=2)
+    assert (cut.stopped, [point.epoch for point in cut.points]) == (2, [1, 2])
+    shorter, began = run("cut", stop=1)
+    assert (shorter.points, began) == (cut.points, (1, 1))
+    state = tmp_path / "cut" / f"{SMALL.id}.state"
+    kept = state.read_bytes()
+    rest, began = run("cut")
+    assert (rest.stopped, rest.points, began) == (0, whole.points, (0, 4))  # epoch 2 is not one to be validated
+    assert not state.exists()
+    ours, theirs = (runs.load_run(tmp_path / name, SMALL).state_dict() for name in ("cut", "whole"))
+    assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
+    run("bare", stop=2)
+    (tmp_path / "bare" / f"{SMALL.id}.state").unlink()
+    assert run("bare")[0].stopped == 2, "without its state a run is as it is"
+    (tmp_path / "bare" / f"{SMALL.id}.state").write_bytes(kept)
+    assert run("bare")[0].points == whole.points
+
+
 def test_damaged_results_and_missing_weights_are_named(tmp_path):
     (tmp_path / f"{SMALL.id}.json").write_text("{}")
     with pytest.raises(DataError, match="no run of the encoder audit"):

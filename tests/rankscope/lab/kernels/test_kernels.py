@@ -196,7 +196,9 @@ def test_an_accelerated_block_answers_as_before_and_keeps_its_parameters():
     x = torch.randn(3, 40, 64)
     before = block(x)
     assert accelerate(block)
+    state = torch.get_rng_state()
     torch.testing.assert_close(block(x), before, atol=2e-6, rtol=1e-5)
+    assert torch.equal(torch.get_rng_state(), state), "a validation changes the masks of the training after it"
     assert list(block.state_dict()) == names
     kept = x.clone().requires_grad_()
     block.train()
