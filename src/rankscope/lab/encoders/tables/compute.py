@@ -151,7 +151,7 @@ def said_of(cells: Sequence[Cell], runs: Runs) -> list[str]:
     diverged = [run.cell.id for run in there if run.diverged]
     if diverged:
         notes.append(f"{_runs_are(len(diverged))} in no mean, having diverged: {', '.join(diverged)}.")
-    short = [run.stopped for run in there if run.stopped]
+    short = [run.stopped for run in there if run.cut]
     if short:
         notes.append(f"{_runs_are(len(short))} cut short, the shortest after epoch {min(short)}.")
     return notes
