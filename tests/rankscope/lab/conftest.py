@@ -1,15 +1,10 @@
-"""Where the ETT tables are, and one thread per test."""
+"""The ETT table that tests of several studies read."""
 
 from pathlib import Path
 
 import pytest
 
-ETT_FOLDER = Path(__file__).parents[3].parent / "shared/data/benchmark/ETTh"
-
 
 @pytest.fixture(scope="session")
-def etth1():
-    path = ETT_FOLDER / "ETTh1.csv"
-    if not path.is_file():
-        pytest.skip("no ETTh1.csv")
-    return path
+def etth1(shared_folder: Path) -> Path:
+    return shared_folder / "data/benchmark/ETTh/ETTh1.csv"

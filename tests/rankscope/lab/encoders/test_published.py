@@ -17,7 +17,6 @@ from rankscope.lab.encoders.published import (
 )
 from rankscope.lab.encoders.verdicts import agrees, verdict
 
-PRINTED = Path(__file__).parents[5] / "shared/reference/encoder_audit_tables.json"
 TABLES = [str(number) for number in range(1, 14)]
 
 
@@ -68,9 +67,8 @@ def test_every_table_has_seeds_and_every_test_known_encoders() -> None:
     assert published_value("1", "C=4", "linear", "colour") is None
 
 
-@pytest.mark.skipif(not PRINTED.exists(), reason="the printed tables are not here")
-def test_values_are_those_printed() -> None:
-    printed = json.loads(PRINTED.read_text())
+def test_values_are_those_printed(shared_folder: Path) -> None:
+    printed = json.loads((shared_folder / "reference/encoder_audit_tables.json").read_text())
     for setting, rows in printed["table2_channel_scaling"]["rows"].items():
         for encoder, row in rows.items():
             assert published_value("2", setting, encoder, "nll") == Published(**row["val_nll"])
