@@ -1,6 +1,6 @@
 """Item 8: the encoder audit on a GPU: many seeds in one stack against runs one by one, then Tables 1 and 13.
 
-A script that was stopped goes on where it was: finished runs are read. ``--rehearse`` runs two seeds for two epochs.
+Stopped, it goes on where it was: finished runs are read from the folder RUNS. ``--rehearse``: two seeds, two epochs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from training import OUT, REHEARSAL, device, record, save
+from training import REHEARSAL, RUNS, device, pack, record, save
 
 from rankscope.lab.encoders.cell import DROP_IN, Cell, etth1_cell
 from rankscope.lab.encoders.data import cell_data
@@ -65,7 +65,8 @@ def tables() -> list[dict[str, Any]]:
         cells += [etth1_cell(name, seed) for name in DROP_IN for seed in range(SEEDS)]
     cells = [replace(cell, epochs=EPOCHS) for cell in cells]
     how = How(torch.device(device()))
-    results = run_cells(cells, OUT / "encoders", how=how, etth1=ETTH1 if ETTH1.is_file() else None)
+    results = run_cells(cells, RUNS / "encoders", how=how, etth1=ETTH1 if ETTH1.is_file() else None)
+    pack("encoders-runs", RUNS / "encoders")
     return [
         {"cell": result.cell.id, "best": result.best.loss, "accuracy": result.best.accuracy, "state": result.state}
         for result in results

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from training import OUT, REHEARSAL, device, record, save
+from training import REHEARSAL, RUNS, device, record, save
 
 from rankscope.calibration import calibrate, named_set
 from rankscope.calibration.named import with_partners
@@ -30,7 +30,7 @@ def main() -> None:
     """Every model at every ratio; what is done is written after each."""
     from rankscope_cli.progress import progress_lines
 
-    folder = OUT / "healing"
+    folder = RUNS / "healing"
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for name in MODELS:

@@ -1,8 +1,9 @@
 """Item 9: sparse-layered transformers on a GPU: both protocols, five seeds, every ablation, and speed in turns.
 
-Several runs share the GPU: one alone leaves most of it idle. Stopped, it goes on where it was.
+Several runs share the GPU: one alone leaves most of it idle. Seeds are trained one after another, and the table and an
+archive of the runs are written anew after each. Stopped, it goes on where it was, from the folder RUNS.
 
-    DATA=PATH/ETTh python benchmarks/gpu/slt.py                 # a CUDA machine, about an hour
+    DATA=PATH/ETTh RUNS=PATH python benchmarks/gpu/slt.py       # a CUDA machine, about an hour
     python benchmarks/gpu/slt.py --rehearse                     # a made table on a CPU, two minutes
 """
 
@@ -11,10 +12,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training import OUT, REHEARSAL, ROOT, device, record
+from training import REHEARSAL, ROOT, RUNS, device, pack, record
 
 sys.path.insert(0, str(ROOT / "benchmarks"))  # before this folder, which has a slt.py, too
 SEEDS = 5
@@ -22,8 +24,8 @@ TOGETHER = 6
 """Runs that share a GPU."""
 
 
-def study(data: Path, tables: list[str], **options: Any) -> list[dict[str, Any]]:
-    """Train every cell that is missing: rows of the table and of the comparisons."""
+def study(data: Path, tables: list[str], **options: Any) -> None:
+    """Train every cell that is missing, seed by seed; after each seed write the table of all so far."""
     from rankscope.lab.slt.ablations import ABLATIONS
     from rankscope.lab.slt.models import MAIN
     from rankscope.lab.slt.report import study_report
@@ -31,22 +33,28 @@ def study(data: Path, tables: list[str], **options: Any) -> list[dict[str, Any]]
     from rankscope.lab.slt.study import settings_of, study_cells
     from rankscope_cli.progress import progress_lines
 
-    seeds = 1 if REHEARSAL else SEEDS
     settings = settings_of(MAIN, () if REHEARSAL else tuple(ABLATIONS))
-    cells = study_cells(settings, tables, ["released", "field"], seeds, **options)
     jobs = min(TOGETHER, os.cpu_count() or 1) if device() == "cuda" else 1
-    with progress_lines("slt") as progress:
-        results = run_cells(cells, data, OUT / "slt", place=Place(jobs=jobs, device=device()), progress=progress)
-    report = study_report(results, tuple(ABLATIONS)).to_json()
+    for seeds in range(1, 1 + (1 if REHEARSAL else SEEDS)):
+        cells = study_cells(settings, tables, ["released", "field"], seeds, **options)
+        with progress_lines(f"slt, {seeds} of {SEEDS} seeds") as progress:
+            results = run_cells(cells, data, RUNS / "slt", place=Place(jobs=jobs, device=device()), progress=progress)
+        record("slt", table(study_report(results, tuple(ABLATIONS)).to_json()))
+        pack("slt-runs", RUNS / "slt")
+
+
+def table(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the report's table, and of its comparisons."""
     rows = [
         {
             "table": row["dataset"],
             "protocol": row["protocol"],
             "model": row["model"],
             "mse": row["mse"]["mean"],
-            "std": row["mse"]["std"] or float("nan"),
-            "runs": row["mse"]["runs"],
+            "std": row["mse"]["std"],
+            "runs": row["mse"]["n"],
             "diverged": row["diverged"],
+            "p": None,
         }
         for row in report["rows"]
     ]
@@ -56,13 +64,14 @@ def study(data: Path, tables: list[str], **options: Any) -> list[dict[str, Any]]
             "protocol": one["protocol"],
             "model": f"{one['first']} − {one['second']}",
             "mse": one["mse"]["difference"]["mean"],
-            "std": one["mse"]["difference"]["std"] or float("nan"),
-            "runs": one["mse"]["difference"]["runs"],
+            "std": one["mse"]["difference"]["std"],
+            "runs": one["mse"]["difference"]["n"],
+            "diverged": 0,
             "p": one["mse"]["p"],
         }
         for one in report["comparisons"]
     ]
-    return rows + [{"diverged": 0, **one} for one in compared]
+    return rows + compared
 
 
 def speed() -> list[dict[str, Any]]:
@@ -109,10 +118,10 @@ def main() -> None:
     """Train and time; the tables go to OUT."""
     record("slt-speed", speed())
     if not REHEARSAL:
-        record("slt", study(Path(os.environ["DATA"]), ["ETTh1", "ETTh2"]))
+        study(Path(os.environ["DATA"]), ["ETTh1", "ETTh2"])
         return
     with tempfile.TemporaryDirectory() as folder:
-        record("slt", study(made_table(Path(folder)), ["made"], epochs=1, lookback=48, horizon=8))
+        study(made_table(Path(folder)), ["made"], epochs=1, lookback=48, horizon=8)
 
 
 if __name__ == "__main__":

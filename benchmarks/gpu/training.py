@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,9 @@ from rankscope.pretrain import ModelShape, PretrainConfig, pretrain  # noqa: E40
 from rankscope.pretrain.data.mixture import Mixture  # noqa: E402
 
 OUT = Path(os.environ.get("OUT", ROOT / "gpu-out"))
-"""Everything but the table goes here: checkpoints, their logs, and one JSON file per script."""
+"""One JSON file per script goes here, and what is worth taking home."""
+RUNS = Path(os.environ.get("RUNS", OUT))
+"""What a stopped script goes on from: checkpoints, logs, runs. Where OUT does not last, name a folder that does."""
 REHEARSAL = "--rehearse" in sys.argv
 """Few steps of small networks, to see on a CPU that a script runs to its end."""
 
@@ -57,7 +61,7 @@ def run(config: PretrainConfig, name: str) -> dict[str, Any]:
     from rankscope_cli.progress import progress_bar
     from rankscope_eval import evaluate
 
-    config, target = rehearsed(config), OUT / name
+    config, target = rehearsed(config), RUNS / name
     if not target.exists():
         started = any(target.with_name(f"{name}.run").glob("checkpoint-*"))
         workers = max(0, min(12, (os.cpu_count() or 1) - 2))
@@ -94,11 +98,25 @@ def record(item: str, rows: list[dict[str, Any]]) -> None:
         print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
-def save(item: str, rows: list[dict[str, Any]]) -> None:
-    """Write the numbers with device, driver, torch, commit and command."""
+def pack(item: str, folder: Path) -> None:
+    """Put the JSON files of a folder of runs into one archive in OUT."""
     OUT.mkdir(parents=True, exist_ok=True)
-    found = {"item": item, "date": datetime.date.today().isoformat(), **machine(), "rehearsal": REHEARSAL, "rows": rows}
-    (OUT / f"{item}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    with zipfile.ZipFile(OUT / f"{item}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(folder.glob("*.json")):
+            archive.write(file, file.name)
+
+
+def save(item: str, rows: list[dict[str, Any]]) -> None:
+    """Write the numbers with device, driver, torch, commit and command; those that are not finite as null."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    plain = [{key: None if _is_odd(value) else value for key, value in row.items()} for row in rows]
+    found = {"item": item, "date": datetime.date.today().isoformat(), **machine(), "rehearsal": REHEARSAL}
+    text = json.dumps({**found, "rows": plain}, indent=2, allow_nan=False)
+    (OUT / f"{item}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _is_odd(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def machine() -> Mapping[str, Any]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def show_ranks(study: RankStudy, console: Console) -> None:
     """Print ranks by depth and of codebooks, losses by what is cut, and what was found."""
     counts = ", ".join(f"{count} of {name}" for name, count in study.runs.items())
-    console.print(f"Runs: {counts}; {study.diverged} diverged, {study.unmeasured} without ranks", markup=False)
+    kinds = f"{study.diverged} diverged, {study.unmeasured} without ranks, {study.cut_short} cut short"
+    console.print(f"Runs: {counts}; {kinds}", markup=False)
     for setting, rows in _by_setting(study.rows).items():
         _streams(setting, rows, study.eps, console)
     for setting, curves in _by_setting(study.curves).items():
@@ -63,7 +64,7 @@ def _curves(setting: str, rows: Sequence[CurveRow], console: Console) -> None:
     ratios = sorted({row.asked for row in rows if row.asked < 1}, reverse=True)
     found = {(row.variant, row.kind, row.method, row.asked): row.relative for row in rows}
     console.print()
-    table = plain_table(f"{setting}: loss over the whole model's, one kind of layer cut to")
+    table = plain_table(f"{setting}: loss over the whole model's, one kind of layer cut to at most")
     add_columns(table, ["of", "layers", "by", *(f"{ratio:g}" for ratio in ratios)], left=3)
     for variant, kind, method in dict.fromkeys(key[:3] for key in found):
         losses = [found.get((variant, kind, method, ratio)) for ratio in ratios]

@@ -19,6 +19,8 @@ from rankscope.lab.encoders.models import build
 from rankscope.lab.encoders.runs import write_result
 from rankscope.lab.measure import measure, rank_record
 from rankscope.lab.ranks.study import study_from_json
+from rankscope.lab.slt.cell import Cell as SltCell
+from rankscope.lab.slt.cell import CellResult, Epoch, Score, Windows
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def test_the_table_fits_a_terminal(cli: Any, audit: Path, tmp_path: Path) -> Non
     assert result.exit_code == 0, result.stderr
     assert re.search(r"linear-ppe +depth 3 .* 16 +1$", result.stdout, re.MULTILINE)
     assert "(a) Does linear-ppe raise the rank of the stream?" in result.stdout
-    # a head of width 4 cannot be cut to 0.15, nothing here to 0.075
+    # a head of width 4 cannot be cut to an eighth, nothing here to a sixteenth
     assert re.search(r"linear +attention +joint +[\d.]+ +[\d.]+ +–$", result.stdout, re.MULTILINE)
     narrow = StringIO()
     study = study_from_json(json.loads((tmp_path / "ranks.json").read_text()))
@@ -72,7 +74,7 @@ def test_the_table_fits_a_terminal(cli: Any, audit: Path, tmp_path: Path) -> Non
     assert len(study.curves) == 2 * (2 * 2 * 4 + 3)
 
 
-def test_bad_input(refused: Any, audit: Path, tmp_path: Path) -> None:
+def test_bad_input(cli: Any, refused: Any, audit: Path, tmp_path: Path) -> None:
     assert "there is no folder or file" in refused("lab", "ranks", tmp_path / "nowhere")
     assert "no finished run" in refused("lab", "ranks", tmp_path)
     assert "no ranks at ε 0.3" in refused("lab", "ranks", audit, "--eps", "0.3")
@@ -82,3 +84,16 @@ def test_bad_input(refused: Any, audit: Path, tmp_path: Path) -> None:
     name = f"{Cell('linear', series=40, d_model=16, epochs=1).id}.json"
     (bare / name).write_text((audit / name).read_text())
     assert "--cut needs weights" in refused("lab", "ranks", bare, "--cut")
+    forecaster = SltCell("ETTh1", "slt")
+    scores = Score(1.0, 1.0)
+    run = CellResult(forecaster, (Epoch(1, scores, scores, scores, 1.0),), 1, 1, Windows(1, 1, 1))
+    for folder in (tmp_path / "forecaster", few := shutil.copytree(audit, tmp_path / "few")):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{forecaster.id}.json").write_text(run.to_json())
+        (folder / f"{forecaster.id}.safetensors").write_bytes(b"")
+    for name in [one.name for one in few.iterdir() if "-s0." not in one.name]:
+        (few / name).unlink()
+    assert "tables of these 1 runs: give --data DIR" in refused("lab", "ranks", tmp_path / "forecaster", "--cut")
+    result = cli("lab", "ranks", few, "--cut")
+    assert result.exit_code == 0, result.stderr
+    assert "1 of 3 runs were not cut: give --data DIR" in result.stderr

@@ -46,16 +46,22 @@ def run(
     from rankscope.analysis.spectrum import DEFAULT_EPS
     from rankscope.lab.ranks.runs import read_runs
     from rankscope.lab.ranks.study import study_runs
-    from rankscope.lab.ranks.weights import curves_of, with_ranks
+    from rankscope.lab.ranks.weights import can_be_cut, curves_of, with_ranks
 
     levels = numbers("eps", eps, DEFAULT_EPS)
     with Output(json, out, force) as output:
         with progress_bar("reading runs") as progress:
             found = with_ranks(read_runs(folders), data, progress)
-            if cut and not any(run.weights for run in found.runs):
+            runs = can_be_cut(found) if cut else []
+            if cut and not runs:
                 raise OptionError("--cut needs weights: none lie beside these runs; train them with weights kept.")
             curves = curves_of(found, data, progress=progress) if cut else ()
+            left = len(runs) - len({(one.study, one.setting, one.variant, one.seed) for one in curves})
+            if cut and not curves:
+                raise OptionError(f"--cut needs the tables of these {left} runs: give --data DIR with their CSV files.")
             report = study_runs(found, curves, levels)
         output.deliver(report, lambda console: show_ranks(report, console))
+    if left:
+        say(f"{left} of {len(runs)} runs were not cut: give --data DIR with the CSV files of their tables.")
     for name in found.diverged:
         say(f"diverged: {name}: it is part of no number.")

@@ -12,6 +12,8 @@ from scipy import stats
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+ROUNDING = 1e-12
+"""Differences that vary by less than this share of themselves are equal: those of logs of ranks, say."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Paired:
     Attributes:
         difference: their mean and standard deviation.
         t: statistic of the paired t-test with n − 1 degrees of freedom; None below two pairs, or where all differences
-            are equal.
+            are equal, but for rounding.
         p: two-sided, not corrected for the number of tests; None likewise.
         low: lower end of the test's 95 % interval of the mean difference; None likewise.
         high: upper end.
@@ -112,7 +114,7 @@ def differences(first: Mapping[int, float], second: Mapping[int, float]) -> dict
 
 def _t_test(gaps: Sequence[float]) -> tuple[float | None, float | None, float | None, float | None]:
     """Statistic, p and interval: a paired test is a test of the differences against 0."""
-    if len(set(gaps)) < 2:
+    if not gaps or np.ptp(gaps) <= ROUNDING * np.max(np.abs(gaps)):
         return None, None, None, None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # differences that are equal but for rounding

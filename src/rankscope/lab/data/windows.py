@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -127,6 +127,7 @@ class ForecastData:
         mean: of every variable over the training rows.
         std: likewise, divided by the number of rows.
         season: steps of 24 hours.
+        digest: of the table's columns and values.
     """
 
     name: str
@@ -137,15 +138,15 @@ class ForecastData:
     mean: Float[np.ndarray, " variables"]
     std: Float[np.ndarray, " variables"]
     season: int
+    digest: str = ""
 
     def to(self, device: str) -> ForecastData:
         """The same on another device."""
-        moved = {
-            part: Windows(old.values.to(device), old.lookback, old.horizon, self.name)
-            for part in PARTS
-            for old in (getattr(self, part),)
-        }
-        return ForecastData(self.name, self.columns, mean=self.mean, std=self.std, season=self.season, **moved)
+        train, validation, test = (
+            Windows(old.values.to(device), old.lookback, old.horizon, self.name)
+            for old in (self.train, self.validation, self.test)
+        )
+        return replace(self, train=train, validation=validation, test=test)
 
 
 def forecast_data(
@@ -153,7 +154,7 @@ def forecast_data(
 ) -> ForecastData:
     """Scale every variable by mean and standard deviation of the training rows, and cut windows.
 
-    Values that are not finite after scaling (of a variable that is constant in training) become 0.
+    A variable that is constant in training is 0 throughout: there is no scale to put its later values on.
 
     Args:
         table: variables over time.
@@ -169,7 +170,8 @@ def forecast_data(
     known = table.values[parts.train.start : parts.train.stop]
     if not len(known):
         raise DataError(f"{table.source} has {len(table.values)} rows: none is left for training.")
-    mean, std = known.mean(0), known.std(0)
+    varies = known.max(0) > known.min(0)  # the deviation of a constant is seldom 0: its mean is rounded
+    mean, std = known.mean(0), np.where(varies, known.std(0), 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         scaled = (table.values - mean) / std
     values = torch.from_numpy(np.where(np.isfinite(scaled), scaled, 0.0).astype(np.float32))
@@ -180,4 +182,5 @@ def forecast_data(
         for part in shortest_first
         for rows in (getattr(ranges, part),)
     }
-    return ForecastData(table.name, table.columns, mean=mean, std=std, season=steps_per_day(table), **cut)
+    season, digest = steps_per_day(table), table.digest
+    return ForecastData(table.name, table.columns, mean=mean, std=std, season=season, digest=digest, **cut)

@@ -16,7 +16,8 @@ from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.lab.ranks.calibrate import model_moments
 from rankscope.lab.ranks.pieces import CUTS, KINDS, Piece, pieces_of
 
-RATIOS = (1.0, 0.5, 0.25, 0.15, 0.075)
+RATIOS = (1.0, 0.5, 0.25, 0.125, 0.0625)
+"""Shares that factors of square matrices and heads of the lab's widths meet exactly."""
 UNIFORM = "uniform-ratio"
 """Every matrix, or head, keeps the same share of its numbers: no worth of one is held against that of another."""
 Score = Callable[[nn.Module], float]

@@ -84,9 +84,14 @@ def claims(runs: Sequence[RankedRun], eps: Sequence[str]) -> list[Claim]:
 
 
 def position_claims(setting: str, runs: Runs, eps: Sequence[str]) -> Iterator[Claim]:
-    """Question a: at each depth of the stream, one encoder's rank above another's."""
+    """Question a: at each depth of the stream, one encoder's rank above another's.
+
+    Of a seed whose two runs were cut after different epochs nothing is compared.
+    """
     for first, second in POSITION_PAIRS:
-        sides = [_depths(runs.get(name, {})) for name in (first, second)]
+        one, other = runs.get(first, {}), runs.get(second, {})
+        alike = [seed for seed in one.keys() & other.keys() if one[seed].stopped == other[seed].stopped]
+        sides = [_depths({seed: side[seed] for seed in alike}) for side in (one, other)]
         for depth in sorted(sides[0].keys() & sides[1].keys()):
             for name, measure in measures(eps).items():
                 values, others = ({seed: measure(one) for seed, one in side[depth].items()} for side in sides)

@@ -43,6 +43,7 @@ class RankedRun:
         ranks: of the last weights; None where none were stored.
         spectra: ``codebook`` and ``stream`` of a tokenizer.
         cell: of an encoder or SLT run; None otherwise.
+        stopped: epoch after which the run was cut; None of whole ones.
         source: file that it was read from.
     """
 
@@ -54,6 +55,7 @@ class RankedRun:
     ranks: ModelRanks | None
     spectra: Mapping[str, Ranks] = field(default_factory=dict)
     cell: EncoderCell | SltCell | None = None
+    stopped: int | None = None
     source: str = ""
 
     @property
@@ -170,10 +172,18 @@ def _encoder(file: Path) -> RankedRun | None:
         return None
     cell, record = result.cell, result.diagnostics.get("ranks")
     size = f"C{cell.channels} N{cell.series} d{cell.d_model}" if cell.data == SYNTHETIC else f"ETTh1 d{cell.d_model}"
-    epochs = result.stopped or cell.epochs
-    setting = f"{size} {cell.objective} {epochs} epochs"
     ranks = ranks_from_json(record, str(file)) if record else None
-    return RankedRun(ENCODERS, setting, cell.encoder, cell.seed, result.best.loss, ranks, cell=cell, source=str(file))
+    return RankedRun(
+        ENCODERS,
+        f"{size} {cell.objective} {cell.epochs} epochs",
+        cell.encoder,
+        cell.seed,
+        result.best.loss,
+        ranks,
+        cell=cell,
+        stopped=result.stopped if result.cut else None,
+        source=str(file),
+    )
 
 
 def _slt(file: Path) -> RankedRun | None:

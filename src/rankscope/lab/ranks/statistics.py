@@ -30,7 +30,7 @@ class Finding:
         mean_second: likewise.
         low: lower end of the 95 % interval of the mean difference; None where there are too few pairs, or no spread.
         high: upper end.
-        p: of the paired t-test, two-sided, as it is; None likewise.
+        p: two-sided, as it is: of the paired t-test, or of the sign test where every difference is the same number.
         adjusted: p by Holm's method over all claims of the question in this setting.
         above: pairs in which ``first`` is higher.
         pairs: how many.
@@ -47,8 +47,8 @@ class Finding:
     mean_second: float
     low: float | None
     high: float | None
-    p: float | None
-    adjusted: float | None
+    p: float
+    adjusted: float
     above: int
     pairs: int
     verdict: str
@@ -91,17 +91,17 @@ class Claim:
 def judged(claims: Sequence[Claim]) -> tuple[Finding, ...]:
     """Test claims seed by seed; p is adjusted over the claims of one question and setting.
 
-    Claims whose two sides share no seed are left out. Where all differences are equal there is no test: with
-    `FEWEST` pairs and a difference the answer is plain, as with ε-ranks that differ by the same number in every seed.
+    Claims whose two sides share no seed are left out; all others count in the adjustment. Where all differences are
+    equal, as with ε-ranks that differ by the same number in every seed, there is no t-test, and the sign test judges.
     """
     finite = [replace(one, values=_finite(one.values), others=_finite(one.others)) for one in claims]
     kept = [(one, paired(one.values, one.others)) for one in finite if one.values.keys() & one.others.keys()]
     families: dict[tuple[str, str], list[int]] = {}
     for position, (claim, _) in enumerate(kept):
         families.setdefault((claim.question, claim.setting), []).append(position)
-    adjusted: dict[int, float | None] = {}
+    adjusted: dict[int, float] = {}
     for members in families.values():
-        adjusted |= dict(zip(members, holm([kept[one][1].p for one in members]), strict=True))
+        adjusted |= dict(zip(members, holm([p_value(kept[one][1]) for one in members]), strict=True))
     return tuple(_finding(*one, adjusted[position]) for position, one in enumerate(kept))
 
 
@@ -109,22 +109,31 @@ def _finite(values: Mapping[int, float]) -> dict[int, float]:
     return {seed: value for seed, value in values.items() if math.isfinite(value)}
 
 
-def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down adjustment of p-values; those that are None stay, and do not count.
+def p_value(test: Paired) -> float:
+    """That of the t-test; where it has none, since all differences are equal, that of the sign test.
 
-    >>> holm([0.01, None, 0.04, 0.03])
-    [0.03, None, 0.06, 0.06]
+    Five equal differences have 2 · 2⁻⁵ = 0.0625, differences of nothing have 1.
     """
-    tested = sorted((value, position) for position, value in enumerate(values) if value is not None)
-    found: list[float | None] = [None] * len(values)
+    if test.p is not None:
+        return test.p
+    return 1.0 if test.difference.mean == 0 else 2.0 ** (1 - test.difference.n)
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment of p-values.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    found = [0.0] * len(values)
     highest = 0.0
-    for rank, (value, position) in enumerate(tested):
-        highest = max(highest, min(1.0, (len(tested) - rank) * value))
+    for rank, (value, position) in enumerate(sorted((value, position) for position, value in enumerate(values))):
+        highest = max(highest, min(1.0, (len(values) - rank) * value))
         found[position] = highest
     return found
 
 
-def _finding(claim: Claim, test: Paired, adjusted: float | None) -> Finding:
+def _finding(claim: Claim, test: Paired, adjusted: float) -> Finding:
     seeds = sorted(claim.values.keys() & claim.others.keys())
     first, second = ([side[seed] for seed in seeds] for side in (claim.values, claim.others))
     return Finding(
@@ -138,7 +147,7 @@ def _finding(claim: Claim, test: Paired, adjusted: float | None) -> Finding:
         sum(second) / len(seeds),
         test.low,
         test.high,
-        test.p,
+        p_value(test),
         adjusted,
         sum(a > b for a, b in zip(first, second, strict=True)),
         len(seeds),
@@ -146,9 +155,7 @@ def _finding(claim: Claim, test: Paired, adjusted: float | None) -> Finding:
     )
 
 
-def _verdict(test: Paired, adjusted: float | None) -> str:
-    difference, pairs = test.difference.mean, test.difference.n
-    plain = test.p is None and pairs >= FEWEST and difference != 0
-    if pairs < FEWEST or not (plain or (adjusted is not None and adjusted < LEVEL)):
+def _verdict(test: Paired, adjusted: float) -> str:
+    if test.difference.n < FEWEST or adjusted >= LEVEL:
         return UNCLEAR
-    return YES if difference > 0 else NO
+    return YES if test.difference.mean > 0 else NO

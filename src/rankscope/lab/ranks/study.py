@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from rankscope.analysis.spectrum import DEFAULT_EPS, eps_key
 from rankscope.errors import DataError, OptionError
 from rankscope.lab.measure.find import ATTENTION, PROJECTION
-from rankscope.lab.ranks.compress import RATIOS
+from rankscope.lab.ranks.compress import RATIOS, CurvePoint
 from rankscope.lab.ranks.pieces import JOINT
 from rankscope.lab.ranks.questions import claims
 from rankscope.lab.ranks.runs import RankedRun, RunSet
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SCHEMA = "rankscope/lab-ranks@1"
 CUT_PAIRS = (("whitened", "svd"), (JOINT, "whitened"))
 """Methods, the better one as claimed first."""
+EQUAL_SIZES = 0.02
+"""Two cuts whose sizes differ by a larger share are not compared: ranks are whole, so a ratio is met from below."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class RankStudy:
         runs: how many, by study.
         diverged: runs that diverged, part of no number.
         unmeasured: runs without a record of ranks, part of no row.
+        cut_short: runs that ended before their last epoch; they count like others.
         rows: means over seeds.
         curves: of cutting.
         findings: claims with their verdicts.
@@ -46,6 +49,7 @@ class RankStudy:
     rows: tuple[RankRow, ...]
     curves: tuple[CurveRow, ...]
     findings: tuple[Finding, ...]
+    cut_short: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """One document; numbers have six digits."""
@@ -55,6 +59,7 @@ class RankStudy:
             "runs": dict(self.runs),
             "diverged": self.diverged,
             "unmeasured": self.unmeasured,
+            "cut_short": self.cut_short,
             **{name: [one.to_json() for one in getattr(self, name)] for name in ("rows", "curves", "findings")},
         }
         return {key: _rounded(value) for key, value in document.items()}
@@ -87,27 +92,50 @@ def study_runs(found: RunSet, curves: Sequence[RunCurve] = (), eps: Sequence[flo
         counts[run.study] = counts.get(run.study, 0) + 1
     bare = sum(run.ranks is None and not run.spectra for run in found.runs)
     rows = rank_rows(found.runs, levels)
-    return RankStudy(levels, counts, len(found.diverged), bare, rows, curve_rows(curves), judged(asked))
+    short = sum(run.stopped is not None for run in found.runs)
+    return RankStudy(levels, counts, len(found.diverged), bare, rows, curve_rows(curves), judged(asked), short)
 
 
 def curve_claims(curves: Sequence[RunCurve]) -> Iterator[Claim]:
     """Question d: which method loses less; whether attention or projection does, at the same share of their numbers."""
-    losses: dict[tuple[str, str], dict[tuple[str, str, float], dict[int, float]]] = {}
+    points: dict[tuple[str, str], dict[_Cut, dict[int, CurvePoint]]] = {}
     for one in curves:
-        if one.point.relative is not None and one.point.asked < 1:
+        if one.point.ratio is not None and one.point.asked < 1:
             cut = (one.point.kind, one.point.method, one.point.asked)
-            losses.setdefault((one.setting, one.variant), {}).setdefault(cut, {})[one.seed] = one.point.relative
-    for (setting, variant), found in losses.items():
+            points.setdefault((one.setting, one.variant), {}).setdefault(cut, {})[one.seed] = one.point
+    for (setting, variant), found in points.items():
         for ratio in RATIOS[1:]:
             for kind in dict.fromkeys(kind for kind, _, _ in found):
                 for better, other in CUT_PAIRS:
-                    sides = found.get((kind, other, ratio), {}), found.get((kind, better, ratio), {})
+                    sides = _losses(found, (kind, other, ratio), (kind, better, ratio))
                     text = f"{variant}: cutting {kind} to {ratio:g} costs more by {other} than by {better}"
                     yield Claim("d", setting, text, "loss over whole", other, better, *sides)
             for method in ("whitened",):
-                sides = found.get((ATTENTION, method, ratio), {}), found.get((PROJECTION, method, ratio), {})
+                sides = _losses(found, (ATTENTION, method, ratio), (PROJECTION, method, ratio))
                 text = f"{variant}: cut to {ratio:g} ({method}), attention costs more than projection"
                 yield Claim("d", setting, text, "loss over whole", ATTENTION, PROJECTION, *sides)
+
+
+_Cut = tuple[str, str, float]
+"""Kind of layer, method, ratio asked for."""
+
+
+def _losses(
+    found: Mapping[_Cut, Mapping[int, CurvePoint]], first: _Cut, second: _Cut
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Losses of two cuts over the whole model's, of the seeds in which both reached the same size."""
+    one, other = found.get(first, {}), found.get(second, {})
+    sides: tuple[dict[int, float], dict[int, float]] = {}, {}
+    for seed in one.keys() & other.keys():
+        a, b = one[seed], other[seed]
+        if a.relative is None or b.relative is None or not _same_size(a, b):
+            continue
+        sides[0][seed], sides[1][seed] = a.relative, b.relative
+    return sides
+
+
+def _same_size(one: CurvePoint, other: CurvePoint) -> bool:
+    return one.ratio is not None and other.ratio is not None and abs(one.ratio / other.ratio - 1) <= EQUAL_SIZES
 
 
 def study_from_json(data: dict[str, Any]) -> RankStudy:
@@ -128,6 +156,7 @@ def study_from_json(data: dict[str, Any]) -> RankStudy:
         tuple(RankRow(**row) for row in data["rows"]),
         tuple(CurveRow(**row) for row in data["curves"]),
         tuple(Finding(**row) for row in data["findings"]),
+        data.get("cut_short", 0),  # documents of the first version do not say
     )
 
 

@@ -17,6 +17,7 @@ from rankscope.lab.encoders import models as encoder_models
 from rankscope.lab.encoders.cell import ETTH1, SYNTHETIC
 from rankscope.lab.encoders.cell import Cell as EncoderCell
 from rankscope.lab.encoders.objective import score as encoder_score
+from rankscope.lab.encoders.runs import RANKED
 from rankscope.lab.measure import measure
 from rankscope.lab.ranks.compress import RATIOS, Score, compression_curve
 from rankscope.lab.ranks.runs import RankedRun, RunSet
@@ -24,10 +25,11 @@ from rankscope.lab.ranks.tables import RunCurve
 from rankscope.lab.slt.cell import Cell as SltCell
 from rankscope.lab.slt.cell_run import cell_data as slt_data
 from rankscope.lab.slt.models import Sizes, build_model
+from rankscope.lab.slt.training import watched
 from rankscope.progress import Progress, silent
 
-MEASURED = 32
-"""Held-out series, or windows, whose stream is measured."""
+BATCH = 32
+"""Series, or windows, that go through a model at once."""
 CALIBRATED, SCORED = 128, 256
 """Training series, or windows, that cuts are calibrated on; windows of a forecaster that are scored."""
 
@@ -79,12 +81,17 @@ def with_ranks(found: RunSet, data: str | Path | None, progress: Progress = sile
     return replace(found, runs=tuple(measured.get(run.source, run) for run in found.runs))
 
 
+def can_be_cut(found: RunSet) -> list[RankedRun]:
+    """Runs of encoders and forecasters whose weights are kept."""
+    return [run for run in found.runs if run.weights is not None and run.cell is not None]
+
+
 def curves_of(
     found: RunSet, data: str | Path | None, ratios: Sequence[float] = RATIOS, progress: Progress = silent
 ) -> tuple[RunCurve, ...]:
-    """Cut the layers of every run whose weights are kept."""
+    """Cut the layers of every run that `can_be_cut` names, but for those whose table is not at hand."""
     curves: list[RunCurve] = []
-    kept = [run for run in found.runs if run.weights is not None]
+    kept = can_be_cut(found)
     for done, run in enumerate(kept):
         progress(done, len(kept), "cutting layers")
         whole = restored(run, data)
@@ -105,8 +112,8 @@ def _encoder(cell: EncoderCell, weights: Path, data: str | Path | None) -> Resto
     def score(one: nn.Module) -> float:
         return encoder_score(one, parts.validation, cell, 0, 0.0).loss
 
-    calibration = parts.train.inputs[:CALIBRATED].split(MEASURED)
-    return Restored(model, parts.validation.inputs[:MEASURED], tuple(calibration), score)
+    calibration = parts.train.inputs[:CALIBRATED].split(BATCH)
+    return Restored(model, parts.validation.inputs[:RANKED], tuple(calibration), score)
 
 
 def _forecaster(cell: SltCell, weights: Path, data: Path) -> Restored:
@@ -118,11 +125,10 @@ def _forecaster(cell: SltCell, weights: Path, data: Path) -> Restored:
 
     def score(one: nn.Module) -> float:
         with torch.no_grad():
-            pairs = zip(inputs.split(MEASURED), targets.split(MEASURED), strict=True)
+            pairs = zip(inputs.split(BATCH), targets.split(BATCH), strict=True)
             return sum(float((one(x) - y).square().sum()) for x, y in pairs) / targets.numel()
 
-    batch = parts.test.batch(_spread(len(parts.test), MEASURED))[0]
-    return Restored(model, batch, tuple(known.split(MEASURED)), score)
+    return Restored(model, watched(parts), tuple(known.split(BATCH)), score)
 
 
 def _spread(count: int, wanted: int) -> Tensor:

@@ -128,6 +128,7 @@ class CellResult:
         windows_per_second: median, least and largest over the passes, in eval mode, batches of 32.
         machine: what it ran on, and how.
         ranks: what `rankscope.lab.measure` says of the last weights; empty where it was not asked.
+        digest: of the table's columns and values; empty in results that were written without.
     """
 
     cell: Cell
@@ -138,6 +139,7 @@ class CellResult:
     windows_per_second: tuple[float, float, float] = (math.nan, math.nan, math.nan)
     machine: str = ""
     ranks: Mapping[str, Any] = field(default_factory=dict)
+    digest: str = ""
 
     @property
     def diverged(self) -> bool:

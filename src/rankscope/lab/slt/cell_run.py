@@ -16,7 +16,7 @@ from rankscope.lab.fan_out import Ticks
 from rankscope.lab.slt.cell import Cell, CellResult
 from rankscope.lab.slt.models import Sizes, build_model
 from rankscope.lab.slt.protocol import protocol
-from rankscope.lab.slt.training import CellTraining
+from rankscope.lab.slt.training import CellTraining, check_table
 from rankscope.locks import held
 
 
@@ -45,15 +45,23 @@ def cell_data(cell: Cell, folder: Path) -> ForecastData:
     return forecast_data(table, rules.split, cell.lookback, cell.horizon, reach_back=rules.reach_back)
 
 
-def check_cells(cells: Sequence[Cell], folder: Path) -> None:
-    """Raise what a table or a model has to complain of, before hours are spent on other cells."""
-    checked: dict[tuple[object, ...], int] = {}
+def check_cells(cells: Sequence[Cell], folder: Path, out: Path) -> None:
+    """Raise what a table, a model or a finished run has to complain of, before hours are spent on other cells.
+
+    Raises:
+        DataError: a table is missing, damaged, or shorter than a window; a season is longer than the look-back; a
+            finished run in ``out`` is of another table.
+    """
+    checked: dict[tuple[object, ...], ForecastData] = {}
     for cell in cells:
         kind = (cell.dataset, cell.protocol, cell.lookback, cell.horizon)
         if kind not in checked:
-            checked[kind] = cell_data(cell, folder).season
+            checked[kind] = cell_data(cell, folder)
         with torch.device("meta"):
-            build_model(cell.model, Sizes(checked[kind], cell.lookback, cell.horizon))
+            build_model(cell.model, Sizes(checked[kind].season, cell.lookback, cell.horizon))
+        file = result_file(out, cell)
+        if file.is_file():
+            check_table(read_result(out, cell), checked[kind], str(file))
 
 
 @dataclass(frozen=True)

@@ -64,13 +64,13 @@ def run_cells(
         Results in the order of the cells, each once.
 
     Raises:
-        DataError: a table or a result cannot be read, or is too short.
+        DataError: a table or a result cannot be read, a table is too short, or a result is of another table.
         RankscopeError: another process runs one of the cells.
     """
     where, root, source = place or Place(), Path(out), Path(data)
     unique = list(dict.fromkeys(cells))
     left = [cell for cell in unique if not result_file(root, cell).is_file()]
-    check_cells(left, source)
+    check_cells(unique, source, root)
     done, total = 0, sum(max(1, cell.epochs) for cell in left)  # a model that learns nothing is scored once
 
     def ticks(epochs: int) -> None:

@@ -36,6 +36,31 @@ Told = Callable[[CellResult], None]
 """Called with the result so far after every epoch."""
 
 
+def windows_of(data: ForecastData) -> Windows:
+    """How many each part has."""
+    return Windows(len(data.train), len(data.validation), len(data.test))
+
+
+def check_table(result: CellResult, data: ForecastData, source: str) -> None:
+    """Refuse a result that was run on another table of the same name.
+
+    Raises:
+        DataError: columns, windows, or values differ.
+    """
+    same = (result.columns, result.windows) == (len(data.columns), windows_of(data))
+    if not same or result.digest not in ("", data.digest):
+        raise DataError(
+            f"{source} was run on another table of the name {data.name} ({result.columns} columns, "
+            f"{result.windows.train:,} training windows): choose another --out, or delete it."
+        )
+
+
+def watched(data: ForecastData) -> Tensor:
+    """Test windows that lie evenly apart, windows × lookback × variables: ranks of the stream are measured on them."""
+    at = torch.linspace(0, len(data.test) - 1, min(WATCHED, len(data.test)), device=data.test.values.device)
+    return data.test.batch(at.long())[0]
+
+
 def new_model(cell: Cell, season: int) -> nn.Module:
     """The model of a cell before training: its seed decides the draws."""
     with torch.random.fork_rng(devices=[]):
@@ -75,9 +100,14 @@ class CellTraining:
         if device == "cpu" and compiled:
             accelerate(self.model)
         self.compiled = any(hasattr(module, "compiled") for module in self.model.modules())
-        counts = Windows(len(data.train), len(data.validation), len(data.test))
         self.result = CellResult(
-            cell, (), count_parameters(self.model), len(data.columns), counts, machine=self._machine()
+            cell,
+            (),
+            count_parameters(self.model),
+            len(data.columns),
+            windows_of(data),
+            machine=self._machine(),
+            digest=data.digest,
         )
         self.chunk = max(1, CHUNK // len(data.columns)) if device == "cpu" else self.rules.batch
         self.optimizer: torch.optim.Optimizer | None = None
@@ -102,11 +132,10 @@ class CellTraining:
         return self.result
 
     def _ranks(self) -> dict[str, Any]:
-        """Ranks of the last weights, and of the stream on test windows that lie evenly apart."""
+        """Ranks of the last weights, and of the stream."""
         if self.result.diverged or self.optimizer is None:
             return {}
-        at = torch.linspace(0, len(self.data.test) - 1, WATCHED, device=self.device).long()
-        return rank_record(self.model, self.data.test.batch(at)[0])
+        return rank_record(self.model, watched(self.data))
 
     def _epoch(self) -> None:
         number = min(len(self.result.epochs) + 1, self.cell.epochs)
@@ -167,8 +196,9 @@ class CellTraining:
         result = CellResult.from_json(about["result"], str(state))
         if result.cell != self.cell:
             raise DataError(f"{state} is of the run {result.cell.id}, not of {self.cell.id}: delete it.")
+        check_table(result, self.data, str(state))
         restore_training(tensors, self.model, self.optimizer)
-        self.result = replace(result, machine=self.result.machine)
+        self.result = replace(result, machine=self.result.machine, digest=self.data.digest)
 
     def _machine(self) -> str:
         return describe(self.device, "compiled kernels" if self.compiled else "")

@@ -31,6 +31,16 @@ class Errors:
     mae: float
 
 
+def check_season(season: int, lookback: int) -> None:
+    """Refuse a look-back too short for the seasonal naive, which every forecast stands beside.
+
+    Raises:
+        OptionError: the season is longer.
+    """
+    if season > lookback:
+        raise OptionError(f"a season of {season} steps does not fit a look-back of {lookback}: lengthen it.")
+
+
 def seasonal_naive(
     past: Float[Tensor, "batch lookback variables"], horizon: int, season: int
 ) -> Float[Tensor, "batch horizon variables"]:
@@ -39,8 +49,7 @@ def seasonal_naive(
     >>> seasonal_naive(torch.tensor([[[1.0], [2.0], [3.0]]]), 3, 2)[0, :, 0].tolist()
     [2.0, 3.0, 2.0]
     """
-    if season > past.shape[1]:
-        raise OptionError(f"a season of {season} steps does not fit a look-back of {past.shape[1]}: lengthen it.")
+    check_season(season, past.shape[1])
     return past[:, -season:].repeat(1, -(-horizon // season), 1)[:, :horizon]
 
 

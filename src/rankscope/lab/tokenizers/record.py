@@ -35,6 +35,7 @@ class RunRecord:
         eps_ranks: of the codebook, by ε.
         effective_rank: of the codebook.
         detail: curve, settings, spectra.
+        digest: of the table's columns and values; empty for the copy task, and in records that were written without.
     """
 
     task: Task
@@ -52,6 +53,7 @@ class RunRecord:
     eps_ranks: Mapping[str, int] = field(default_factory=dict)
     effective_rank: float = math.nan
     detail: Mapping[str, Any] = field(default_factory=dict)
+    digest: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers; those that are not finite as null."""

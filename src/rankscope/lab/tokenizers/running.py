@@ -19,6 +19,7 @@ from rankscope.lab.machine import describe
 from rankscope.lab.measure import rank_record
 from rankscope.lab.tokenizers.autoencoder import AutoencoderSettings, train_autoencoder
 from rankscope.lab.tokenizers.copying import EVERY, CopySettings, train_copier
+from rankscope.lab.tokenizers.forecast_errors import check_season
 from rankscope.lab.tokenizers.forecasting import STEPWISE, ForecastSettings, train_forecaster
 from rankscope.lab.tokenizers.linear_regression import SgdSettings, fit_linear, least_squares, mean_squared_error
 from rankscope.lab.tokenizers.parts import ScaledParts, scaled_parts, tiles
@@ -44,19 +45,24 @@ class Data:
         """Cut everything that the plan needs.
 
         Raises:
-            DataError: the table is too short for a component.
+            DataError: the table is too short for a component, or its season longer than what a forecaster reads.
         """
         if {AUTOENCODER, VQ, LINEAR} & set(self.plan.components):
             for name in ("train", "validation", "test"):
                 tiles(getattr(self.parts, name), WINDOW, what=f"the {name} part of {self.table.source}")
         if FORECAST in self.plan.components:
-            _ = self.forecast
+            check_season(self.forecast.season, self.plan.lookback)
 
     @property
     def name(self) -> str:
         """The table in words."""
         rows, variables = self.table.values.shape
         return f"{self.table.name}, {rows} rows, {variables} variables"
+
+    @property
+    def digest(self) -> str:
+        """Tells tables apart that the name does not."""
+        return self.table.digest
 
     @cached_property
     def parts(self) -> ScaledParts:
@@ -78,7 +84,8 @@ def run_task(task: Task, data: Data, folder: Path, progress: Progress) -> RunRec
     """
     begun = time.perf_counter()
     record = _RUNS[task.component](task, data, folder, progress)
-    return replace(record, seconds=round(time.perf_counter() - begun, 2), machine=describe(data.device))
+    digest = data.digest if record.data else ""
+    return replace(record, digest=digest, seconds=round(time.perf_counter() - begun, 2), machine=describe(data.device))
 
 
 def _linear(task: Task, data: Data, folder: Path, progress: Progress) -> RunRecord:
@@ -155,10 +162,7 @@ def _copy_batch(settings: CopySettings, device: str) -> tuple[torch.Tensor, ...]
 
 def _forecast(task: Task, data: Data, folder: Path, progress: Progress) -> RunRecord:
     plan, mode = data.plan, task.setting.rsplit("-", 2)[0]
-    steps = 20 if plan.quick else 100
-    settings = ForecastSettings(
-        mode, plan.lookback, plan.horizon, epochs=task.epochs, steps_per_epoch=steps, seed=task.seed
-    )
+    settings = ForecastSettings(mode, plan.lookback, plan.horizon, epochs=task.epochs, seed=task.seed)
     result = train_forecaster(data.forecast, settings, progress=progress)
     detail: dict[str, Any] = result.to_json()
     if not result.diverged:

@@ -140,7 +140,7 @@ def run_study(
     tasks = plan.tasks()
     total, done = sum(task.cost for task in tasks), 0
     with held(folder / "study.lock", f"the study in {folder} is being run"):
-        kept = {task: None if force else _read(folder, task, data.name) for task in tasks}
+        kept = {task: None if force else _read(folder, task, data) for task in tasks}
         runs = []
         for task in tasks:
             record = kept[task]
@@ -159,14 +159,17 @@ def _within(task: Task, before: int, total: int, report: Progress) -> Progress:
     return lambda done, all_of_it, what: report(before + task.cost * done // max(all_of_it, 1), total, task.id)
 
 
-def _read(folder: Path, task: Task, data: str) -> RunRecord | None:
+def _read(folder: Path, task: Task, data: Data) -> RunRecord | None:
     file = folder / "runs" / f"{task.id}.json"
     if not file.is_file():
         return None
     record = record_from_json(file.read_text(encoding="utf-8"), str(file))
-    if task.component != COPY and record.data != data:
+    if task.component == COPY:
+        return record
+    if record.data != data.name or (record.digest and record.digest != data.digest):
+        other = data.name if record.data != data.name else "these columns and values"
         raise OutputError(
-            f"{file} was run on {record.data}, not on {data}: choose another --out, or run it again with --force."
+            f"{file} was run on {record.data}, not on {other}: choose another --out, or run it again with --force."
         )
     return record
 

@@ -73,9 +73,11 @@ def test_scaling_uses_training_rows_alone(table: VariableTable) -> None:
     np.testing.assert_allclose(data.test.values.numpy(), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_a_variable_that_is_constant_in_training_becomes_0(tmp_path: Path) -> None:
+@pytest.mark.parametrize("constant", [7.0, 0.1, -1e9 / 3])
+def test_a_variable_that_is_constant_in_training_becomes_0(tmp_path: Path, constant: float) -> None:
+    """Also where the mean of equal numbers is not that number, to the last digit."""
     made = read_table(write_table(tmp_path))
-    made.values[:180, 1] = 7.0
+    made.values[:180, 1] = constant
     data = forecast_data(made, FIFTHS, 20, 5)
     for part in (data.train, data.validation, data.test):
         assert torch.isfinite(part.values).all()

@@ -41,10 +41,12 @@ def model_ranks(stream: list[float], kinds: list[str], between: list[float] | No
     return ModelRanks(EPS, (), streams).to_json()
 
 
-def write_encoder(folder: Path, encoder: str, seed: int, stream: list[float] | None, loss: float = 2.0) -> Path:
+def write_encoder(
+    folder: Path, encoder: str, seed: int, stream: list[float] | None, loss: float = 2.0, stopped: int = 0
+) -> Path:
     cell = EncoderCell(encoder, seed=seed)
     diagnostics = {"ranks": model_ranks(stream, ["attention"] * 3)} if stream else {}
-    result = RunResult(cell, (Point(300, 1.9, loss, 0.3),), 10, 5, 1.0, diagnostics=diagnostics)
+    result = RunResult(cell, (Point(300, 1.9, loss, 0.3),), 10, 5, 1.0, diagnostics=diagnostics, stopped=stopped)
     return written(folder / f"{cell.id}.json", result.to_json())
 
 

@@ -18,8 +18,6 @@ def test_holm_is_the_closed_bonferroni_test() -> None:
         for one in range(len(p))
     ]
     assert holm(p) == pytest.approx(slow)
-    assert holm([None, *p])[0] is None
-    assert holm([None, *p])[1:] == pytest.approx(slow)
 
 
 def subsets(count: int) -> list[tuple[int, ...]]:
@@ -49,11 +47,27 @@ def test_seeds_are_paired_and_odd_numbers_left_out() -> None:
     assert judged([claim({0: 1.0}, {1: 1.0})]) == ()
 
 
-def test_verdicts_without_spread_or_with_few_seeds() -> None:
-    same = {0: 4.0, 1: 6.0, 2: 5.0}
-    # ε-ranks: two more in every seed
+@pytest.mark.parametrize(("pairs", "verdict"), [(3, "unclear"), (5, "unclear"), (6, "yes"), (9, "yes")])
+def test_equal_differences_are_judged_by_the_sign_test(pairs: int, verdict: str) -> None:
+    """ε-ranks: two more in every seed, also where logarithms round differently."""
+    same = {seed: 4.0 + 0.1 * seed for seed in range(pairs)}
     (found,) = judged([claim({seed: value + 2 for seed, value in same.items()}, same)])
-    assert (found.p, found.verdict) == (None, "yes")
+    assert found.p == pytest.approx(scipy.stats.binomtest(pairs, pairs).pvalue)
+    assert (found.low, found.verdict) == (None, verdict)
+
+
+def test_claims_without_a_t_test_count_in_the_adjustment() -> None:
+    rng = np.random.default_rng(2)
+    tested = dict(enumerate(rng.normal(1, 1, 5).tolist())), dict(enumerate(rng.normal(0, 1, 5).tolist()))
+    equal = dict.fromkeys(range(5), 1.0)
+    found = judged([claim(*tested), claim(equal, equal), claim(dict.fromkeys(equal, 2.0), equal)])
+    alone = judged([claim(*tested)])[0].p
+    assert [one.p for one in found] == [alone, 1.0, 0.0625]
+    assert found[0].adjusted == pytest.approx(min(1.0, (3 if alone < 0.0625 else 2) * alone))
+
+
+def test_few_seeds_claim_nothing() -> None:
+    same = {0: 4.0, 1: 6.0, 2: 5.0}
     assert judged([claim(same, same)])[0].verdict == "unclear"
     assert judged([claim({0: 9.0, 1: 9.1}, {0: 1.0, 1: 1.1})])[0].verdict == "unclear"
 

@@ -77,6 +77,18 @@ def test_ranks_of_the_stream_are_compared_depth_by_depth(folder: Path, made: Sim
     assert not any("linear-scaled" in one.claim for one in study.findings)
 
 
+def test_runs_cut_short_are_compared_with_runs_cut_at_the_same_epoch(made: SimpleNamespace, tmp_path: Path) -> None:
+    for seed in range(5):
+        made.encoder(tmp_path, "linear", seed, [5, 6, 7, 8], stopped=(0, 0, 120, 120, 140)[seed])
+        made.encoder(tmp_path, "linear-ppe", seed, [9, 6, 5, 8 + seed], stopped=(0, 160, 120, 120, 140)[seed])
+    study = study_runs(read_runs([tmp_path]))
+    assert study.cut_short == 7
+    assert {one.pairs for one in study.findings} == {4}
+    depth = found(study, "linear-ppe has a higher rank than linear at depth 3")["rank at 0.1"]
+    assert (depth.mean_first, depth.mean_second) == (8 + (0 + 2 + 3 + 4) / 4, 8)
+    assert {(row.setting, row.seeds) for row in study.rows} == {("C4 N512 d64 nll 300 epochs", 5)}
+
+
 def test_blocks_are_compared_where_their_kinds_differ(folder: Path) -> None:
     study = study_runs(read_runs([folder]))
     claims = {one.claim for one in study.findings if one.question == "b"}
@@ -158,6 +170,21 @@ def test_curves_are_averaged_and_compared_by_method_and_kind() -> None:
     assert verdicts["slt: cut to 0.25 (whitened), attention costs more than projection"] == "no"
     assert len(verdicts) == 2
     assert all(claim.question == "d" for claim in curve_claims(curves))
+
+
+def test_cuts_of_unequal_size_are_not_compared() -> None:
+    curves = [
+        replace(one, point=replace(one.point, ratio={"whitened": 0.14, "joint": reached}[one.point.method]))
+        for reached in (0.125, 0.139)
+        for seed in range(3)
+        for one in (
+            replace(curve("attention", "whitened", 0.25, seed, 1.1 + 0.01 * seed), variant=f"{reached}"),
+            replace(curve("attention", "joint", 0.25, seed, 1.0), variant=f"{reached}"),
+        )
+    ]
+    assert [claim.text for claim in curve_claims(curves) if claim.values] == [
+        "0.139: cutting attention to 0.25 costs more by whitened than by joint"
+    ]
 
 
 def test_bad_input(folder: Path, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_forecasters_are_scored_on_windows_of_the_test_part(tmp_path: Path) -> N
     assert whole.score(whole.model) == pytest.approx(float(np.mean(errors)), rel=1e-5)
     (ranked,) = with_ranks(read_runs([at]), tmp_path).runs
     assert [one.kind for one in ranked.ranks.stream("input")] == ["projection", "projection", "attention"]
-    assert ranked.ranks.stream("input")[0].tokens == 32 * 5
+    assert ranked.ranks.stream("input")[0].tokens == 16 * 5
 
 
 def test_weights_of_another_model_are_refused(audit: Path) -> None:

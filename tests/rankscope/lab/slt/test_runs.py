@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,27 @@ def test_a_damaged_result_is_named(tables: Path, tmp_path: Path) -> None:
     (tmp_path / f"{CELLS[0].id}.json").write_text("{")
     with pytest.raises(DataError, match="delete it to run it again"):
         read_result(tmp_path, CELLS[0])
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_runs_on_another_table_of_the_same_name_are_refused(tables: Path, tmp_path: Path, finished: bool) -> None:
+    def stop(epochs: int) -> None:
+        if epochs and not finished:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run_task(CellTask(CELLS[0], str(tables), str(tmp_path)), stop)
+    frame = pd.read_csv(tables / "made.csv")
+    other = tmp_path / "other"
+    other.mkdir()
+    for changed, named in (
+        (frame.drop(columns="c"), "3 columns, 125"),
+        (frame.replace(frame.iloc[9, 2], 0.5), "3 columns"),
+    ):
+        changed.to_csv(other / "made.csv", index=False)
+        with pytest.raises(DataError, match=f"another table of the name made .{named}"):
+            run_cells(CELLS, other, tmp_path)
+    assert not list(tmp_path.glob("*-s1.*"))
 
 
 def test_places(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,23 @@ def test_bad_input(table: VariableTable, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="was run on waves, 1200 rows, 2 variables, not on tides"):
         run_study(other, plan, tmp_path / "one")
     assert run_study(other, plan, tmp_path / "one", force=True).data.startswith("tides")
+    with pytest.raises(OptionError, match="a season of 24 steps does not fit a look-back of 20"):
+        run_study(table, Plan(("linear-regression", "forecast"), lookback=20, horizon=4), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("other", ["columns", "values"])
+def test_runs_on_another_table_of_the_same_name_are_refused(table: VariableTable, tmp_path: Path, other: str) -> None:
+    plan = Plan(("linear-regression", "copy"), seeds=1, epochs=1)
+    run_study(table, plan, tmp_path)
+    changed = {"columns": ("a", "c"), "values": table.values + 1e-9}[other]
+    with pytest.raises(OutputError, match="1200 rows, 2 variables, not on these columns and values"):
+        run_study(replace(table, **{other: changed}), plan, tmp_path)
+    file = tmp_path / "runs" / "linear-regression-sgd-e1-s0.json"
+    stored = json.loads(file.read_text())
+    assert json.loads((tmp_path / "runs" / "copy-fresh-e1-s0.json").read_text())["digest"] == ""
+    file.write_text(json.dumps(stored | {"digest": ""}))  # of before there were digests
+    assert run_study(replace(table, **{other: changed}), plan, tmp_path).runs[0].error == stored["error"]
 
 
 def test_lags_predict_the_next_value(table: VariableTable, tmp_path: Path) -> None:
