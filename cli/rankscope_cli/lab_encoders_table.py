@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rankscope.lab.encoders.report import AuditReport
     from rankscope.lab.encoders.tables import PairedRow, PairedTable, Row, TableResult
 
+PAPER = "paper"
+"""What states a printed test; the others follow from the released runs."""
 _TOPICS = {
     "zeros": "Seven leading outcomes are 0: what they do to NLL and accuracy (C=4)",
     "positions": "Size and place of positions (C=4); gain: lower NLL than linear",
@@ -38,8 +40,8 @@ def show_audit(report: AuditReport, console: Console) -> None:
     if judged:
         counts = {name: judged.count(name) for name in dict.fromkeys(judged)}
         console.print(", ".join(f"{count} × {name}" for name, count in counts.items()), markup=False)
-    if report.asked.warning:
-        console.print(report.asked.warning, style="bold", markup=False)
+    if report.warning:
+        console.print(report.warning, style="bold", markup=False)
 
 
 def _show_table(result: TableResult, console: Console) -> None:
@@ -122,13 +124,15 @@ def _show_paired(result: PairedTable, console: Console) -> None:
             printed.better,
             printed.other,
             *_measured(row),
-            _signed(printed.difference, 3),
+            _signed(printed.difference, 3) + ("" if printed.stated == PAPER else "*"),
             _p(printed.p),
             MISSING if printed.wins is None else f"{printed.wins}/{printed.n}",
             {True: "yes", False: "no", None: ""}[row.agrees],
         )
     print_table(table, console)
     console.print("Same: at the level 0.05 both see no difference, or one of the same sign.", markup=False)
+    if any(row.published.stated != PAPER for row in result.rows):
+        console.print("*: not in the paper's text, computed from its released runs.", markup=False)
     _show_notes(result.notes, console)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from rankscope.lab.encoders import runs
 from rankscope.lab.encoders.cell import Cell, Point, RunResult
 from rankscope.lab.encoders.published import published_value
 from rankscope.lab.encoders.training import How
+from rankscope.locks import held
 from rankscope_cli.verbs.lab_encoders import run as verb
 
 Asked = dict[str, Any]
@@ -80,6 +83,10 @@ def test_tables_fit_a_terminal(cli: Any, asked: Asked, tmp_path: Path, monkeypat
     assert result.exit_code == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert all(f"Table {number}:" in result.stdout for number in (1, 4, 9, 11, 12))
+    starred = [line.split()[:2] for line in result.stdout.splitlines() if re.search(r"\d\* ", line)]
+    assert len(starred) == 8
+    assert starred.count(["linear", "concat"]) == 3
+    assert "*: not in the paper's text, computed from its released runs." in result.stdout
     assert "linear 2.156 ± 0.001 2/2 2.155 ± 0.019 +0.001 within" in " ".join(result.stdout.split())
 
 
@@ -90,7 +97,7 @@ def test_the_document_and_the_files(document: Callable[..., Any], asked: Asked, 
     assert found["protocol"] == {
         "seeds": 20, "epochs": 300, "encoders": ["linear", "mlp"], "published": True, "warning": ""
     }  # fmt: skip
-    assert found["runs"] == {"there": 40, "needed": 40, "diverged": 0}
+    assert found["runs"] == {"there": 40, "needed": 40, "diverged": 0, "cut_short": 0, "rounded": 0}
     first, ninth = found["tables"]
     (row,) = [one for one in first["rows"] if (one["encoder"], one["measure"]) == ("linear", "nll")]
     assert row["summary"]["mean"] == pytest.approx(2.156)
@@ -112,15 +119,28 @@ def test_show_trains_nothing_and_says_what_is_missing(cli: Any, asked: Asked, tm
     assert result.exit_code == 0, result.stderr
     assert asked == {}
     assert "3 of 4 runs are missing (sum, linear)" in result.stdout
+    assert "Fewer seeds than the paper's 20: 2. 3 of 4 runs: missing." in result.stdout
     assert "1 of 4 runs" in result.stdout
 
 
-def test_force_removes_the_chosen_runs_only(cli: Any, asked: Asked, tmp_path: Path) -> None:
-    for cell in (Cell("linear"), Cell("mlp")):
-        (tmp_path / f"{cell.id}.json").write_text(made_up(cell).to_json())
-    assert cli("lab", "encoders", "--encoders", "mlp", "--out", tmp_path, "--force").exit_code == 0
-    assert (tmp_path / f"{Cell('linear').id}.json").exists()
-    assert not (tmp_path / f"{Cell('mlp').id}.json").exists()
+def test_force_forgets_nothing_while_another_process_makes_runs(refused: Any, tmp_path: Path) -> None:
+    cell = Cell("linear")
+    for suffix in (".json", ".state", ".safetensors"):
+        (tmp_path / f"{cell.id}{suffix}").write_text(made_up(cell).to_json())
+    ours = ("--encoders", "linear", "--seeds", 1, "--force", "--device", "cpu", "--out", tmp_path)
+    with held(tmp_path / ".lock", "the test"):
+        assert "are being made by another process" in refused("lab", "encoders", *ours)
+    assert "no file" in refused("lab", "encoders", "13", "--data", tmp_path / "ETTh9.csv", *ours)
+    assert len(list(tmp_path.glob(f"{cell.id}.*"))) == 3
+
+
+def test_runs_in_another_precision_are_not_passed_off_as_these(cli: Any, refused: Any, tmp_path: Path) -> None:
+    made = replace(made_up(Cell("linear")), precision="bfloat16")
+    (tmp_path / f"{made.cell.id}.json").write_text(made.to_json())
+    ours = ("lab", "encoders", "--encoders", "linear", "--seeds", 1, "--device", "cpu", "--out", tmp_path)
+    assert "was run in bfloat16, not in float32: choose another --out" in refused(*ours)
+    result = cli(*ours, "--show")
+    assert "1 of 1 runs: in bfloat16." in result.stdout
 
 
 def test_bad_input(refused: Any, asked: Asked, tmp_path: Path) -> None:
@@ -168,8 +188,9 @@ def test_errors_in_the_runs(
 def test_one_real_run_from_the_command_line(document: Callable[..., Any], tmp_path: Path) -> None:
     args = ("lab", "encoders", "1", "5", "--encoders", "linear", "--seeds", 1, "--epochs", 40, "--device", "cpu")
     found = document(*args, "--stop", 1, "--out", tmp_path)
-    assert found["runs"] == {"there": 1, "needed": 1, "diverged": 0}
+    assert found["runs"] == {"there": 1, "needed": 1, "diverged": 0, "cut_short": 1, "rounded": 0}
     assert found["protocol"]["published"] is False
+    assert found["protocol"]["warning"].endswith("1 of 1 runs: cut short.")
     values = {row["measure"]: row["summary"]["mean"] for table in found["tables"] for row in table["rows"]}
     assert all("1 run is cut short, the shortest after epoch 1." in table["notes"] for table in found["tables"])
     assert values["encoder_parameters"] == 512

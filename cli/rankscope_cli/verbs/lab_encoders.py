@@ -85,7 +85,7 @@ def run(
             "--stack",
             min=0,
             metavar="N",
-            help="Seeds trained as one; 0: 16 on a GPU, 1 on a CPU.",
+            help="Most seeds trained as one; 0: 16 on a GPU, 1 on a CPU.",
             rich_help_panel=_SPREAD,
         ),
     ] = 0,
@@ -119,7 +119,7 @@ def run(
         rankscope lab encoders 13 --data ETTh1.csv --out audit/
         rankscope lab encoders all --show --out audit/ --json
     """
-    from rankscope.lab.encoders.report import audit_cells, audit_report, forget_runs, needs_etth1
+    from rankscope.lab.encoders.report import audit_cells, audit_report, needs_etth1
 
     asked = _asked(tables, seeds, epochs, encoders, quick)
     check_choice("engine", engine, ENGINES)
@@ -132,9 +132,7 @@ def run(
     how, where = _how(device, precision, stop, engine), _engine(engine, _jobs(jobs, device, engine), address)
     etth1 = _etth1(data)
     with Output(json) as output:
-        if force:
-            forget_runs(out, cells)
-        results = _stored(out, cells) if show else _trained(cells, out, how, where, data, stack)
+        results = _stored(out, cells) if show else _trained(cells, out, how, where, data, stack, force)
         report = audit_report(asked, results, etth1)
         files = [Path(out) / f"{REPORT}{suffix}" for suffix in (".json", ".csv")]
         for file in files:
@@ -209,12 +207,17 @@ def _stored(out: str, cells: list[Cell]) -> list[RunResult]:
     return stored_runs(out, cells)
 
 
-def _trained(cells: list[Cell], out: str, how: How, engine: Engine, data: str | None, stack: int) -> list[RunResult]:
+def _trained(
+    cells: list[Cell], out: str, how: How, engine: Engine, data: str | None, stack: int, force: bool
+) -> list[RunResult]:
     from rankscope.lab.encoders import runs
 
     try:
         with progress_lines("preparing") as progress:
-            return runs.run_cells(cells, out, how=how, engine=engine, etth1=data, stack=stack, progress=progress)
+            return runs.run_cells(
+                cells, out, how=how, engine=engine, etth1=data, stack=stack, force=force, progress=progress
+            )
     except KeyboardInterrupt:
-        say("stopped: the same command goes on where this one left off.")
+        same = "the same command without --force" if force else "the same command"
+        say(f"stopped: {same} goes on where this one left off.")
         raise

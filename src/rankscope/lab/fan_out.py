@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import multiprocessing
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -62,18 +63,29 @@ class Engine:
 
 
 def fan_out(
-    function: Callable[[Task, Ticks], Result], tasks: Sequence[Task], engine: Engine, ticks: Ticks
+    function: Callable[[Task, Ticks], Result],
+    tasks: Sequence[Task],
+    engine: Engine,
+    ticks: Ticks,
+    *,
+    device: str = "cpu",
 ) -> Iterator[Result]:
     """Results in the order in which they are finished.
 
+    An error of a task, or of what reads the results, ends the tasks that run and those that wait.
+
     Args:
-        function: of a module, called with a task and something to report its progress to; an error of it ends all.
+        function: of a module, called with a task and something to report its progress to.
         tasks: records that can be pickled between processes.
         engine: where.
         ticks: is told the units of work of all tasks; on a cluster it is told nothing.
+        device: ``cpu`` or ``cuda``: on a cluster each task then has a GPU to itself.
+
+    Raises:
+        RankscopeError: the cluster does not answer, or has no GPU for tasks that need one.
     """
     if engine.name == "ray":
-        yield from _on_ray(function, tasks, engine)
+        yield from _on_ray(function, tasks, engine, device)
     elif min(engine.processes, len(tasks)) <= 1:
         for task in tasks:
             yield function(task, ticks)
@@ -99,15 +111,22 @@ def _in_processes(
             for future in done:
                 yield future.result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
+        processes = list((getattr(pool, "_processes", None) or {}).values())  # the pool forgets them when it shuts down
+        for process in processes:
             process.terminate()  # tasks keep their state in files
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.join()
 
 
 def _settle(counter: Any) -> None:
-    """One thread, and memory that is kept instead of given back after every operation (each new page costs a fault)."""
+    """One thread, and memory that is kept instead of given back after every operation (each new page costs a fault).
+
+    An interrupt from the terminal reaches every process: the one that the user began ends the others.
+    """
     global _ticks
     _ticks = counter
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
 
     torch.set_num_threads(1)
@@ -133,14 +152,18 @@ def _counted(function: Callable[[Task, Ticks], Result], task: Task) -> Result:
     return function(task, tick)
 
 
-def _on_ray(function: Callable[[Task, Ticks], Result], tasks: Sequence[Task], engine: Engine) -> Iterator[Result]:
+def _on_ray(
+    function: Callable[[Task, Ticks], Result], tasks: Sequence[Task], engine: Engine, device: str
+) -> Iterator[Result]:
     ray = import_ray()
     begun = not ray.is_initialized()
     if begun:
         connect(ray, engine.address, engine.jobs)
     running: list[Any] = []
     try:
-        gpus = 1 if ray.cluster_resources().get("GPU", 0) else 0
+        gpus = 1 if device.startswith("cuda") else 0
+        if gpus and not ray.cluster_resources().get("GPU", 0):
+            raise RankscopeError("the Ray cluster has no GPU: choose --device cpu, or add a machine that has one.")
         remote = ray.remote(_alone).options(max_retries=RETRIES, num_cpus=1, num_gpus=gpus)
         running = [remote.remote(function, task) for task in tasks]
         while running:

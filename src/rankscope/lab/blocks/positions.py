@@ -24,7 +24,12 @@ def sinusoid(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
     return torch.stack(((t * w).sin(), (t * w).cos()), dim=-1).flatten(1).float()
 
 
-def _check_length(used: int, length: int) -> None:
+def check_length(used: int, length: int) -> None:
+    """Refuse a series that is longer than a table of positions.
+
+    Raises:
+        OptionError: it is.
+    """
     if used > length:
         raise OptionError(
             f"{used} positions, but there are only {length}: make the table longer or the series shorter."
@@ -42,7 +47,7 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch tokens d_model"]) -> Float[Tensor, "batch tokens d_model"]:
         """Return x_t + p(t)."""
-        _check_length(x.shape[-2], len(self.table))
+        check_length(x.shape[-2], len(self.table))
         return x + self.table[: x.shape[-2]]
 
 
@@ -55,7 +60,7 @@ class LearnedPositions(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch tokens d_model"]) -> Float[Tensor, "batch tokens d_model"]:
         """Return x_t + weight_t."""
-        _check_length(x.shape[-2], len(self.weight))
+        check_length(x.shape[-2], len(self.weight))
         return x + self.weight[: x.shape[-2]]
 
 
@@ -73,5 +78,5 @@ class MultiplicativePositions(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch tokens d_model"]) -> Float[Tensor, "batch tokens d_model"]:
         """Return x_t ⊙ (weight_t + offset)."""
-        _check_length(x.shape[-2], len(self.weight))
+        check_length(x.shape[-2], len(self.weight))
         return x * (self.weight[: x.shape[-2]] + self.offset)

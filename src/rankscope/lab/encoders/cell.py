@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.lab.precision import FLOAT32
 
 SCHEMA = "rankscope/lab-encoder-run@1"
 SYNTHETIC, ETTH1 = "synthetic", "etth1"
@@ -23,6 +24,7 @@ ABLATIONS = ("linear-nobias", "linear-scaled", "linear-rotated")
 ENCODERS = (*DROP_IN, *ARCHITECTURES, *ABLATIONS)
 
 EPOCHS = 300
+ETTH1_CHANNELS = 7
 STATES = ("converged", "improving", "overfitting", "diverged")
 
 
@@ -64,6 +66,9 @@ class Cell:
             raise OptionError(unknown_choice("objective", self.objective, (NLL, MSE)))
         if self.epochs < 1 or self.seed < 0:
             raise OptionError(f"epochs must be at least 1 and seed at least 0, got {self.epochs} and {self.seed}.")
+        if self.channels < 1 or (self.data == ETTH1 and self.channels != ETTH1_CHANNELS):
+            needed = f"ETTh1 has {ETTH1_CHANNELS}" if self.data == ETTH1 else "at least 1 is needed"
+            raise OptionError(f"{self.channels} channels: {needed}.")
         if self.encoder == "concat" and self.d_model % self.channels:
             raise OptionError(
                 f"concat gives every channel d_model / C dimensions: {self.channels} channels do not divide "
@@ -73,7 +78,7 @@ class Cell:
     @property
     def heads(self) -> int:
         """4 on the synthetic data, 7 on ETTh1."""
-        return 7 if self.data == ETTH1 else 4
+        return ETTH1_CHANNELS if self.data == ETTH1 else 4
 
     @property
     def id(self) -> str:
@@ -88,7 +93,7 @@ class Cell:
 
 def etth1_cell(encoder: str, seed: int, epochs: int = EPOCHS) -> Cell:
     """A run on ETTh1: 7 channels, d_model 56."""
-    return Cell(encoder, ETTH1, channels=7, series=0, d_model=56, seed=seed, epochs=epochs)
+    return Cell(encoder, ETTH1, channels=ETTH1_CHANNELS, series=0, d_model=56, seed=seed, epochs=epochs)
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,7 @@ class RunResult:
         stopped: epoch after which the run was cut short by the caller; 0 for a whole run.
         diagnostics: name → numbers, measured on the weights after the last epoch; empty where the run diverged.
         machine: device and how many runs shared it.
+        precision: of matrix products: ``float32``, as published, or ``bfloat16``.
     """
 
     cell: Cell
@@ -131,6 +137,7 @@ class RunResult:
     stopped: int = 0
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     machine: str = ""
+    precision: str = FLOAT32
 
     @property
     def diverged(self) -> bool:

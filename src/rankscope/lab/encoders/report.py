@@ -22,6 +22,7 @@ from rankscope.lab.encoders.tables import (
     paired_cells,
     table_cells,
 )
+from rankscope.lab.precision import FLOAT32
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,19 +51,19 @@ class Protocol:
 
     @property
     def published(self) -> bool:
-        """Whether runs are as long and as many as the paper's."""
+        """Whether what is asked for is as long and as much as the paper's."""
         return self.epochs == EPOCHS and self.seeds >= PUBLISHED_SEEDS
 
     @property
     def warning(self) -> str:
-        """One line for results that the paper's are not to be held against; empty where they are."""
+        """How it differs from the paper's protocol; empty where it does not."""
         if self.epochs != EPOCHS:
             return (
                 f"Not the paper's protocol: {self.seeds} seeds × {self.epochs} epochs in place of {PUBLISHED_SEEDS} × "
                 f"{EPOCHS}; verdicts say little."
             )
         if self.seeds < PUBLISHED_SEEDS:
-            return f"Fewer seeds than the paper's {PUBLISHED_SEEDS}: {self.seeds}; epochs are the paper's {EPOCHS}."
+            return f"Fewer seeds than the paper's {PUBLISHED_SEEDS}: {self.seeds}."
         return ""
 
 
@@ -133,13 +134,6 @@ def stored_runs(folder: str | Path, cells: Sequence[Cell]) -> list[RunResult]:
     return [result for result in found if result is not None]
 
 
-def forget_runs(folder: str | Path, cells: Sequence[Cell]) -> None:
-    """Remove results, weights and begun states of cells, so that they are run anew."""
-    for cell in cells:
-        for suffix in (".json", ".safetensors", ".state"):
-            (Path(folder) / f"{cell.id}{suffix}").unlink(missing_ok=True)
-
-
 @dataclass(frozen=True)
 class AuditReport:
     """The tables that were asked for.
@@ -149,6 +143,8 @@ class AuditReport:
         runs: how many results the tables are made from.
         needed: how many they need.
         diverged: results of these that are in no mean.
+        cut_short: results of these that ended before their last epoch.
+        rounded: results of these whose products were not in float32.
         tables: those of the paper.
         paired: the paired tests; none: not asked for.
         findings: none: not asked for.
@@ -158,9 +154,28 @@ class AuditReport:
     runs: int
     needed: int
     diverged: int
+    cut_short: int
+    rounded: int
     tables: tuple[TableResult, ...]
     paired: PairedTable | None
     findings: FindingsTable | None
+
+    @property
+    def published(self) -> bool:
+        """Whether runs are as long, as many and as exact as the paper's."""
+        return self.asked.published and not self.warning
+
+    @property
+    def warning(self) -> str:
+        """What keeps the runs from being held against the paper's; empty where nothing does."""
+        said = [self.asked.warning] if self.asked.warning else []
+        counts = (
+            (self.needed - self.runs, "missing"),
+            (self.cut_short, "cut short"),
+            (self.rounded, "in bfloat16"),
+        )
+        said += [f"{count} of {self.needed} runs: {what}." for count, what in counts if count]
+        return " ".join(said)
 
     def to_json(self) -> dict[str, Any]:
         """As a dict."""
@@ -171,10 +186,16 @@ class AuditReport:
                 "seeds": asked.seeds,
                 "epochs": asked.epochs,
                 "encoders": None if asked.encoders is None else list(asked.encoders),
-                "published": asked.published,
-                "warning": asked.warning,
+                "published": self.published,
+                "warning": self.warning,
             },
-            "runs": {"there": self.runs, "needed": self.needed, "diverged": self.diverged},
+            "runs": {
+                "there": self.runs,
+                "needed": self.needed,
+                "diverged": self.diverged,
+                "cut_short": self.cut_short,
+                "rounded": self.rounded,
+            },
             "tables": [table.to_json() for table in self.tables],
             "paired": None if self.paired is None else self.paired.to_json(),
             "findings": None if self.findings is None else self.findings.to_json(),
@@ -228,6 +249,8 @@ def audit_report(asked: Protocol, results: Iterable[RunResult], etth1: CellData 
         runs=len(there),
         needed=len(needed),
         diverged=sum(run.diverged for run in there),
+        cut_short=sum(run.cut for run in there),
+        rounded=sum(run.precision != FLOAT32 for run in there),
         tables=tuple(compute_table(TABLES[name], *size) for name in asked.tables if name in TABLES),
         paired=compute_paired(*size) if PAIRED in asked.tables else None,
         findings=compute_findings(*size, etth1=etth1) if FINDINGS in asked.tables else None,

@@ -2,7 +2,8 @@
 
 ``DIR/<cell id>.json`` is a `RunResult`; ``.safetensors`` holds the weights after the last epoch; ``.state`` belongs to
 a run that was interrupted, or cut short by `How.stop`, and is removed when the run has all its epochs. A cell whose
-JSON is there is not run again, unless it was cut short, has its state, and is asked for longer now.
+JSON is there is not run again, unless it was cut short, has its state, and is asked for longer now. Seeds that were
+trained in one stack have states of their own, from which they go on in stacks of those that have come equally far.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rankscope.atomic import atomic_file
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import DataError, OptionError, RankscopeError, unknown_choice
 from rankscope.lab.encoders.cell import Cell, RunResult
 from rankscope.lab.encoders.data import CellData, cell_data
 from rankscope.lab.encoders.diagnostics import diagnose
 from rankscope.lab.encoders.models import AuditModel, build
-from rankscope.lab.encoders.stacked import train_stacked
+from rankscope.lab.encoders.snapshots import epochs_done
+from rankscope.lab.encoders.stacked import stack_size, train_stacked
 from rankscope.lab.encoders.training import How, Trained, train
 from rankscope.lab.fan_out import Engine, Ticks, fan_out
 from rankscope.lab.kernels import library
@@ -32,6 +34,8 @@ from rankscope.lab.precision import PRECISIONS
 from rankscope.locks import held
 from rankscope.progress import Progress, silent
 
+STACK = 16
+"""Seeds in a stack on a GPU, where they fit."""
 RANKED = 32
 """Validation series whose stream is measured at the end of a run."""
 
@@ -63,6 +67,7 @@ def run_cells(
     engine: Engine | None = None,
     etth1: str | Path | None = None,
     stack: int = 0,
+    force: bool = False,
     progress: Progress = silent,
 ) -> list[RunResult]:
     """Run cells that have no result in a folder yet; return all their results in the cells' order.
@@ -76,20 +81,51 @@ def run_cells(
         how: device and precision.
         engine: processes on this machine, or a Ray cluster that shares the folder.
         etth1: path of ETTh1.csv, for cells on it.
-        stack: seeds of one setting that are trained in one stack; 0: 16 on a GPU, none on a CPU.
+        stack: most seeds of one setting that are trained in one stack; 0: 16 on a GPU, none on a CPU. On a GPU stacks
+            are made smaller where they would not fit.
+        force: forget what the folder holds of the cells, once all else has been checked.
         progress: told epochs.
 
     Raises:
-        OptionError: bad options; ETTh1 is needed and not given.
+        OptionError: bad options; ETTh1 is needed and not given; a result in the folder has another precision.
         DataError: ETTh1 cannot be used, or a result in the folder is damaged.
+        RankscopeError: another process makes runs in the folder; a single run does not fit on the GPU.
     """
     how, engine, folder = how or How(), engine or Engine(), Path(folder)
     if how.precision not in PRECISIONS:
         raise OptionError(unknown_choice("precision", how.precision, PRECISIONS))
     folder.mkdir(parents=True, exist_ok=True)
     unique = list(dict.fromkeys(cells))
-    stored = {cell: read_result(folder, cell) for cell in unique}
-    ready = {cell: one for cell, one in stored.items() if one is not None and not _goes_on(folder, one, how)}
+    with held(folder / ".lock", "these runs are being made"):
+        ready = {} if force else _ready(folder, unique, how)
+        _train_rest(unique, ready, folder, how, engine, etth1, stack, force, progress)
+    return [ready[cell] for cell in cells]
+
+
+def _ready(folder: Path, cells: Sequence[Cell], how: How) -> dict[Cell, RunResult]:
+    """Results that need no further training."""
+    stored = [one for one in (read_result(folder, cell) for cell in cells) if one is not None]
+    for one in stored:
+        if one.precision != how.precision:
+            raise OptionError(
+                f"{one.cell.id} was run in {one.precision}, not in {how.precision}: choose another --out, that "
+                "--precision, or --force."
+            )
+    return {one.cell: one for one in stored if not _goes_on(folder, one, how)}
+
+
+def _train_rest(
+    unique: Sequence[Cell],
+    ready: dict[Cell, RunResult],
+    folder: Path,
+    how: How,
+    engine: Engine,
+    etth1: str | Path | None,
+    stack: int,
+    force: bool,
+    progress: Progress,
+) -> None:
+    """Add to ``ready`` the results of the cells that it does not hold."""
     waiting = [cell for cell in unique if cell not in ready]
     for cell in {replace(cell, seed=0) for cell in waiting if cell.data != "synthetic"}:
         cell_data(cell, etth1)  # a table that cannot be used is refused before anything runs
@@ -103,32 +139,67 @@ def run_cells(
 
     progress(done, total, "epochs")
     beside = min(engine.processes, max(len(waiting), 1))
+    if force:
+        forget_runs(folder, unique)
+    size = stack or (STACK if how.device.type == "cuda" else 1)
     batches = [
         Batch(group, str(folder), how, None if etth1 is None else str(etth1), beside)
-        for group in _groups(waiting, stack or (16 if how.device.type == "cuda" else 1))
+        for group in _groups(waiting, size, folder)
     ]
-    with held(folder / ".lock", "these runs are being made"):
-        for results in fan_out(run_batch, batches, engine, ticks):
-            ready |= {result.cell: result for result in results}
-    return [ready[cell] for cell in cells]
+    for results in fan_out(run_batch, batches, engine, ticks, device=how.device.type):
+        ready |= {result.cell: result for result in results}
+
+
+def forget_runs(folder: str | Path, cells: Sequence[Cell]) -> None:
+    """Remove results, weights and begun states of cells, so that they are run anew."""
+    for cell in cells:
+        for suffix in (".json", ".safetensors", ".state"):
+            (Path(folder) / f"{cell.id}{suffix}").unlink(missing_ok=True)
 
 
 def run_batch(batch: Batch, ticks: Ticks) -> list[RunResult]:
-    """Train the cells of a batch, measure them, write their files."""
+    """Train the cells of a batch, measure them, write their files; on a GPU in parts, where it has no room for all."""
+    size = min(len(batch.cells), _room(batch))
+    if size < len(batch.cells):
+        return [one for part in _parts(batch, size) for one in run_batch(part, ticks)]
+    try:
+        return _run_together(batch, ticks)
+    except torch.OutOfMemoryError as error:
+        if len(batch.cells) == 1:
+            raise RankscopeError(
+                f"{batch.cells[0].id} does not fit into the memory of {batch.how.device}: choose --device cpu."
+            ) from error
+    torch.cuda.empty_cache()
+    return [one for part in _parts(batch, len(batch.cells) // 2) for one in run_batch(part, ticks)]
+
+
+def _run_together(batch: Batch, ticks: Ticks) -> list[RunResult]:
     folder = Path(batch.folder)
     data = [cell_data(cell, batch.etth1) for cell in batch.cells]
+    states = [_state(folder, cell) for cell in batch.cells]
     if len(batch.cells) > 1:
-        trained = train_stacked(batch.cells, data, batch.how, progress=lambda one: ticks(one * len(batch.cells)))
+        count = len(batch.cells)
+        trained = train_stacked(batch.cells, data, batch.how, snapshots=states, progress=lambda one: ticks(one * count))
     else:
-        state = _state(folder, batch.cells[0])
-        trained = [train(batch.cells[0], data[0], batch.how, snapshot=state, progress=ticks)]
+        trained = [train(batch.cells[0], data[0], batch.how, snapshot=states[0], progress=ticks)]
     results = []
-    for cell, one, tensors in zip(batch.cells, trained, data, strict=True):
+    for cell, one, tensors, state in zip(batch.cells, trained, data, states, strict=True):
         results.append(finish(cell, one, tensors, batch))
         write_result(folder, results[-1], one.model)
-        if not (results[-1].cut and len(batch.cells) == 1):
-            _state(folder, cell).unlink(missing_ok=True)
+        if not results[-1].cut:
+            state.unlink(missing_ok=True)
     return results
+
+
+def _room(batch: Batch) -> int:
+    """Seeds of the batch that the device has room for at once."""
+    if batch.how.device.type != "cuda":
+        return len(batch.cells)
+    return stack_size(batch.cells[0], torch.cuda.mem_get_info(batch.how.device)[0])
+
+
+def _parts(batch: Batch, size: int) -> list[Batch]:
+    return [replace(batch, cells=batch.cells[at : at + size]) for at in range(0, len(batch.cells), size)]
 
 
 def _state(folder: Path, cell: Cell) -> Path:
@@ -142,15 +213,15 @@ def _goes_on(folder: Path, result: RunResult, how: How) -> bool:
 
 def finish(cell: Cell, trained: Trained, data: CellData, batch: Batch) -> RunResult:
     """A run's record, measured on its last weights."""
-    stopped = batch.how.last(cell)
     result = RunResult(
         cell,
         tuple(trained.points),
         parameters=_count(trained.model),
         encoder_parameters=_count(trained.model.encoder),
         seconds=trained.seconds,
-        stopped=stopped if stopped < cell.epochs else 0,
+        stopped=trained.epochs if trained.epochs < cell.epochs else 0,
         machine=_machine(batch),
+        precision=batch.how.precision,
     )
     return result if result.diverged else replace(result, diagnostics=measured(cell, trained.model, data))
 
@@ -211,13 +282,13 @@ def load_run(folder: str | Path, cell: Cell) -> AuditModel:
     return model.eval()
 
 
-def _groups(cells: Sequence[Cell], size: int) -> list[tuple[Cell, ...]]:
-    """Cells that differ in their seed only, up to ``size`` together, in order of their first."""
-    alike: dict[Cell, list[Cell]] = {}
-    for cell in cells:
-        alike.setdefault(replace(cell, seed=0), []).append(cell)
+def _groups(cells: Sequence[Cell], size: int, folder: Path) -> list[tuple[Cell, ...]]:
+    """Cells that differ in their seed only and have come equally far, up to ``size`` together."""
     if size == 1:
         return [(cell,) for cell in cells]
+    alike: dict[tuple[Cell, int], list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault((replace(cell, seed=0), epochs_done(_state(folder, cell))), []).append(cell)
     return [tuple(group[i : i + size]) for group in alike.values() for i in range(0, len(group), size)]
 
 

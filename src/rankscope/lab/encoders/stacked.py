@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from jaxtyping import Int
@@ -20,6 +21,7 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
 from rankscope.errors import OptionError
 from rankscope.lab.blocks.attention import MultiHeadAttention, scaled_dot_product
+from rankscope.lab.data.channels import LENGTH
 from rankscope.lab.encoders.cell import Cell, Point
 from rankscope.lab.encoders.data import CellData, Part
 from rankscope.lab.encoders.models import AuditModel, build
@@ -31,7 +33,8 @@ from rankscope.lab.encoders.objective import (
     score,
     validated,
 )
-from rankscope.lab.encoders.training import How, Trained, fresh, optimiser
+from rankscope.lab.encoders.snapshots import Progressed, Snapshot, load_snapshot, restore_stack, save_snapshot
+from rankscope.lab.encoders.training import How, Trained, fresh, kept_points, optimiser
 
 Stack = dict[str, Tensor]
 """Parameter name → seeds × its shape."""
@@ -47,6 +50,7 @@ def train_stacked(
     data: Sequence[CellData],
     how: How,
     *,
+    snapshots: Sequence[Path] | None = None,
     progress: Callable[[int], None] = lambda epochs: None,
 ) -> list[Trained]:
     """Train cells that differ in their seed only, all at once.
@@ -55,10 +59,12 @@ def train_stacked(
         cells: which.
         data: of each; parts have equal sizes.
         how: device, precision; compiled functions for the CPU are not used.
-        progress: called with 1 after each epoch.
+        snapshots: a file per cell that its state is kept in after each validation; where all find one there, of the
+            same epoch, the stack goes on from it.
+        progress: called with the number of epochs done since the last call.
 
     Raises:
-        OptionError: the cells differ in more than their seed.
+        OptionError: the cells differ in more than their seed, or have come differently far.
     """
     if not stackable(cells):
         raise OptionError("only runs that differ in nothing but their seed can be trained in one stack.")
@@ -70,16 +76,74 @@ def train_stacked(
     targets = torch.stack([one.train.targets for one in data]).to(how.device)
     held = [one.validation.to(how.device) for one in data]
     points: list[list[Point]] = [[] for _ in cells]
-    for epoch in range(1, how.last(cells[0]) + 1):
-        orders = torch.stack([torch.randperm(inputs.shape[1], generator=order) for _, order in made])
+    models, generators = [model for model, _ in made], [order for _, order in made]
+    begun = _begun(cells, how, snapshots or ())
+    last = max(how.last(cells[0]), begun[0].about.epoch if begun else 0)
+    if begun:
+        restore_stack(begun, stack, step.adam, generators)
+        points = [kept_points(one.about.points, last) for one in begun]
+        _unstack(models, stack)
+        progress(begun[0].about.epoch)
+    before = [one.about.seconds for one in begun] or [0.0] * len(cells)
+
+    def seconds() -> list[float]:
+        return [one + (time.perf_counter() - began) / len(cells) for one in before]
+
+    for epoch in range(begun[0].about.epoch + 1 if begun else 1, last + 1):
+        orders = torch.stack([torch.randperm(inputs.shape[1], generator=order) for order in generators])
         step.rate(learning_rate(epoch - 1, cells[0].epochs))
         losses = torch.stack([step(inputs, targets, rows.to(how.device)) for rows in orders.split(BATCH, dim=1)])
         if validated(epoch, how.last(cells[0])):
-            _validate(cells, [model for model, _ in made], stack, held, losses.mean(0).tolist(), epoch, points)
+            _validate(cells, models, stack, held, losses.mean(0).tolist(), epoch, points)
+            about = [
+                Progressed(cell.id, epoch, tuple(ours), spent, how.precision)
+                for cell, ours, spent in zip(cells, points, seconds(), strict=True)
+            ]
+            if snapshots is not None:
+                made_of = Snapshot.of_stack(about, models, stack, step.adam, generators)
+                for path, one in zip(snapshots, made_of, strict=True):
+                    save_snapshot(path, one)
         progress(1)
-    _unstack([model for model, _ in made], stack)
-    seconds = (time.perf_counter() - began) / len(cells)
-    return [Trained(model, _until_diverged(ours), seconds) for (model, _), ours in zip(made, points, strict=True)]
+    _unstack(models, stack)
+    return [
+        Trained(model, _until_diverged(ours), spent, last)
+        for model, ours, spent in zip(models, points, seconds(), strict=True)
+    ]
+
+
+def _begun(cells: Sequence[Cell], how: How, snapshots: Sequence[Path]) -> list[Snapshot]:
+    """The states of the cells; none where none of them has begun."""
+    found = [load_snapshot(path, cell, how.precision) for path, cell in zip(snapshots, cells, strict=False)]
+    there = [one for one in found if one is not None]
+    if len(there) not in (0, len(cells)) or len({one.about.epoch for one in there}) > 1:
+        raise OptionError("only runs that have come equally far can go on in one stack.")
+    return there
+
+
+MEMORY_SHARE = 0.8
+"""Of the free memory of a GPU, what a stack is sized for."""
+_PER_SCORE, _PER_NUMBER, _SECOND_GRAPH = 16.2, 119.0, 1.4
+"""Numbers alive at the peak of a step per attention weight of a head, and per number of a token, all three blocks
+together: counted from the storages of one step of eleven settings; the last, smaller batch has a graph of its own."""
+
+
+def stack_bytes(cell: Cell, seeds: int) -> int:
+    """Peak memory of a step of so many seeds in a stack, in bytes.
+
+    Attention weights are kept for the gradient, which ``vmap`` takes without recomputing them: tokens² of each head.
+    """
+    sequences, tokens = BATCH, LENGTH
+    if cell.encoder == "ci":
+        sequences *= cell.channels
+    elif cell.encoder == "cat":
+        tokens *= cell.channels
+    per_sequence = _PER_SCORE * cell.heads * tokens**2 + _PER_NUMBER * tokens * cell.d_model
+    return int(4 * seeds * sequences * per_sequence)
+
+
+def stack_size(cell: Cell, free: int) -> int:
+    """Seeds that fit into the free memory of a GPU, in bytes; at least one."""
+    return max(1, int(MEMORY_SHARE * free / (_SECOND_GRAPH * stack_bytes(cell, 1))))
 
 
 class _Step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from rankscope.lab.encoders.objective import (
     score,
     validated,
 )
-from rankscope.lab.encoders.snapshots import Snapshot, load_snapshot, save_snapshot
+from rankscope.lab.encoders.snapshots import Progressed, Snapshot, load_snapshot, save_snapshot
 from rankscope.lab.kernels import accelerate
 from rankscope.lab.precision import FLOAT32, products
 
@@ -62,11 +62,13 @@ class Trained:
         model: with the weights after the last epoch.
         points: its validations.
         seconds: training and validation.
+        epochs: that it was trained for.
     """
 
     model: AuditModel
     points: list[Point]
     seconds: float
+    epochs: int
 
 
 def fresh(cell: Cell) -> tuple[AuditModel, torch.Generator]:
@@ -108,10 +110,10 @@ def train(
     began, before = time.perf_counter(), 0.0
     points: list[Point] = []
     epoch = 0
-    if snapshot is not None and (found := load_snapshot(snapshot, cell)) is not None:
+    if snapshot is not None and (found := load_snapshot(snapshot, cell, how.precision)) is not None:
         found.restore(model, adam, order)
-        epoch, before = found.epoch, found.seconds
-        points = [point for point in found.points if validated(point.epoch, how.last(cell)) or not _finite(point)]
+        epoch, before = found.about.epoch, found.about.seconds
+        points = kept_points(found.about.points, max(epoch, how.last(cell)))
         progress(epoch)
     train_part, held = data.train.to(how.device), data.validation.to(how.device)
     while epoch < how.last(cell) and not (points and not _finite(points[-1])):
@@ -123,9 +125,15 @@ def train(
             points.append(score(model, held, cell, epoch, mean))
             seconds = before + time.perf_counter() - began
             if snapshot is not None:
-                save_snapshot(snapshot, Snapshot.of(cell, epoch, points, seconds, model, adam, order))
+                about = Progressed(cell.id, epoch, tuple(points), seconds, how.precision)
+                save_snapshot(snapshot, Snapshot.of(about, model, adam, order))
         progress(1)
-    return Trained(model, points, before + time.perf_counter() - began)
+    return Trained(model, points, before + time.perf_counter() - began, epoch)
+
+
+def kept_points(points: Sequence[Point], last: int) -> list[Point]:
+    """Validations of a run that is taken up: those that it would have had with ``last`` epochs from the beginning."""
+    return [point for point in points if validated(point.epoch, last) or not _finite(point)]
 
 
 def _finite(point: Point) -> bool:

@@ -82,6 +82,7 @@ def run_cells(
         root.mkdir(parents=True, exist_ok=True)
         ticks(0)
     tasks = [CellTask(cell, str(source.resolve()), str(root.resolve()), where.device, where.weights) for cell in left]
-    for _ in fan_out(run_task, tasks, Engine(where.engine, where.jobs, where.address), ticks):
+    engine = Engine(where.engine, where.jobs, where.address)
+    for _ in fan_out(run_task, tasks, engine, ticks, device=where.device):
         pass
     return [read_result(root, cell) for cell in unique]

@@ -39,11 +39,11 @@ def test_one_channel_has_no_pair() -> None:
 @pytest.mark.parametrize(("channels", "largest"), [(4, 0.206), (8, 0.284), (16, 0.343)])
 def test_chance_level_of_cosines(channels: int, largest: float) -> None:
     chance = chance_cosines(channels, 64)
-    assert chance.mean == pytest.approx(0.100, abs=1.5e-3)
+    assert chance.mean == pytest.approx(0.100, abs=5e-4)
     assert chance.max == pytest.approx(largest, abs=4e-3)
-    # E|cos| of two random directions in d dimensions: Γ(d/2) / (√π Γ((d+1)/2))
-    law = torch.lgamma(torch.tensor(32.0)) - torch.lgamma(torch.tensor(32.5))
-    assert chance.mean == pytest.approx(float(law.exp()) / np.pi**0.5, abs=1.5e-3)
+    first, second = np.random.default_rng(0).standard_normal((2, 200_000, 64))
+    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    assert chance.mean == pytest.approx(float(np.abs(cosines).mean()), abs=6e-4)
 
 
 def test_variance_shares_equal_the_variance_of_each_contribution() -> None:
@@ -89,8 +89,10 @@ def test_overlap_of_a_random_space_is_its_share_of_dimensions() -> None:
 
 def test_a_default_projection_shrinks_the_positions_before_any_training() -> None:
     found = untrained_positions(4, 64, 160)
-    assert found.energy == pytest.approx(1770, rel=0.03)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        drawn = [float(torch.nn.Linear(64, 64)(sinusoid(160, 64)).square().sum()) for _ in range(3000)]
+    assert found.energy == pytest.approx(sum(drawn) / len(drawn), rel=0.01)
     assert found.effective_rank == pytest.approx(6.7, abs=0.25)
     assert found.overlap == pytest.approx(0.061, abs=0.006)
-    # E‖P W + b‖² = (‖P‖_F² + T) · d · Var[U(±1/√d)], Var = 1/(3 d)
-    assert found.energy == pytest.approx((5120 + 160) / 3, rel=0.03)
+    assert found.energy == pytest.approx(1760)

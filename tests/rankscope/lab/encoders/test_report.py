@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rankscope.errors import DataError, OptionError
+from rankscope.lab.encoders import runs
 from rankscope.lab.encoders.cell import Cell, Point, RunResult
 from rankscope.lab.encoders.report import (
     CHOICES,
     audit_cells,
     audit_report,
-    forget_runs,
     needs_etth1,
     protocol,
     stored_runs,
@@ -71,7 +72,14 @@ def test_runs_are_read_and_forgotten(tmp_path: Path) -> None:
     assert [run.cell for run in found] == cells[:2]
     report = audit_report(protocol(["1"], seeds=3, encoders=["linear"]), found)
     assert (report.runs, report.needed, report.diverged) == (2, 3, 0)
-    forget_runs(tmp_path, cells[:1])
+    assert not report.published
+    whole = [RunResult(Cell("linear", seed=seed), found[0].points, 1, 1, 1.0) for seed in range(20)]
+    asked = protocol(["1"], encoders=["linear"])
+    assert audit_report(asked, whole).published
+    for odd, said in (({"stopped": 120}, "cut short"), ({"precision": "bfloat16"}, "in bfloat16")):
+        made = audit_report(asked, [replace(whole[0], **odd), *whole[1:]])
+        assert (made.published, made.warning) == (False, f"1 of 20 runs: {said}.")
+    runs.forget_runs(tmp_path, cells[:1])
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{cells[1].id}{s}" for s in (".json", ".safetensors")]
     (tmp_path / f"{cells[1].id}.json").write_text("[]")
     with pytest.raises(DataError, match=cells[1].id):

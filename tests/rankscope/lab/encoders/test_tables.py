@@ -152,6 +152,21 @@ def test_costs_are_relative_to_linear_of_the_same_seeds_and_not_judged() -> None
     assert row.verdict == ""
 
 
+def test_costs_leave_out_runs_that_were_cut_and_runs_of_another_machine() -> None:
+    made = [run(Cell("linear", seed=s), seconds=10.0, machine="one" if s else "other") for s in range(4)]
+    made += [run(Cell("ci", seed=s), seconds=20.0 + s, machine="one", stopped=9 * (s == 3)) for s in range(4)]
+    row = only(compute_table(TABLES["10"], runs(made), seeds=5), "C=4", "ci", "cost")
+    assert row.values == {1: 2.1, 2: 2.2}
+
+
+@pytest.mark.parametrize(("epoch", "verdict"), [(140, "within"), (160, "outside")])
+def test_epochs_are_judged_to_half_of_the_grid_that_they_lie_on(epoch: int, verdict: str) -> None:
+    """Printed is 144, a mean over seeds; without spread all of ours are at one validation."""
+    points = (Point(1, 3.0, 3.0, 0.0), Point(epoch, 2.0, 2.0, 0.0))
+    made = [replace(run(Cell("mlp", seed=s)), points=points) for s in range(5)]
+    assert only(compute_table(TABLES["10"], runs(made), seeds=5), "C=4", "mlp", "epoch").verdict == verdict
+
+
 def test_convergence_is_the_first_validation_near_the_best() -> None:
     points = tuple(Point(e, 0.0, v, 0.0) for e, v in [(1, 3.4), (20, 2.0501), (40, 2.0499), (60, 2.1), (80, 2.0)])
     assert convergence(replace(run(Cell("linear")), points=points)) == 40

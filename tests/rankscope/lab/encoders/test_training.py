@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.lab.data.channels import bin_edges, bin_of, channel_benchmark
 from rankscope.lab.encoders import models, runs
 from rankscope.lab.encoders import stacked as stacked_module
@@ -98,6 +98,8 @@ def test_a_damaged_or_foreign_state_is_refused(tmp_path):
     train(SMALL, data, How(stop=1), snapshot=path)
     with pytest.raises(DataError, match=r"is of the run .*-s0, not of .*-s1"):
         train(replace(SMALL, seed=1), data, How(stop=1), snapshot=path)
+    with pytest.raises(DataError, match="is of a run in float32, not in bfloat16"):
+        train(SMALL, data, How(precision="bfloat16"), snapshot=path)
 
 
 def test_training_learns_and_compiled_functions_change_nothing_that_matters(no_dropout):
@@ -240,6 +242,102 @@ def test_a_run_that_was_cut_short_goes_on_when_it_is_asked_for_more(tmp_path, on
     assert run("bare")[0].stopped == 2, "without its state a run is as it is"
     (tmp_path / "bare" / f"{SMALL.id}.state").write_bytes(kept)
     assert run("bare")[0].points == whole.points
+
+
+def test_a_stack_goes_on_as_if_it_had_not_stopped(tmp_path, one_thread, monkeypatch):
+    monkeypatch.setattr(stacked_module, "validated", lambda epoch, epochs: True)
+    monkeypatch.setattr("rankscope.lab.encoders.training.validated", lambda epoch, epochs: True)
+    cells = [replace(SMALL, seed=seed) for seed in range(2)]
+
+    def run(folder, chosen=cells, stop=0, stack=2):
+        seen = []
+        made = runs.run_cells(
+            chosen,
+            tmp_path / folder,
+            how=How(stop=stop),
+            stack=stack,
+            progress=lambda done, total, what: seen.append(done),
+        )
+        return made, seen
+
+    whole, _ = run("whole")
+    run("cut", stop=2)
+    torch.manual_seed(99)
+    rest, seen = run("cut")
+    assert [one.points for one in rest] == [one.points for one in whole]
+    assert seen == [0, 4, 6, 8]  # two epochs of each are there already
+    assert not list((tmp_path / "cut").glob("*.state"))
+    for cell in cells:
+        ours, theirs = (runs.load_run(tmp_path / name, cell).state_dict() for name in ("cut", "whole"))
+        assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
+    run("apart", stop=2)
+    (first,), seen = run("apart", cells[:1], stop=3, stack=1)
+    assert (first.stopped, first.points[:2], seen) == (3, whole[0].points[:2], [0, 2, 3])
+    both, _ = run("apart")  # one has three epochs behind it, one two: no stack of both
+    assert [[point.epoch for point in one.points] for one in both] == [[1, 2, 3, 4]] * 2
+    assert both[1].stopped == 0
+
+
+def test_a_run_that_is_further_than_it_is_asked_for_says_how_far(tmp_path, one_thread):
+    class Stop(Exception):
+        pass
+
+    def leave(done, total, what):
+        if done == 2:
+            raise Stop
+
+    cell = replace(SMALL, epochs=30)
+    with pytest.raises(Stop):
+        runs.run_cells([cell], tmp_path, how=How(stop=2), progress=leave)
+    (made,) = runs.run_cells([cell], tmp_path, how=How(stop=1))
+    assert (made.stopped, made.points[-1].epoch) == (2, 2)
+
+
+def test_stacks_are_made_as_small_as_the_memory_asks_for(tmp_path, one_thread, monkeypatch):
+    tried, room = [], 3
+
+    def train_stack(cells, data, how, **more):
+        tried.append(len(cells))
+        if len(cells) > room:
+            raise torch.OutOfMemoryError
+        return train_stacked(cells, data, how, **more)
+
+    monkeypatch.setattr(runs, "train_stacked", train_stack)
+    monkeypatch.setattr(runs.torch.cuda, "empty_cache", lambda: None)
+    cells = [replace(SMALL, epochs=1, seed=seed) for seed in range(5)]
+    made = runs.run_cells(cells, tmp_path, stack=5)
+    assert tried == [5, 2, 2]  # and one by itself
+    assert [one.cell for one in made] == cells
+    tried.clear()
+    monkeypatch.setattr(runs, "_room", lambda batch: 2)
+    runs.run_cells(cells, tmp_path, stack=5, force=True)
+    assert tried == [2, 2]
+
+    def never(*parts, **more):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(runs, "train", never)
+    with pytest.raises(RankscopeError, match=r"-s0 does not fit into the memory of cpu"):
+        runs.run_cells(cells, tmp_path, force=True)
+
+
+@pytest.mark.parametrize(
+    ("cell", "seeds", "gib"),
+    [
+        (Cell("linear"), 16, 5.5),
+        (Cell("ci"), 16, 22),
+        (Cell("ci", channels=16), 16, 87),
+        (Cell("cat"), 16, 60),
+        (Cell("cat", channels=8), 16, 221),
+        (etth1_cell("ci", 0), 16, 53),
+        (etth1_cell("cat", 0), 8, 143),
+    ],
+)
+def test_the_memory_of_a_stack(cell, seeds, gib):
+    """Beside what the tensors of one step were counted to hold at its peak, on fake tensors."""
+    assert stacked_module.stack_bytes(cell, seeds) / 2**30 == pytest.approx(gib, rel=0.03)
+    fits = stacked_module.stack_size(cell, 139 * 2**30)
+    assert fits == 1 or stacked_module.stack_bytes(cell, fits) < 139 * 2**30
 
 
 def test_damaged_results_and_missing_weights_are_named(tmp_path):

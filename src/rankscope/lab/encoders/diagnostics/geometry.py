@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -54,10 +55,13 @@ def _cosines(rows: Float[Tensor, "*draws channels d_model"]) -> Float[Tensor, "*
 
 @lru_cache(maxsize=8)
 def chance_cosines(channels: int, d_model: int, *, draws: int = 2000, seed: int = 0) -> Gram:
-    """What `gram_cosines` gives on average for independent Gaussian rows, by simulation."""
+    """What `gram_cosines` gives on average for independent Gaussian rows.
+
+    The mean is that of |cos| to any fixed direction, Γ(d/2) / (√π Γ((d+1)/2)); the largest of all pairs is simulated.
+    """
+    mean = math.exp(math.lgamma(d_model / 2) - math.lgamma((d_model + 1) / 2)) / math.sqrt(math.pi)
     rows = torch.randn(draws, channels, d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    cosines = _cosines(rows)
-    return Gram(float(cosines.mean()), float(cosines.amax(-1).mean()))
+    return Gram(mean, float(_cosines(rows).amax(-1).mean()))
 
 
 def variance_shares(
@@ -111,7 +115,8 @@ def untrained_positions(
 ) -> PositionGeometry:
     """Average geometry of a projected position before training: default linear layer on p(t), W of Gaussian rows.
 
-    The layer draws weights and biases from U(±1/√d_model), which alone divides ‖P‖_F² by about three.
+    The layer draws weights and biases from U(±1/√d_model), of variance 1 / (3 d_model), so that ‖P‖_F² is on average
+    a third of ‖p‖_F² and of the number of steps; the rest is simulated.
     """
     generator = torch.Generator().manual_seed(seed)
     bound = d_model**-0.5
@@ -123,7 +128,7 @@ def untrained_positions(
         rows = torch.randn(channels, d_model, generator=generator)
         measured.append(position_geometry(table @ weight.T + bias, rows))
     return PositionGeometry(
-        sum(one.energy for one in measured) / draws,
+        (float(table.double().square().sum()) + length) / 3,
         sum(one.effective_rank for one in measured) / draws,
         sum(one.overlap for one in measured) / draws,
         torch.tensor([one.sigma for one in measured], dtype=torch.float64).mean(0).tolist(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rankscope.lab.encoders.cell import DROP_IN, MSE, etth1_cell
+from rankscope.lab.encoders.objective import EVERY
 from rankscope.lab.encoders.tables import measures as m
 from rankscope.lab.encoders.tables.orders import mask_orders
 from rankscope.lab.encoders.tables.record import CellOf, Column, Contrast, Setting, TableSpec, synthetic
@@ -60,7 +61,7 @@ _MASKS = (
 )
 _COSTS = (
     NLL_COLUMN,
-    Column("epoch", "epoch of best NLL + 0.05", m.convergence, 0),
+    Column("epoch", "epoch of best NLL + 0.05", m.convergence, 0, grid=EVERY),
     Column("cost", "time relative to linear", m.seconds, 2, relative="linear", timing=True),
 )
 _GEOMETRY = (

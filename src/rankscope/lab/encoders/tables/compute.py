@@ -55,8 +55,11 @@ def _setting_rows(
                 found = runs_of(setting.cell, encoder, runs, seeds, epochs)
                 values = read_values(column, found)
                 if column.relative:
-                    base = read_values(column, runs_of(setting.cell, column.relative, runs, seeds, epochs))
-                    values = _relative(values, base)
+                    base = runs_of(setting.cell, column.relative, runs, seeds, epochs)
+                    alike = {seed for seed in found.keys() & base.keys() if found[seed].machine == base[seed].machine}
+                    values = _relative(
+                        {seed: value for seed, value in values.items() if seed in alike}, read_values(column, base)
+                    )
                 yield _row(spec, setting.name, encoder, column, values, seeds, _diverged(found))
 
 
@@ -109,7 +112,7 @@ def _row(
     published = published_value(spec.id, setting, encoder, column.name)
     mean = summary.known
     difference = None if published is None or mean is None else mean - published.mean
-    rounding = 0.5 * 10.0**-column.digits
+    rounding = 0.5 * max(10.0**-column.digits, column.grid)
     judged = verdict(mean, published, ours=overall.std, exact=column.exact, rounding=rounding)
     return Row(
         setting,

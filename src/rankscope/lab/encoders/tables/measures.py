@@ -33,9 +33,9 @@ def encoder_parameters(run: RunResult) -> float:
     return float(run.encoder_parameters)
 
 
-def seconds(run: RunResult) -> float:
-    """Wall time of the run, validation included."""
-    return run.seconds
+def seconds(run: RunResult) -> float | None:
+    """Wall time of the run, validation included; of a run that was cut short none."""
+    return None if run.cut else run.seconds
 
 
 def epoch_within(points: Sequence[Point], margin: float = MARGIN) -> int:

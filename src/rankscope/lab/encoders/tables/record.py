@@ -51,9 +51,11 @@ class Column:
         of: reads it from a run.
         digits: shown after the point.
         exact: a count: printed and measured are equal or not.
-        relative: an encoder over whose mean every number is divided; empty: none.
+        relative: an encoder over whose mean every number is divided, of the same seeds, run on the same machine in
+            the same way; empty: none.
         interval: whether a bootstrap interval belongs to it.
         timing: depends on the machine, so it is shown and not judged.
+        grid: step between the values that a run can have; half of it is granted, as half of the last printed digit is.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Column:
     relative: str = ""
     interval: bool = False
     timing: bool = False
+    grid: int = 0
 
 
 @dataclass(frozen=True)
