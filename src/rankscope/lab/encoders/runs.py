@@ -195,6 +195,7 @@ def _room(batch: Batch) -> int:
     """Seeds of the batch that the device has room for at once."""
     if batch.how.device.type != "cuda":
         return len(batch.cells)
+    torch.cuda.empty_cache()  # what the batch before left with torch counts as taken otherwise
     return stack_size(batch.cells[0], torch.cuda.mem_get_info(batch.how.device)[0])
 
 
