@@ -19,12 +19,13 @@ from safetensors.torch import load_file, save_file
 
 from rankscope.atomic import atomic_file
 from rankscope.errors import DataError, OptionError, RankscopeError, unknown_choice
-from rankscope.lab.encoders.cell import Cell, RunResult
+from rankscope.lab.encoders.cell import SYNTHETIC, Cell, RunResult
 from rankscope.lab.encoders.data import CellData, cell_data
 from rankscope.lab.encoders.diagnostics import diagnose
 from rankscope.lab.encoders.models import AuditModel, build
 from rankscope.lab.encoders.snapshots import epochs_done
-from rankscope.lab.encoders.stacked import stack_size, train_stacked
+from rankscope.lab.encoders.stack_memory import stack_size
+from rankscope.lab.encoders.stacked import train_stacked
 from rankscope.lab.encoders.training import How, Trained, train
 from rankscope.lab.fan_out import Engine, Ticks, fan_out
 from rankscope.lab.kernels import library
@@ -98,8 +99,32 @@ def run_cells(
     unique = list(dict.fromkeys(cells))
     with held(folder / ".lock", "these runs are being made"):
         ready = {} if force else _ready(folder, unique, how)
-        _train_rest(unique, ready, folder, how, engine, etth1, stack, force, progress)
+        waiting = [cell for cell in unique if cell not in ready]
+        for cell in {replace(cell, seed=0) for cell in waiting if cell.data != SYNTHETIC}:
+            cell_data(cell, etth1)  # a table that cannot be used is refused before anything runs, or is forgotten
+        if force:
+            forget_runs(folder, unique)
+        beside = min(engine.processes, max(len(waiting), 1))
+        batches = [
+            Batch(group, str(folder), how, None if etth1 is None else str(etth1), beside)
+            for group in _groups(waiting, stack or (STACK if how.device.type == "cuda" else 1), folder)
+        ]
+        ticks = _ticks(sum(map(how.last, ready)), sum(map(how.last, unique)), progress)
+        for results in fan_out(run_batch, batches, engine, ticks, device=how.device.type):
+            ready |= {result.cell: result for result in results}
     return [ready[cell] for cell in cells]
+
+
+def _ticks(done: int, total: int, progress: Progress) -> Ticks:
+    """Tell ``progress`` of the epochs that are done already, and of those that are to come."""
+
+    def ticks(epochs: int) -> None:
+        nonlocal done
+        done += epochs
+        progress(min(done, total), total, "epochs")
+
+    ticks(0)
+    return ticks
 
 
 def _ready(folder: Path, cells: Sequence[Cell], how: How) -> dict[Cell, RunResult]:
@@ -112,42 +137,6 @@ def _ready(folder: Path, cells: Sequence[Cell], how: How) -> dict[Cell, RunResul
                 "--precision, or --force."
             )
     return {one.cell: one for one in stored if not _goes_on(folder, one, how)}
-
-
-def _train_rest(
-    unique: Sequence[Cell],
-    ready: dict[Cell, RunResult],
-    folder: Path,
-    how: How,
-    engine: Engine,
-    etth1: str | Path | None,
-    stack: int,
-    force: bool,
-    progress: Progress,
-) -> None:
-    """Add to ``ready`` the results of the cells that it does not hold."""
-    waiting = [cell for cell in unique if cell not in ready]
-    for cell in {replace(cell, seed=0) for cell in waiting if cell.data != "synthetic"}:
-        cell_data(cell, etth1)  # a table that cannot be used is refused before anything runs
-    total = sum(how.last(cell) for cell in unique)
-    done = sum(how.last(cell) for cell in ready)
-
-    def ticks(epochs: int) -> None:
-        nonlocal done
-        done += epochs
-        progress(min(done, total), total, "epochs")
-
-    progress(done, total, "epochs")
-    beside = min(engine.processes, max(len(waiting), 1))
-    if force:
-        forget_runs(folder, unique)
-    size = stack or (STACK if how.device.type == "cuda" else 1)
-    batches = [
-        Batch(group, str(folder), how, None if etth1 is None else str(etth1), beside)
-        for group in _groups(waiting, size, folder)
-    ]
-    for results in fan_out(run_batch, batches, engine, ticks, device=how.device.type):
-        ready |= {result.cell: result for result in results}
 
 
 def forget_runs(folder: str | Path, cells: Sequence[Cell]) -> None:

@@ -21,7 +21,6 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
 from rankscope.errors import OptionError
 from rankscope.lab.blocks.attention import MultiHeadAttention, scaled_dot_product
-from rankscope.lab.data.channels import LENGTH
 from rankscope.lab.encoders.cell import Cell, Point
 from rankscope.lab.encoders.data import CellData, Part
 from rankscope.lab.encoders.models import AuditModel, build
@@ -95,11 +94,11 @@ def train_stacked(
         losses = torch.stack([step(inputs, targets, rows.to(how.device)) for rows in orders.split(BATCH, dim=1)])
         if validated(epoch, how.last(cells[0])):
             _validate(cells, models, stack, held, losses.mean(0).tolist(), epoch, points)
-            about = [
-                Progressed(cell.id, epoch, tuple(ours), spent, how.precision)
-                for cell, ours, spent in zip(cells, points, seconds(), strict=True)
-            ]
             if snapshots is not None:
+                about = [
+                    Progressed(cell.id, epoch, tuple(ours), spent, how.precision)
+                    for cell, ours, spent in zip(cells, points, seconds(), strict=True)
+                ]
                 made_of = Snapshot.of_stack(about, models, stack, step.adam, generators)
                 for path, one in zip(snapshots, made_of, strict=True):
                     save_snapshot(path, one)
@@ -118,32 +117,6 @@ def _begun(cells: Sequence[Cell], how: How, snapshots: Sequence[Path]) -> list[S
     if len(there) not in (0, len(cells)) or len({one.about.epoch for one in there}) > 1:
         raise OptionError("only runs that have come equally far can go on in one stack.")
     return there
-
-
-MEMORY_SHARE = 0.8
-"""Of the free memory of a GPU, what a stack is sized for."""
-_PER_SCORE, _PER_NUMBER, _SECOND_GRAPH = 16.2, 119.0, 1.4
-"""Numbers alive at the peak of a step per attention weight of a head, and per number of a token, all three blocks
-together: counted from the storages of one step of eleven settings; the last, smaller batch has a graph of its own."""
-
-
-def stack_bytes(cell: Cell, seeds: int) -> int:
-    """Peak memory of a step of so many seeds in a stack, in bytes.
-
-    Attention weights are kept for the gradient, which ``vmap`` takes without recomputing them: tokens² of each head.
-    """
-    sequences, tokens = BATCH, LENGTH
-    if cell.encoder == "ci":
-        sequences *= cell.channels
-    elif cell.encoder == "cat":
-        tokens *= cell.channels
-    per_sequence = _PER_SCORE * cell.heads * tokens**2 + _PER_NUMBER * tokens * cell.d_model
-    return int(4 * seeds * sequences * per_sequence)
-
-
-def stack_size(cell: Cell, free: int) -> int:
-    """Seeds that fit into the free memory of a GPU, in bytes; at least one."""
-    return max(1, int(MEMORY_SHARE * free / (_SECOND_GRAPH * stack_bytes(cell, 1))))
 
 
 class _Step:

@@ -15,6 +15,7 @@ from rankscope.lab.encoders import stacked as stacked_module
 from rankscope.lab.encoders.cell import Cell, Point, RunResult, etth1_cell
 from rankscope.lab.encoders.data import cell_data, etth1_data
 from rankscope.lab.encoders.objective import learning_rate, loss_of, score, validated
+from rankscope.lab.encoders.stack_memory import stack_bytes, stack_size
 from rankscope.lab.encoders.stacked import train_stacked
 from rankscope.lab.encoders.training import How, fresh, train
 from rankscope.lab.fan_out import Engine
@@ -335,9 +336,9 @@ def test_stacks_are_made_as_small_as_the_memory_asks_for(tmp_path, one_thread, m
 )
 def test_the_memory_of_a_stack(cell, seeds, gib):
     """Beside what the tensors of one step were counted to hold at its peak, on fake tensors."""
-    assert stacked_module.stack_bytes(cell, seeds) / 2**30 == pytest.approx(gib, rel=0.03)
-    fits = stacked_module.stack_size(cell, 139 * 2**30)
-    assert fits == 1 or stacked_module.stack_bytes(cell, fits) < 139 * 2**30
+    assert stack_bytes(cell, seeds) / 2**30 == pytest.approx(gib, rel=0.03)
+    fits = stack_size(cell, 139 * 2**30)
+    assert fits == 1 or stack_bytes(cell, fits) < 139 * 2**30
 
 
 def test_damaged_results_and_missing_weights_are_named(tmp_path):
