@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import torch
@@ -17,18 +18,35 @@ def products(device: str | torch.device, precision: str) -> Iterator[None]:
     """Compute matrix products in one of `PRECISIONS`; forward and backward passes belong inside.
 
     On a GPU this is autocast. On a CPU tensors stay in float32 and oneDNN rounds what it multiplies, which needs no
-    second copy of anything; where the processor has no such products it is autocast, too.
+    second copy of anything; on processors where it does not (those without AMX), it is autocast, too.
     """
     kind = torch.device(device).type
     if precision == FLOAT32:
         yield
-    elif kind == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("medium")
-        try:
+    elif kind == "cpu" and rounding_products():
+        with _medium():
             yield
-        finally:
-            torch.set_float32_matmul_precision(before)
     else:
         with torch.autocast(kind, torch.bfloat16):
             yield
+
+
+@functools.cache
+def rounding_products() -> bool:
+    """Whether oneDNN rounds float32 factors to bfloat16 here when it is allowed to; seen in a product, not asked for.
+
+    Processors with bfloat16 instructions but without AMX say that they support it, and multiply in float32.
+    """
+    factor = torch.full((64, 64), 1 + 2**-12)  # rounds to 1
+    with torch.no_grad(), _medium():
+        return bool(((factor @ factor) == 64).all())
+
+
+@contextlib.contextmanager
+def _medium() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
