@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table, ratio_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from rankscope.lab.slt.report import Comparison, Row, SltReport, SpeedUp
@@ -17,6 +19,7 @@ TOLERANCES = {
     "published twice": "within: as near as the two numbers that were published for the same model",
     "2 std of ours": "within: as near as two standard deviations over our seeds",
 }
+BEST = "best val.: with the weights of the least validation error, whatever is tested"
 COST = "Cost: parameters, seconds of training, forecasts"
 RATIOS = "SLT against PatchTST-like (the runs did not take turns)"
 
@@ -35,17 +38,17 @@ def show_slt(report: SltReport, console: Console) -> None:
 
 
 def _errors(dataset: str, protocol: str, rows: list[Row], console: Console) -> None:
-    table = plain_table(f"{dataset}, {protocol}: {ERRORS}")
-    add_columns(table, ["model", "MSE", "MAE", "n", "published", "ours −", "verdict"])
+    table = plain_table(f"{dataset}, {protocol}{_rounded(rows)}: {ERRORS}")
+    add_columns(table, ["model", "MSE", "MAE", "best val. MSE", "n", "published", "verdict"])
     for row in rows:
-        beside = (
-            (f"{row.verdict.published:.4f}", f"{row.verdict.difference:+.4f}", row.verdict.word)
-            if row.verdict
-            else ("", "", "")
-        )
+        beside = (f"{row.verdict.published:.4f}", row.verdict.word) if row.verdict else ("", "")
         count = f"{row.mse.n}" + (f" −{row.diverged}" if row.diverged else "")
-        table.add_row(row.model, _spread(row.mse), _spread(row.mae, 3), count, *beside)
+        best = _spread(row.best_mse) if row.parameters else MISSING
+        table.add_row(
+            row.model, _spread(row.mse), f"{row.mae.mean:.3f}" if row.mae.n else MISSING, best, count, *beside
+        )
     print_table(table, console)
+    console.print(BEST, markup=False, style="dim")
     for basis in dict.fromkeys(row.verdict.basis for row in rows if row.verdict and row.verdict.basis):
         console.print(TOLERANCES[basis], markup=False, style="dim")
     console.print()
@@ -60,7 +63,13 @@ def _cost(rows: tuple[Row, ...], console: Console) -> None:
         table.add_row(row.dataset, row.protocol, row.model, f"{row.parameters:,}", seconds, rate)
     print_table(table, console)
     for machine in dict.fromkeys(row.machine for row in rows):
-        console.print(f"on {machine}", markup=False, style="dim")
+        console.print(f"on {machine}{_rounded(rows)}", markup=False, style="dim")
+
+
+def _rounded(rows: Sequence[Row]) -> str:
+    """Precisions other than float32."""
+    others = {row.precision for row in rows if row.parameters} - {"float32"}
+    return "".join(f", {name}" for name in sorted(others))
 
 
 def _ratios(ratios: tuple[SpeedUp, ...], console: Console) -> None:
@@ -84,8 +93,8 @@ def _compared(title: str, found: list[Comparison], console: Console) -> None:
         table.add_row(
             one.dataset,
             one.protocol,
-            one.first,
-            one.second,
+            one.first.replace(" & ", " &\n"),
+            one.second.replace(" & ", " &\n"),
             _spread(one.mse.difference, sign=True) if pairs else MISSING,
             f"{100 * one.relative:+.1f}" if pairs else MISSING,
             figures(one.mse.p, 2),

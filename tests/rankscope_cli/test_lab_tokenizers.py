@@ -88,14 +88,15 @@ def test_bad_input(refused: Any, csv: Path, tmp_path: Path) -> None:
     assert "there is no file" in line(data=tmp_path / "none.csv")
     assert "has no column 'c'; its columns are date, a, b" in line("--columns", "a,c")
     assert "did you mean 'forecast'" in line("forcast")
-    assert "--codes '6x' is no whole number" in line("--codes", "6x")
+    for bad in ("6x", "²", "-4"):
+        assert f"--codes '{bad}' is no whole number" in line(f"--codes={bad}")
     assert "leave out --seeds" in line("--quick", "--seeds", "2")
     assert "choose a horizon of at most" in line("forecast", "--horizon", "900")
     gap = tmp_path / "gap.csv"
     lines = csv.read_text().splitlines(keepends=True)
     gap.write_text("".join(lines[:500] + lines[501:]))
     assert "row 501: 2020-01-21 20:00:00 leaves a gap after 2020-01-21 18:00:00" in line(data=gap)
-    etth = tmp_path / "ETTh9.csv"
+    etth = tmp_path / "ETTh2.csv"
     etth.write_text(csv.read_text())
     assert "has no column 'HUFL', 'HULL'" in line(data=etth)
     assert not out.exists()

@@ -54,7 +54,10 @@ def run(
             found = with_ranks(read_runs(folders), data, progress)
             runs = can_be_cut(found) if cut else []
             if cut and not runs:
-                raise OptionError("--cut needs weights: none lie beside these runs; train them with weights kept.")
+                raise OptionError(
+                    "--cut needs weights: none lie beside these runs. Delete their JSON files, and the command that "
+                    "made them trains them again and keeps weights."
+                )
             curves = curves_of(found, data, progress=progress) if cut else ()
             left = len(runs) - len({(one.study, one.setting, one.variant, one.seed) for one in curves})
             if cut and not curves:

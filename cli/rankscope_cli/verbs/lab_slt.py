@@ -45,16 +45,20 @@ def run(
         typer.Option(
             "--ablation",
             metavar="NAME,…",
-            help="published block-position place attention offset revin choice time, or all.",
+            help="published block-position place attention offset revin choice validated floor time, or all.",
         ),
     ] = None,
     revin: Annotated[bool, typer.Option("--revin", help="Every model also with instance normalisation.")] = False,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="Runs per setting; 3.")] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, metavar="N", help="Of every run; 10.")] = None,
+    ignore_times: Annotated[
+        bool,
+        typer.Option("--ignore-times", help="Take rows as they stand where the column date repeats or skips a time."),
+    ] = False,
     horizon: Annotated[int, typer.Option("--horizon", min=1, metavar="N", help="Steps to forecast.")] = 96,
     lookback: Annotated[int, typer.Option("--lookback", min=1, metavar="N", help="Steps that models read.")] = 512,
     quick: Annotated[
-        bool, typer.Option("--quick", help="1 seed × 1 epoch on the first table: it runs, no more.")
+        bool, typer.Option("--quick", help="1 seed × 1 epoch on the first table, some 5 minutes: it runs, no more.")
     ] = False,
     engine: Annotated[str, choice("--engine", ENGINES, "This machine, or a Ray cluster.", _SPREAD)] = "local",
     jobs: Annotated[
@@ -67,18 +71,15 @@ def run(
     precision: Annotated[
         str, choice("--precision", PRECISIONS, "bfloat16 rounds matrix products.", _SPREAD)
     ] = "float32",
-    weights: Annotated[
-        bool, typer.Option("--weights", help="Keep the last weights.", rich_help_panel="Output")
-    ] = False,
     json: Json = False,
     device: Device = "auto",
     debug: Debug = False,
 ) -> None:
     """Train SLT and what it was compared with, and print errors and times beside the published ones.
 
-    Every run is one file in DIR; the same command goes on where a stopped one left off. Runs that diverge are counted
-    and enter no mean. DIR/slt.json and slt.csv hold the tables. Variants: slt-additive, patchtst-mult,
-    slt-middle, slt-bottom, slt-offset, projections, head.
+    Every run is one JSON file in DIR, the weights that were tested beside it; the same command goes on where a stopped
+    one left off. Runs that diverge are counted and enter no mean. DIR/slt.json and slt.csv hold the tables of the last
+    command. Variants: slt-additive, patchtst-mult, slt-middle, slt-bottom, slt-offset, projections, head.
 
     Examples:
         rankscope lab slt --data ETTh/ --quick --out slt/
@@ -109,9 +110,9 @@ def run(
         horizon=horizon,
         lookback=lookback,
     )
-    where = runs.Place(engine, jobs, address, resolve_device(device), weights)
+    where = runs.Place(engine, jobs, address, resolve_device(device))
     with Output(json) as output:
-        results = _run(cells, data, out, where)
+        results = _run(cells, data, out, where, ignore_times)
         report = study_report(results, questions or DEFAULT_QUESTIONS)
         for suffix in (".json", ".csv"):
             write_report(report, Path(out) / f"{REPORT}{suffix}", force=True)
@@ -123,12 +124,12 @@ def run(
         say(f"diverged: {name}: it is in no mean.")
 
 
-def _run(cells: list[Cell], data: str, out: str, where: Place) -> list[CellResult]:
+def _run(cells: list[Cell], data: str, out: str, where: Place, ignore_times: bool) -> list[CellResult]:
     from rankscope.lab.slt import runs
 
     try:
         with progress_lines("reading tables") as progress:
-            return runs.run_cells(cells, data, out, place=where, progress=progress)
+            return runs.run_cells(cells, data, out, place=where, ignore_times=ignore_times, progress=progress)
     except KeyboardInterrupt:
         say("stopped: the same command goes on where this one left off.")
         raise

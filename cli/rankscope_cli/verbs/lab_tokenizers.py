@@ -98,10 +98,9 @@ def run(
 
 
 def _table(data: str, columns: list[str] | None) -> VariableTable:
-    from rankscope.lab.data.table import ETT, read_table
+    from rankscope.lab.data.table import benchmark_columns, read_table
 
-    asked = words(columns)
-    return read_table(data, asked or (ETT if Path(data).stem.startswith("ETT") else None))
+    return read_table(data, words(columns) or benchmark_columns(data))
 
 
 def _run(table: VariableTable, plan: Plan, out: str, device: str, force: bool) -> TokenizerReport:
@@ -118,6 +117,6 @@ def _run(table: VariableTable, plan: Plan, out: str, device: str, force: bool) -
 def _whole(name: str, values: list[str] | None) -> tuple[int, ...]:
     parts = words(values) or ()
     for part in parts:
-        if not part.isdigit():
+        if not part.isdecimal():
             raise OptionError(f"--{name} {part!r} is no whole number: write it like 64,256.")
     return tuple(int(part) for part in parts)

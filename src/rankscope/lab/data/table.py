@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,16 @@ from rankscope.errors import DataError
 TIME = "date"
 ETT = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
 """Variables of the four ETT files; OT is the one to forecast."""
+_ETT_FILE = re.compile(r"ETT[hm][12]", re.IGNORECASE)
+
+
+def benchmark_columns(path: str | Path) -> tuple[str, ...] | None:
+    """Columns that a file of this name has to have, in their order; None for tables without a fixed set.
+
+    >>> benchmark_columns("data/etth2.csv") == ETT, benchmark_columns("weather.csv")
+    (True, None)
+    """
+    return ETT if _ETT_FILE.fullmatch(Path(path).stem) else None
 
 
 @dataclass(frozen=True)
@@ -42,12 +53,14 @@ class VariableTable:
         return found.hexdigest()[:16]
 
 
-def read_table(path: str | Path, columns: Sequence[str] | None = None) -> VariableTable:
+def read_table(path: str | Path, columns: Sequence[str] | None = None, *, ignore_times: bool = False) -> VariableTable:
     """Read a CSV with one time column, ``date``, and one column per variable.
 
     Args:
         path: the file.
         columns: those wanted, in this order; none: all but the time.
+        ignore_times: take the rows as they stand, one step each, whatever their times say, as benchmarks do with files
+            whose clock stumbles (Weather repeats a time).
 
     Raises:
         DataError: no such file, not a table, no ``date`` or another column missing, a value missing or not a number
@@ -65,7 +78,8 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> Variab
     if missing or not wanted:
         named = f"no column {', '.join(map(repr, missing))}" if missing else "no variable"
         raise DataError(f"{file} has {named}; its columns are {', '.join(map(str, frame.columns))}.")
-    _check_times(frame[TIME], file)
+    if not ignore_times:
+        _check_times(frame[TIME], file)
     return VariableTable(file.stem, tuple(wanted), _values(frame[wanted], file), str(file))
 
 

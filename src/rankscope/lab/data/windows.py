@@ -44,7 +44,7 @@ def split_rows(table: VariableTable, split: str) -> Parts:
 
     Raises:
         OptionError: an unknown split.
-        DataError: an ETT table of fewer than 20 months.
+        DataError: an ETT table of fewer than 20 months, or whose step does not divide a day.
     """
     if split not in SPLITS:
         raise OptionError(unknown_choice("split", split, SPLITS))
@@ -52,8 +52,10 @@ def split_rows(table: VariableTable, split: str) -> Parts:
     if split == FIFTHS:
         train, test = rows - 2 * (rows // 5), rows // 5
         validation = test
-    elif table.columns == ETT:
+    elif set(table.columns) == set(ETT):
         month = MONTH * steps_per_day(table)
+        if not month:
+            raise DataError(f"{table.source}: its step does not divide a day, so there are no months of {MONTH} days.")
         train, validation, test = 12 * month, 4 * month, 4 * month
     else:
         train, test = rows * 7 // 10, rows // 5
@@ -68,15 +70,11 @@ def split_rows(table: VariableTable, split: str) -> Parts:
 
 
 def steps_per_day(table: VariableTable) -> int:
-    """Rows of 24 hours, from the step between the table's first two times.
-
-    Raises:
-        DataError: the step does not divide a day.
-    """
-    first = pd.to_datetime(pd.read_csv(table.source, usecols=[TIME], nrows=2)[TIME])
+    """Rows of 24 hours, from the step between the table's first two times; 0 where it does not divide a day."""
+    first = pd.to_datetime(pd.read_csv(table.source, usecols=[TIME], nrows=2)[TIME], errors="coerce")
     step = first.iloc[1] - first.iloc[0]
-    if step <= pd.Timedelta(0) or pd.Timedelta(days=1) % step != pd.Timedelta(0):
-        raise DataError(f"{table.source}: a step of {step} does not divide a day, so there is no season of 24 hours.")
+    if pd.isna(step) or step <= pd.Timedelta(0) or pd.Timedelta(days=1) % step != pd.Timedelta(0):
+        return 0
     return int(pd.Timedelta(days=1) // step)
 
 
@@ -126,7 +124,7 @@ class ForecastData:
         test: of the third.
         mean: of every variable over the training rows.
         std: likewise, divided by the number of rows.
-        season: steps of 24 hours.
+        season: steps of 24 hours; 0 where a step does not divide a day.
         digest: of the table's columns and values.
     """
 

@@ -40,7 +40,7 @@ class RankedRun:
         variant: what is compared: encoder, model, or number of codes.
         seed: of the run.
         loss: that the run is judged by; NaN where it has none.
-        ranks: of the last weights; None where none were stored.
+        ranks: of the weights that are judged: the last, of SLT runs under ``field`` the best; None where none are kept.
         spectra: ``codebook`` and ``stream`` of a tokenizer.
         cell: of an encoder or SLT run; None otherwise.
         stopped: epoch after which the run was cut; None of whole ones.
@@ -60,7 +60,7 @@ class RankedRun:
 
     @property
     def weights(self) -> Path | None:
-        """Its last weights, where they are kept beside it."""
+        """The weights that are judged, where they are kept beside it."""
         file = Path(self.source).with_suffix(".safetensors")
         return file if self.source and file.is_file() else None
 
@@ -194,7 +194,7 @@ def _slt(file: Path) -> RankedRun | None:
     setting = replace(cell, model="slt", seed=0, epochs=max(cell.epochs, 1)).id
     setting = setting.removesuffix("-s0").replace("-slt-", "-")
     ranks = ranks_from_json(result.ranks, str(file)) if result.ranks else None
-    return RankedRun(SLT, setting, cell.model, cell.seed, result.last.test.mse, ranks, cell=cell, source=str(file))
+    return RankedRun(SLT, setting, cell.model, cell.seed, result.chosen.test.mse, ranks, cell=cell, source=str(file))
 
 
 def _table_of(document: Any) -> str:

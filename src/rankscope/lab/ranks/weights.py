@@ -39,7 +39,7 @@ class Restored:
     """A finished run's model, with the data that it is looked at on.
 
     Attributes:
-        model: with its last weights, in eval mode.
+        model: with the weights of its run, in eval mode.
         batch: held-out inputs for `measure`.
         calibration: training inputs.
         score: loss on held-out data.
@@ -119,7 +119,7 @@ def _encoder(cell: EncoderCell, weights: Path, data: str | Path | None) -> Resto
 
 
 def _forecaster(cell: SltCell, weights: Path, data: Path) -> Restored:
-    parts = slt_data(cell, data)
+    parts = slt_data(cell, data, ignore_times=True)  # as the run may have done
     sizes = Sizes(parts.season, cell.lookback, cell.horizon)
     model = _with_weights(lambda: build_model(cell.model, sizes, revin=cell.revin), weights)
     inputs, targets = parts.test.batch(_spread(len(parts.test), SCORED))

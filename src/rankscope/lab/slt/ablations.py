@@ -9,7 +9,7 @@ from types import MappingProxyType
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.lab.slt.models import DLINEAR, PATCHTST, SLT
 
-SETTINGS, CHOICE, TIME = "settings", "choice", "time"
+SETTINGS, CHOICE, TIME, VALIDATED = "settings", "choice", "time", "validated"
 
 
 @dataclass(frozen=True)
@@ -24,27 +24,41 @@ class Setting:
         return f"{self.model}+revin" if self.revin else self.model
 
 
+Side = tuple[Setting, ...]
+"""Settings whose errors are averaged seed by seed before they are compared: one, or two of a 2 × 2 comparison."""
+
+
 @dataclass(frozen=True)
 class Ablation:
     """One question to the benchmark.
 
     Attributes:
         title: what is asked.
-        pairs: settings to compare, first less second: negative where the first is better.
+        pairs: sides to compare, first less second: negative where the first is better.
         kind: ``settings``; ``choice`` (weights of the best validation less those of the last epoch, of each setting);
-            ``time`` (the first setting's last epoch, less the second's latest after as much training time).
+            ``validated`` (weights of the best validation on both sides, whatever the protocol); ``time`` (the first
+            side's last epoch, less the second's latest after as much training time).
     """
 
     title: str
-    pairs: tuple[tuple[Setting, Setting], ...]
+    pairs: tuple[tuple[Side, Side], ...]
     kind: str = SETTINGS
 
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """All that it compares, each once."""
+        return tuple(dict.fromkeys(one for pair in self.pairs for side in pair for one in side))
 
-def _pairs(*names: tuple[str, str]) -> tuple[tuple[Setting, Setting], ...]:
-    return tuple((Setting(first), Setting(second)) for first, second in names)
+
+def _side(names: str) -> Side:
+    return tuple(Setting(name) for name in names.split())
 
 
-def _each(*names: str) -> tuple[tuple[Setting, Setting], ...]:
+def _pairs(*names: tuple[str, str]) -> tuple[tuple[Side, Side], ...]:
+    return tuple((_side(first), _side(second)) for first, second in names)
+
+
+def _each(*names: str) -> tuple[tuple[Side, Side], ...]:
     return _pairs(*((name, name) for name in names))
 
 
@@ -57,8 +71,11 @@ ABLATIONS: Mapping[str, Ablation] = MappingProxyType(
             _pairs(
                 (SLT, PATCHTST_MULT),
                 (SLT_ADDITIVE, PATCHTST),
+                (f"{SLT} {SLT_ADDITIVE}", f"{PATCHTST_MULT} {PATCHTST}"),  # blocks, over both kinds of positions
                 (SLT, SLT_ADDITIVE),
                 (PATCHTST_MULT, PATCHTST),
+                (f"{SLT} {PATCHTST_MULT}", f"{SLT_ADDITIVE} {PATCHTST}"),  # positions, over both kinds of blocks
+                (f"{SLT} {PATCHTST}", f"{SLT_ADDITIVE} {PATCHTST_MULT}"),  # half the interaction
             ),
         ),
         "place": Ablation(
@@ -72,11 +89,17 @@ ABLATIONS: Mapping[str, Ablation] = MappingProxyType(
         "revin": Ablation(
             "With instance normalisation and without",
             (
-                *((Setting(model, True), Setting(model)) for model in (SLT, PATCHTST)),
-                (Setting(SLT, True), Setting(PATCHTST, True)),
+                *(((Setting(model, True),), (Setting(model),)) for model in (SLT, PATCHTST)),
+                ((Setting(SLT, True),), (Setting(PATCHTST, True),)),
             ),
         ),
         "choice": Ablation("Weights of the best validation less those of the last epoch", _each(SLT, PATCHTST), CHOICE),
+        "validated": Ablation(
+            "Weights of the best validation on both sides",
+            _pairs((SLT, PATCHTST), (SLT, DLINEAR), (PATCHTST, DLINEAR)),
+            VALIDATED,
+        ),
+        "floor": Ablation("Against two linear maps", _pairs((SLT, DLINEAR), (PATCHTST, DLINEAR))),
         "time": Ablation("Equal training time in place of equal epochs", _pairs((SLT, PATCHTST)), TIME),
     }
 )

@@ -127,7 +127,7 @@ class CellResult:
         windows: of each part.
         windows_per_second: median, least and largest over the passes, in eval mode, batches of 32.
         machine: what it ran on, and how.
-        ranks: what `rankscope.lab.measure` says of the last weights; empty where it was not asked.
+        ranks: what `rankscope.lab.measure` says of the weights after epoch `chosen`; empty where nothing was learned.
         digest: of the table's columns and values; empty in results that were written without.
     """
 

@@ -40,6 +40,8 @@ class SeasonalNaive(nn.Module):
 
     def __init__(self, lookback: int, horizon: int, season: int) -> None:
         super().__init__()
+        if season < 1:
+            raise DataError("the table's step does not divide a day, so there is no season of 24 hours to repeat.")
         if season > lookback:
             raise DataError(f"a season of {season} steps does not fit into a look-back of {lookback}: lengthen it.")
         self.horizon, self.season = horizon, season

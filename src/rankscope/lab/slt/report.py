@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rankscope.lab.slt.ablations import CHOICE, TIME, Ablation, Setting, ablation
+from rankscope.lab.slt.ablations import CHOICE, TIME, VALIDATED, Ablation, Setting, Side, ablation
 from rankscope.lab.slt.cell import CellResult
 from rankscope.lab.slt.models import MODELS, PATCHTST, SLT
 from rankscope.lab.slt.published import Verdict, published_gain, published_speed_up, verdict
@@ -29,6 +29,8 @@ class Row:
         model: its name, with ``+revin``.
         mse: test MSE of the weights that the protocol chooses.
         mae: likewise.
+        best_mse: test MSE of the weights of the best validation, whatever the protocol chooses.
+        precision: of matrix products.
         diverged: runs that are in no mean.
         verdict: beside the published number.
         parameters: trained numbers.
@@ -42,6 +44,8 @@ class Row:
     model: str
     mse: Spread
     mae: Spread
+    best_mse: Spread
+    precision: str
     diverged: int
     verdict: Verdict | None
     parameters: int
@@ -59,8 +63,8 @@ class Comparison:
         title: what it asks.
         dataset: the table.
         protocol: its name.
-        first: a setting.
-        second: another; the difference is first less second.
+        first: a setting, or several whose errors are averaged.
+        second: likewise; the difference is first less second.
         mse: of test MSE.
         relative: mean difference over the second's mean.
     """
@@ -118,8 +122,11 @@ class SltReport:
 
         lines = []
         for row in self.rows:
-            flat = {name: value for name, value in asdict(row).items() if name not in ("mse", "mae", "verdict")}
-            errors = {"mse": row.mse.mean, "mse_std": row.mse.std, "mae": row.mae.mean, "mae_std": row.mae.std}
+            spreads = ("mse", "mae", "best_mse")
+            flat = {name: value for name, value in asdict(row).items() if name not in (*spreads, "verdict")}
+            errors: dict[str, float | None] = {}
+            for name in spreads:
+                errors |= {name: getattr(row, name).mean, f"{name}_std": getattr(row, name).std}
             beside = {"published": row.verdict.published, "verdict": row.verdict.word} if row.verdict else {}
             lines.append({**flat, "runs": row.mse.n, **errors, **beside})
         return pd.DataFrame(lines)
@@ -158,6 +165,8 @@ def _row(dataset: str, name: str, setting: Setting, results: Sequence[CellResult
         str(setting),
         mse,
         mae,
+        spread([one.best.test.mse for one in whole]),
+        first.cell.precision,
         len(results) - len(whole),
         verdict(first.cell, mse.mean, mse.std) if whole else None,
         first.parameters,
@@ -195,9 +204,9 @@ def _speed_up(dataset: str, name: str, found: Found) -> list[SpeedUp]:
 def _comparisons(question: str, asked: Ablation, dataset: str, name: str, found: Found) -> list[Comparison]:
     made = []
     for first, second in asked.pairs:
-        if first not in found or second not in found:
+        if any(setting not in found for setting in (*first, *second)):
             continue
-        ours, theirs = _sides(asked, found[first], found[second])
+        ours, theirs = _errors(asked, first, second, found)
         result = paired(ours, theirs)
         base = [theirs[seed] for seed in ours.keys() & theirs.keys()]
         relative = result.difference.mean / (sum(base) / len(base)) if base else math.nan
@@ -206,15 +215,19 @@ def _comparisons(question: str, asked: Ablation, dataset: str, name: str, found:
     return made
 
 
-def _sides(
-    asked: Ablation, first: Sequence[CellResult], second: Sequence[CellResult]
-) -> tuple[dict[int, float], dict[int, float]]:
+def _errors(asked: Ablation, first: Side, second: Side, found: Found) -> tuple[dict[int, float], dict[int, float]]:
     """Seed → test MSE of both sides."""
     if asked.kind == CHOICE:
-        return _by_seed(first, "best"), _by_seed(second, "last")
-    if asked.kind != TIME:
-        return _by_seed(first), _by_seed(second)
-    ours = _by_seed(first, "last")
+        return _by_seed(first, found, "best"), _by_seed(second, found, "last")
+    if asked.kind == VALIDATED:
+        return _by_seed(first, found, "best"), _by_seed(second, found, "best")
+    if asked.kind == TIME:
+        return _equal_time(found[first[0]], found[second[0]])
+    return _by_seed(first, found), _by_seed(second, found)
+
+
+def _equal_time(first: Sequence[CellResult], second: Sequence[CellResult]) -> tuple[dict[int, float], dict[int, float]]:
+    ours = {one.cell.seed: one.last.test.mse for one in first if not one.diverged}
     spent = {one.cell.seed: sum(epoch.seconds for epoch in one.epochs) for one in first}
     theirs = {}
     for one in second:
@@ -224,12 +237,20 @@ def _sides(
     return ours, theirs
 
 
-def _by_seed(results: Sequence[CellResult], what: str = "chosen") -> dict[int, float]:
-    """Seed → test MSE of the weights ``chosen`` (as the protocol says), ``last`` or ``best``; without diverged runs."""
-    return {one.cell.seed: getattr(one, what).test.mse for one in results if not one.diverged}
+def _by_seed(side: Side, found: Found, what: str = "chosen") -> dict[int, float]:
+    """Seed → test MSE of the weights ``chosen`` (as the protocol says), ``last`` or ``best``, mean over the settings.
+
+    Seeds that one of the settings has not run, or in which it diverged, are left out.
+    """
+    scores = [
+        {one.cell.seed: getattr(one, what).test.mse for one in found[setting] if not one.diverged} for setting in side
+    ]
+    shared = [seed for seed in scores[0] if all(seed in one for one in scores)]
+    return {seed: sum(one[seed] for one in scores) / len(scores) for seed in shared}
 
 
-def _named(asked: Ablation, first: Setting, second: Setting) -> tuple[str, str]:
+def _named(asked: Ablation, first: Side, second: Side) -> tuple[str, str]:
+    ours, theirs = (" & ".join(map(str, side)) for side in (first, second))
     if asked.kind == CHOICE:
-        return f"{first}, best", f"{second}, last"
-    return str(first), f"{second}, same time" if asked.kind == TIME else str(second)
+        return f"{ours}, best", f"{theirs}, last"
+    return ours, f"{theirs}, same time" if asked.kind == TIME else theirs

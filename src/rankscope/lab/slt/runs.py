@@ -22,14 +22,12 @@ class Place:
         jobs: cells at a time; 0 is one per core, on a cluster as many as fit.
         address: of the Ray cluster; empty starts Ray on this machine.
         device: ``cpu`` or ``cuda``.
-        weights: keep the last weights, as ``<cell.id>.safetensors``.
     """
 
     engine: str = "local"
     jobs: int = 1
     address: str = ""
     device: str = "cpu"
-    weights: bool = False
 
     def __post_init__(self) -> None:
         """Refuse unknown engines.
@@ -49,6 +47,7 @@ def run_cells(
     out: Path | str,
     *,
     place: Place | None = None,
+    ignore_times: bool = False,
     progress: Progress = silent,
 ) -> list[CellResult]:
     """Train every cell that ``out`` does not hold yet; a run that was stopped goes on after its last epoch.
@@ -56,8 +55,9 @@ def run_cells(
     Args:
         cells: which; the same may stand twice.
         data: folder of the tables, ``<dataset>.csv`` each.
-        out: folder of the results, ``<cell.id>.json`` each.
+        out: folder of the results, ``<cell.id>.json`` each, and of the tested weights, ``<cell.id>.safetensors``.
         place: where they run; in this process by default.
+        ignore_times: take the tables' rows as they stand, whatever their times say.
         progress: told epochs done over those of the cells that are not there yet.
 
     Returns:
@@ -70,7 +70,7 @@ def run_cells(
     where, root, source = place or Place(), Path(out), Path(data)
     unique = list(dict.fromkeys(cells))
     left = [cell for cell in unique if not result_file(root, cell).is_file()]
-    check_cells(unique, source, root)
+    check_cells(unique, source, root, ignore_times=ignore_times)
     done, total = 0, sum(max(1, cell.epochs) for cell in left)  # a model that learns nothing is scored once
 
     def ticks(epochs: int) -> None:
@@ -81,7 +81,8 @@ def run_cells(
     if left:
         root.mkdir(parents=True, exist_ok=True)
         ticks(0)
-    tasks = [CellTask(cell, str(source.resolve()), str(root.resolve()), where.device, where.weights) for cell in left]
+    places = (str(source.resolve()), str(root.resolve()))
+    tasks = [CellTask(cell, *places, where.device, ignore_times) for cell in left]
     engine = Engine(where.engine, where.jobs, where.address)
     for _ in fan_out(run_task, tasks, engine, ticks, device=where.device):
         pass

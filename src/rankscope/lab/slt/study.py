@@ -57,5 +57,5 @@ def settings_of(models: Sequence[str], ablations: Sequence[str], revin: bool = F
     found = [Setting(model) for model in models]
     if revin:
         found += [Setting(model, True) for model in models if model != NAIVE]
-    found += [setting for name in ablations for pair in ablation(name).pairs for setting in pair]
+    found += [setting for name in ablations for setting in ablation(name).settings]
     return list(dict.fromkeys(found))

@@ -22,7 +22,7 @@ from rankscope.lab.measure import rank_record
 from rankscope.lab.precision import products
 from rankscope.lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
 from rankscope.lab.slt.models import Sizes, build_model, count_parameters
-from rankscope.lab.slt.protocol import Protocol, protocol
+from rankscope.lab.slt.protocol import BEST, Protocol, protocol
 from rankscope.lab.slt.scoring import Errors, score, windows_per_second
 from rankscope.lab.snapshots import read_state, restore_training, training_tensors, write_state
 
@@ -31,6 +31,9 @@ CHUNK = 56
 
 WATCHED = 16
 """Test windows on which the ranks of the stream are measured."""
+
+CHOSEN = "chosen/"
+"""In a state: the weights of the best validation so far."""
 
 Told = Callable[[CellResult], None]
 """Called with the result so far after every epoch."""
@@ -109,6 +112,7 @@ class CellTraining:
             machine=self._machine(),
             digest=data.digest,
         )
+        self._best: dict[str, Tensor] = {}  # weights of the best validation, where the protocol tests those
         self.chunk = max(1, CHUNK // len(data.columns)) if device == "cpu" else self.rules.batch
         self.optimizer: torch.optim.Optimizer | None = None
         if self.result.parameters:
@@ -123,16 +127,21 @@ class CellTraining:
         return bool(done) and (done[-1].number >= self.cell.epochs or self.result.diverged)
 
     def run(self, told: Told = lambda result: None) -> CellResult:
-        """Train to the end and time forecasts; ``told`` hears of every epoch."""
+        """Train to the end and time forecasts; ``told`` hears of every epoch.
+
+        The model is left with the weights that the protocol tests.
+        """
         while not self.over:
             self._epoch()
             told(self.result)
+        if self._best:
+            self.model.load_state_dict(self._best)
         rates = windows_per_second(self.model, self.data.test, self.cell.precision)
         self.result = replace(self.result, windows_per_second=rates, ranks=self._ranks())
         return self.result
 
     def _ranks(self) -> dict[str, Any]:
-        """Ranks of the last weights, and of the stream."""
+        """Ranks of the weights that the protocol tests, and of the stream."""
         if self.result.diverged or self.optimizer is None:
             return {}
         return rank_record(self.model, watched(self.data))
@@ -150,6 +159,8 @@ class CellTraining:
         )
         epoch = Epoch(number, train, validation, test, seconds)
         self.result = replace(self.result, epochs=(*self.result.epochs, epoch))
+        if self.rules.choice == BEST and self.optimizer is not None and epoch.finite and self.result.best is epoch:
+            self._best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self._keep()
 
     def _train(self, number: int) -> Score:
@@ -186,7 +197,9 @@ class CellTraining:
 
     def _keep(self) -> None:
         if self.state is not None and self.optimizer is not None:
-            write_state(self.state, training_tensors(self.model, self.optimizer), {"result": self.result.to_json()})
+            tensors = training_tensors(self.model, self.optimizer)
+            tensors |= {CHOSEN + name: value.cpu().contiguous() for name, value in self._best.items()}
+            write_state(self.state, tensors, {"result": self.result.to_json()})
 
     def _take_up(self, state: Path) -> None:
         found = read_state(state)
@@ -198,6 +211,8 @@ class CellTraining:
             raise DataError(f"{state} is of the run {result.cell.id}, not of {self.cell.id}: delete it.")
         check_table(result, self.data, str(state))
         restore_training(tensors, self.model, self.optimizer)
+        best = {name.removeprefix(CHOSEN): value for name, value in tensors.items() if name.startswith(CHOSEN)}
+        self._best = {name: value.to(self.device) for name, value in best.items()}
         self.result = replace(result, machine=self.result.machine, digest=self.data.digest)
 
     def _machine(self) -> str:

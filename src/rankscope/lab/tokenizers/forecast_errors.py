@@ -35,8 +35,10 @@ def check_season(season: int, lookback: int) -> None:
     """Refuse a look-back too short for the seasonal naive, which every forecast stands beside.
 
     Raises:
-        OptionError: the season is longer.
+        OptionError: the season is longer, or the table has none.
     """
+    if season < 1:
+        raise OptionError("the table's step does not divide a day: there is no season of 24 hours to stand beside.")
     if season > lookback:
         raise OptionError(f"a season of {season} steps does not fit a look-back of {lookback}: lengthen it.")
 

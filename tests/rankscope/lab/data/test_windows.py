@@ -111,8 +111,18 @@ def test_lookbacks_reach_into_the_part_before_and_no_further(table: VariableTabl
 
 def test_the_season_is_24_hours(tmp_path: Path) -> None:
     assert steps_per_day(read_table(write_table(tmp_path, step="15min"))) == 96
-    with pytest.raises(DataError, match="does not divide a day"):
-        steps_per_day(read_table(write_table(tmp_path, step="7h")))
+    weekly = read_table(write_table(tmp_path, step="7D"))
+    assert steps_per_day(weekly) == 0
+    assert forecast_data(weekly, FIFTHS, 20, 5).season == 0
+    with pytest.raises(DataError, match="does not divide a day, so there are no months"):
+        split_rows(VariableTable("made", ETT, np.zeros((300, 7)), weekly.source), MONTHS)
+
+
+def test_the_etts_are_split_in_months_whatever_the_order_of_their_columns(tmp_path: Path) -> None:
+    source = read_table(write_table(tmp_path, step="15min")).source
+    for columns in (ETT, ETT[::-1]):
+        parts = split_rows(VariableTable("ETTm1", columns, np.zeros((69_680, 7)), source), MONTHS)
+        assert [len(one) for one in (parts.train, parts.validation, parts.test)] == [34_560, 11_520, 11_520]
 
 
 def test_too_short_is_said_with_numbers(table: VariableTable) -> None:

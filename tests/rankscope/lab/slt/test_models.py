@@ -36,6 +36,24 @@ def test_parts_have_the_published_counts() -> None:
     assert slt.shape.tokens == 63
 
 
+PROJ, ATT = "projection", "attention"
+
+
+def test_every_variant_changes_what_its_name_says() -> None:
+    """Blocks from the bottom up, positions, and what is added to a weight before it multiplies."""
+    assert {name: (shape.blocks, shape.positions, shape.offset) for name, shape in SHAPES.items()} == {
+        "slt": ((PROJ, PROJ, ATT), "multiplicative", 0.0),
+        "patchtst": ((ATT, ATT, ATT), "additive", 0.0),
+        "slt-additive": ((PROJ, PROJ, ATT), "additive", 0.0),
+        "patchtst-mult": ((ATT, ATT, ATT), "multiplicative", 0.0),
+        "slt-middle": ((PROJ, ATT, PROJ), "multiplicative", 0.0),
+        "slt-bottom": ((ATT, PROJ, PROJ), "multiplicative", 0.0),
+        "slt-offset": ((PROJ, PROJ, ATT), "multiplicative", 1.0),
+        "projections": ((PROJ, PROJ, PROJ), "multiplicative", 0.0),
+        "head": ((), "none", 0.0),
+    }
+
+
 def test_every_name_builds_and_forecasts() -> None:
     assert set(ABOUT) == set(MODELS)
     x = torch.randn(2, 512, 3)
@@ -190,6 +208,8 @@ def test_seasonal_naive_repeats_the_last_season() -> None:
     forecast = SeasonalNaive(50, 31, 24)(x)
     for step in range(31):
         assert torch.equal(forecast[:, step], x[:, 50 - 24 + step % 24])
+    with pytest.raises(DataError, match="no season of 24 hours"):
+        SeasonalNaive(40, 6, 0)
     with pytest.raises(DataError, match="season of 24 steps does not fit into a look-back of 20"):
         SeasonalNaive(20, 5, 24)
 

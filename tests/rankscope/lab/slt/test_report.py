@@ -153,9 +153,53 @@ def test_cells_come_seed_by_seed_and_once() -> None:
     assert settings_of(["slt", "naive"], [], revin=True) == [Setting("slt"), Setting("naive"), Setting("slt", True)]
 
 
-def test_ablations_name_models_that_exist() -> None:
-    for asked in ABLATIONS.values():
-        for pair in asked.pairs:
-            assert {setting.model for setting in pair} <= set(MODELS)
+def test_blocks_and_positions_are_averaged_over_the_other() -> None:
+    """Blocks gain 0.02, positions 0.01, both together 0.004 more; the seed of one setting is missing."""
+    means = {"patchtst": 0.5, "patchtst-mult": 0.49, "slt-additive": 0.48, "slt": 0.466}
+    runs = [ran(model, seed, [mean + 0.001 * seed]) for model, mean in means.items() for seed in range(3)]
+    runs = [run for run in runs if (run.cell.model, run.cell.seed) != ("patchtst-mult", 2)]
+    found = {(one.first, one.second): one.mse.difference for one in study_report(runs, ["block-position"]).comparisons}
+    assert found["slt & slt-additive", "patchtst-mult & patchtst"].mean == pytest.approx(-0.022)
+    assert found["slt & patchtst-mult", "slt-additive & patchtst"].mean == pytest.approx(-0.012)
+    assert found["slt & patchtst", "slt-additive & patchtst-mult"].mean == pytest.approx(-0.002)
+    assert found["slt & patchtst", "slt-additive & patchtst-mult"].n == 2
+    assert found["slt-additive", "patchtst"].mean == pytest.approx(-0.02)
+    assert found["slt-additive", "patchtst"].n == 3
+
+
+def test_weights_of_the_best_validation_on_both_sides() -> None:
+    found = {(one.first, one.second): one for one in study_report(RUNS, ["validated"]).comparisons}
+    assert found["slt", "patchtst"].mse.difference.mean == pytest.approx((0.44 + 0.43 + 0.45) / 3 - 0.4)
+    slt, patchtst = study_report(RUNS).rows
+    assert slt.best_mse.mean == pytest.approx(0.44)
+    assert patchtst.best_mse.mean == pytest.approx(0.4)
+
+
+def test_every_ablation_compares_what_it_says() -> None:
+    pairs = {
+        name: [tuple(" & ".join(map(str, side)) for side in pair) for pair in asked.pairs]
+        for name, asked in ABLATIONS.items()
+    }
+    assert pairs == {
+        "published": [("slt", "patchtst")],
+        "block-position": [
+            ("slt", "patchtst-mult"),
+            ("slt-additive", "patchtst"),
+            ("slt & slt-additive", "patchtst-mult & patchtst"),
+            ("slt", "slt-additive"),
+            ("patchtst-mult", "patchtst"),
+            ("slt & patchtst-mult", "slt-additive & patchtst"),
+            ("slt & patchtst", "slt-additive & patchtst-mult"),
+        ],
+        "place": [("slt", "slt-middle"), ("slt", "slt-bottom")],
+        "attention": [("slt", "projections"), ("slt", "head"), ("head", "dlinear")],
+        "offset": [("slt", "slt-offset")],
+        "revin": [("slt+revin", "slt"), ("patchtst+revin", "patchtst"), ("slt+revin", "patchtst+revin")],
+        "choice": [("slt", "slt"), ("patchtst", "patchtst")],
+        "validated": [("slt", "patchtst"), ("slt", "dlinear"), ("patchtst", "dlinear")],
+        "floor": [("slt", "dlinear"), ("patchtst", "dlinear")],
+        "time": [("slt", "patchtst")],
+    }
+    assert all(setting.model in MODELS for asked in ABLATIONS.values() for setting in asked.settings)
     with pytest.raises(OptionError, match="did you mean 'offset'"):
         ablation("ofset")

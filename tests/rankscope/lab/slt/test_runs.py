@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from safetensors.torch import load_file
 
 from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.lab.data.windows import ForecastData
+from rankscope.lab.ranks.runs import read_runs
 from rankscope.lab.slt import cell_run
 from rankscope.lab.slt.cell import Cell
 from rankscope.lab.slt.cell_run import CellTask, cell_data, read_result, run_task
+from rankscope.lab.slt.protocol import PROTOCOLS
 from rankscope.lab.slt.runs import Place, run_cells
 from rankscope.lab.slt.scoring import score
 from rankscope.lab.slt.study import find_tables
@@ -33,7 +36,8 @@ def test_finished_cells_are_read(tables: Path, tmp_path: Path, monkeypatch: pyte
     assert [one.cell for one in first] == CELLS
     assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
     assert all(total == 4 for _, total, _ in told)
-    assert sorted(file.name for file in tmp_path.glob("*")) == [".locks", *(f"{cell.id}.json" for cell in CELLS)]
+    kept = [f"{cell.id}.{kind}" for cell in CELLS for kind in ("json", "safetensors")]
+    assert sorted(file.name for file in tmp_path.glob("*")) == [".locks", *kept]
 
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("trained again")
@@ -61,10 +65,53 @@ def test_a_stopped_cell_goes_on_where_it_was(
 
 
 def test_weights_are_those_of_the_last_epoch(tables: Path, small_data: ForecastData, tmp_path: Path) -> None:
-    (result,) = run_cells(CELLS[:1], tables, tmp_path, place=Place(weights=True))
+    (result,) = run_cells(CELLS[:1], tables, tmp_path)
     model = new_model(result.cell, 24)
     model.load_state_dict(load_file(tmp_path / f"{result.cell.id}.safetensors"))
     assert score(model, small_data.test, "float32") == result.last.test
+
+
+def test_where_validation_chooses_its_weights_are_kept_also_over_a_stop(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps so large that the last epoch is not the best; the run is stopped before it."""
+    monkeypatch.setitem(PROTOCOLS, "field", replace(PROTOCOLS["field"], learning_rate=0.1))
+    cell = Cell("made", "dlinear", "field", epochs=6, **SMALL)
+    ended: list[int] = []
+
+    def stop(epochs: int) -> None:
+        ended.append(epochs)
+        if len(ended) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_task(CellTask(cell, str(tables), str(tmp_path)), stop)
+    (result,) = run_cells([cell], tables, tmp_path)
+    assert result.best.number == 5
+    model = new_model(cell, 24)
+    model.load_state_dict(load_file(tmp_path / f"{cell.id}.safetensors"))
+    test = cell_data(cell, tables).test
+    assert score(model, test, "float32") == result.chosen.test != result.last.test
+    (run,) = read_runs([tmp_path]).runs
+    assert run.loss == result.chosen.test.mse
+
+
+def test_etts_have_their_seven_columns(tables: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(tables / "made.csv").rename(columns={"a": "HUFL", "b": "HULL", "c": "OT"})
+    frame.to_csv(tmp_path / "ETTh1.csv", index=False)
+    with pytest.raises(DataError, match=r"ETTh1\.csv has no column 'MUFL', 'MULL', 'LUFL', 'LULL'; its"):
+        run_cells([Cell("ETTh1", "dlinear", epochs=1, **SMALL)], tmp_path, tmp_path / "out")
+
+
+def test_rows_whose_clock_stumbles_are_taken_as_they_stand_when_asked(tables: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(tables / "made.csv")
+    frame.loc[100, "date"] = frame.loc[99, "date"]
+    frame.to_csv(tmp_path / "made.csv", index=False)
+    with pytest.raises(DataError, match="repeats or goes back in time"):
+        run_cells(CELLS[:1], tmp_path, tmp_path / "out")
+    (result,) = run_cells(CELLS[:1], tmp_path, tmp_path / "out", ignore_times=True)
+    (plain,) = run_cells(CELLS[:1], tables, tmp_path / "plain")
+    assert [one.test for one in result.epochs] == [one.test for one in plain.epochs]
 
 
 def test_processes_give_the_same_numbers(tables: Path, tmp_path: Path) -> None:

@@ -174,6 +174,13 @@ def test_the_protocol_chooses_the_weights() -> None:
     assert [end.number for end in ends if end is not None] == [2, 3]
 
 
+def test_protocols_are_those_of_the_script_and_of_the_field() -> None:
+    kept = {name: (one.split, one.reach_back, one.choice, dict(one.first_columns)) for name, one in PROTOCOLS.items()}
+    assert kept == {"released": ("fifths", False, "last", {"traffic": 100}), "field": ("months", True, "best", {})}
+    both = {(one.epochs, one.batch, one.learning_rate, one.clip) for one in PROTOCOLS.values()}
+    assert both == {(10, 32, 1e-4, 1.0)}
+
+
 def test_results_come_back_as_they_were() -> None:
     result = made_result(windows_per_second=(3.0, 2.0, 4.0), machine="here", ranks={"a": [1, 2]})
     assert CellResult.from_json(result.to_json()) == result

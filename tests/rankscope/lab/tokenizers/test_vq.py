@@ -133,13 +133,27 @@ def test_unused_codes_start_again_at_latents_without_momentum(small_parts: Scale
     assert first.revived >= 5
     latents = run.module.encode(tiles(small_parts.train, 24)).flatten(0, 1)
     assert float(codes.detach().abs().max()) <= 2 * float(latents.detach().abs().max())
-    state: Any = run.descent.adam.state
-    assert not state[codes]["exp_avg"][(codes.abs() > 0).any(1)].isnan().any()
     last = dataclasses.replace(settings, epochs=2)
     run.settings = last
     with torch.no_grad():
         codes[3:] = 1e3
     assert run.epoch(2).revived == 0  # a code without training would be of no use
+
+
+def test_a_revived_code_has_no_momentum_and_the_others_keep_theirs(small_parts: ScaledParts) -> None:
+    torch.manual_seed(0)
+    run = _Run.begin(small_parts, VqSettings(**SMALL, decay=None))
+    run.epoch(1)
+    codes = run.module.quantiser.codebook.weight
+    state: Any = run.descent.adam.state[codes]
+    before = {name: state[name].clone() for name in ("exp_avg", "exp_avg_sq")}
+    dead = torch.zeros(len(codes), dtype=torch.bool)
+    dead[::2] = True
+    assert all((moment[dead] != 0).any() for moment in before.values())
+    assert run._revive(dead, tiles(small_parts.train, 24)) == int(dead.sum())
+    for name, moment in before.items():
+        assert (state[name][dead] == 0).all()
+        assert torch.equal(state[name][~dead], moment[~dead])
 
 
 def test_codes_of_a_moving_average_get_no_gradient(small_parts: ScaledParts) -> None:
