@@ -52,7 +52,7 @@ def connect(ray: Any, address: str, jobs: int) -> None:
 def _check_answers(address: str) -> None:
     """Refuse ``host:port`` where nothing listens: Ray itself would try for many minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()

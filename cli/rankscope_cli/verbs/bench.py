@@ -118,7 +118,7 @@ def _batches(values: list[str] | None) -> tuple[int, ...]:
     if parts is None:
         return (1, 8, 32)
     for part in parts:
-        if not part.isdigit() or int(part) < 1:
+        if not part.isdecimal() or int(part) < 1:
             raise OptionError(f"--batch {part!r} is not usable: give whole numbers, at least 1, like 1,8,32.")
     if not parts:
         raise OptionError("--batch is empty: give at least one number.")
