@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankscope.atomic import refuse_unwritable
 from rankscope.errors import OutputError
 
 if TYPE_CHECKING:
@@ -70,11 +71,17 @@ def check_figures(folder: str | None, stems: Iterable[str], force: bool) -> None
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise OutputError(f"--figures {place} is a file: name a folder.")
+    refuse_unwritable(place / "figure.png")
     for stem in stems:
         for suffix in _SUFFIXES:
             file = place / f"{stem}{suffix}"
             if file.exists() and not force:
                 raise OutputError(f"--figures: {file} exists already: choose another folder, or pass --force.")
+
+
+def drawing(folder: str | None, draw: Callable[[], Mapping[str, Figure]]) -> Callable[[], list[Path]] | None:
+    """What draws and saves figures when it is called; None without a folder."""
+    return None if folder is None else lambda: save_figures(folder, draw())
 
 
 def save_figures(folder: str | Path, drawn: Mapping[str, Figure]) -> list[Path]:

@@ -113,24 +113,32 @@ class Output:
         report: Report,
         show: Callable[[Console], None],
         whole: Callable[[], dict[str, Any]] | None = None,
+        also: Callable[[], Sequence[Path]] | None = None,
     ) -> None:
-        """Write the file, if any, then print the JSON document or the tables.
+        """Write files, if any, then print the JSON document or the tables, also where a file could not be written.
+
+        Files come first: the reader of a pipe may close it early.
 
         Args:
             report: the result.
             show: prints the tables on the console it is given.
             whole: what a .json file holds, if more than the document on stdout.
+            also: writes further files, such as figures, and says which.
         """
-        if self.file is not None:
-            assert isinstance(report, Tabular), "only tabular results take --out FILE"
-            write_report(report, self.file, self.force, lambda: self._sign((whole or report.to_json)()))
-        if self.as_json:
-            self._stdout.write(to_json_text(self._sign(report.to_json())) + "\n")
-        else:
-            show(self.console())
-        self._stdout.flush()
-        if self.file is not None:
-            self.wrote([self.file])
+        files: list[Path] = []
+        try:
+            if self.file is not None:
+                assert isinstance(report, Tabular), "only tabular results take --out FILE"
+                write_report(report, self.file, self.force, lambda: self._sign((whole or report.to_json)()))
+                files.append(self.file)
+            files += also() if also is not None else []
+        finally:
+            if self.as_json:
+                self._stdout.write(to_json_text(self._sign(report.to_json())) + "\n")
+            else:
+                show(self.console())
+            self._stdout.flush()
+            self.wrote(files)
 
     def console(self) -> Console:
         """Console on the real stdout: the terminal's width, or none to speak of where it is piped."""

@@ -21,7 +21,7 @@ from rankscope.analysis.table2 import (
     original_from_json,
     point_from_json,
 )
-from rankscope.atomic import atomic_file, refuse_existing
+from rankscope.atomic import atomic_file, refuse_workplace
 from rankscope.errors import OutputError
 
 LOCK = "table2.lock"
@@ -70,7 +70,7 @@ class Table2Folder:
             OutputError: it exists and neither ``resume`` nor ``force`` is given, holds no table, or one that was
                 measured otherwise.
         """
-        refuse_existing(self.root, True)
+        refuse_workplace(self.root)
         if not self.root.exists():
             return
         if not self.root.is_dir():

@@ -12,18 +12,51 @@ from pathlib import Path
 
 from rankscope.errors import OutputError
 
+REPLACEABLE = ("config.json", "shards.index.json")
+"""A folder that holds one of these is a checkpoint or a set of shards: it may be replaced by force, as an empty one."""
+
 
 def refuse_existing(target: Path | str, force: bool) -> None:
-    """Raise `OutputError` when ``target`` exists and may not be replaced; call it before long work begins.
+    """Raise `OutputError` when ``target`` may not be written or replaced; call it before long work begins.
 
-    The working folder, its parents and the home folder are never replaced, whatever ``force`` says.
+    By ``force`` files are replaced, and folders that are empty or hold what rankscope writes in folders: checkpoints
+    and shards. The working folder, its parents and the home folder never are.
     """
+    _refuse(Path(target), force)
+    refuse_unwritable(target)
+
+
+def refuse_workplace(target: Path | str) -> None:
+    """Raise `OutputError` when ``target`` is the working folder, a parent of it, or home."""
     path = Path(target)
     real, here = path.resolve(), Path.cwd().resolve()
     if real == here or real in here.parents or real == Path.home().resolve():
         raise OutputError(f"--out {path} is the working folder, a parent of it, or home: choose another place.")
+
+
+def _refuse(path: Path, force: bool) -> None:
+    refuse_workplace(path)
     if path.exists() and not force:
         raise OutputError(f"--out {path} exists already: choose another place, or pass --force to replace it.")
+    if path.is_dir() and not path.is_symlink():
+        held = sorted(entry.name for entry in path.iterdir())
+        if held and not set(held) & set(REPLACEABLE):
+            raise OutputError(
+                f"--out {path} holds {held[0]!r} and no checkpoint or shards, so --force does not replace it: "
+                "choose another place, or remove it yourself."
+            )
+
+
+def refuse_unwritable(target: Path | str) -> None:
+    """Raise `OutputError` unless a file can be made beside ``target``, or in the nearest folder above that exists."""
+    path = Path(target)
+    place = next(parent for parent in (path.parent, *path.absolute().parents) if parent.exists())
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=place)
+        os.close(handle)
+        os.unlink(name)
+    except OSError as error:
+        raise OutputError(f"cannot write beside {path}: {place}: {error.strerror or error}.") from error
 
 
 @contextlib.contextmanager
@@ -35,10 +68,11 @@ def atomic_folder(target: Path | str, force: bool = False) -> Iterator[Path]:
     one; elsewhere the old folder is moved aside first and brought back on any error.
 
     Raises:
-        OutputError: the target exists (without ``force``), its parent cannot be written, or the disk is full.
+        OutputError: the target exists (without ``force``) or may not be replaced, its parent cannot be written, or the
+            disk is full.
     """
     path = Path(target)
-    refuse_existing(path, force)
+    _refuse(path, force)
     work = _beside(path, folder=True)
     try:
         yield work
@@ -59,10 +93,11 @@ def publish_folder(work: Path | str, target: Path | str, force: bool = False) ->
         force: replace ``target`` if it exists.
 
     Raises:
-        OutputError: the target exists (without ``force``) or cannot be written; ``work`` is still there then.
+        OutputError: the target exists (without ``force``), may not be replaced or cannot be written; ``work`` is still
+            there then.
     """
     source, path = Path(work), Path(target)
-    refuse_existing(path, force)
+    _refuse(path, force)
     try:
         _sync_tree(source)
         _swap(source, path)
@@ -81,7 +116,7 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
         OutputError: the target exists (without ``force``), its parent cannot be written, or the disk is full.
     """
     path = Path(target)
-    refuse_existing(path, force)
+    _refuse(path, force)
     work = _beside(path, folder=False)
     try:
         yield work

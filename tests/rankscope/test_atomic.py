@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rankscope import atomic
-from rankscope.atomic import atomic_file, atomic_folder, refuse_existing
+from rankscope.atomic import atomic_file, atomic_folder, publish_folder, refuse_existing
 from rankscope.errors import OutputError
 
 
@@ -25,6 +25,7 @@ def old(tmp_path: Path) -> Path:
     folder = tmp_path / "out"
     (folder / "sub").mkdir(parents=True)
     (folder / "sub" / "a.txt").write_text("old")
+    (folder / "config.json").write_text("{}")
     return folder
 
 
@@ -32,7 +33,8 @@ def listing(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-OLD = {"out/sub/a.txt": "old"}
+HELD = {"sub/a.txt": "old", "config.json": "{}"}
+OLD = {f"out/{name}": text for name, text in HELD.items()}
 
 
 def two_steps(monkeypatch: Any) -> None:
@@ -63,7 +65,7 @@ def test_force_replaces_the_whole_folder(system: Callable[[Any], None], old: Pat
     system(monkeypatch)
     with atomic_folder(old, force=True) as work:
         (work / "b.txt").write_text("new")
-        assert listing(old) == {"sub/a.txt": "old"}
+        assert listing(old) == HELD
     assert listing(old.parent) == {"out/b.txt": "new"}
     assert [path.name for path in old.parent.iterdir()] == ["out"]
 
@@ -86,7 +88,7 @@ def test_force_replaces_a_file_or_a_link(system: Callable[[Any], None], old: Pat
         with atomic_folder(old.parent / name, force=True) as work:
             (work / "b.txt").write_text("new")
         assert (old.parent / name / "b.txt").read_text() == "new"
-    assert listing(old) == {"sub/a.txt": "old"}
+    assert listing(old) == HELD
     assert sorted(path.name for path in old.parent.iterdir()) == ["file", "link", "out"]
 
 
@@ -102,6 +104,40 @@ def test_refused_without_force(old: Path) -> None:
     assert listing(old.parent) == OLD
     refuse_existing(old, force=True)
     refuse_existing(old.parent / "other", force=False)
+
+
+def test_force_spares_folders_that_hold_something_else(tmp_path: Path) -> None:
+    """A store of models, or somebody's papers: neither is a checkpoint itself."""
+    store, made = tmp_path / "models", tmp_path / "made"
+    (store / "small").mkdir(parents=True)
+    (store / "small" / "config.json").write_text("{}")
+    made.mkdir()
+    context = atomic_folder(store, force=True)
+    with (
+        pytest.raises(OutputError, match=r"models holds 'small' and no checkpoint or shards, so --force does not"),
+        context,
+    ):
+        pass
+    with pytest.raises(OutputError, match="holds 'small'"):
+        publish_folder(made, store, force=True)
+    with pytest.raises(OutputError, match="holds 'small'"):
+        refuse_existing(store, force=True)
+    assert sorted(listing(tmp_path)) == ["models/small/config.json"]
+    refuse_existing(made, force=True)
+    (made / "shards.index.json").write_text("{}")
+    refuse_existing(made, force=True)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that even root cannot write to")
+def test_where_nothing_can_be_written_it_is_said_beforehand(tmp_path: Path) -> None:
+    for target in ("/proc/out.csv", "/proc/deep/er/out"):
+        with pytest.raises(OutputError, match=r"cannot write beside /proc/.*: /proc: "):
+            refuse_existing(target, force=False)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OutputError, match=r"cannot write beside .*: Not a directory"):
+        refuse_existing(tmp_path / "file" / "out.csv", force=False)
+    refuse_existing(tmp_path / "deep" / "er" / "out", force=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("target", [".", "..", "../..", "~"])
@@ -205,6 +241,7 @@ while True:
     with atomic_folder(sys.argv[1], force=True) as work:
         for part in range(3):
             (work / str(part)).write_text(str(turn))
+        (work / "config.json").write_text(str(turn))
     if turn == 1:
         print("begun", flush=True)
 """
@@ -222,5 +259,5 @@ def test_a_killed_run_leaves_a_whole_folder(tmp_path: Path) -> None:
         child.wait()
         child.stdout.close()
         contents = listing(target)
-        assert contents.keys() == {"0", "1", "2"}
+        assert contents.keys() == {"0", "1", "2", "config.json"}
         assert len(set(contents.values())) == 1

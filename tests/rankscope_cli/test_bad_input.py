@@ -190,10 +190,15 @@ def test_existing_folder_is_refused_then_replaced(
     (out / "precious").write_text("mine")
     line = refused("compress", chronos_t5_folder, "--eps", "0.5", "--out", out)
     assert "--force" in line
+    assert "holds 'precious' and no checkpoint" in refused(
+        "compress", chronos_t5_folder, "--eps", "0.5", "--out", out, "--force"
+    )
     assert (out / "precious").read_text() == "mine"
-    assert cli("compress", chronos_t5_folder, "--eps", "0.5", "--out", out, "--force").exit_code == 0
-    assert not (out / "precious").exists()
-    assert (out / "model.safetensors").exists()
+    (out / "precious").unlink()
+    for eps in ("0.5", "0.9"):
+        result = cli("compress", chronos_t5_folder, "--eps", eps, "--out", out, "--force")
+        assert result.exit_code == 0, result.stderr
+        assert json.loads((out / "compress.json").read_text())["eps"] == float(eps)
     assert leftovers(Path()) == []
 
 

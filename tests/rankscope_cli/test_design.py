@@ -141,7 +141,9 @@ def test_nothing_is_overwritten(refused: Any, cli: Any, stock: Path, tmp_path: P
     (tmp_path / "low").mkdir()
     (tmp_path / "low" / "mine").write_text("kept")
     assert "exists already" in refused("design", stock, "--r0", 1, "--out", tmp_path / "low")
+    assert "holds 'mine'" in refused("design", stock, "--r0", 1, "--out", tmp_path / "low", "--force")
     assert (tmp_path / "low" / "mine").read_text() == "kept"
+    (tmp_path / "low" / "mine").unlink()
     assert cli("design", stock, "--r0", 1, "--out", tmp_path / "low", "--force").exit_code == 0
     assert sorted(file.name for file in (tmp_path / "low").iterdir()) == ["config.json", "design.json", "pretrain.yaml"]
 

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from rankscope import __version__
+from rankscope.errors import OutputError
 from rankscope_cli.options import numbers, words
 from rankscope_cli.output import Output, plain, to_json_text, write_frame
 from rankscope_cli.progress import progress_bar
@@ -46,6 +47,47 @@ def test_only_the_result_reaches_stdout(capsys: pytest.CaptureFixture[str]) -> N
     seen = capsys.readouterr()
     assert seen.out == '{"x": 1}\n'
     assert seen.err == "chatter of a library\nmore of it\n"
+
+
+class Small:
+    """A report that is a table, too."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"x": 1}
+
+    def to_frame(self) -> pd.DataFrame:
+        return pd.DataFrame({"x": [1]})
+
+
+def test_what_was_measured_is_printed_also_where_its_file_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OutputError, match="No space left"), Output(True, tmp_path / "a.csv") as output:
+        output.deliver(Small(), lambda console: None)
+    assert json.loads(capsys.readouterr().out) == {"x": 1}
+
+
+def test_figures_are_there_when_the_reader_of_the_table_has_gone(tmp_path: Path) -> None:
+    def closed(console: Any) -> None:
+        raise BrokenPipeError
+
+    def draw() -> list[Path]:
+        (tmp_path / "figure.png").touch()
+        return [tmp_path / "figure.png"]
+
+    with pytest.raises(BrokenPipeError), Output(False, tmp_path / "a.csv") as output:
+        output.deliver(Small(), closed, also=draw)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "figure.png"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that even root cannot write to")
+def test_places_that_cannot_be_written_are_refused_before_any_work(refused: Any) -> None:
+    for place in (("--out", "/proc/x/a.csv"), ("--figures", "/proc/x")):
+        assert "cannot write beside /proc/x" in refused("spectrum", "no/such-model", *place)
 
 
 def test_stdout_is_given_back_after_an_error() -> None:

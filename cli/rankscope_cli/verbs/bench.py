@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,9 +107,8 @@ def run(
                 baseline=None if baseline is None else case(baseline),
                 progress=progress,
             )
-        output.deliver(report, lambda console: show_bench(report, console))
-        if scores is not None and figures is not None:
-            output.wrote(_draw(report, scores, figures))
+        drawn = None if scores is None or figures is None else partial(_draw, report, scores, figures)
+        output.deliver(report, lambda console: show_bench(report, console), also=drawn)
     if report.failures:
         raise typer.Exit(FAILED)
 

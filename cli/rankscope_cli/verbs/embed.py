@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rankscope_cli.drawing import EMBEDDING, check_figures, embedding_figures, save_figures
+from rankscope_cli.drawing import EMBEDDING, check_figures, drawing, embedding_figures
 from rankscope_cli.flow_table import show_embedding
 from rankscope_cli.opening import open_model
 from rankscope_cli.options import (
@@ -91,6 +91,5 @@ def run(
                 device=resolve_device(device),
                 progress=progress,
             )
-        output.deliver(report, lambda console: show_embedding(report, console))
-        if figures is not None:
-            output.wrote(save_figures(figures, embedding_figures(report)))
+        drawn = drawing(figures, lambda: embedding_figures(report))
+        output.deliver(report, lambda console: show_embedding(report, console), also=drawn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_cli.drawing import FLOW, check_figures, flow_figures, save_figures
+from rankscope_cli.drawing import FLOW, check_figures, drawing, flow_figures
 from rankscope_cli.flow_table import show_flow
 from rankscope_cli.opening import open_model
 from rankscope_cli.options import (
@@ -77,6 +77,5 @@ def run(
                 device=resolve_device(device),
                 progress=progress,
             )
-        output.deliver(report, lambda console: show_flow(report, console))
-        if figures is not None:
-            output.wrote(save_figures(figures, flow_figures(report)))
+        drawn = drawing(figures, lambda: flow_figures(report))
+        output.deliver(report, lambda console: show_flow(report, console), also=drawn)

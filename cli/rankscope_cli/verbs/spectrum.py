@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rankscope_cli.drawing import SPECTRUM, check_figures, save_figures, spectrum_figures
+from rankscope_cli.drawing import SPECTRUM, check_figures, drawing, spectrum_figures
 from rankscope_cli.opening import open_model
 from rankscope_cli.options import (
     Debug,
@@ -73,6 +73,5 @@ def run(
                 progress=progress,
             )
         whole = partial(report.to_json, sigma=True)
-        output.deliver(report, lambda console: show_spectrum(report, console), whole=whole)
-        if figures is not None:
-            output.wrote(save_figures(figures, spectrum_figures(report)))
+        drawn = drawing(figures, lambda: spectrum_figures(report))
+        output.deliver(report, lambda console: show_spectrum(report, console), whole=whole, also=drawn)

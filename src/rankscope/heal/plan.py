@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rankscope.atomic import refuse_existing
+from rankscope.atomic import refuse_workplace
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import OutputError
 from rankscope.heal.config import HealConfig
@@ -32,7 +32,7 @@ def target_folder(student: Checkpoint, teacher: Checkpoint, out: str | Path | No
         OutputError: it is the teacher's, the working folder or a parent of it, or none of the user's.
     """
     target = Path(out) if out is not None else _default_target(student, force)
-    refuse_existing(target, force=True)  # the working folder and its parents, which have no place beside them
+    refuse_workplace(target)  # there is no place beside it
     if teacher.folder.resolve() == target.resolve():
         raise OutputError(f"--out {target} is the teacher's folder, which is not replaced: choose another place.")
     return target
