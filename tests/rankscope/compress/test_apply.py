@@ -277,7 +277,7 @@ def test_a_broken_run_leaves_the_old_folder_or_nothing(
     source, out = make("chronos-t5"), tmp_path / "small"
     if old:
         out.mkdir()
-        (out / "precious").write_text("kept")
+        (out / "config.json").write_text("kept")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     calls = 0
     whole = groups.truncated_svd
