@@ -12,6 +12,7 @@ from typing import Any
 from rankscope.errors import DataError, OptionError
 from rankscope.progress import Progress, silent
 from rankscope_eval.forecasters import Forecaster, open_forecaster, quiet_imports
+from rankscope_eval.kept_rows import KeptRows
 from rankscope_eval.metrics import score
 from rankscope_eval.report import EvalReport, EvalRow, Skipped, summarise
 from rankscope_eval.series import Series, seasonality
@@ -35,6 +36,8 @@ def evaluate(
     runtime: str = "auto",
     tasks: Sequence[str] | None = None,
     max_series: int | None = None,
+    kept: str | Path | None = None,
+    resume: bool = False,
     progress: Progress | None = None,
 ) -> EvalReport:
     """Forecast and score every task of a suite with every model.
@@ -57,6 +60,9 @@ def evaluate(
         runtime: ``auto``, ``fast`` or ``stock``; see `rankscope.load_pipeline`.
         tasks: names of tasks to keep.
         max_series: how many series of each data set to keep, the first ones; all in the published protocol.
+        kept: file that holds every row as soon as it is measured, to be deleted when the report is safe; None keeps
+            none.
+        resume: take the rows that ``kept`` holds of the same models, tasks and settings, and measure the others.
         progress: called as ``progress(done, total, what)``.
 
     Raises:
@@ -64,6 +70,8 @@ def evaluate(
     """
     if isinstance(models, str) or not models:
         raise OptionError("models is empty: name at least one, such as 'seasonal-naive' or a checkpoint.")
+    if resume and kept is None:
+        raise OptionError("resume goes on with the rows of a file: name it as kept.")
     if max_series is not None and (isinstance(max_series, bool) or max_series < 1):
         raise OptionError(f"max_series {max_series!r} is not usable: give a whole number, at least 1.")
     started = time.perf_counter()
@@ -80,7 +88,8 @@ def evaluate(
         "runtime": runtime,
     }
     forecasters = _open_all([*models, BASELINE if baseline is None else baseline], options)
-    rows, skipped = _run(chosen, folder, forecasters, max_series, progress or silent)
+    store = None if kept is None else KeptRows(kept, {**options, "max_series": max_series}, resume)
+    rows, skipped = _run(chosen, folder, forecasters, max_series, store, progress or silent)
     names = [one if isinstance(one, str) else one.name for one in models]
     reference = forecasters[-1].name if baseline is None else _name(baseline)
     published = tuple(one for one in chosen.published if one.dataset in {row.dataset for row in rows})
@@ -142,6 +151,7 @@ def _run(
     folder: Path | None,
     forecasters: Sequence[Forecaster],
     max_series: int | None,
+    store: KeptRows | None,
     progress: Progress,
 ) -> tuple[list[EvalRow], list[Skipped]]:
     published = {(one.dataset, one.model): one for one in suite.published}
@@ -162,7 +172,7 @@ def _run(
             continue
         for forecaster in forecasters:
             progress(done, total, f"{task.name}: {forecaster.name}")
-            row = evaluate_task(forecaster, task, series)
+            row = _row(forecaster, task, series, folder, store)
             known = published.get((task.name, forecaster.name))
             if known is not None:
                 row = replace(row, published_MASE=known.MASE, published_WQL=known.WQL)
@@ -172,6 +182,20 @@ def _run(
     if not rows:
         raise DataError(f"no task of suite {suite.name!r} could be loaded: {skipped[0].reason}")
     return rows, skipped
+
+
+def _row(
+    forecaster: Forecaster, task: Task, series: Sequence[Series], folder: Path | None, store: KeptRows | None
+) -> EvalRow:
+    """A row that is kept, or a new one."""
+    key = None if store is None else store.key(task, task_files(task, folder), forecaster)
+    if store is None or key is None:
+        return evaluate_task(forecaster, task, series)
+    row = store.get(key)
+    if row is None:
+        row = evaluate_task(forecaster, task, series)
+        store.add(key, row)
+    return row
 
 
 def _open_all(models: Sequence[str | Forecaster], options: dict[str, Any]) -> list[Forecaster]:

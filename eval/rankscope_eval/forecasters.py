@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,15 @@ NUM_SAMPLES = 20
 
 @dataclass(frozen=True)
 class Forecaster:
-    """A named model; ``run(entries, horizon, season_length, levels)`` gives forecasts and counts "
-    "fallbacks."""
+    """A named model; ``run(entries, horizon, season_length, levels)`` gives forecasts and counts fallbacks."""
 
     name: str
     run: Callable[[Sequence[Entry], int, int, Sequence[float]], tuple[list[Any], int]]
     seed: int = 0
     context: int | None = None
     """How many values of a series it sees, the last ones; None for all."""
+    files: tuple[Path, ...] | None = None
+    """What its forecasts are a function of, beside its options; None where that is not known."""
 
     def forecast(
         self, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float] = QUANTILES
@@ -66,11 +68,14 @@ def open_forecaster(
     """
     check_counts(num_samples=num_samples, batch_size=batch_size)
     if model in BASELINES:
-        return Forecaster(model, BASELINES[model], seed)
+        return Forecaster(model, BASELINES[model], seed, files=())
     from rankscope import load_pipeline
+    from rankscope.checkpoints import open_checkpoint
 
     pipeline = load_pipeline(model, device=device, dtype=dtype, runtime=runtime, revision=revision)
-    return pipeline_forecaster(str(model), pipeline, num_samples=num_samples, batch_size=batch_size, seed=seed)
+    made = pipeline_forecaster(str(model), pipeline, num_samples=num_samples, batch_size=batch_size, seed=seed)
+    folder = open_checkpoint(model, revision=revision).folder
+    return replace(made, files=tuple(sorted(path for path in folder.iterdir() if path.is_file())))
 
 
 def check_counts(**counts: int) -> None:

@@ -271,3 +271,56 @@ def test_a_checkpoint_is_opened_by_its_folder(bolt_folder: Path) -> None:
 def test_a_model_that_does_not_exist_is_found_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(RankscopeError, match="gone"):
         evaluate([str(tmp_path / "gone")])
+
+
+def counted(name: str, seen: list[str], fail_at: int = 0, files: tuple[Path, ...] | None = ()) -> Forecaster:
+    """A seasonal naive that writes down what it forecasts, and is interrupted at one of its tasks."""
+    plain = rankscope_eval.forecasters.open_forecaster("seasonal-naive")
+
+    def run(entries: Any, horizon: int, season: int, levels: Any) -> Any:
+        if len(seen) + 1 == fail_at:
+            raise KeyboardInterrupt
+        seen.append(name)
+        return plain.run(entries, horizon, season, levels)
+
+    return Forecaster(name, run, files=files)
+
+
+def test_rows_are_kept_and_an_interrupted_evaluation_goes_on(tmp_path: Path) -> None:
+    weights, kept, seen = tmp_path / "weights", tmp_path / "rows.jsonl", []
+    weights.write_text("1")
+    tasks = ["air_passengers", "nile", "generated_daily"]
+
+    def go(fail_at: int = 0, **options: Any) -> EvalReport:
+        model = counted("mine", seen, fail_at, (weights,))
+        return evaluate([model], tasks=tasks, kept=kept, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(fail_at=2)
+    assert kept.read_text().count("\n") == 2  # one task of the model and of the baseline
+    with kept.open("a") as file:
+        file.write('{"schema": "rankscope/eval-row@1", "key": "half')
+    whole = go(resume=True)
+    assert len(seen) == 3
+    assert [(row.dataset, row.MASE) for row in whole.rows] == [(row.dataset, row.MASE) for row in go().rows]
+    assert len(seen) == 6
+    go(resume=True)
+    assert len(seen) == 6
+    for changed in ({"seed": 1}, {"max_series": 1}):
+        go(resume=True, **changed)
+    assert len(seen) == 12
+    weights.write_text("other weights")
+    go(resume=True)
+    assert len(seen) == 15
+
+
+def test_rows_of_a_model_that_does_not_say_what_it_is_are_measured_again(tmp_path: Path) -> None:
+    seen: list[str] = []
+    for _ in range(2):
+        evaluate([counted("mine", seen, files=None)], tasks=["nile"], kept=tmp_path / "rows.jsonl", resume=True)
+    assert len(seen) == 2
+    (tmp_path / "rows.jsonl").write_text("date,a\n1,2\n")
+    with pytest.raises(DataError, match="holds no rows of an evaluation"):
+        evaluate(["naive"], tasks=["nile"], kept=tmp_path / "rows.jsonl", resume=True)
+    with pytest.raises(OptionError, match="name it as kept"):
+        evaluate(["naive"], tasks=["nile"], resume=True)

@@ -13,6 +13,7 @@ from rankscope.errors import OptionError
 from rankscope.progress import Progress
 from rankscope_cli.compress_table import show_compress
 from rankscope_cli.exits import say
+from rankscope_cli.forecasters import at_revision
 from rankscope_cli.options import (
     Debug,
     Device,
@@ -232,7 +233,6 @@ def _score(
     model: str, revision: str | None, how: dict[str, Any], settings: dict[str, Any], progress: Progress
 ) -> Callable[[Path], float]:
     """Measure the original, and return what measures a folder against it."""
-    from rankscope_cli.verbs.eval import at_revision
     from rankscope_eval.against import relative_wql
 
     run = {"num_samples": 20, "batch_size": 32, "seed": how["seed"], "device": how["device"], "dtype": None}

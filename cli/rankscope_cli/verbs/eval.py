@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from rankscope.errors import OptionError, RankscopeError
 from rankscope_cli.eval_table import show_eval
+from rankscope_cli.exits import say
+from rankscope_cli.forecasters import at_revision, forecaster_settings
 from rankscope_cli.options import (
-    RUNTIMES,
     BatchSize,
     Debug,
     Device,
@@ -21,7 +25,6 @@ from rankscope_cli.options import (
     Runtime,
     Samples,
     Seed,
-    check_choice,
     words,
 )
 from rankscope_cli.options import Table as Out
@@ -54,6 +57,10 @@ def run(
     num_samples: Samples = 20,
     batch_size: BatchSize = 32,
     out: Out = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the rows that an unfinished run kept.", rich_help_panel="Output"),
+    ] = False,
     force: Force = False,
     json: Json = False,
     device: Device = "auto",
@@ -67,17 +74,20 @@ def run(
 
     MODEL may also be naive, seasonal-naive, auto-ets or auto-theta. Lower is better; relative scores are geometric
     means over data sets of score / score of the baseline. A CSV has the columns that chronos-forecasting publishes.
+    With --out every row is kept as soon as it is measured, so that --resume goes on after an interrupt or an error.
 
     Examples:
         rankscope eval
         rankscope eval small/ --baseline bundled --out scores.csv
+        rankscope eval --suite chronos-zero-shot --out scores.csv --resume
         rankscope eval seasonal-naive --suite backtest.yaml --data benchmark/ --json
     """
     from rankscope_eval import evaluate
 
     settings = forecaster_settings(num_samples, batch_size, seed, device, dtype, runtime)
     with Output(json, out, force, signed=True) as output:
-        with progress_bar("opening the model") as progress:
+        kept = _kept(out, resume, force)
+        with _mentioned(kept), progress_bar("opening the model") as progress:
             report = evaluate(
                 at_revision(models or ["bundled"], revision, settings),
                 suite=suite,
@@ -85,40 +95,39 @@ def run(
                 baseline=baseline,
                 tasks=words(tasks),
                 max_series=max_series,
+                kept=kept,
+                resume=resume,
                 progress=progress,
                 **settings,
             )
         output.deliver(report, lambda console: show_eval(report, console))
+        if kept is not None:
+            kept.unlink(missing_ok=True)
 
 
-def forecaster_settings(
-    num_samples: int, batch_size: int, seed: int, device: str, dtype: str | None, runtime: str
-) -> dict[str, Any]:
-    """What the options say of how models forecast, by the names that `rankscope_eval` knows.
+def _kept(out: str | None, resume: bool, force: bool) -> Path | None:
+    """Where rows are kept until the table is written: beside it.
 
     Raises:
-        OptionError: the device, the number format or the runtime cannot be used.
+        OptionError: there is nothing to go on with, or something that would be lost.
     """
-    from rankscope.placement import resolve_device, resolve_dtype
+    if out is None:
+        if resume:
+            raise OptionError("--resume goes on with what a run with --out kept: give --out.")
+        return None
+    file = Path(out).with_name(f".{Path(out).name}.partial")
+    if resume and not file.exists():
+        raise OptionError(f"--resume: there is no {file}, so no unfinished run to go on with.")
+    if file.exists() and not resume and not force:
+        raise OptionError(f"rows of an unfinished run lie in {file}: go on with --resume, or start anew with --force.")
+    return file
 
-    check_choice("runtime", runtime, RUNTIMES)
-    where = {"device": resolve_device(device), "dtype": resolve_dtype(dtype), "runtime": runtime}
-    return {"num_samples": num_samples, "batch_size": batch_size, "seed": seed, **where}
 
-
-def at_revision(models: Sequence[str], revision: str | None, settings: dict[str, Any]) -> list[Any]:
-    """Give the models by name, or open those that are no baseline at a revision of theirs."""
-    if revision is None:
-        return list(models)
-    from rankscope import load_pipeline
-    from rankscope_eval.baselines import BASELINES
-    from rankscope_eval.forecasters import pipeline_forecaster
-
-    options = {name: settings[name] for name in ("num_samples", "batch_size", "seed")}
-    where = {name: settings[name] for name in ("device", "dtype", "runtime") if name in settings}
-    return [
-        model
-        if model in BASELINES
-        else pipeline_forecaster(model, load_pipeline(model, revision=revision, **where), **options)
-        for model in models
-    ]
+@contextlib.contextmanager
+def _mentioned(kept: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, RankscopeError):
+        if kept is not None and kept.exists():
+            say(f"what was measured is in {kept}: the same command with --resume goes on.")
+        raise

@@ -11,6 +11,7 @@ import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
+from rankscope_cli.forecasters import at_revision, forecaster_settings
 from rankscope_cli.options import (
     BatchSize,
     Debug,
@@ -30,7 +31,6 @@ from rankscope_cli.options import (
 from rankscope_cli.output import TABLE_SUFFIXES, Output
 from rankscope_cli.progress import progress_bar, progress_lines
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table
-from rankscope_cli.verbs.eval import at_revision, forecaster_settings
 
 if TYPE_CHECKING:
     import pandas as pd

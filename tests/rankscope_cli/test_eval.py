@@ -1,0 +1,53 @@
+"""``rankscope eval``: what an interrupted run has measured is not lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope_eval import evaluation
+
+TASKS = ("eval", "naive", "--tasks", "nile,air_passengers", "--out", "deep/scores.csv")
+PARTIAL = Path("deep/.scores.csv.partial")
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Tasks that were really measured, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    seen: list[str] = []
+    plain = evaluation.evaluate_task
+
+    def counting(forecaster: Any, task: Any, series: Any) -> Any:
+        if len(seen) == 3 and not PARTIAL.with_name("go").exists():
+            raise KeyboardInterrupt
+        seen.append(f"{task.name} {forecaster.name}")
+        return plain(forecaster, task, series)
+
+    monkeypatch.setattr(evaluation, "evaluate_task", counting)
+    return seen
+
+
+def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str]) -> None:
+    stopped = cli(*TASKS)
+    assert stopped.exit_code == 130
+    assert "what was measured is in deep/.scores.csv.partial: the same command with --resume goes on" in stopped.stderr
+    assert not Path("deep/scores.csv").exists()
+    PARTIAL.with_name("go").touch()
+    assert "go on with --resume, or start anew with --force" in refused(*TASKS)
+    result = cli(*TASKS, "--resume")
+    assert result.exit_code == 0, result.stderr
+    assert len(measured) == len(set(measured)) == 4
+    assert Path("deep/scores.csv").read_text().count("\n") == 5
+    assert not PARTIAL.exists()
+    again = cli(*TASKS, "--force")
+    assert again.exit_code == 0, again.stderr
+    assert len(measured) == 8
+
+
+def test_nothing_to_go_on_with(refused: Any, measured: list[str]) -> None:
+    assert "no unfinished run to go on with" in refused(*TASKS, "--resume")
+    assert "give --out" in refused(*TASKS[:-2], "--resume")
+    assert measured == []
