@@ -62,7 +62,7 @@ class ListLayout:
         if freq is None and many:
             freq = infer_freq(timestamps(list(stamps), f"{where} series {base!r}"))
         if not isinstance(freq, str):
-            raise DataError(f"{where}: series {base!r} states no frequency; add a freq column or give freq=.")
+            raise DataError(f"{where}: series {base!r} states no frequency; add a freq column or give freq (--freq).")
         first = (list(stamps) or [EPOCH])[0] if many else stamps
         start = period(first, freq, f"{where} series {base!r}")
         found = []
@@ -95,7 +95,7 @@ class LongLayout:
             stamp = stamps[stamps.duplicated()][0]
             raise DataError(f"{where}: series {key!r} has two values for {stamp}; the item id or the time repeats.")
         if self.freq is None:
-            raise DataError(f"{where}: the frequency cannot be told from column {self.time!r}; give freq=.")
+            raise DataError(f"{where}: the frequency cannot be told from column {self.time!r}; give freq (--freq).")
         return _regular(key, stamps, values[order], self.freq, where)
 
 
@@ -125,7 +125,7 @@ def find_layout(frame: pd.DataFrame, where: str, columns: Columns, freq: str | N
     if target is None or target not in numeric:
         _refuse_target(where, target, numeric, frame)
     if time is None and freq is None:
-        raise DataError(f"{where} has no time column among {', '.join(TIME_NAMES)}; name it or give freq=.")
+        raise _no_time(where)
     return LongLayout(name, time, target, freq)
 
 
@@ -186,7 +186,7 @@ def _from_wide(frame: pd.DataFrame, where: str, time: str | None, target: str | 
         _refuse_target(where, None, numeric, frame)
     if time is None:
         if freq is None:
-            raise DataError(f"{where} has no time column among {', '.join(TIME_NAMES)}; name it or give freq=.")
+            raise _no_time(where)
         start = period(EPOCH, freq, where)
         return [Series(str(c), start, frame[c].to_numpy(float, copy=True)) for c in chosen]
     stamps = timestamps(frame[time].tolist(), where)
@@ -194,11 +194,11 @@ def _from_wide(frame: pd.DataFrame, where: str, time: str | None, target: str | 
     stamps = stamps[order]
     if stamps.has_duplicates:
         stamp = stamps[stamps.duplicated()][0]
-        hint = "several series in one column need a column of item ids (item_id)"
+        hint = "several series in one column need a column of item ids, named item_id or by id_column (--id-column)"
         raise DataError(f"{where}: column {time!r} has {stamp} twice; {hint}.")
     freq = freq or infer_freq(stamps)
     if freq is None:
-        raise DataError(f"{where}: the frequency cannot be told from column {time!r}; give freq=.")
+        raise DataError(f"{where}: the frequency cannot be told from column {time!r}; give freq (--freq).")
     return [_regular(str(c), stamps, frame[c].to_numpy(float)[order], freq, where) for c in chosen]
 
 
@@ -247,12 +247,22 @@ def _numeric(frame: pd.DataFrame) -> list[Any]:
     return [c for c in frame.columns if kinds.is_numeric_dtype(frame[c]) and not kinds.is_bool_dtype(frame[c])]
 
 
+def _no_time(where: str) -> DataError:
+    names = ", ".join(TIME_NAMES)
+    return DataError(
+        f"{where} has no time column among {names}; name it (time_column, --time-column) or give freq (--freq)."
+    )
+
+
 def _refuse_target(where: str, target: str | None, numeric: list[Any], frame: pd.DataFrame) -> None:
     if not numeric:
         raise DataError(f"{where} has no numeric column; its columns are {', '.join(map(str, frame.columns))}.")
     if target is not None:
         raise DataError(f"{where}: target column {target!r} is not numeric.")
-    raise DataError(f"{where} has several numeric columns ({', '.join(map(str, numeric))}); name the target column.")
+    names = ", ".join(map(str, numeric))
+    raise DataError(
+        f"{where} has several numeric columns ({names}); name the target column (target_column, --target-column)."
+    )
 
 
 def _holds_lists(column: pd.Series) -> bool:

@@ -15,6 +15,8 @@ _HOMES = {
     "measure_spectrum": "rankscope.analysis.spectrum",
     "measure_flow": "rankscope.analysis.flow",
     "measure_embedding": "rankscope.analysis.embedding",
+    "read_sweep_report": "rankscope.analysis.sweep",
+    "read_table2": "rankscope.analysis.table2",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -139,10 +139,12 @@ def test_ratio_outside_its_range(refused: Callable[..., str], chronos_t5_folder:
     assert "ratio" in refused("compress", chronos_t5_folder, f"--ratio={value}", "--out", "out")
 
 
-def test_compress_needs_one_of_eps_and_ratio(refused: Callable[..., str], chronos_t5_folder: Path) -> None:
-    assert "eps or ratio" in refused("compress", chronos_t5_folder, "--out", "out")
+def test_compress_needs_one_size(refused: Callable[..., str], chronos_t5_folder: Path) -> None:
+    told = refused("compress", chronos_t5_folder, "--out", "out")
+    for option in ("--eps", "--ratio", "--parameters", "--bytes", "--cache-bytes", "--max-loss", "--storage int8"):
+        assert option in told
     both = ("--eps", "0.1", "--ratio", "0.5")
-    assert "eps or ratio" in refused("compress", chronos_t5_folder, *both, "--out", "out")
+    assert "one size, not eps and ratio" in refused("compress", chronos_t5_folder, *both, "--out", "out")
 
 
 def test_unknown_words_are_refused_with_the_known_ones(refused: Callable[..., str], chronos_t5_folder: Path) -> None:

@@ -188,7 +188,7 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
         (("--parameters", "10"), "parameters 10 is out of reach"),
         (("--bytes", "many"), "--bytes 'many' is no number"),
         (("--bytes", "1e5", "--parameters", "1e4"), "give one budget"),
-        (("--ratio", "0.5", "--parameters", "1e4"), "not both"),
+        (("--ratio", "0.5", "--parameters", "1e4"), "not ratio and a budget of parameters"),
         (("--cache-bytes", "1000"), "use method joint"),
         (("--ratio", "0.5", "--allocation", "enrgy"), "did you mean 'energy'"),
         (("--eps", "0.1", "--allocation", "energy"), "eps is one tolerance"),

@@ -594,7 +594,7 @@ BAD_FILES = {
     "not arrow": ("x.arrow", "hello", "cannot be read as arrow"),
     "ending": ("x.xls", "hello", "ending that is not known"),
     "no number": ("x.csv", "item_id,date,y\na,2020-01-01,b\n", "no numeric column"),
-    "no freq": ("x.csv", "item_id,date,y\na,2020-01-01,1\nb,2020-01-01,1\n", "frequency cannot be told"),
+    "no freq": ("x.csv", "item_id,date,y\na,2020-01-01,1\nb,2020-01-01,1\n", r"cannot be told .* give freq \(--freq\)"),
 }
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import rankscope_eval.table2 as harness
-from rankscope.analysis.table2 import DONE, FAILED, OUT_OF_REACH, Table2Report, read_table2
+from rankscope import read_table2
+from rankscope.analysis.table2 import DONE, FAILED, OUT_OF_REACH, Table2Report
 from rankscope.calibration import load_calibration
 from rankscope.compress import compress
 from rankscope.errors import DataError, FamilyError, OptionError, OutputError, RankscopeError

@@ -116,7 +116,8 @@ def _first_freq(chunk: Chunk, layout: LongLayout, source: Source) -> str:
     freq = common_freq(stamps())
     if freq is None:
         raise DataError(
-            f"{source.path}: the frequency cannot be told from column {layout.time!r} of the first chunk; give freq=."
+            f"{source.path}: the frequency cannot be told from column {layout.time!r} of the first chunk; "
+            "give freq (--freq)."
         )
     return freq
 

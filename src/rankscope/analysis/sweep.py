@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rankscope.analysis.embedding import measure_embedding
+from rankscope.analysis.saved import read_json
 from rankscope.analysis.spectrum import SiteSpectrum, eps_key, measure_spectrum
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import OptionError
@@ -163,19 +163,9 @@ def read_sweep_report(path: str | Path) -> SweepReport:
     """Read the result of a sweep: its folder, or a ``sweep.json``.
 
     Raises:
-        OptionError: there is none, or it is no result of a sweep.
+        DataError: nothing is there, or it is no result of a sweep.
     """
-    place = Path(path)
-    file = place / "sweep.json" if place.is_dir() else place
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionError(f"{file} cannot be read: {error.strerror}; name the folder of a sweep.") from error
-    except ValueError as error:
-        raise OptionError(f"{file} is no JSON: name the folder of a sweep.") from error
-    if not isinstance(data, dict):
-        raise OptionError(f"{file} holds no sweep: name the folder of a sweep.")
-    return sweep_from_json(data)
+    return read_json(Path(path), "sweep.json", sweep_from_json)
 
 
 def row_from_json(data: Mapping[str, Any]) -> SweepRow:

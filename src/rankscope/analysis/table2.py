@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from rankscope.analysis.saved import read_json
 from rankscope.errors import OptionError
 
 if TYPE_CHECKING:
@@ -231,18 +231,9 @@ def read_table2(path: str | Path) -> Table2Report:
     """Read a table: its folder, or a ``table2.json``.
 
     Raises:
-        OptionError: there is none, or it is no table.
+        DataError: nothing is there, or it is no table.
     """
-    place = Path(path)
-    file = place / "table2.json" if place.is_dir() else place
-    try:
-        return table2_from_json(json.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise OptionError(f"{file} cannot be read: {error.strerror}; name the folder of a table 2.") from error
-    except OptionError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OptionError(f"{file} holds no table 2: name the folder of one.") from error
+    return read_json(Path(path), "table2.json", table2_from_json)
 
 
 def point_from_json(data: Mapping[str, Any]) -> Table2Point:

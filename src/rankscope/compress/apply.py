@@ -203,10 +203,15 @@ def _notes(prepared: Prepared, parts: Sequence[Sequence[SitePlan]]) -> tuple[str
 
 
 def _check_target(eps: float | None, ratio: float | None, budget: Budget | None) -> None:
-    given = [name for name, value in (("eps", eps), ("ratio", ratio), ("budget", budget)) if value is not None]
-    if len(given) != 1:
-        said = "neither" if not given else "both" if len(given) == 2 else "all three"
-        raise OptionError(f"give either eps or ratio, not {said}: e.g. eps 0.05, or ratio 0.4.")
+    budgeted = "" if budget is None else f"a budget of {budget.kind}"
+    given = [name for name, value in (("eps", eps), ("ratio", ratio), (budgeted, budget)) if value is not None]
+    if not given:
+        raise OptionError(
+            "no size is given: give eps (--eps 0.05), ratio (--ratio 0.4), a budget (--parameters, --bytes or "
+            "--cache-bytes), a loss to hold (compress_to_loss, --max-loss), or storage alone (--storage int8)."
+        )
+    if len(given) > 1:
+        raise OptionError(f"give one size, not {' and '.join(given)}.")
     if eps is not None:
         validate_eps(eps)
     if ratio is not None:

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float
 
 from rankscope.analysis.embedding import EmbeddingReport, embedding_from_json, measure_embedding
+from rankscope.analysis.saved import read_json
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import DataError
 from rankscope.figures import _models
 from rankscope.figures._record import Drawn, Settings
-from rankscope.figures._saved import read_json
 from rankscope.numerics import angle_matrix
 from rankscope.plots import angle_maps, embedding_projection, embedding_spectra
 

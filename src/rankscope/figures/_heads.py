@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rankscope.analysis.sweep import sweep_from_json
+from rankscope.analysis.saved import held
+from rankscope.analysis.sweep import read_sweep_report
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError
 from rankscope.figures import _models
 from rankscope.figures._embedding import angle_frame, mean_angle
 from rankscope.figures._record import Drawn, Settings
-from rankscope.figures._saved import CARRIED, carried, held, read_json
+from rankscope.figures._saved import CARRIED, carried
 from rankscope.figures._sweeps import HEADS, measured_on
 from rankscope.numerics import row_angles
 from rankscope.plots import angle_maps
@@ -104,7 +105,7 @@ def read_angles(path: Path) -> tuple[dict[str, tuple[int, np.ndarray]], str]:
 
 
 def _swept(path: Path) -> tuple[dict[str, tuple[int, np.ndarray]], str]:
-    report = read_json(path, "sweep.json", sweep_from_json)
+    report = read_sweep_report(path)
     folder = path if path.is_dir() else path.parent
     done = sorted(report.done, key=lambda row: int(row.config["model"]["num_heads"]))
     if not done:

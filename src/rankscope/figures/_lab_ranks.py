@@ -7,8 +7,9 @@ from typing import TypeVar
 
 import pandas as pd
 
+from rankscope.analysis.saved import read_json
 from rankscope.figures._record import Drawn, Settings
-from rankscope.figures._saved import carried, read_json
+from rankscope.figures._saved import carried
 from rankscope.lab.measure.record import INPUT, OUTPUT
 from rankscope.lab.ranks.questions import QUESTIONS
 from rankscope.lab.ranks.runs import CODEBOOK, ENCODERS, SLT, STREAM, TOKENIZERS

@@ -10,12 +10,13 @@ import pandas as pd
 import torch
 
 from rankscope.analysis.flow import FlowReport, flow_from_json, measure_flow
+from rankscope.analysis.saved import held, read_json
 from rankscope.analysis.spectrum import SpectrumReport, measure_spectrum
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import DataError
 from rankscope.figures import _models
 from rankscope.figures._record import Drawn, Settings
-from rankscope.figures._saved import carried, held, read_json
+from rankscope.figures._saved import carried
 from rankscope.numerics import eps_rank
 from rankscope.plots import flow, histograms, ranks_by_layer, training_spectra
 from rankscope.plots.histograms import HISTOGRAM_ROLES

@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 
 from rankscope.analysis.spectrum import measure_spectrum
-from rankscope.analysis.table2 import Table2Report, table2_from_json
+from rankscope.analysis.table2 import Table2Report, read_table2
 from rankscope.checkpoints import Checkpoint, describe, list_bundled
 from rankscope.errors import RankscopeError
 from rankscope.figures import _models
 from rankscope.figures._embedding import CORPUS, corpus_of, inputs_of, measured
 from rankscope.figures._record import Drawn, Settings
 from rankscope.figures._results import MAKE_TABLE, TABLES
-from rankscope.figures._saved import carried, read_json
+from rankscope.figures._saved import carried
 from rankscope.plots.labels import short_names
 from rankscope.plots.overview import Overview, overview
 
@@ -42,7 +42,7 @@ def draw_overview(settings: Settings) -> tuple[Drawn, ...]:
     embeddings = {names[row.model]: row.relative for row in inputs_of(report).rows}
     depth = {names[one.source]: ranks for one in checkpoints if (ranks := _ranks(one))}
     path = settings.data or carried(TABLES["bundled-bolt"], MAKE_TABLE)
-    table = read_json(path, "table2.json", table2_from_json)
+    table = read_table2(path)
     cost = _cost(table)
     shown = Overview(embeddings, depth, EPS, cost, "WQL")
     spans = "; ".join(f"{name} {ranks[0]:.2f} to {ranks[-1]:.2f}" for name, ranks in depth.items())

@@ -7,12 +7,13 @@ from typing import Any
 
 import pandas as pd
 
+from rankscope.analysis.saved import read_json
 from rankscope.analysis.sweep import SCHEMA as SWEEP_SCHEMA
-from rankscope.analysis.sweep import SweepReport, sweep_from_json
-from rankscope.analysis.table2 import Table2Report, table2_from_json
+from rankscope.analysis.sweep import SweepReport, read_sweep_report
+from rankscope.analysis.table2 import Table2Report, read_table2
 from rankscope.errors import DataError, unknown_choice
 from rankscope.figures._record import Drawn, Settings
-from rankscope.figures._saved import carried, read_json
+from rankscope.figures._saved import carried
 from rankscope.figures._sweeps import measured_on
 from rankscope.plots import pareto, table2
 from rankscope.plots.bench import CostPoint
@@ -29,7 +30,7 @@ _LOCAL = "local"
 def draw_frontier(settings: Settings) -> tuple[Drawn, ...]:
     """Fig. 6: of the scored sweep that the settings name, or of the carried measurements."""
     if settings.data is not None:
-        return (_swept(read_json(settings.data, "sweep.json", sweep_from_json), settings.data),)
+        return (_swept(read_sweep_report(settings.data), settings.data),)
     design = read_json(carried(BY_DESIGN, MAKE), BY_DESIGN, _design)
     peers, models = read_json(carried(PEERS, "python benchmarks/peers.py"), PEERS, _peers)
     rows: list[dict[str, Any]] = [
@@ -71,7 +72,7 @@ def draw_frontier(settings: Settings) -> tuple[Drawn, ...]:
 def draw_tables(settings: Settings) -> tuple[Drawn, ...]:
     """Table 2 of the models that the settings name, or of both bundled ones."""
     if settings.data is not None:
-        return (_table(read_json(settings.data, "table2.json", table2_from_json)),)
+        return (_table(read_table2(settings.data)),)
     for name in settings.models:
         if name not in TABLES:
             raise DataError(
@@ -79,8 +80,7 @@ def draw_tables(settings: Settings) -> tuple[Drawn, ...]:
             )
     found = []
     for name in settings.models or TABLES:
-        path = carried(TABLES[name], MAKE_TABLE)
-        found.append(_table(read_json(path, path.name, table2_from_json)))
+        found.append(_table(read_table2(carried(TABLES[name], MAKE_TABLE))))
     return tuple(found)
 
 

@@ -20,11 +20,11 @@ from rankscope.analysis.sweep import (
     SweepRow,
     mean_head_rank,
     measure_models,
-    sweep_from_json,
+    read_sweep_report,
 )
 from rankscope.errors import DataError
 from rankscope.figures._record import Drawn, Settings
-from rankscope.figures._saved import carried, read_json
+from rankscope.figures._saved import carried
 from rankscope.plots import ranks_by_heads, ranks_by_vocabulary, ranks_by_width, spectra_by_patch
 
 Frame = Callable[[SweepReport], pd.DataFrame]
@@ -39,7 +39,7 @@ def read_sweep(settings: Settings, name: str, make: str) -> SweepReport:
     if settings.models:
         return measure_models(settings.models, progress=settings.progress)
     path = settings.data if settings.data is not None else carried(name, make)
-    report = read_json(path, "sweep.json", sweep_from_json)
+    report = read_sweep_report(path)
     if not report.done:
         states = ", ".join(sorted({row.state for row in report.points})) or "no points"
         raise DataError(f"{path}: no point of sweep {report.name!r} is done ({states}): let `rankscope sweep` finish.")

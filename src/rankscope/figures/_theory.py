@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from rankscope.analysis.saved import read_json
 from rankscope.errors import DataError
 from rankscope.figures._record import Drawn, Settings
-from rankscope.figures._saved import carried, read_json
+from rankscope.figures._saved import carried
 from rankscope.plots.theory import figure9, figure10, figure11
 from rankscope.theory.experiments import F1Result, F2Result, F3Result, Slope, experiment_from_json, run_experiment
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from rankscope import read_sweep_report
 from rankscope.analysis.sweep import (
     PointRanks,
     SweepReport,
@@ -14,12 +15,11 @@ from rankscope.analysis.sweep import (
     mean_head_rank,
     measure_models,
     measure_point,
-    read_sweep_report,
     row_from_json,
     sweep_from_json,
 )
 from rankscope.checkpoints import open_checkpoint
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 
 EPS = (0.5, 0.1)
 
@@ -109,11 +109,12 @@ def test_a_report_is_read_from_its_folder_or_file(measured, tmp_path):
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps(report.to_json()))
     assert read_sweep_report(tmp_path) == read_sweep_report(file) == report
-    for text, message in (("{", "is no JSON"), ("[]", "holds no sweep")):
+    bad = {"{": "is no JSON", "[]": "holds no result", '{"schema": "rankscope/sweep@1"}': "lacks a part"}
+    for text, message in bad.items():
         file.write_text(text)
-        with pytest.raises(OptionError, match=message):
+        with pytest.raises(DataError, match=message):
             read_sweep_report(file)
-    with pytest.raises(OptionError, match="cannot be read"):
+    with pytest.raises(DataError, match="no file or folder"):
         read_sweep_report(tmp_path / "none.json")
 
 

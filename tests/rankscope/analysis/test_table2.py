@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rankscope import read_table2
 from rankscope.analysis.table2 import (
     DONE,
     FAILED,
@@ -14,9 +15,8 @@ from rankscope.analysis.table2 import (
     Original,
     Table2Point,
     Table2Report,
-    read_table2,
 )
-from rankscope.errors import OptionError
+from rankscope.errors import DataError
 
 
 def point(seed: int | None, wql: float, **changes) -> Table2Point:
@@ -55,10 +55,10 @@ def test_documents_and_tables_say_the_same(report: Table2Report, tmp_path: Path)
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"schema": "rankscope/eval@1"}', '{"schema": "rankscope/table2@1"}'])
 def test_what_is_no_table_is_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(OptionError, match="cannot be read"):
+    with pytest.raises(DataError, match=r"holds no table2\.json"):
         read_table2(tmp_path)
     (tmp_path / "table2.json").write_text(content)
-    with pytest.raises(OptionError, match=r"table2"):
+    with pytest.raises(DataError, match=r"table2\.json"):
         read_table2(tmp_path)
 
 

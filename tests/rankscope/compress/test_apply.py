@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 
 from rankscope import load_pipeline, open_checkpoint
-from rankscope.compress import CompressReport, compress, groups, write
+from rankscope.compress import Budget, CompressReport, compress, groups, write
 from rankscope.errors import CheckpointError, FamilyError, OptionError, OutputError
 from rankscope.numerics import FactoredMatrix
 
@@ -232,8 +232,10 @@ def test_progress_counts_to_the_end(make: Callable[..., Path], tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "either eps or ratio, not neither"),
-        ({"eps": 0.1, "ratio": 0.5}, "either eps or ratio, not both"),
+        ({}, r"--eps .*--ratio .*--parameters, --bytes or --cache-bytes\), .*--max-loss\), .*--storage int8"),
+        ({"eps": 0.1, "ratio": 0.5}, "give one size, not eps and ratio"),
+        ({"ratio": 0.5, "budget": Budget("ratio", 0.5)}, "not ratio and a budget of ratio"),
+        ({"eps": 0.1, "budget": Budget("bytes", 9)}, "give one size, not eps and a budget of bytes"),
         ({"eps": 1.0}, r"eps must lie in \[0, 1\)"),
         ({"ratio": 0.0}, r"ratio must lie in \(0, 1\]"),
         ({"eps": 0.1, "method": "svdd"}, "did you mean 'svd'"),
