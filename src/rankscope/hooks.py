@@ -131,22 +131,16 @@ def watch(modules: Mapping[K, nn.Module], sink: Callable[[], S]) -> Iterator[dic
             handle.remove()
 
 
-def capture_layer_inputs(
+def stream_triangles(
     blocks: Mapping[str, Sequence[nn.Module]],
-) -> contextlib.AbstractContextManager[dict[LayerKey, Rows]]:
-    """Keep every layer's whole input matrix, by (stack, layer).
+) -> contextlib.AbstractContextManager[dict[LayerKey, Triangle]]:
+    """Keep the triangular factor of every layer's input matrix: exact singular values, memory d_model².
 
     Args:
         blocks: layer blocks of every stack, as ``family.blocks(module)`` gives them.
     """
-    return watch(_by_layer(blocks), Rows)
-
-
-def stream_triangles(
-    blocks: Mapping[str, Sequence[nn.Module]],
-) -> contextlib.AbstractContextManager[dict[LayerKey, Triangle]]:
-    """Keep the triangular factor of every layer's input matrix: exact singular values, memory d_model²."""
-    return watch(_by_layer(blocks), Triangle)
+    layers = {(stack, layer): block for stack, rows in blocks.items() for layer, block in enumerate(rows)}
+    return watch(layers, Triangle)
 
 
 def stream_moments(modules: Mapping[K, nn.Module]) -> contextlib.AbstractContextManager[dict[K, Moment]]:
@@ -185,10 +179,6 @@ def run_corpus(
         report(start, len(series), "forward passes")
         module(**inputs(module, series[start : start + batch_size]))
     report(len(series), len(series), "forward passes")
-
-
-def _by_layer(blocks: Mapping[str, Sequence[nn.Module]]) -> dict[LayerKey, nn.Module]:
-    return {(stack, layer): block for stack, rows in blocks.items() for layer, block in enumerate(rows)}
 
 
 def _feed(sink: Sink) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:

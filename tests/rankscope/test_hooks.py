@@ -6,13 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers import T5Config, T5ForConditionalGeneration
 
-from rankscope.hooks import (
-    capture_layer_inputs,
-    run_corpus,
-    stream_moments,
-    stream_triangles,
-    valid_positions,
-)
+from rankscope.hooks import Rows, run_corpus, stream_moments, stream_triangles, valid_positions, watch
 
 VOCAB = 40
 
@@ -36,6 +30,10 @@ def blocks(model: nn.Module) -> dict[str, list[nn.Module]]:
     return {"encoder": list(model.encoder.block), "decoder": list(model.decoder.block)}
 
 
+def layers(model: nn.Module) -> dict[tuple[str, int], nn.Module]:
+    return {(stack, layer): block for stack, rows in blocks(model).items() for layer, block in enumerate(rows)}
+
+
 def inputs(module: nn.Module, batch: Tensor) -> dict[str, Any]:
     return {"input_ids": batch.long(), "decoder_input_ids": batch[:, :4].long()}
 
@@ -45,11 +43,10 @@ def hook_count(module: nn.Module) -> int:
 
 
 def test_captures_what_transformers_reports(model: T5ForConditionalGeneration, series: Tensor) -> None:
-    with capture_layer_inputs(blocks(model)) as captured:
+    with watch(layers(model), Rows) as captured:
         run_corpus(model, inputs, series, batch_size=4)
     with torch.no_grad():
         out = model(**inputs(model, series), output_hidden_states=True)
-    assert list(captured) == [("encoder", 0), ("encoder", 1), ("encoder", 2), ("decoder", 0), ("decoder", 1)]
     for stack, reported in (("encoder", out.encoder_hidden_states), ("decoder", out.decoder_hidden_states)):
         for layer, states in enumerate(reported[:-1]):  # the last one is the stack's normalised output
             torch.testing.assert_close(captured[stack, layer].matrix, states.reshape(-1, 12))
@@ -57,7 +54,7 @@ def test_captures_what_transformers_reports(model: T5ForConditionalGeneration, s
 
 def test_hooks_are_gone_after_the_block(model: T5ForConditionalGeneration, series: Tensor) -> None:
     at_first = hook_count(model)  # transformers may keep some of its own
-    with capture_layer_inputs(blocks(model)) as captured:
+    with watch(layers(model), Rows) as captured:
         assert hook_count(model) == at_first + 5
         run_corpus(model, inputs, series[:2])
     before = captured["encoder", 0].matrix.shape
@@ -89,7 +86,7 @@ def test_hooks_are_gone_when_placing_them_fails(model: T5ForConditionalGeneratio
 
 def test_streamed_moment_equals_the_one_shot_moment(model: T5ForConditionalGeneration, series: Tensor) -> None:
     with (
-        capture_layer_inputs(blocks(model)) as whole,
+        watch(layers(model), Rows) as whole,
         stream_moments({"x": model.encoder.block[2]}) as streamed,
     ):
         run_corpus(model, inputs, series, batch_size=3)
@@ -100,6 +97,16 @@ def test_streamed_moment_equals_the_one_shot_moment(model: T5ForConditionalGener
     torch.testing.assert_close(moment.second, x.T @ x / 70)
     torch.testing.assert_close(moment.mean, x.mean(0))
     torch.testing.assert_close(moment.covariance, torch.cov(x.T, correction=0))
+
+
+def test_triangles_are_those_of_every_layer(model: T5ForConditionalGeneration, series: Tensor) -> None:
+    with watch(layers(model), Rows) as whole, stream_triangles(blocks(model)) as triangles:
+        run_corpus(model, inputs, series, batch_size=3)
+    assert list(triangles) == [("encoder", 0), ("encoder", 1), ("encoder", 2), ("decoder", 0), ("decoder", 1)]
+    for key, triangle in triangles.items():
+        x = whole[key].matrix.double()
+        assert triangle.tokens == len(x)
+        torch.testing.assert_close(triangle.r.T @ triangle.r, x.T @ x)
 
 
 def test_triangle_keeps_singular_values_that_a_gram_matrix_loses() -> None:
@@ -137,7 +144,7 @@ def test_memory_does_not_grow_with_the_corpus(sink: Any) -> None:
 def test_padding_is_left_out(model: T5ForConditionalGeneration, series: Tensor) -> None:
     mask = torch.ones(10, 7, dtype=torch.long)
     mask[::2, :3] = 0
-    with capture_layer_inputs(blocks(model)) as captured:
+    with watch(layers(model), Rows) as captured:
         run_corpus(model, lambda m, batch: inputs(m, batch) | {"attention_mask": mask}, series)
     with torch.no_grad():
         states = model(**inputs(model, series), attention_mask=mask, output_hidden_states=True)
@@ -171,9 +178,9 @@ def test_hidden_states_by_keyword() -> None:
             return hidden_states
 
     block, x = Block(), torch.randn(2, 3, 4)
-    with capture_layer_inputs({"encoder": [block]}) as captured:
+    with watch({"block": block}, Rows) as captured:
         block(hidden_states=x)
-    assert torch.equal(captured["encoder", 0].matrix, x.reshape(6, 4))
+    assert torch.equal(captured["block"].matrix, x.reshape(6, 4))
 
 
 def test_identical_tokens_keep_rank_one_through_every_layer(model: T5ForConditionalGeneration) -> None:

@@ -26,8 +26,8 @@ from rankscope_cli.options import (
     seed_option,
 )
 from rankscope_cli.output import Output
+from rankscope_cli.precision import training_precision
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, where
-from rankscope_cli.verbs.pretrain import PRECISIONS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,7 +122,7 @@ def run(
     if freeze_embedding and embedding != "inherit":
         raise OptionError("--freeze-embedding would keep a random embedding random: add --embedding inherit.")
     refuse_cuda(device, "a design is written")
-    check_choice("dtype", dtype, tuple(PRECISIONS))
+    precision = training_precision(dtype)
     from rankscope.checkpoints import describe
     from rankscope.design import RankDesign
     from rankscope.pretrain.recipe import write_design
@@ -139,7 +139,6 @@ def run(
     with Output(json) as output:
         source = describe(model, revision=revision)
         start = _embedding(source, embedding, freeze_embedding, revision)
-        precision = None if dtype is None else PRECISIONS[dtype]
         report = write_design(source, design, out, embedding=start, seed=seed, precision=precision, force=force)
         for setting in report.not_kept:
             say(f"a pretraining run cannot keep {setting}.")

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankscope.errors import OptionError, unknown_choice
 from rankscope_cli.exits import say
 from rankscope_cli.options import Debug, Device, Dtype, Json, Revision, Seed, choice, number, out_folder, words
 from rankscope_cli.output import Output
+from rankscope_cli.precision import training_precision
 from rankscope_cli.progress import progress_lines
 
 TRAINED = ("all", "compressed")
-PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,8 +77,6 @@ def run(
     from rankscope.heal import HealConfig, heal
     from rankscope.placement import resolve_device
 
-    if dtype is not None and dtype not in PRECISIONS:
-        raise OptionError(unknown_choice("--dtype", dtype, PRECISIONS))
     config = HealConfig(
         minutes=None if minutes is None else number("minutes", minutes),
         steps=steps,
@@ -88,7 +85,7 @@ def run(
         learning_rate=HealConfig.learning_rate if lr is None else number("lr", lr),
         batch_size=batch_size,
         files=words(series) or (),
-        precision="auto" if dtype is None else PRECISIONS[dtype],
+        precision=training_precision(dtype) or "auto",
         seed=seed,
     )
     with Output(json) as output:

@@ -14,14 +14,13 @@ from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope_cli.exits import BAD_INPUT, INTERRUPTED, say
 from rankscope_cli.options import Debug, Device, Dtype, Force, Json, out_folder, seed_option, worker_count
 from rankscope_cli.output import Output
+from rankscope_cli.precision import training_precision
 from rankscope_cli.progress import progress_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope.pretrain import PretrainConfig, PretrainReport
-
-PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 
 
 def run(
@@ -123,10 +122,9 @@ def override(settings: PretrainConfig, seed: int | None, dtype: str | None) -> P
         OptionError: a number format that no model is trained in.
     """
     changes: dict[str, Any] = {} if seed is None else {"seed": seed}
-    if dtype is not None:
-        if dtype not in PRECISIONS:
-            raise OptionError(unknown_choice("--dtype", dtype, PRECISIONS))
-        changes["precision"] = PRECISIONS[dtype]
+    precision = training_precision(dtype)
+    if precision is not None:
+        changes["precision"] = precision
     return dataclasses.replace(settings, **changes)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rankscope.cores import available_cores
 from rankscope.errors import OptionError
 from rankscope.progress import Progress, silent
 from rankscope_eval.bench.alternate import Spread, alternate, ratios
@@ -197,7 +198,7 @@ def machine(rows: Sequence[BenchRow], settings: Settings) -> dict[str, Any]:
     on_gpu = settings.device.startswith("cuda")
     return {
         "cpu": model,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": available_cores(),
         "threads": rows[0].threads,
         "device": torch.cuda.get_device_name(settings.device) if on_gpu else "cpu",
         "system": platform.platform(),

@@ -67,54 +67,16 @@ class Inner:
         return Decomposition(self.sigma, first.double() @ self.left, self.right @ second.double())
 
 
-def joint_qk(
-    w_q: Float[Tensor, "d_head d_model"],
-    w_k: Float[Tensor, "d_head d_memory"],
-    queries: Float[Tensor, "d_head d_head"],
-    keys: Float[Tensor, "d_head d_head"],
-    ridge: float = RIDGE,
-) -> Decomposition:
-    """Decompose the scores A = W_qᵀ W_k of one head; ``up`` becomes its W_qᵀ, ``down`` its W_k.
-
-    Args:
-        w_q: rows of W_Q that belong to the head.
-        w_k: rows of W_K that belong to the head.
-        queries: second moment of the head's queries, W_q C_q W_qᵀ.
-        keys: second moment, or covariance within sequences, of the head's keys.
-        ridge: regularisation of both moments.
-
-    Returns:
-        Terms whose ``sigma`` are root mean squares of the scores that each contributes.
-    """
-    return inner_qk(queries, keys, ridge).between(w_q.mT, w_k)
-
-
-def joint_vo(
-    w_v: Float[Tensor, "d_head d_memory"],
-    w_o: Float[Tensor, "d_model d_head"],
-    attended: Float[Tensor, "d_head d_head"],
-    ridge: float = RIDGE,
-    felt: Float[Tensor, "d_head d_head"] | None = None,
-) -> Decomposition:
-    """Decompose what one head writes, B = W_o W_v; ``up`` becomes its W_o, ``down`` its W_v.
-
-    Args:
-        w_v: rows of W_V that belong to the head.
-        w_o: columns of W_O that belong to the head.
-        attended: second moment of the head's slice of the input of W_O.
-        ridge: regularisation of the moment.
-        felt: what the answers feel of that slice, W_oᵀW_o by default.
-
-    Returns:
-        Terms whose ``sigma`` are root mean squares of the outputs that each contributes.
-    """
-    return inner_vo(w_o, attended, ridge, felt).between(w_o, w_v)
-
-
 def inner_qk(
     queries: Float[Tensor, "d_head d_head"], keys: Float[Tensor, "d_head d_head"], ridge: float = RIDGE
 ) -> Inner:
-    """Between W_qᵀ and W_k."""
+    """Between W_qᵀ and W_k of one head; ``sigma`` are root mean squares of the scores that each term contributes.
+
+    Args:
+        queries: second moment of the head's queries, W_q C_q W_qᵀ.
+        keys: second moment, or covariance within sequences, of the head's keys.
+        ridge: regularisation of both moments.
+    """
     return _coupled(_root(queries, ridge), _root(keys, ridge))
 
 
@@ -124,7 +86,14 @@ def inner_vo(
     ridge: float = RIDGE,
     felt: Float[Tensor, "d_head d_head"] | None = None,
 ) -> Inner:
-    """Between W_o and W_v."""
+    """Between W_o and W_v of one head; ``sigma`` are root mean squares of the outputs that each term contributes.
+
+    Args:
+        w_o: columns of W_O that belong to the head.
+        attended: second moment of the head's slice of the input of W_O.
+        ridge: regularisation of the moment.
+        felt: what the answers feel of that slice, W_oᵀW_o by default.
+    """
     out = w_o.double()
     outputs = _root(out.mT @ out, 0.0) if felt is None else _root(felt, FELT_RIDGE)
     return _coupled(outputs, _root(attended, ridge))

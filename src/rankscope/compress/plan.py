@@ -77,10 +77,6 @@ class Spectrum:
             return factored_parameters(self.shape, rank)
         return min(rank * self.cost, self.stored)
 
-    def cached_after(self, rank: int) -> int:
-        """Cached numbers at ``rank``."""
-        return self.cached * (rank if self.pays(rank) else self.cached_rank)
-
     @property
     def cached_rank(self) -> int:
         """The rank that is cached now."""

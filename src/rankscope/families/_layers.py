@@ -68,6 +68,18 @@ def attention(
     )
 
 
+def bert_layers(config: Config, names: Mapping[str, str]) -> tuple[Site, ...]:
+    """Sites of an encoder of BERT's layout; ``names`` are those of the four projections in its attention."""
+    split = equal_heads(config, positive(config, "hidden_size"))
+    sites: list[Site] = []
+    for layer in range(positive(config, "num_hidden_layers")):
+        block = f"encoder.layer.{layer}"
+        sites += attention(f"{block}.attention", "encoder", layer, split, names=names)
+        sites.append(Site(f"{block}.intermediate.dense.weight", "encoder", layer, "mlp_in"))
+        sites.append(Site(f"{block}.output.dense.weight", "encoder", layer, "mlp_out"))
+    return tuple(sites)
+
+
 def matrix_shapes(sites: tuple[Site, ...], d_model: int, d_ff: int) -> Shapes:
     """Shapes of attention and MLP matrices by their roles; the others are left out."""
     shapes: Shapes = {}

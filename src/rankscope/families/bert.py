@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rankscope.families import t5
-from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
+from rankscope.families._layers import bert_layers, layers_at, matrix_shapes
 from rankscope.families._loading import load_part
 from rankscope.families._record import Config, Family, Shapes, Site, positive
 
@@ -26,22 +25,13 @@ def matches(config: Config) -> bool:
 
 def sites(config: Config) -> tuple[Site, ...]:
     """Word embedding, then the layers."""
-    return (Site(_TABLE, "encoder", None, "embedding"), *_layer_sites(config))
-
-
-def _layer_sites(config: Config) -> Iterator[Site]:
-    split = equal_heads(config, positive(config, "hidden_size"))
-    for layer in range(positive(config, "num_hidden_layers")):
-        block = f"encoder.layer.{layer}"
-        yield from attention(f"{block}.attention", "encoder", layer, split, names=NAMES)
-        yield Site(f"{block}.intermediate.dense.weight", "encoder", layer, "mlp_in")
-        yield Site(f"{block}.output.dense.weight", "encoder", layer, "mlp_out")
+    return (Site(_TABLE, "encoder", None, "embedding"), *bert_layers(config, NAMES))
 
 
 def expected_shapes(config: Config) -> Shapes:
     """Every attention, MLP and embedding matrix."""
     d_model, d_ff = positive(config, "hidden_size"), positive(config, "intermediate_size")
-    layers = matrix_shapes(tuple(_layer_sites(config)), d_model, d_ff)
+    layers = matrix_shapes(bert_layers(config, NAMES), d_model, d_ff)
     return {_TABLE: (positive(config, "vocab_size"), d_model), **layers}
 
 

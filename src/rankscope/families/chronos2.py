@@ -17,7 +17,6 @@ from rankscope.families._record import (
     Family,
     Shapes,
     Site,
-    check_series,
     chronos_config,
     named_in,
     positive,
@@ -29,7 +28,7 @@ from rankscope.families._stacks import (
     residual_shapes,
     stack_blocks,
 )
-from rankscope.families.chronos_bolt import patch_size, quantile_count, special_tokens
+from rankscope.families.chronos_bolt import model_inputs, patch_size, quantile_count, special_tokens
 from rankscope.families.layouts import head_widths
 
 ROTARY = ("self",)
@@ -89,13 +88,6 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
     from chronos.chronos2.model import Chronos2Model
 
     return load_module(folder, Chronos2Model, dtype)
-
-
-def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
-    """Series (axes series, time) as the model's context, each its own group, cut to its last observations."""
-    check_series(series)
-    length = int(module.chronos_config.context_length)
-    return {"context": series[:, -length:].to(device=module.device, dtype=torch.float32)}
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from rankscope.errors import DataError
 from rankscope.families._capture import output_of
-from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
+from rankscope.families._layers import bert_layers, layers_at, matrix_shapes
 from rankscope.families._loading import load_part
 from rankscope.families._record import Config, Family, Shapes, Site, positive
 
@@ -27,16 +26,7 @@ def matches(config: Config) -> bool:
 
 def sites(config: Config) -> tuple[Site, ...]:
     """Patch embedding, then the layers."""
-    return (Site(_PATCHES, "encoder", None, "patch_in"), *_layer_sites(config))
-
-
-def _layer_sites(config: Config) -> Iterator[Site]:
-    split = equal_heads(config, positive(config, "hidden_size"))
-    for layer in range(positive(config, "num_hidden_layers")):
-        block = f"encoder.layer.{layer}"
-        yield from attention(f"{block}.attention", "encoder", layer, split, names=NAMES)
-        yield Site(f"{block}.intermediate.dense.weight", "encoder", layer, "mlp_in")
-        yield Site(f"{block}.output.dense.weight", "encoder", layer, "mlp_out")
+    return (Site(_PATCHES, "encoder", None, "patch_in"), *bert_layers(config, NAMES))
 
 
 def patch_size(config: Config) -> int:
@@ -49,7 +39,7 @@ def expected_shapes(config: Config) -> Shapes:
     d_model, side = positive(config, "hidden_size"), positive(config, "patch_size", 16)
     return {
         _PATCHES: (d_model, positive(config, "num_channels", 3), side, side),
-        **matrix_shapes(tuple(_layer_sites(config)), d_model, positive(config, "intermediate_size")),
+        **matrix_shapes(bert_layers(config, NAMES), d_model, positive(config, "intermediate_size")),
     }
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rankscope.cluster import connect, import_ray
+from rankscope.cores import available_cores
 from rankscope.errors import OptionError, RankscopeError, one_line, unknown_choice
-from rankscope.numerics.parallel import default_workers
 
 ENGINES = ("local", "ray")
 LOOK = 0.5
@@ -59,7 +59,7 @@ class Engine:
     @property
     def processes(self) -> int:
         """Processes that a local engine starts."""
-        return self.jobs or default_workers()
+        return self.jobs or available_cores()
 
 
 def fan_out(

@@ -6,7 +6,7 @@ import platform
 
 import torch
 
-from rankscope.numerics.parallel import default_workers
+from rankscope.cores import available_cores
 
 
 def describe(device: str | torch.device, *notes: str) -> str:
@@ -20,5 +20,5 @@ def describe(device: str | torch.device, *notes: str) -> str:
     if where.type == "cuda":
         parts = [torch.cuda.get_device_name(where)]
     else:
-        parts = [platform.machine(), f"{torch.get_num_threads()} of {default_workers()} threads"]
+        parts = [platform.machine(), f"{torch.get_num_threads()} of {available_cores()} threads"]
     return ", ".join((*parts, f"torch {torch.__version__}", *filter(None, notes)))

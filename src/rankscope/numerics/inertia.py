@@ -52,11 +52,6 @@ def eps_ranks_by_inertia(m: Float[Tensor, "m n"], eps: Sequence[float]) -> list[
     return gram_eps_ranks(gram(m / scale if scale != 1.0 else m), levels)[0]
 
 
-def count_above(m: Float[Tensor, "m n"], eps: float) -> int:
-    """ε-rank of a matrix at one ε; see `eps_ranks_by_inertia`."""
-    return eps_ranks_by_inertia(m, [eps])[0]
-
-
 def countable_eps(eps: float) -> float:
     """Return ``eps``; raise `OptionError` where it is too small to be counted by inertia."""
     value = validate_eps(eps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,15 +10,11 @@ from typing import TypeVar
 
 import torch
 
+from rankscope.cores import available_cores
 from rankscope.errors import OptionError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def default_workers() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
@@ -47,7 +42,7 @@ def parallel_map(
     Raises:
         OptionError: ``workers`` below 1.
     """
-    count = default_workers() if workers is None else workers
+    count = available_cores() if workers is None else workers
     if count < 1:
         raise OptionError(f"workers must be at least 1, not {count}.")
     return _parallel_map(function, items, count)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.progress import Progress
 from rankscope.theory.checks import CHECKS
-from rankscope.theory.experiments import EXPERIMENTS, ExperimentResult, experiment_from_json, run_experiment
+from rankscope.theory.experiments import EXPERIMENTS, ExperimentResult, run_experiment
 from rankscope.theory.judge import judge
 from rankscope.theory.model import check_model
-from rankscope.theory.record import CheckResult, Printed
+from rankscope.theory.record import CheckResult
 from rankscope.theory.run import run_check
 
 if TYPE_CHECKING:
@@ -68,28 +68,6 @@ class TheoryReport:
             for check in self.checks
         ]
         return pd.DataFrame(rows, columns=[*names, "printed_worst_ratio", "unmet"])
-
-
-def report_from_json(data: dict[str, Any]) -> TheoryReport:
-    """Rebuild what `TheoryReport.to_json` or `TheoryReport.whole` made.
-
-    Raises:
-        OptionError: another schema.
-    """
-    if data.get("schema") != SCHEMA:
-        raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
-    experiments = tuple(experiment_from_json(item) for item in data.get("experiments", []))
-    return TheoryReport(data["seed"], data["quick"], tuple(_check(row) for row in data["checks"]), experiments)
-
-
-def _check(row: dict[str, Any]) -> CheckResult:
-    known = {field.name for field in fields(CheckResult)}
-    values = {name: value for name, value in row.items() if name in known}
-    ratio = values["worst_ratio"]
-    values |= {"passed": row["pass"], "unmet": tuple(row["unmet"]), "notes": tuple(row["notes"])}
-    values |= {"worst_ratio": float("nan") if ratio is None else ratio}
-    values |= {"printed": Printed(**row["printed"]) if row["printed"] else None}
-    return CheckResult(**values)
 
 
 def known_ids() -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress import Plan, compress
 from rankscope.compress.apply import write_folder
 from rankscope.compress.groups import Attention, Single
-from rankscope.compress.joint import joint_qk, joint_vo
+from rankscope.compress.joint import inner_qk, inner_vo
 from rankscope.compress.plan import site_plan
 from rankscope.compress.prepared import CompressOptions, Prepared, prepare, read_matrices
 from rankscope.compress.sensitivity import weighed
@@ -134,7 +134,7 @@ def test_no_head_of_that_width_writes_nearer_outputs(
     site = next(site for site in toy.sites() if site.module == f"{module}.o")
     second = moments.of(site).second[4:, 4:]
     torch.testing.assert_close(rows.T @ rows / len(rows), second, rtol=1e-4, atol=1e-6)
-    found = joint_vo(w_v[4:], w_o[:, 4:], second)
+    found = inner_vo(w_o[:, 4:], second).between(w_o[:, 4:], w_v[4:])
     small = found.at(rank)
     # what the narrow head writes is up·down z; on a = W_v z that is up·M a with M W_v = down
     inner = torch.linalg.lstsq(w_v[4:].T, small.down.T).solution.T
@@ -154,7 +154,7 @@ def test_no_head_of_that_width_scores_a_group_nearer(toy: Checkpoint, moments: C
     sites = {site.module: site for site in toy.sites()}
     c_q, c_k = moments.of(sites[f"{module}.q"]).second, moments.of(sites[f"{module}.k"]).within
     assert float(c_k.diagonal().mean()) > 0.01 * float(c_q.diagonal().mean())  # series of a batch differ
-    small = joint_qk(w_q, w_k, w_q @ c_q @ w_q.T, w_k @ c_k @ w_k.T).at(rank)
+    small = inner_qk(w_q @ c_q @ w_q.T, w_k @ c_k @ w_k.T).between(w_q.T, w_k).at(rank)
     left, right = symmetric_root(c_q)[0], symmetric_root(c_k)[0]
     error = float((left.T @ (w_q.T @ w_k - small.up @ small.down) @ right).square().sum())
     assert error <= 1.001 * searched(left.T @ w_q.T @ w_k @ right, rank)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rankscope.calibration import moments_of
 from rankscope.compress.decomposition import Decomposition
-from rankscope.compress.joint import joint_qk, joint_vo
+from rankscope.compress.joint import RIDGE, inner_qk, inner_vo
 from rankscope.errors import DataError
 from rankscope.numerics import symmetric_root
 
@@ -24,6 +24,16 @@ def matrix(seed: int, *shape: int) -> Tensor:
 def coloured(seed: int, d: int, rank: int | None = None) -> Tensor:
     rows = matrix(seed, rank or d, d) * 2.0 ** torch.arange(d, dtype=torch.float64)
     return rows.T @ rows
+
+
+def joint_qk(w_q: Tensor, w_k: Tensor, queries: Tensor, keys: Tensor, ridge: float = RIDGE) -> Decomposition:
+    """Scores A = W_qᵀ W_k of one head; ``up`` becomes its W_qᵀ, ``down`` its W_k."""
+    return inner_qk(queries, keys, ridge).between(w_q.mT, w_k)
+
+
+def joint_vo(w_v: Tensor, w_o: Tensor, attended: Tensor, ridge: float = RIDGE) -> Decomposition:
+    """What one head writes, B = W_o W_v; ``up`` becomes its W_o, ``down`` its W_v."""
+    return inner_vo(w_o, attended, ridge).between(w_o, w_v)
 
 
 class Head:

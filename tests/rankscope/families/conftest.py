@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.hooks import LayerKey, Rows, run_corpus, watch
 
 _TEXT = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24, "vocab_size": 40}
 _LAGGED = {
@@ -140,3 +142,21 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def native_checkpoint(native: Callable[..., Path]) -> Callable[..., Checkpoint]:
     """``native_checkpoint("bert")``: the same folder, opened."""
     return lambda kind, **changes: open_checkpoint(native(kind, **changes))
+
+
+@pytest.fixture(scope="session")
+def layer_inputs() -> Callable[[Checkpoint, Tensor], dict[LayerKey, Tensor]]:
+    """``layer_inputs(checkpoint, corpus)``: what enters every layer of its family's blocks, by (stack, layer)."""
+
+    def run(checkpoint: Checkpoint, corpus: Tensor) -> dict[LayerKey, Tensor]:
+        module, family = checkpoint.module(), checkpoint.family
+        layers = {
+            (stack, layer): block
+            for stack, blocks in family.blocks(module).items()
+            for layer, block in enumerate(blocks)
+        }
+        with watch(layers, Rows) as rows:
+            run_corpus(module, family.model_inputs, corpus)
+        return {key: seen.matrix for key, seen in rows.items()}
+
+    return run

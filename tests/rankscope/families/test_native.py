@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rankscope.analysis.flow import measure_flow
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import CheckpointError, DataError
-from rankscope.hooks import capture_layer_inputs, run_corpus
+from rankscope.hooks import LayerKey
 from rankscope.signals import corpus
 from rankscope.signals.images import images
 
@@ -26,6 +26,7 @@ TEXT = ["bert", "bert-head", "roberta-head"]
 IMAGES = ["vit", "vit-head"]
 KINDS = [*SERIES, *TEXT, *IMAGES]
 Opened = Callable[..., Checkpoint]
+LayerInputs = Callable[[Checkpoint, Tensor], dict[LayerKey, Tensor]]
 
 
 def read_by(checkpoint: Checkpoint) -> Tensor:
@@ -127,17 +128,18 @@ def test_embedding_follows_its_formula(kind: str, native_checkpoint: Opened) -> 
 
 
 @pytest.mark.parametrize("kind", ["informer", "autoformer"])
-def test_embedded_observations_enter_the_encoder(kind: str, native_checkpoint: Opened) -> None:
+def test_embedded_observations_enter_the_encoder(
+    kind: str, native_checkpoint: Opened, layer_inputs: LayerInputs
+) -> None:
     checkpoint = native_checkpoint(kind)
     module: Any = checkpoint.module()
     x = read_by(checkpoint)
-    with capture_layer_inputs(checkpoint.family.blocks(module)) as inputs:
-        run_corpus(module, checkpoint.family.model_inputs, x)
+    inputs = layer_inputs(checkpoint, x)
     embedded = checkpoint.family.embed(module, x).unflatten(0, (4, 16))
     with torch.no_grad():
         positions = module.encoder.embed_positions(embedded.shape[:2])
         entering = module.encoder.layernorm_embedding(embedded + positions)
-    torch.testing.assert_close(inputs["encoder", 0].matrix, entering.flatten(0, 1))
+    torch.testing.assert_close(inputs["encoder", 0], entering.flatten(0, 1))
 
 
 @pytest.mark.parametrize("kind", ["timesfm", "timesfm-2.5", "patchtst", "patchtsmixer"])
@@ -156,17 +158,17 @@ def test_padding_and_gaps(kind: str, native_checkpoint: Opened) -> None:
 
 
 @pytest.mark.parametrize("kind", [*TEXT, *IMAGES, "informer"])
-def test_layer_inputs_are_the_hidden_states_of_transformers(kind: str, native_checkpoint: Opened) -> None:
+def test_layer_inputs_are_the_hidden_states_of_transformers(
+    kind: str, native_checkpoint: Opened, layer_inputs: LayerInputs
+) -> None:
     checkpoint = native_checkpoint(kind)
     module, x = checkpoint.module(), read_by(checkpoint)
-    with capture_layer_inputs(checkpoint.family.blocks(module)) as inputs:
-        run_corpus(module, checkpoint.family.model_inputs, x)
+    inputs = layer_inputs(checkpoint, x)
     with torch.no_grad():
         answer = module(**checkpoint.family.model_inputs(module, x), output_hidden_states=True)
     states = answer.encoder_hidden_states if kind == "informer" else answer.hidden_states
     for layer in range(1 if kind == "informer" else 2):  # between Informer's layers stands a convolution
-        found = inputs["encoder", layer].matrix
-        torch.testing.assert_close(found, states[layer].flatten(0, 1))
+        torch.testing.assert_close(inputs["encoder", layer], states[layer].flatten(0, 1))
 
 
 @pytest.mark.parametrize("kind", SERIES)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rankscope.errors import OptionError
 from rankscope.numerics import inertia, lanczos, singular_values
-from rankscope.numerics.inertia import count_above, eps_ranks_by_inertia, positive_eigenvalues
+from rankscope.numerics.inertia import eps_ranks_by_inertia, positive_eigenvalues
 from rankscope.numerics.workspace import Workspace
 
 LEVELS = (0.5, 0.1, 0.05, 0.01, 1e-3, 1e-4)
@@ -88,18 +88,18 @@ def test_zero_and_rank_one_and_empty() -> None:
     assert eps_ranks_by_inertia(torch.ones(5, 3), [0.1, 0.5]) == [1, 1]
     assert eps_ranks_by_inertia(torch.zeros(0, 3), [0.1]) == [0]
     assert eps_ranks_by_inertia(torch.eye(7), [0.999, 0.1]) == [7, 7]
-    assert count_above(torch.tensor([[2.0]]), 0.1) == 1
+    assert eps_ranks_by_inertia(torch.tensor([[2.0]]), [0.1]) == [1]
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-6, -0.1, 1.0, float("nan")])
 def test_levels_that_inertia_cannot_count_are_refused(eps: float) -> None:
     with pytest.raises(OptionError, match="eps"):
-        count_above(torch.eye(3), eps)
+        eps_ranks_by_inertia(torch.eye(3), [eps])
 
 
 def test_nan_is_refused() -> None:
     with pytest.raises(OptionError, match="NaN"):
-        count_above(torch.tensor([[1.0, float("nan")]]), 0.1)
+        eps_ranks_by_inertia(torch.tensor([[1.0, float("nan")]]), [0.1])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

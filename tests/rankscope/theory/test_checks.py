@@ -13,8 +13,8 @@ from rankscope.errors import OptionError
 from rankscope.numerics import bounds
 from rankscope.theory.checks import CHECKS
 from rankscope.theory.checks.embedding import ACTIVATIONS
-from rankscope.theory.record import verdict
-from rankscope.theory.report import report_from_json, run_theory
+from rankscope.theory.record import CheckResult, Printed, verdict
+from rankscope.theory.report import run_theory
 from rankscope.theory.run import instance, run_check
 
 FEW = {"cor2": 24, "thm2": 150, "thm6-lower": 24, "thm6-upper": 24, "thm4-lower": 30, "cor1-lower": 30}
@@ -125,13 +125,20 @@ def test_a_ratio_that_is_no_number_fails() -> None:
     assert (skipped.instances, skipped.skipped, skipped.passed) == (0, 4, False)
 
 
-def test_a_report_comes_back_from_its_json() -> None:
+def test_documents_and_tables_say_what_was_found() -> None:
     report = run_theory(["thm3", "cor1-lower"], instances=8)
-    back = report_from_json(report.to_json())
-    assert back == report
-    assert list(report.to_frame()["id"]) == ["thm3", "cor1-lower"]
-    with pytest.raises(OptionError, match="rankscope/theory@1"):
-        report_from_json({"schema": "rankscope/theory@0"})
+    document = report.to_json()
+    assert {name: value for name, value in document.items() if name != "checks"} == {
+        "schema": "rankscope/theory@1",
+        "seed": 0,
+        "quick": False,
+        "pass": True,
+    }
+    for row, result in zip(document["checks"], report.checks, strict=True):
+        printed = row.pop("printed")
+        assert (None if printed is None else Printed(**printed)) == result.printed
+        assert CheckResult(passed=row.pop("pass"), printed=result.printed, **row) == result
+    assert [row["id"] for row in document["checks"]] == list(report.to_frame()["id"]) == ["thm3", "cor1-lower"]
 
 
 def test_unknown_ids_are_named() -> None:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from rankscope.atomic import atomic_file
-from rankscope.errors import DataError, OptionError, RankscopeError, unknown_choice
+from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope.lab.encoders.cell import SYNTHETIC, Cell, RunResult
 from rankscope.lab.encoders.data import CellData, cell_data
 from rankscope.lab.encoders.diagnostics import diagnose
-from rankscope.lab.encoders.models import AuditModel, build
+from rankscope.lab.encoders.models import AuditModel
 from rankscope.lab.encoders.snapshots import epochs_done
 from rankscope.lab.encoders.stack_memory import stack_size
 from rankscope.lab.encoders.stacked import train_stacked
@@ -254,22 +254,6 @@ def write_result(folder: Path, result: RunResult, model: AuditModel) -> None:
     os.replace(half, target)
     with atomic_file(folder / f"{result.cell.id}.json", force=True) as path:
         path.write_text(result.to_json(), encoding="utf-8")
-
-
-def load_run(folder: str | Path, cell: Cell) -> AuditModel:
-    """A cell's model with the weights after its last epoch, in evaluation mode.
-
-    Raises:
-        DataError: the weights are not there.
-    """
-    path = Path(folder) / f"{cell.id}.safetensors"
-    if not path.is_file():
-        raise DataError(f"there are no weights of {cell.id} in {folder}: run the cell first.")
-    state = torch.get_rng_state()
-    model = build(cell)
-    torch.set_rng_state(state)
-    model.load_state_dict(load_file(path))
-    return model.eval()
 
 
 def _groups(cells: Sequence[Cell], size: int, folder: Path) -> list[tuple[Cell, ...]]:

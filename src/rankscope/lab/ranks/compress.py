@@ -57,28 +57,6 @@ class CurvePoint:
         return asdict(self)
 
 
-def cut_model(
-    model: nn.Module, moments: Mapping[str, InputMoments], kind: str, method: str, ratio: float
-) -> tuple[nn.Module, Plan]:
-    """A copy of the model with one kind of layer cut: its matrices stay dense, the plan says what they would store.
-
-    Args:
-        model: made of the lab's blocks.
-        moments: `model_moments` of it.
-        kind: ``attention``, ``projection`` or ``feed_forward``.
-        method: ``svd``, ``whitened``, or ``joint`` (attention only).
-        ratio: numbers stored after over before; at 1 nothing changes.
-
-    Raises:
-        OptionError: an unknown kind or method, no such layer, or a ratio that cannot be reached.
-    """
-    made = copy.deepcopy(model)
-    pieces = _pieces(made, kind, method, moments)
-    plan = _plan(pieces, ratio)
-    _cut(pieces, plan)
-    return made, plan
-
-
 def compression_curve(
     model: nn.Module,
     batches: Iterable[Tensor | tuple[Tensor, ...]],
@@ -135,17 +113,6 @@ def _point(model: nn.Module, pieces: list[Piece], score: Score, asked: CurvePoin
     _cut(pieces, plan)
     loss = float(score(model))
     return CurvePoint(asked.kind, asked.method, asked.asked, plan.ratio, plan.after, loss, asked.before)
-
-
-def _pieces(model: nn.Module, kind: str, method: str, moments: Mapping[str, InputMoments]) -> list[Piece]:
-    if kind not in KINDS:
-        raise OptionError(unknown_choice("kind", kind, KINDS))
-    if method not in CUTS:
-        raise OptionError(unknown_choice("method", method, CUTS))
-    pieces = pieces_of(model, kind, method, moments)
-    if not pieces:
-        raise OptionError(f"the model has nothing of kind {kind} that method {method} can cut.")
-    return pieces
 
 
 def _plan(pieces: Sequence[Piece], ratio: float) -> Plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.atomic import publish_folder, refuse_existing
+from rankscope.cores import available_cores
 from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.pretrain.data import shard_worker
 from rankscope.pretrain.data.pool import read_pool
@@ -79,7 +79,7 @@ def write_shards(
     _make_folder(partial)
     index.write(partial)
     begun = time.perf_counter()
-    complete = _generate(index, partial, workers or _cores(), progress)
+    complete = _generate(index, partial, workers or available_cores(), progress)
     publish_folder(partial, target, force=force)
     return _report(complete, target, spec.n - sum(f.rows for f in index.files), time.perf_counter() - begun)
 
@@ -122,10 +122,6 @@ def _make_folder(partial: Path) -> None:
         partial.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {partial}: {error.strerror or error}.") from error
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress) -> ShardIndex:

@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rankscope.compress import Allocation, Budget, Plan, plan_by_budget
 from rankscope.errors import DataError, OptionError
 from rankscope.lab.blocks import AttentionBlock, DecoderBlock, ProjectionBlock
 from rankscope.lab.ranks.calibrate import centred, model_moments
-from rankscope.lab.ranks.compress import compression_curve, cut_model
+from rankscope.lab.ranks.compress import UNIFORM, compression_curve
 from rankscope.lab.ranks.pieces import KINDS, MatrixPiece, OutputsPiece, ScoresPiece, pieces_of
 
 D, HEADS, SERIES, TOKENS = 12, 3, 9, 14
@@ -39,6 +40,17 @@ def batch() -> Tensor:
     draw = torch.Generator().manual_seed(0)
     mixing = torch.randn(D, D, generator=draw)
     return torch.randn(SERIES, TOKENS, D, generator=draw) @ mixing + torch.randn(D, generator=draw)
+
+
+def cut(model: nn.Module, batch: Tensor, kind: str, method: str, ratio: float) -> tuple[nn.Module, Plan]:
+    """A copy of the model with one kind of layer cut, by hand."""
+    made = copy.deepcopy(model)
+    pieces = pieces_of(made, kind, method, model_moments(model, [batch]))
+    plan = plan_by_budget([piece.spectrum for piece in pieces], Budget("ratio", ratio), Allocation(UNIFORM))
+    for piece, site in zip(pieces, plan.sites, strict=True):
+        if site.changed:
+            piece.cut(site.rank)
+    return made, plan
 
 
 def mean_square(model: nn.Module, other: nn.Module, *inputs: Tensor) -> float:
@@ -163,10 +175,10 @@ def test_planted_ranks_are_cut_for_free(batch: Tensor) -> None:
     with torch.no_grad():
         layer = model.blocks[0].projection
         layer.weight.copy_(torch.randn(D, 3) @ torch.randn(3, D))
-    made, plan = cut_model(model, model_moments(model, [batch]), "projection", "whitened", 0.5)
+    made, plan = cut(model, batch, "projection", "whitened", 0.5)
     assert (plan.sites[0].rank, plan.after, plan.before) == (3, 3 * 2 * D, D * D)
     assert mean_square(model, made, batch) < 1e-9
-    made, _ = cut_model(model, model_moments(model, [batch]), "projection", "whitened", 0.34)
+    made, _ = cut(model, batch, "projection", "whitened", 0.34)
     assert mean_square(model, made, batch) > 1e-4
 
 
@@ -191,7 +203,7 @@ def test_curves_fall_back_to_the_whole_model(batch: Tensor) -> None:
         if one.ratio is None:
             continue
         assert one.ratio <= asked
-        made, plan = cut_model(model, model_moments(model, [batch]), kind, method, asked)
+        made, plan = cut(model, batch, kind, method, asked)
         assert one.stored == plan.after
         assert one.loss == pytest.approx(score(made))
     # a head of width 4 cannot be cut to a tenth
@@ -202,13 +214,8 @@ def test_curves_fall_back_to_the_whole_model(batch: Tensor) -> None:
 
 def test_bad_choices(batch: Tensor) -> None:
     model = Mixed()
-    moments = model_moments(model, [batch])
     with pytest.raises(OptionError, match="did you mean 'joint'"):
-        cut_model(model, moments, "attention", "jont", 0.5)
-    with pytest.raises(OptionError, match="nothing of kind projection that method joint"):
-        cut_model(model, moments, "projection", "joint", 0.5)
-    with pytest.raises(OptionError, match="out of reach"):
-        cut_model(model, moments, "attention", "joint", 0.1)
+        compression_curve(model, [batch], lambda one: 1.0, methods=("jont",))
     with pytest.raises(DataError, match="loss is nan"):
         compression_curve(model, [batch], lambda one: math.nan)
     with pytest.raises(DataError, match="no batch"):

@@ -313,7 +313,11 @@ def test_an_existing_folder_is_replaced_only_with_force_and_only_at_the_end(tmp_
     bad = Synthesis("tsmixup", 4, 8, files=(str(tmp_path / "none.csv"),), file_share=0.5)
     with pytest.raises(DataError, match=r"none.csv"):
         write_shards(bad, tmp_path / "out", workers=1, force=True)
+    with pytest.raises(OutputError, match=r"holds 'mine\.txt' and no checkpoint or shards"):
+        write_shards(spec, tmp_path / "out", workers=1, force=True)
     assert contents(tmp_path / "out") == {"mine.txt": b"mine"}
+    (tmp_path / "out" / "mine.txt").unlink()
+    write_shards(spec, tmp_path / "out", workers=1, force=True)
     write_shards(spec, tmp_path / "out", workers=1, force=True)
     assert len(open_shards(tmp_path / "out")) == 4
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
