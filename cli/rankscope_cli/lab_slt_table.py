@@ -93,14 +93,16 @@ def _compared(title: str, found: list[Comparison], console: Console) -> None:
         table.add_row(
             one.dataset,
             one.protocol,
-            one.first.replace(" & ", " &\n"),
-            one.second.replace(" & ", " &\n"),
+            one.first.replace(" & ", "\n"),
+            one.second.replace(" & ", "\n"),
             _spread(one.mse.difference, sign=True) if pairs else MISSING,
             f"{100 * one.relative:+.1f}" if pairs else MISSING,
             figures(one.mse.p, 2),
             f"{one.mse.lower}/{pairs}",
         )
     print_table(table, console)
+    if any(" & " in one.first for one in found):
+        console.print("two models in a cell: the mean of their errors", markup=False, style="dim")
 
 
 def _spread(value: Spread, digits: int = 4, sign: bool = False) -> str:

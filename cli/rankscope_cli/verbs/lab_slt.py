@@ -45,7 +45,8 @@ def run(
         typer.Option(
             "--ablation",
             metavar="NAME,…",
-            help="published block-position place attention offset revin choice validated floor time, or all.",
+            help="published block-position block-position-validated place attention offset revin choice validated "
+            "floor time, or all.",
         ),
     ] = None,
     revin: Annotated[bool, typer.Option("--revin", help="Every model also with instance normalisation.")] = False,

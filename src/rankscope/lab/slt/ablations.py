@@ -63,20 +63,21 @@ def _each(*names: str) -> tuple[tuple[Side, Side], ...]:
 
 
 SLT_ADDITIVE, PATCHTST_MULT = "slt-additive", "patchtst-mult"
+TWO_BY_TWO = _pairs(
+    (SLT, PATCHTST_MULT),
+    (SLT_ADDITIVE, PATCHTST),
+    (f"{SLT} {SLT_ADDITIVE}", f"{PATCHTST_MULT} {PATCHTST}"),  # blocks, over both kinds of positions
+    (SLT, SLT_ADDITIVE),
+    (PATCHTST_MULT, PATCHTST),
+    (f"{SLT} {PATCHTST_MULT}", f"{SLT_ADDITIVE} {PATCHTST}"),  # positions, over both kinds of blocks
+    (f"{SLT} {PATCHTST}", f"{SLT_ADDITIVE} {PATCHTST_MULT}"),  # half the interaction
+)
 ABLATIONS: Mapping[str, Ablation] = MappingProxyType(
     {
         "published": Ablation("As published: blocks and positions change at once", _pairs((SLT, PATCHTST))),
-        "block-position": Ablation(
-            "Kind of blocks × kind of positions, one at a time",
-            _pairs(
-                (SLT, PATCHTST_MULT),
-                (SLT_ADDITIVE, PATCHTST),
-                (f"{SLT} {SLT_ADDITIVE}", f"{PATCHTST_MULT} {PATCHTST}"),  # blocks, over both kinds of positions
-                (SLT, SLT_ADDITIVE),
-                (PATCHTST_MULT, PATCHTST),
-                (f"{SLT} {PATCHTST_MULT}", f"{SLT_ADDITIVE} {PATCHTST}"),  # positions, over both kinds of blocks
-                (f"{SLT} {PATCHTST}", f"{SLT_ADDITIVE} {PATCHTST_MULT}"),  # half the interaction
-            ),
+        "block-position": Ablation("Kind of blocks × kind of positions, one at a time", TWO_BY_TWO),
+        "block-position-validated": Ablation(
+            "Kind of blocks × kind of positions, weights of the best validation", TWO_BY_TWO, VALIDATED
         ),
         "place": Ablation(
             "Attention on top, in the middle, at the bottom", _pairs((SLT, "slt-middle"), (SLT, "slt-bottom"))

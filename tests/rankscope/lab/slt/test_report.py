@@ -191,6 +191,7 @@ def test_every_ablation_compares_what_it_says() -> None:
             ("slt & patchtst-mult", "slt-additive & patchtst"),
             ("slt & patchtst", "slt-additive & patchtst-mult"),
         ],
+        "block-position-validated": pairs["block-position"],
         "place": [("slt", "slt-middle"), ("slt", "slt-bottom")],
         "attention": [("slt", "projections"), ("slt", "head"), ("head", "dlinear")],
         "offset": [("slt", "slt-offset")],
