@@ -56,15 +56,22 @@ def _show_rows(report: EvalReport, console: Console) -> None:
 def _show_summary(report: EvalReport, console: Console) -> None:
     console.print(f"relative to {report.baseline}: geometric means, lower is better", style="bold", markup=False)
     table = plain_table()
-    add_columns(table, ["model", "benchmark", "data sets", "rel. MASE", "rel. WQL"], left=2, folds=True)
+    add_columns(table, ["model", "benchmark", "sets", "MASE", "95 %", "WQL", "95 %"], left=2, folds=True)
     for row in report.summary:
-        scores = [ratio_text(row.relative_MASE, 3), ratio_text(row.relative_WQL, 3)]
-        table.add_row(row.model, row.benchmark, str(row.datasets), *scores)
+        mase = [ratio_text(row.relative_MASE, 3), _interval(row.MASE_interval)]
+        wql = [ratio_text(row.relative_WQL, 3), _interval(row.WQL_interval)]
+        table.add_row(row.model, row.benchmark, str(row.datasets), *mase, *wql)
     print_table(table, console)
+    if any(row.MASE_interval or row.WQL_interval for row in report.summary):
+        console.print("95 %: bootstrap over data sets and series; with 1 inside, no clear difference", markup=False)
     for row in report.summary:
         if row.left_out:
             names = ", ".join(row.left_out)
             console.print(f"left out of {row.model} on {row.benchmark}: {names} (no usable ratio).", markup=False)
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return MISSING if ends is None else f"{ends[0]:.3f}–{ends[1]:.3f}"
 
 
 def _published(value: float | None) -> str:

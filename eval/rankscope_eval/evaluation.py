@@ -44,8 +44,8 @@ def evaluate(
 
     The protocol is that of chronos-forecasting's ``scripts/evaluation``: the last ``-offset`` values of each
     series are cut into ``num_rolls`` windows, all before a window is context, scores are MASE and WQL over
-    all series. The random state is set to ``seed`` before each task, so rows do not depend on order or
-    selection.
+    all series, relative scores their geometric means with intervals (`rankscope_eval.intervals`). The random
+    state is set to ``seed`` before each task, so rows do not depend on order or selection.
 
     Args:
         models: ``naive``, ``seasonal-naive``, ``auto-ets``, ``auto-theta``, or checkpoints.
@@ -143,6 +143,7 @@ def evaluate_task(forecaster: Forecaster, task: Task, series: Sequence[Series]) 
         seconds=seconds,
         unscaled=scores.unscaled,
         fallbacks=fallbacks,
+        sums=None if scores.sums is None else scores.sums.reshape(len(series), -1, 4).sum(axis=1),
     )
 
 

@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rankscope import __version__
 from rankscope.atomic import sync
 from rankscope.errors import DataError
@@ -59,7 +61,8 @@ class KeptRows:
     def add(self, key: str, row: EvalRow) -> None:
         """Keep a row; it is on disk when this returns."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({"schema": SCHEMA, "key": key, "row": asdict(row)}) + "\n"
+        sums = None if row.sums is None else row.sums.tolist()
+        line = json.dumps({"schema": SCHEMA, "key": key, "row": row.plain(), "sums": sums}) + "\n"
         handle = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             os.write(handle, line.encode())
@@ -80,7 +83,8 @@ def _read(file: Path) -> dict[str, EvalRow]:
                 found = json.loads(line)
                 if found["schema"] != SCHEMA:
                     raise KeyError("schema")
-                rows[found["key"]] = EvalRow(**found["row"])
+                sums = None if found["sums"] is None else np.array(found["sums"])
+                rows[found["key"]] = EvalRow(**found["row"], sums=sums)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} holds no rows of an evaluation: delete it, or leave out --resume.") from error
     if lines and not lines[-1].endswith(b"\n"):  # what is appended next begins a line of its own

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import warnings
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from rankscope.errors import DataError
 from rankscope_eval.series import seasonality
@@ -28,11 +29,16 @@ class Scores:
     over the nine levels of twice the summed quantile loss over Σ|y|. Missing values of y are left out of
     both. ``unscaled`` counts the windows whose seasonal error is 0 (a constant context): GluonTS leaves them
     out of MASE, not of WQL.
+
+    ``sums`` has per window what these are quotients of: the quantile loss, its mean over the levels, and |y|, then
+    the scaled error and the number of its values. WQL is the first column's sum over the second's, MASE the third's
+    over the fourth's.
     """
 
     MASE: float
     WQL: float
     unscaled: int = 0
+    sums: Float[np.ndarray, "windows 4"] | None = field(default=None, compare=False, repr=False)
 
 
 def score(forecasts: Sequence[Any], test_data: Any, season_length: int | None = None) -> Scores:
@@ -47,16 +53,16 @@ def score(forecasts: Sequence[Any], test_data: Any, season_length: int | None = 
         DataError: a forecast is NaN.
     """
     from gluonts.ev.metrics import MASE, MeanWeightedSumQuantileLoss
-    from gluonts.model.evaluation import evaluate_forecasts
+    from gluonts.model.evaluation import evaluate_forecasts_raw
 
     # GluonTS draws its own progress bar on stderr, and divides by zero on purpose.
     with redirect_stderr(io.StringIO()), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            frame = evaluate_forecasts(
+            found = evaluate_forecasts_raw(
                 forecasts,
                 test_data=test_data,
-                metrics=[MASE(), MeanWeightedSumQuantileLoss(list(QUANTILES))],
+                metrics=[MASE(), MeanWeightedSumQuantileLoss(list(QUANTILES)), _Sums],
                 axis=None,
                 batch_size=5000,
                 seasonality=season_length,
@@ -64,8 +70,28 @@ def score(forecasts: Sequence[Any], test_data: Any, season_length: int | None = 
         except ValueError as error:
             raise DataError(f"the forecasts cannot be scored: {error}") from error
         unscaled = sum(_has_no_scale(entry, season_length) for entry in test_data.input)
-    row = frame.iloc[0]
-    return Scores(_number(row["MASE[0.5]"]), _number(row["mean_weighted_sum_quantile_loss"]), unscaled)
+    wql = _number(found["mean_weighted_sum_quantile_loss"])
+    return Scores(_number(found["MASE[0.5]"]), wql, unscaled, found[_Sums.name])
+
+
+class _Sums:
+    """What GluonTS' two scores are quotients of, window by window; it is used like one of its metrics."""
+
+    name = "sums"
+
+    def __init__(self, axis: Any) -> None:
+        self._parts: list[np.ndarray] = []
+
+    def update(self, data: Any) -> None:
+        from gluonts.ev.stats import absolute_label, absolute_scaled_error, quantile_loss
+
+        loss = sum(quantile_loss(data, q) for q in QUANTILES) / len(QUANTILES)
+        scaled = absolute_scaled_error(data, "0.5")
+        totals = [np.ma.filled(np.ma.sum(one, axis=1), 0.0) for one in (loss, absolute_label(data), scaled)]
+        self._parts.append(np.stack([*totals, np.ma.count(scaled, axis=1)], axis=1).astype(np.float64))
+
+    def get(self) -> Float[np.ndarray, "windows 4"]:
+        return np.concatenate(self._parts)
 
 
 def _has_no_scale(entry: dict[str, Any], season_length: int | None) -> bool:

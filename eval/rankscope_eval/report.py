@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rankscope_eval.intervals import Draws, Interval, Sums, interval, resample
 from rankscope_eval.published import PublishedScore
 from rankscope_eval.relative import relative_scores
 
@@ -40,11 +41,21 @@ class EvalRow:
     """Windows that got the seasonal-naive forecast because the model could not be fitted."""
     published_MASE: float | None = None
     published_WQL: float | None = None
+    sums: Sums | None = field(default=None, compare=False, repr=False)
+    """Per series, what the scores are quotients of; not written to files."""
+
+    def plain(self) -> dict[str, Any]:
+        """What is written of it."""
+        return {name: value for name, value in vars(self).items() if name != "sums"}
 
 
 @dataclass(frozen=True)
 class EvalSummary:
-    """Relative scores of one model over one benchmark; ``left_out`` names unusable ratios."""
+    """Relative scores of one model over one benchmark; ``left_out`` names unusable ratios.
+
+    The intervals, of 95 %, say how far the relative scores can be trusted (`rankscope_eval.intervals`); None where
+    there is nothing to resample. One that holds 1 is no clear difference.
+    """
 
     model: str
     baseline: str
@@ -53,6 +64,8 @@ class EvalSummary:
     relative_MASE: float
     relative_WQL: float
     left_out: tuple[str, ...] = ()
+    MASE_interval: Interval | None = None
+    WQL_interval: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -82,13 +95,14 @@ class EvalReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report in the shape ``rankscope/eval@1``; a score that is not a number is None."""
-        return {"schema": SCHEMA, **_finite(asdict(self))}
+        plain = replace(self, rows=())
+        return {"schema": SCHEMA, **_finite({**asdict(plain), "rows": [row.plain() for row in self.rows]})}
 
     def to_frame(self) -> pd.DataFrame:
         """The rows as a table."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(row) for row in self.rows])
+        return pd.DataFrame([row.plain() for row in self.rows])
 
     def to_csv(self, path: str | Path | None = None, *, force: bool = False) -> str:
         """The rows in the layout chronos-forecasting publishes: dataset, model, MASE, WQL, sorted by data
@@ -121,20 +135,61 @@ def summarise(rows: Sequence[EvalRow], models: Sequence[str], baseline: str) -> 
     groups = [(name, [row for row in rows if row.benchmark == name]) for name in benchmarks]
     if len(benchmarks) > 1:
         groups.append((ALL, list(rows)))
-    return tuple(_summary(group, model, baseline, name) for model in models for name, group in groups)
+    found = []
+    for model in models:
+        draws = _draws(rows, model, baseline)
+        found += [_summary(group, model, baseline, name, draws) for name, group in groups]
+    return tuple(found)
 
 
-def _summary(rows: Sequence[EvalRow], model: str, baseline: str, benchmark: str) -> EvalSummary:
-    def scores(name: str, metric: str) -> dict[str, float]:
-        # Two benchmarks may hold a data set of one name: the key tells them apart, the plain name is what is
-        # shown.
-        return {f"{row.benchmark}/{row.dataset}": getattr(row, metric) for row in rows if row.model == name}
+def _by_data_set(rows: Sequence[EvalRow], model: str) -> dict[str, EvalRow]:
+    """Two benchmarks may hold a data set of one name: the key tells them apart, the plain name is what is shown."""
+    return {f"{row.benchmark}/{row.dataset}": row for row in rows if row.model == model}
 
-    mase = relative_scores(scores(model, "MASE"), scores(baseline, "MASE"))
-    wql = relative_scores(scores(model, "WQL"), scores(baseline, "WQL"))
-    left_out = tuple(dict.fromkeys(f"{m}: {d}" for m, r in (("MASE", mase), ("WQL", wql)) for d in r.left_out))
-    datasets = min(mase.datasets, wql.datasets)
-    return EvalSummary(model, baseline, benchmark, datasets, mase.value, wql.value, left_out)
+
+def _draws(rows: Sequence[EvalRow], model: str, baseline: str) -> dict[str, tuple[Draws | None, Draws | None]]:
+    """Resampled ratios of MASE and of WQL by data set."""
+    ours, theirs = _by_data_set(rows, model), _by_data_set(rows, baseline)
+    found = {}
+    for name in ours.keys() & theirs.keys():
+        first, second = ours[name].sums, theirs[name].sums
+        if first is not None and second is not None:
+            found[name] = resample(first, second, name)
+    return found
+
+
+def _summary(
+    rows: Sequence[EvalRow],
+    model: str,
+    baseline: str,
+    benchmark: str,
+    draws: Mapping[str, tuple[Draws | None, Draws | None]],
+) -> EvalSummary:
+    ours, theirs = _by_data_set(rows, model), _by_data_set(rows, baseline)
+    values, intervals = [], []
+    left_out: list[str] = []
+    for position, metric in enumerate(("MASE", "WQL")):
+        relative = relative_scores(
+            {name: getattr(row, metric) for name, row in ours.items()},
+            {name: getattr(row, metric) for name, row in theirs.items()},
+        )
+        known = [draws[name][position] for name in ours if name in draws]
+        usable = [one for one in known if one is not None]
+        values.append(relative)
+        # One of fewer data sets than the mean's would not be that mean's interval.
+        intervals.append(interval(usable) if len(usable) == relative.datasets else None)
+        left_out += [f"{metric}: {name}" for name in relative.left_out]
+    mase, wql = values
+    return EvalSummary(
+        model,
+        baseline,
+        benchmark,
+        min(mase.datasets, wql.datasets),
+        mase.value,
+        wql.value,
+        tuple(dict.fromkeys(left_out)),
+        *intervals,
+    )
 
 
 def _finite(value: Any) -> Any:

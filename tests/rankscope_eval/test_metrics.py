@@ -80,6 +80,14 @@ def test_scores_are_those_of_the_slow_loop(season: int, kind: str) -> None:
     assert pytest.approx(mase, rel=1e-12) == ours.MASE
     assert pytest.approx(wql, rel=1e-12) == ours.WQL
     assert ours.unscaled == unscaled >= 1
+    loss, total, scaled, count = ours.sums.sum(axis=0)
+    assert (scaled / count, loss / total) == pytest.approx((mase, wql), rel=1e-12)
+    for i in range(len(series)):  # every window alone
+        alone = slow_scores(contexts[i : i + 1], labels[i : i + 1], quantiles[i : i + 1], season)
+        loss, total, scaled, count = ours.sums[i]
+        assert loss / total == pytest.approx(alone[1], rel=1e-12)
+        assert count == (0 if alone[2] else np.isfinite(labels[i]).sum())
+        assert alone[2] or scaled / count == pytest.approx(alone[0], rel=1e-12)
 
 
 def test_only_constant_series_have_no_mase_but_a_wql() -> None:

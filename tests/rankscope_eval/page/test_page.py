@@ -198,6 +198,17 @@ def test_scores_alone_are_summed_up(one_document: Callable[..., Path], scores: A
     )
 
 
+def test_scores_with_intervals_show_them(one_document: Callable[..., Path], scores: Any) -> None:
+    document = scores("cut", "naive")
+    document["summary"][0] |= {"WQL_interval": [1.2, 2.4], "MASE_interval": [0.9, 2.1]}
+    page = build_page(one_document(document))
+    assert (
+        "1.817 times the WQL (95 %: 1.200 to 2.400) and 2.000 times the MASE (95 %: 0.900 to 2.100)" in page.summary[0]
+    )
+    assert "1.200 – 2.400" in page.html
+    assert "95 % intervals by bootstrap over data sets and series." in page.html
+
+
 def test_numbers_that_no_chart_can_hold_leave_the_tables(one_document: Callable[..., Path], scores: Any) -> None:
     document = scores()
     document["rows"][0]["WQL"] = 1e308

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from rankscope_eval.intervals import Interval
 from rankscope_eval.page.charts import relative_scores
 from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.numbers import count, duration, plural, ratio, significant
 from rankscope_eval.page.svg import chart
-from rankscope_eval.page.tables import Row, Table, folded, number
+from rankscope_eval.page.tables import Cell, Row, Table, folded, number
 from rankscope_eval.report import EvalReport, EvalRow
 
 
@@ -24,13 +25,19 @@ def eval_part(report: EvalReport, name: str) -> list[Child]:
         element(
             "p",
             f"{_sets(report)}{cut}. Lower is better"
-            + ("; relative scores are geometric means of score over baseline’s score." if report.summary else "."),
+            + ("; relative scores are geometric means of score over baseline’s score" if report.summary else "")
+            + (", 95 % intervals by bootstrap over data sets and series." if _known(report) else "."),
         ),
         _summary(report, f"{name}-summary") if report.summary else None,
         element("div", drawn, class_="charts") if drawn else None,
         element("p", f"Left out: {'; '.join(skipped)}.", class_="note") if skipped else None,
         folded("Every data set", _scores(report, f"{name}-table")),
     ]
+
+
+def _known(report: EvalReport) -> bool:
+    """Whether a relative score has an interval."""
+    return any(one.WQL_interval or one.MASE_interval for one in report.summary)
 
 
 def _summary(report: EvalReport, name: str) -> Markup:
@@ -40,13 +47,21 @@ def _summary(report: EvalReport, name: str) -> Markup:
             one.benchmark,
             number(one.datasets, count(one.datasets)),
             number(one.relative_WQL, ratio(one.relative_WQL)),
+            _span(one.WQL_interval),
             number(one.relative_MASE, ratio(one.relative_MASE)),
+            _span(one.MASE_interval),
         ]
         for one in report.summary
         if one.model != one.baseline
     ]
-    heads = ["model", "benchmark", "data sets", "relative WQL", "relative MASE"]
+    heads = ["model", "benchmark", "data sets", "relative WQL", "95 %", "relative MASE", "95 %"]
     return Table(f"Scores over those of {report.baseline}", heads, rows, name, texts=(1,)).render()
+
+
+def _span(interval: Interval | None) -> Cell:
+    """Both ends; it sorts by the upper one."""
+    low, high = interval or (None, None)
+    return number(high, f"{ratio(low)} – {ratio(high)}")
 
 
 def _scores(report: EvalReport, name: str) -> Markup:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rankscope.analysis.table2 import DONE, Table2Report, Table2Row
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
+from rankscope_eval.intervals import Interval
 from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.lineage import Group, Library
 from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, short_count, size
@@ -185,11 +186,16 @@ def _relative(library: Library, group: Group) -> list[EvalSummary]:
 
 def _scores(library: Library, group: Group) -> list[str]:
     return [
-        f"{one.model} scores {ratio(one.relative_WQL)} times the WQL and {ratio(one.relative_MASE)} times the MASE of "
+        f"{one.model} scores {ratio(one.relative_WQL)} times the WQL{_within(one.WQL_interval)} and "
+        f"{ratio(one.relative_MASE)} times the MASE{_within(one.MASE_interval)} of "
         f"{one.baseline} over {plural(one.datasets, 'data set')}"
         + (" (lower is better)." if one.benchmark == ALL else f" of {one.benchmark} (lower is better).")
         for one in _relative(library, group)
     ]
+
+
+def _within(interval: Interval | None) -> str:
+    return "" if interval is None else f" (95 %: {ratio(interval[0])} to {ratio(interval[1])})"
 
 
 def _timed(library: Library, group: Group) -> list[tuple[BenchRow, BenchRatio, BenchReport]]:

@@ -1,0 +1,120 @@
+"""How sure a relative score is: bootstrap intervals over data sets and their series.
+
+A score moves with the series that happen to be in a data set and with the paths that a model happens to draw, and a
+mean over data sets moves with the choice of data sets. All of that shows in how ratios differ from series to series and
+from data set to data set, so resampling these says how far a relative score can be trusted.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+Sums = Float[np.ndarray, "series 4"]
+"""Quantile loss, |y|, scaled error and its count of every series: see `rankscope_eval.metrics.Scores`."""
+
+Interval = tuple[float, float]
+
+RESAMPLES = 2000
+LEVEL = 0.95
+_CELLS = 1 << 22
+"""How many series are drawn at a time."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Logarithms of a score over the baseline's on one data set, one per resample of its series.
+
+    Attributes:
+        logs: of the resamples that have a ratio.
+        series: how many there are to draw from.
+    """
+
+    logs: Float[np.ndarray, " draws"]
+    series: int
+
+
+def resample(
+    model: Sums, baseline: Sums, name: str, *, resamples: int = RESAMPLES
+) -> tuple[Draws | None, Draws | None]:
+    """Draw the series of one data set with replacement, the same for both models.
+
+    Args:
+        model: sums of the model's series.
+        baseline: sums of the same series by the baseline.
+        name: of the data set; it seeds the draws, so that they depend on nothing else.
+        resamples: how many.
+
+    Returns:
+        Draws of MASE and of WQL; None where the data set itself has no usable ratio.
+
+    Raises:
+        ValueError: the two are not of the same series.
+    """
+    if model.shape != baseline.shape:
+        raise ValueError(f"{name}: sums of {len(model)} series and of {len(baseline)}: give both of the same.")
+    both = np.hstack([model, baseline])
+    whole = _log_ratios(both.sum(axis=0, keepdims=True))[0]
+    drawn = _log_ratios(_totals(both, np.random.default_rng(zlib.crc32(name.encode())), resamples))
+    mase, wql = (
+        Draws(logs[np.isfinite(logs)], len(model)) if np.isfinite(point) else None
+        for point, logs in zip(whole, drawn.T, strict=True)
+    )
+    return mase, wql
+
+
+def interval(data_sets: Sequence[Draws], *, level: float = LEVEL) -> Interval | None:
+    """Percentile interval of the geometric mean of ratios over data sets.
+
+    A resample is as many data sets as there are, with replacement, and for each of them a draw of its series; where
+    there is one data set, its series alone are drawn. With few data sets of few series such intervals are too narrow.
+
+    Args:
+        data_sets: what `resample` gave for each.
+        level: coverage aimed at.
+
+    Returns:
+        Its ends; None where there is nothing to draw from: no data set, or a single one of one series.
+    """
+    usable = [one for one in data_sets if len(one.logs)]
+    if not usable or (len(usable) == 1 and usable[0].series == 1):
+        return None
+    rng = np.random.default_rng(0)
+    count = max(len(one.logs) for one in usable)
+    picked = rng.integers(len(usable), size=(count, len(usable)))
+    logs = np.empty(picked.shape)
+    for position, one in enumerate(usable):
+        here = picked == position
+        logs[here] = rng.choice(one.logs, size=int(here.sum()))
+    ends = np.quantile(np.exp(logs.mean(axis=1)), [(1 - level) / 2, (1 + level) / 2])
+    return float(ends[0]), float(ends[1])
+
+
+def _log_ratios(totals: Float[np.ndarray, "draws 8"]) -> Float[np.ndarray, "draws 2"]:
+    """Log of MASE and of WQL over the baseline's; not finite where one of them is no positive number."""
+    loss, labels, scaled, count, base_loss, base_labels, base_scaled, base_count = totals.T
+    with np.errstate(all="ignore"):
+        mase = (scaled / count) / (base_scaled / base_count)
+        wql = (loss / labels) / (base_loss / base_labels)
+        return np.log(np.stack([mase, wql], axis=1))
+
+
+def _totals(
+    values: Float[np.ndarray, "series columns"], rng: np.random.Generator, resamples: int
+) -> Float[np.ndarray, "draws columns"]:
+    """Column sums of ``resamples`` draws of as many rows as there are."""
+    rows = len(values)
+    step = max(1, _CELLS // rows)
+    return np.concatenate(
+        [_counts(rng, min(step, resamples - first), rows) @ values for first in range(0, resamples, step)]
+    )
+
+
+def _counts(rng: np.random.Generator, draws: int, rows: int) -> Int[np.ndarray, "draws rows"]:
+    """How often each row is in each draw."""
+    cells = rng.integers(rows, size=(draws, rows)) + rows * np.arange(draws)[:, None]
+    return np.bincount(cells.ravel(), minlength=draws * rows).reshape(draws, rows)

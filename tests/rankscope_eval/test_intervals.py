@@ -1,0 +1,131 @@
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rankscope_eval.intervals import Draws, interval, resample
+from rankscope_eval.report import EvalRow, summarise
+
+
+def sums(errors: np.ndarray, *, steps: int = 4) -> np.ndarray:
+    """Series of |y| = 10 whose quantile loss and scaled error are ``errors``."""
+    errors = np.asarray(errors, dtype=float)
+    return np.stack([errors, np.full_like(errors, 10.0), errors, np.full_like(errors, steps)], axis=1)
+
+
+def test_draws_of_three_series_are_those_of_all_27_resamples() -> None:
+    model, base = sums(np.array([1.0, 2.0, 4.0])), sums(np.array([1.5, 1.0, 7.0]))
+    model[:, 3] = [1, 4, 9]
+    base[:, 3] = model[:, 3]
+    mase, wql = resample(model, base, "d", resamples=27_000)
+    assert mase is not None
+    assert wql is not None
+    for draws, (over, under) in ((mase, (2, 3)), (wql, (0, 1))):
+        expected = Counter()
+        for picked in itertools.product(range(3), repeat=3):
+            m, b = model[list(picked)].sum(axis=0), base[list(picked)].sum(axis=0)
+            expected[round(math.log(m[over] / m[under] / (b[over] / b[under])), 9)] += 1000
+        found = Counter(np.round(draws.logs, 9).tolist())
+        assert set(found) == set(expected)
+        assert all(abs(found[value] - count) < 5 * math.sqrt(count) for value, count in expected.items())
+
+
+def test_the_interval_of_one_data_set_is_scipys() -> None:
+    rng = np.random.default_rng(3)
+    base = sums(rng.lognormal(0, 0.5, 60))
+    model = sums(base[:, 0] * rng.lognormal(0.05, 0.2, 60))
+    base[:, 1] = model[:, 1] = rng.lognormal(2, 1, 60)
+
+    def ratio(losses, labels, base_losses, axis=-1):
+        return losses.sum(axis=axis) / base_losses.sum(axis=axis)
+
+    theirs = stats.bootstrap(
+        (model[:, 0], model[:, 1], base[:, 0]),
+        ratio,
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=20_000,
+        random_state=1,
+    ).confidence_interval
+    draws = resample(model, base, "d", resamples=20_000)[1]
+    assert draws is not None
+    assert interval([draws]) == pytest.approx((theirs.low, theirs.high), rel=3e-3)
+
+
+def test_data_sets_are_drawn_too() -> None:
+    one, other = (Draws(np.full(2000, value), 1) for value in (math.log(0.5), math.log(2.0)))
+    assert interval([one, other]) == pytest.approx((0.5, 2.0))
+    # Half of the resamples hold both, a quarter each of them twice.
+    assert interval([one, other], level=0.4) == pytest.approx((1.0, 1.0))
+    assert interval([one]) is None
+    assert interval([]) is None
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.25])
+def test_a_model_that_is_worse_by_one_factor_everywhere_is_so_for_sure(factor: float) -> None:
+    rng = np.random.default_rng(0)
+    found = []
+    for name in "abc":
+        base = sums(rng.lognormal(0, 1, 9))
+        found.append(resample(sums(factor * base[:, 0]), base, name))
+    for metric in range(2):
+        assert interval([one[metric] for one in found]) == pytest.approx((factor, factor), rel=1e-12)
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(5)
+    covered, tries = 0, 200
+    for _ in range(tries):
+        data_sets = []
+        for name in range(20):
+            base = rng.lognormal(0, 0.3, 12)
+            model = base * rng.lognormal(0, 0.2, 12) * np.exp(rng.normal(0, 0.1))
+            data_sets.append(resample(sums(model), sums(base), str(name), resamples=300)[1])
+        ends = interval(data_sets)
+        truth = math.exp(0.02)  # the mean of a log-normal of 0.2: ratios are of sums
+        covered += ends[0] <= truth <= ends[1]
+    # Over three seeds 95 to 96 %; with series alone drawn, data sets as they are, 62 to 66 %.
+    assert 0.91 <= covered / tries <= 0.985
+
+
+def test_a_row_of_series_does_not_depend_on_what_else_is_compared() -> None:
+    base, model = sums(np.arange(1.0, 9)), sums(np.arange(2.0, 10))
+    first, again, other = (resample(model, base, name)[1] for name in ("a", "a", "b"))
+    assert np.array_equal(first.logs, again.logs)
+    assert not np.array_equal(first.logs, other.logs)
+
+
+def test_draws_without_a_ratio_are_left_out_and_so_are_data_sets_without_one() -> None:
+    model, base = sums(np.array([1.0, 3.0])), sums(np.array([2.0, 2.0]))
+    model[0, :2] = base[0, :2] = 0  # a series of zeros that both forecast: drawn twice there is nothing to divide
+    mase, wql = resample(model, base, "d", resamples=2000)
+    assert len(mase.logs) == 2000
+    assert 1300 < len(wql.logs) < 1700
+    assert interval([wql]) == pytest.approx((1.5, 1.5))
+    assert resample(sums(np.array([0.0, 0.0])), base, "d") == (None, None)
+    with pytest.raises(ValueError, match="2 series and of 3"):
+        resample(model, sums(np.ones(3)), "d")
+
+
+def row(dataset: str, model: str, errors: list[float] | None, score: float = 1.0) -> EvalRow:
+    return EvalRow(
+        "b", dataset, model, score, score, 3, 3, 4, 1, 0.1, sums=None if errors is None else sums(np.array(errors))
+    )
+
+
+def test_a_summary_has_no_interval_of_other_data_sets_than_its_mean() -> None:
+    rows = [row(d, m, [1.0, k, 3.0]) for k, m in ((1.0, "m"), (2.0, "base")) for d in "xy"]
+    (whole,) = summarise(rows, ["m"], "base")
+    assert whole.datasets == 2
+    assert whole.WQL_interval[0] < whole.WQL_interval[1] <= 1.0
+    assert whole.MASE_interval == pytest.approx(whole.WQL_interval)
+    (lacking,) = summarise([*rows, row("z", "m", None), row("z", "base", None)], ["m"], "base")
+    assert (lacking.datasets, lacking.WQL_interval) == (3, None)
+    # A data set that the mean leaves out takes nothing from the interval.
+    zero = [row("z", "m", [1.0, 1.0, 1.0]), row("z", "base", [0.0, 0.0, 0.0], 0.0)]
+    (left,) = summarise([*rows, *zero], ["m"], "base")
+    assert (left.datasets, left.WQL_interval, len(left.left_out)) == (2, whole.WQL_interval, 2)
