@@ -147,7 +147,7 @@ def run(
 
     Examples:
         rankscope forecast --input sales.csv --horizon 24
-        rankscope forecast small/ --input sales.parquet --horizon 12 --quantiles 0.05,0.5,0.95 --out forecast.csv
+        rankscope forecast small/ --input sales.parquet --horizon 12 --quantiles 0.2,0.5,0.8 --out forecast.csv
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --on-error skip --resume
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --engine ray --address auto
     """
