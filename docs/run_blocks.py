@@ -3,10 +3,11 @@
 Blocks of ``console``, ``bash`` and ``python`` are run page by page, in the order of the page, in a scratch folder of
 the page; every line ``$ …`` of a console block and every other block is a process of its own. A comment right before a
 block says more: ``<!-- not-run: REASON -->`` leaves it out, ``<!-- files: a.csv b.csv -->`` puts files of ``docs/data``
-into the scratch folder, and ``<!-- output -->`` makes a ``text`` block the output of the block before it. In shown
-output a line ``…`` stands for any lines, ``…`` inside a line for any characters.
+into the scratch folder, ``<!-- output -->`` makes a ``text`` block the output of the block before it, and
+``<!-- numbers: 2 % -->`` lets numbers differ by so much, or by one in the last digit shown. In shown output a line
+``…`` stands for any lines, ``…`` inside a line for any characters.
 
-    python docs/run_blocks.py            # all pages
+    python docs/run_blocks.py            # all pages, and the README
     python docs/run_blocks.py howto/heal.md
 """
 
@@ -28,12 +29,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
+README = Path("../README.md")
 RUNNABLE = ("console", "bash", "python")
 OTHER_NAMES = {"sh": "bash", "shell": "bash", "zsh": "bash", "py": "python", "python3": "python", "pycon": "python"}
 WILD = "…"
 WIDTH = 100
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}) *\{? *\.?(?P<language>[\w+-]*)")
-_COMMENT = re.compile(r"^ *<!-- *(?P<word>not-run|files|output)\b:? *(?P<rest>.*?) *-->$")
+_COMMENT = re.compile(r"^ *<!-- *(?P<word>not-run|files|output|numbers)\b:? *(?P<rest>.*?) *-->$")
 
 
 class PageError(Exception):
@@ -51,6 +54,8 @@ class Step:
     shown: str | None = None
     files: tuple[str, ...] = ()
     not_run: str = ""
+    share: float = 0.0
+    """By how much numbers of the output may differ."""
 
     @property
     def place(self) -> str:
@@ -117,7 +122,16 @@ def _fences(page: Path, text: str) -> Iterator[tuple[int, str, str, dict[str, st
 
 
 def _steps_of(page: Path, line: int, language: str, body: str, comments: dict[str, str]) -> list[Step]:
-    step = Step(page, line, language, body, None, tuple(comments.get("files", "").split()), comments.get("not-run", ""))
+    step = Step(
+        page,
+        line,
+        language,
+        body,
+        None,
+        tuple(comments.get("files", "").split()),
+        comments.get("not-run", ""),
+        _share(page, line, comments.get("numbers", "0 %")),
+    )
     if language != "console" or step.not_run:
         return [step]
     steps: list[Step] = []
@@ -136,19 +150,47 @@ def _steps_of(page: Path, line: int, language: str, body: str, comments: dict[st
     return steps
 
 
-def matches(shown: str, output: str) -> bool:
+def _share(page: Path, line: int, text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *%", text)
+    if found is None:
+        raise PageError(f"{page}:{line}: <!-- numbers: {text} -->: write a share, such as 2 %.")
+    return float(found[1]) / 100
+
+
+def matches(shown: str, output: str, share: float = 0.0) -> bool:
     r"""Whether an output is the one that is shown, wildcards and blanks at line ends aside.
+
+    With a share above 0 numbers may differ by it, or by one in the last digit shown, and columns by their blanks.
 
     >>> matches("a\n…\nrank … of 64", "a\nb\nc\nrank 5 of 64\n")
     True
+    >>> matches("WQL 1.018", "WQL  1.019", 0.02), matches("WQL 1.018", "WQL  1.2", 0.02)
+    (True, False)
     """
     pattern = ""
     for line in _clean(shown):
         if line.strip() == WILD:
             pattern += r"(?:.*\n)*?"
         else:
-            pattern += ".*?".join(re.escape(part) for part in line.split(WILD)) + r"\n"
-    return re.fullmatch(pattern, "".join(f"{line}\n" for line in _clean(output))) is not None
+            pattern += ".*?".join(_pattern(part, share) for part in line.split(WILD)) + r"\n"
+    found = re.fullmatch(pattern, "".join(f"{line}\n" for line in _clean(output)))
+    if found is None:
+        return False
+    told = [one for line in _clean(shown) for one in _NUMBER.findall(line)] if share else []
+    return all(_near(ours, theirs, share) for ours, theirs in zip(told, found.groups(), strict=True))
+
+
+def _pattern(text: str, share: float) -> str:
+    if not share:
+        return re.escape(text)
+    pieces = [re.sub(r"(?:\\ )+", " +", re.escape(piece)) for piece in _NUMBER.split(text)]
+    return f"({_NUMBER.pattern})".join(pieces)
+
+
+def _near(shown: str, found: str, share: float) -> bool:
+    ours, theirs = (float(text.replace(",", "")) for text in (shown, found))
+    last = 10.0 ** -len(shown.partition(".")[2])
+    return abs(ours - theirs) <= max(share * abs(ours), 1.001 * last)
 
 
 def _clean(text: str) -> list[str]:
@@ -167,7 +209,7 @@ def run_step(step: Step, folder: Path, timeout: float) -> Outcome:
     problem = ""
     if code:
         problem = f"exit code {code}:\n{output}"
-    elif step.shown is not None and not matches(step.shown, output):
+    elif step.shown is not None and not matches(step.shown, output, step.share):
         lines = difflib.unified_diff(_clean(step.shown), _clean(output), "shown", "came out", lineterm="", n=1)
         problem = "another output than shown:\n" + "\n".join(lines)
     return Outcome(step, time.monotonic() - started, problem, bool(code))
@@ -243,6 +285,8 @@ def main(words: list[str] | None = None) -> int:
     started = time.monotonic()
     try:
         names = given.pages or sorted(page.relative_to(given.docs) for page in given.docs.rglob("*.md"))
+        if not given.pages and given.docs == DOCS:
+            names.append(README)
         pages = [read_steps(name, (given.docs / name).read_text(encoding="utf-8")) for name in names]
     except (PageError, OSError) as error:
         print(error, file=sys.stderr)

@@ -66,6 +66,43 @@ def test_missing_and_further_lines_are_noticed(runner: ModuleType) -> None:
     assert not runner.matches("a.c", "abc")
 
 
+def test_numbers_may_differ_where_the_page_says_so(runner: ModuleType, tmp_path: Path) -> None:
+    shown = fenced("console", "$ echo 'all   13  1.048  0.991–1.126  12,000 MB'\nall  13   1.04  1.000–1.12  12,100 MB")
+    assert runner.main(page(tmp_path, shown)) == 1
+    assert runner.main(page(tmp_path, "<!-- numbers: 1 % -->", shown)) == 0
+    assert runner.main(page(tmp_path, "<!-- numbers: 0.5 % -->", shown)) == 1
+    for other in (
+        "all 13 1.04 1.000–1.12 12,100",
+        "all 13 1.04 1.000–1.12 12,100 kB",
+        "all 14 1.04 1.5–1.12 12,100 MB",
+    ):
+        block = fenced("console", f"$ echo 'all 13 1.048 0.991–1.126 12,000 MB'\n{other}")
+        assert runner.main(page(tmp_path, "<!-- numbers: 1 % -->", block)) == 1
+    assert runner.main(page(tmp_path, "<!-- numbers: some -->", shown)) == 2
+
+
+def test_a_number_may_always_be_off_by_one_in_its_last_digit(runner: ModuleType) -> None:
+    assert runner.matches("0.01 of 3", "0.02 of 4", 1e-9)
+    assert not runner.matches("0.01 of 3", "0.03 of 3", 1e-9)
+    assert not runner.matches("0.01 of 3", "0.02 of 4")
+
+
+def test_the_readme_is_run_with_all_pages_and_not_with_one(
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "run_page", lambda steps, timeout: [runner.Outcome(step, 0.0) for step in steps[:1]])
+    monkeypatch.setattr(runner, "read_steps", lambda name, text: [runner.Step(name, 1, "bash", text[:40])])
+    ran: list[str] = []
+    for words in ([], ["index.md"]):
+        assert runner.main(words) == 0
+        ran.append(capsys.readouterr().out)
+    pages = sum(1 for _ in FILE.parent.rglob("*.md"))
+    assert [text.splitlines()[-1].split(";")[0] for text in ran] == [
+        f"{pages + 1} ran, 0 failed, 0 left out",
+        "1 ran, 0 failed, 0 left out",
+    ]
+
+
 def test_a_block_left_out_needs_a_reason(runner: ModuleType, tmp_path: Path) -> None:
     failing = fenced("bash", "false")
     assert runner.main(page(tmp_path, "<!-- not-run: needs a network -->", failing)) == 0
@@ -108,6 +145,7 @@ def test_a_block_that_hangs_is_ended(runner: ModuleType, tmp_path: Path) -> None
 
 
 def test_the_pages_can_be_run_as_written(runner: ModuleType) -> None:
-    steps = [step for name in FILE.parent.rglob("*.md") for step in runner.read_steps(name, name.read_text("utf-8"))]
+    pages = [*FILE.parent.rglob("*.md"), FILE.parents[1] / "README.md"]
+    steps = [step for page in pages for step in runner.read_steps(page, page.read_text("utf-8"))]
     assert len(steps) > 50
     assert sum(bool(step.not_run) for step in steps) < len(steps) / 3
