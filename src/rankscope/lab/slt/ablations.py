@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from rankscope.errors import OptionError, unknown_choice
-from rankscope.lab.slt.models import DLINEAR, PATCHTST, SLT
+from rankscope.lab.slt.models import DLINEAR, NBEATS, PATCHTST, SLT
 
 SETTINGS, CHOICE, TIME, VALIDATED = "settings", "choice", "time", "validated"
 
@@ -90,8 +90,9 @@ ABLATIONS: Mapping[str, Ablation] = MappingProxyType(
         "revin": Ablation(
             "With instance normalisation and without",
             (
-                *(((Setting(model, True),), (Setting(model),)) for model in (SLT, PATCHTST)),
+                *(((Setting(model, True),), (Setting(model),)) for model in (SLT, PATCHTST, NBEATS, DLINEAR)),
                 ((Setting(SLT, True),), (Setting(PATCHTST, True),)),
+                *(((Setting(model, True),), (Setting(DLINEAR, True),)) for model in (SLT, PATCHTST)),
             ),
         ),
         "choice": Ablation("Weights of the best validation less those of the last epoch", _each(SLT, PATCHTST), CHOICE),

@@ -144,10 +144,11 @@ def test_verdicts_say_what_they_rest_on() -> None:
 
 def test_cells_come_seed_by_seed_and_once() -> None:
     settings = settings_of(["slt", "naive"], ["published", "revin"])
-    assert [str(one) for one in settings] == ["slt", "naive", "patchtst", "slt+revin", "patchtst+revin"]
+    trained = ["slt", "patchtst", "nbeats", "dlinear"]
+    assert sorted(map(str, settings)) == sorted(["naive", *trained, *(f"{one}+revin" for one in trained)])
     cells = study_cells(settings, ["ETTh1", "ETTh2"], ["released"], 2, epochs=3, precision="bfloat16")
-    assert len(cells) == len(set(cells)) == 2 * (2 * 4 + 1)
-    assert [cell.seed for cell in cells] == [0] * 10 + [1] * 8
+    assert len(cells) == len(set(cells)) == 2 * (2 * 8 + 1)
+    assert [cell.seed for cell in cells] == [0] * 18 + [1] * 16
     naive = [cell for cell in cells if cell.model == "naive"]
     assert {(cell.epochs, cell.precision, cell.seed) for cell in naive} == {(0, "float32", 0)}
     assert settings_of(["slt", "naive"], [], revin=True) == [Setting("slt"), Setting("naive"), Setting("slt", True)]
@@ -195,7 +196,15 @@ def test_every_ablation_compares_what_it_says() -> None:
         "place": [("slt", "slt-middle"), ("slt", "slt-bottom")],
         "attention": [("slt", "projections"), ("slt", "head"), ("head", "dlinear")],
         "offset": [("slt", "slt-offset")],
-        "revin": [("slt+revin", "slt"), ("patchtst+revin", "patchtst"), ("slt+revin", "patchtst+revin")],
+        "revin": [
+            ("slt+revin", "slt"),
+            ("patchtst+revin", "patchtst"),
+            ("nbeats+revin", "nbeats"),
+            ("dlinear+revin", "dlinear"),
+            ("slt+revin", "patchtst+revin"),
+            ("slt+revin", "dlinear+revin"),
+            ("patchtst+revin", "dlinear+revin"),
+        ],
         "choice": [("slt", "slt"), ("patchtst", "patchtst")],
         "validated": [("slt", "patchtst"), ("slt", "dlinear"), ("patchtst", "dlinear")],
         "floor": [("slt", "dlinear"), ("patchtst", "dlinear")],
