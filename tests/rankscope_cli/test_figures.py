@@ -62,6 +62,7 @@ def test_the_caption_is_printed(cli: Cli, tmp_path: Path) -> None:
         (("5a", "--all"), "--all draws every figure: leave the numbers out"),
         (("5a", "--list"), "--list lists all figures"),
         (("5a", "--model", "bundeld"), "no model 'bundeld': did you mean 'bundled'"),
+        (("15", "--device", "gpu"), "device 'gpu' is not known: did you mean 'cpu'?"),
         (("15", "--rerun"), "--rerun has no meaning for figure 15, which takes --seed"),
     ],
 )

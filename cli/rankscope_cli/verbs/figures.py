@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,14 +10,14 @@ import typer
 
 from rankscope.errors import OptionError, RankscopeError
 from rankscope_cli.exits import BAD_INPUT, say
-from rankscope_cli.options import Debug, Json, Seed, out_folder
+from rankscope_cli.options import Debug, Device, Json, Seed, out_folder
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.figures import FigureState, Recipe
+    from rankscope.figures import FigureState, Recipe, Settings
 
 OUT = "rankscope-figures"
 _SOURCE = "What is drawn"
@@ -57,6 +57,7 @@ def run(
     out: Annotated[str, out_folder("Folder of the PNG, SVG, CSV and caption files.")] = OUT,
     force: Annotated[bool, typer.Option("--force", help="Replace files in --out.", rich_help_panel="Output")] = False,
     json: Json = False,
+    device: Device = "auto",
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
@@ -71,7 +72,8 @@ def run(
         rankscope figures 4a --data width/
         rankscope figures --all --out figures/
     """
-    from rankscope.figures import FIGURES, choose, state
+    from rankscope.figures import FIGURES, Settings, choose, state
+    from rankscope.placement import resolve_device
 
     with Output(json) as output:
         if list_ or not (ids or all_):
@@ -83,7 +85,9 @@ def run(
         if ids and all_:
             raise OptionError("--all draws every figure: leave the numbers out.")
         chosen = tuple(FIGURES.values()) if all_ else choose(ids or ())
-        report = _draw(chosen, tuple(model or ()), data, quick, rerun, seed, Path(out), force, keep_going=all_)
+        file, where = None if data is None else Path(data), resolve_device(device)
+        asked = Settings(tuple(model or ()), file, quick, rerun, seed, where)
+        report = _draw(chosen, asked, Path(out), force, keep_going=all_)
         output.deliver(report, report.show)
         output.wrote([Path(file) for one in report.figures for file in one["files"]])
     for line in report.failed:
@@ -132,11 +136,7 @@ class _Report:
 
 def _draw(
     chosen: tuple[Recipe, ...],
-    models: tuple[str, ...],
-    data: str | None,
-    quick: bool,
-    rerun: bool,
-    seed: int,
+    asked: Settings,
     folder: Path,
     force: bool,
     *,
@@ -147,10 +147,11 @@ def _draw(
     Raises:
         RankscopeError: an option fits none of the figures, a figure cannot be drawn, or a file is in the way.
     """
-    from rankscope.figures import Settings, caption_head, draw, refuse_existing_files, write_drawn
+    from rankscope.figures import caption_head, draw, refuse_existing_files, write_drawn
 
-    _check(chosen, {"model": bool(models), "data": data is not None, "quick": quick, "rerun": rerun})
-    if data is not None and len(chosen) > 1:
+    given = {"model": bool(asked.models), "data": asked.data is not None, "quick": asked.quick, "rerun": asked.rerun}
+    _check(chosen, given)
+    if asked.data is not None and len(chosen) > 1:
         raise OptionError("--data belongs to one figure: name that figure alone.")
     for recipe in chosen:
         refuse_existing_files(recipe, folder, force)
@@ -158,12 +159,11 @@ def _draw(
     failed: list[str] = []
     with progress_bar("drawing") as progress:
         for recipe in chosen:
-            settings = Settings(
-                models=models if "model" in recipe.takes else (),
-                data=None if data is None else Path(data),
-                quick=quick and "quick" in recipe.takes,
-                rerun=rerun and "rerun" in recipe.takes,
-                seed=seed,
+            settings = replace(
+                asked,
+                models=asked.models if "model" in recipe.takes else (),
+                quick=asked.quick and "quick" in recipe.takes,
+                rerun=asked.rerun and "rerun" in recipe.takes,
                 progress=progress,
             )
             try:
@@ -171,7 +171,7 @@ def _draw(
                     files = write_drawn(recipe, drawn, folder, force=force)
                     caption = f"{caption_head(recipe)} {drawn.caption}"
                     figures.append(
-                        {"id": recipe.id, "caption": caption, "seed": seed, "files": [str(f) for f in files]}
+                        {"id": recipe.id, "caption": caption, "seed": asked.seed, "files": [str(f) for f in files]}
                     )
             except RankscopeError as error:
                 if not keep_going:

@@ -171,6 +171,7 @@ def measured(
         length=length,
         seed=settings.seed,
         angle_items=angle_items,
+        device=settings.device,
         progress=settings.progress,
     )
 

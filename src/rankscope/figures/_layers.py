@@ -47,7 +47,14 @@ def draw_flow(settings: Settings) -> tuple[Drawn, ...]:
         checkpoint = _models.opened(settings, _models.chronos())[0]
         length = 128 if settings.quick else 512
         report = measure_flow(
-            checkpoint, "constant", n=1, length=length, eps=(EPS, 0.01), seed=settings.seed, progress=settings.progress
+            checkpoint,
+            "constant",
+            n=1,
+            length=length,
+            eps=(EPS, 0.01),
+            seed=settings.seed,
+            device=settings.device,
+            progress=settings.progress,
         )
         about = _models.described(checkpoint)
     rows = report.stack("encoder")
@@ -121,7 +128,7 @@ def flow_frame(report: FlowReport) -> pd.DataFrame:
 
 def _ranks(settings: Settings, default: Sequence[str]) -> tuple[Drawn, ...]:
     checkpoint = _models.opened(settings, default)[0]
-    report = measure_spectrum(checkpoint, eps=(EPS, 0.05, 0.01), progress=settings.progress)
+    report = measure_spectrum(checkpoint, eps=(EPS, 0.05, 0.01), device=settings.device, progress=settings.progress)
     queries = [row for row in report.sites if row.site.role == "self.q" and row.site.stack == "encoder"]
     if not queries:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q: nothing is drawn against layers.")
@@ -136,7 +143,8 @@ def _ranks(settings: Settings, default: Sequence[str]) -> tuple[Drawn, ...]:
 
 
 def _weights(checkpoint: Checkpoint, settings: Settings) -> SpectrumReport:
-    report = measure_spectrum(checkpoint, (EPS,), ("encoder", "q", "mlp"), progress=settings.progress)
+    selection = ("encoder", "q", "mlp")
+    report = measure_spectrum(checkpoint, (EPS,), selection, device=settings.device, progress=settings.progress)
     found = tuple(row for row in report.sites if row.site.role in HISTOGRAM_ROLES)
     if not found:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q or W_MLP: nothing is drawn of it.")

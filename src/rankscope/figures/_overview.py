@@ -40,7 +40,7 @@ def draw_overview(settings: Settings) -> tuple[Drawn, ...]:
     )
     report = measured(checkpoints, CORPUS, settings, angle_items=1)
     embeddings = {names[row.model]: row.relative for row in inputs_of(report).rows}
-    depth = {names[one.source]: ranks for one in checkpoints if (ranks := _ranks(one))}
+    depth = {names[one.source]: ranks for one in checkpoints if (ranks := _ranks(one, settings.device))}
     path = settings.data or carried(TABLES["bundled-bolt"], MAKE_TABLE)
     table = read_table2(path)
     cost = _cost(table)
@@ -66,8 +66,8 @@ def _is(name: str, modality: str, family: str | None) -> bool:
     return found.modality == modality and family in (None, found.name)
 
 
-def _ranks(checkpoint: Checkpoint) -> list[float]:
-    rows = measure_spectrum(checkpoint, (EPS,), ("q",)).sites
+def _ranks(checkpoint: Checkpoint, device: str) -> list[float]:
+    rows = measure_spectrum(checkpoint, (EPS,), ("q",), device=device).sites
     return [
         row.eps_ranks[repr(EPS)] / min(row.shape)
         for row in rows

@@ -28,6 +28,7 @@ class Settings:
         quick: a smaller corpus or experiment, for a first look.
         rerun: compute what is otherwise read from a saved result.
         seed: of every random choice.
+        device: where models run and matrices are decomposed: ``cpu``, ``cuda`` or ``auto``.
         progress: told how far long work is.
     """
 
@@ -36,6 +37,7 @@ class Settings:
     quick: bool = False
     rerun: bool = False
     seed: int = 0
+    device: str = "cpu"
     progress: Progress = field(default=silent, compare=False)
 
 

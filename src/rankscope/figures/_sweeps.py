@@ -37,7 +37,7 @@ def read_sweep(settings: Settings, name: str, make: str) -> SweepReport:
         DataError: it cannot be read, or none of its points is done.
     """
     if settings.models:
-        return measure_models(settings.models, progress=settings.progress)
+        return measure_models(settings.models, device=settings.device, progress=settings.progress)
     path = settings.data if settings.data is not None else carried(name, make)
     report = read_sweep_report(path)
     if not report.done:

@@ -65,6 +65,25 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it() -> None:
     assert state(FIGURES["2b"]).uses == ("bundled",)
 
 
+@pytest.mark.parametrize("number", ["1", "2a", "2b", "3b", "4a", "5a", "5c", "8", "12"])
+def test_models_are_measured_where_the_settings_say(
+    number: str, chronos_t5_folder: Path, bolt_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the recipe asks for is seen where every measurement looks its device up; the work stays on the CPU."""
+    asked: list[str] = []
+
+    def seen(device: str) -> str:
+        asked.append(device)
+        return "cpu"
+
+    for module in ("embedding", "flow", "spectrum"):
+        monkeypatch.setattr(f"rankscope.analysis.{module}.resolve_device", seen)
+    recipe = FIGURES[number]
+    model = str(bolt_folder if number == "3b" else chronos_t5_folder)
+    draw(recipe, Settings((model,), quick="quick" in recipe.takes, device="cuda:3"))
+    assert set(asked) == {"cuda:3"}
+
+
 def test_the_formula_of_figure_15(tmp_path: Path) -> None:
     """Rank k of an embedding of k Chebyshev polynomials; the first panel is a straight line."""
     (drawn,) = draw(FIGURES["15"], Settings())
