@@ -83,7 +83,8 @@ def _read(file: Path) -> dict[str, EvalRow]:
                 found = json.loads(line)
                 if found["schema"] != SCHEMA:
                     raise KeyError("schema")
-                sums = None if found["sums"] is None else np.array(found["sums"])
+                kept = found.get("sums")  # rows from before there were intervals have none
+                sums = None if kept is None else np.array(kept)
                 rows[found["key"]] = EvalRow(**found["row"], sums=sums)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} holds no rows of an evaluation: delete it, or leave out --resume.") from error

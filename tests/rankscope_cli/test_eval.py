@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from rankscope_cli.eval_table import show_eval
 from rankscope_eval import evaluation
+from rankscope_eval.report import EvalReport, EvalSummary
 
 TASKS = ("eval", "naive", "--tasks", "nile,air_passengers", "--out", "deep/scores.csv")
 PARTIAL = Path("deep/.scores.csv.partial")
@@ -45,6 +49,28 @@ def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str])
     again = cli(*TASKS, "--force")
     assert again.exit_code == 0, again.stderr
     assert len(measured) == 8
+
+
+def test_intervals_stand_beside_the_scores() -> None:
+    summary = (
+        EvalSummary("mine", "naive", "long", 9, 0.9, 1.25, (), (0.8, 1.01), (1.125, 12.5)),
+        EvalSummary("mine", "naive", "short", 1, 0.95, 0.97),
+    )
+    lines = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary))
+    head = next(position for position, line in enumerate(lines) if "benchmark" in line)
+    assert lines[head].split() == ["model", "benchmark", "sets", "MASE", "95", "%", "WQL", "95", "%"]
+    assert lines[head + 2].split() == ["mine", "long", "9", "0.900", "0.800–1.010", "1.250", "1.125–12.500"]
+    assert lines[head + 3].split() == ["mine", "short", "1", "0.950", "–", "0.970", "–"]
+    assert "95 %: bootstrap over data sets and series; with 1 inside, no clear difference" in lines
+    without = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[1:]))
+    assert not any("bootstrap" in line for line in without)
+
+
+def shown(report: EvalReport) -> list[str]:
+    """What the terminal table of a report is."""
+    console = Console(file=io.StringIO(), width=80)
+    show_eval(report, console)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 def test_nothing_to_go_on_with(refused: Any, measured: list[str]) -> None:

@@ -159,6 +159,25 @@ def test_windows_roll(tmp_path: Path) -> None:
     assert pytest.approx(2.5) == report.rows[0].MASE
 
 
+def test_windows_of_one_series_are_one_thing_to_resample(tmp_path: Path) -> None:
+    targets = [np.arange(30.0), 3.0 * np.arange(34.0) ** 1.5, np.sin(np.arange(40.0))]
+
+    def rolled(*some: Any) -> EvalReport:
+        suite = write_suite(tmp_path, frame(*some))
+        task = replace(suite.tasks[0], offset=-12, num_rolls=3)
+        return evaluate(["naive", "seasonal-naive"], suite=replace(suite, tasks=(task,)), baseline="naive")
+
+    together = rolled(*targets)
+    alone = [rolled(one) for one in targets]
+    assert together.rows[0].windows == 9
+    for position in range(2):
+        found = together.rows[position].sums
+        assert found is not None
+        expected = np.concatenate([one.rows[position].sums for one in alone])
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert [one.summary[-1].WQL_interval for one in alone] == [None] * 3
+
+
 def test_max_series_keeps_the_first_and_is_reported(tmp_path: Path) -> None:
     suite = write_suite(tmp_path, frame(np.arange(9.0), np.arange(9.0) ** 2), num_series=2)
     report = evaluate(["naive"], suite=suite, max_series=1)
@@ -315,6 +334,22 @@ def test_rows_are_kept_and_an_interrupted_evaluation_goes_on(tmp_path: Path) -> 
     weights.write_text("other weights")
     go(resume=True)
     assert len(seen) == 15
+
+
+def test_rows_kept_before_there_were_intervals_are_taken(tmp_path: Path) -> None:
+    kept, how = tmp_path / "rows.jsonl", {"tasks": ["air_passengers", "nile", "generated_daily"]}
+    whole = evaluate(["seasonal-naive", "naive"], baseline="naive", kept=kept, **how)
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    kept.write_text("".join(json.dumps({**line, "sums": None}) + "\n" for line in lines[:1]))
+    with kept.open("a") as file:
+        for line in lines[1:]:
+            line.pop("sums")
+            file.write(json.dumps(line) + "\n")
+    taken = evaluate(["seasonal-naive", "naive"], baseline="naive", kept=kept, resume=True, **how)
+    assert [row.plain() for row in taken.rows] == [row.plain() for row in whole.rows]
+    assert any(one.WQL_interval for one in whole.summary)
+    assert [one.relative_WQL for one in taken.summary] == [one.relative_WQL for one in whole.summary]
+    assert not any(one.WQL_interval for one in taken.summary)
 
 
 def test_rows_of_a_model_that_does_not_say_what_it_is_are_measured_again(tmp_path: Path) -> None:
