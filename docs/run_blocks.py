@@ -4,7 +4,8 @@ Blocks of ``console``, ``bash`` and ``python`` are run page by page, in the orde
 the page; every line ``$ …`` of a console block and every other block is a process of its own. A comment right before a
 block says more: ``<!-- not-run: REASON -->`` leaves it out, ``<!-- files: a.csv b.csv -->`` puts files of ``docs/data``
 into the scratch folder, ``<!-- output -->`` makes a ``text`` block the output of the block before it, and
-``<!-- numbers: 2 % -->`` lets numbers differ by so much, or by one in the last digit shown. In shown output a line
+``<!-- numbers: 2 % -->`` lets numbers of three digits and more differ by so much, or by one in the last digit shown;
+shorter ones are counts, layers and tolerances, and the same. In shown output a line
 ``…`` stands for any lines, ``…`` inside a line for any characters.
 
     python docs/run_blocks.py            # all pages, and the README
@@ -34,7 +35,9 @@ RUNNABLE = ("console", "bash", "python")
 OTHER_NAMES = {"sh": "bash", "shell": "bash", "zsh": "bash", "py": "python", "python3": "python", "pycon": "python"}
 WILD = "…"
 WIDTH = 100
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+_EXACT = 2
+"""Digits of numbers that never differ."""
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}) *\{? *\.?(?P<language>[\w+-]*)")
 _COMMENT = re.compile(r"^ *<!-- *(?P<word>not-run|files|output|numbers)\b:? *(?P<rest>.*?) *-->$")
 
@@ -160,7 +163,8 @@ def _share(page: Path, line: int, text: str) -> float:
 def matches(shown: str, output: str, share: float = 0.0) -> bool:
     r"""Whether an output is the one that is shown, wildcards and blanks at line ends aside.
 
-    With a share above 0 numbers may differ by it, or by one in the last digit shown, and columns by their blanks.
+    With a share above 0 numbers of three digits and more may differ by it, or by one in the last digit shown, and
+    columns by their blanks.
 
     >>> matches("a\n…\nrank … of 64", "a\nb\nc\nrank 5 of 64\n")
     True
@@ -189,7 +193,10 @@ def _pattern(text: str, share: float) -> str:
 
 def _near(shown: str, found: str, share: float) -> bool:
     ours, theirs = (float(text.replace(",", "")) for text in (shown, found))
-    last = 10.0 ** -len(shown.partition(".")[2])
+    digits, _, power = shown.partition("e")
+    if sum(one.isdigit() for one in digits) <= _EXACT:
+        return ours == theirs
+    last = 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
     return abs(ours - theirs) <= max(share * abs(ours), 1.001 * last)
 
 
