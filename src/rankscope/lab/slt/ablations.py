@@ -92,7 +92,7 @@ ABLATIONS: Mapping[str, Ablation] = MappingProxyType(
             (
                 *(((Setting(model, True),), (Setting(model),)) for model in (SLT, PATCHTST, NBEATS, DLINEAR)),
                 ((Setting(SLT, True),), (Setting(PATCHTST, True),)),
-                *(((Setting(model, True),), (Setting(DLINEAR, True),)) for model in (SLT, PATCHTST)),
+                *(((Setting(model, True),), (Setting(DLINEAR, True),)) for model in (SLT, PATCHTST, NBEATS)),
             ),
         ),
         "choice": Ablation("Weights of the best validation less those of the last epoch", _each(SLT, PATCHTST), CHOICE),

@@ -204,6 +204,7 @@ def test_every_ablation_compares_what_it_says() -> None:
             ("slt+revin", "patchtst+revin"),
             ("slt+revin", "dlinear+revin"),
             ("patchtst+revin", "dlinear+revin"),
+            ("nbeats+revin", "dlinear+revin"),
         ],
         "choice": [("slt", "slt"), ("patchtst", "patchtst")],
         "validated": [("slt", "patchtst"), ("slt", "dlinear"), ("patchtst", "dlinear")],
