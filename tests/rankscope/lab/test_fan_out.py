@@ -20,7 +20,7 @@ from rankscope.lab import fan_out as module
 from rankscope.lab.fan_out import Engine, fan_out
 
 SCRIPT = """
-    import sys, time
+    import signal, sys, time
     from pathlib import Path
     from rankscope.lab.fan_out import Engine, fan_out
 
@@ -33,6 +33,7 @@ SCRIPT = """
         (Path(folder) / f"done-{number}").touch()
 
     if __name__ == "__main__":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
         tasks = [(sys.argv[1], number, sys.argv[2] == "fails") for number in range(6)]
         list(fan_out(work, tasks, Engine(jobs=2), lambda units: None))
 """
