@@ -54,6 +54,8 @@ def _show_rows(report: EvalReport, console: Console) -> None:
 
 
 def _show_summary(report: EvalReport, console: Console) -> None:
+    from rankscope_eval.intervals import FEWEST
+
     console.print(f"relative to {report.baseline}: geometric means, lower is better", style="bold", markup=False)
     table = plain_table()
     add_columns(table, ["model", "benchmark", "sets", "MASE", "95 %", "WQL", "95 %"], left=2, folds=True)
@@ -64,6 +66,8 @@ def _show_summary(report: EvalReport, console: Console) -> None:
     print_table(table, console)
     if any(row.MASE_interval or row.WQL_interval for row in report.summary):
         console.print("95 %: bootstrap over data sets and series; with 1 inside, no clear difference", markup=False)
+    if any(row.WQL_interval is None and 0 < row.datasets < FEWEST for row in report.summary):
+        console.print(f"–: an interval needs {FEWEST} data sets, or {FEWEST} series of a single one", markup=False)
     for row in report.summary:
         if row.left_out:
             names = ", ".join(row.left_out)

@@ -64,6 +64,10 @@ def test_intervals_stand_beside_the_scores() -> None:
     assert "95 %: bootstrap over data sets and series; with 1 inside, no clear difference" in lines
     without = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[1:]))
     assert not any("bootstrap" in line for line in without)
+    few = "–: an interval needs 3 data sets, or 3 series of a single one"
+    assert few in lines
+    assert few in without
+    assert few not in shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[:1]))
 
 
 def shown(report: EvalReport) -> list[str]:
