@@ -59,7 +59,9 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 	$(BIN)/python benchmarks/spectrum.py
 
 figures: $(STAMP) ## Draw all figures into figures/out
-	@status=0; for recipe in figures/[!_]*.py; do $(BIN)/python $$recipe || status=1; done; exit $$status
+	$(BIN)/rankscope figures --all --out figures/out --force
+	$(BIN)/python figures/peers.py
+	$(BIN)/python figures/start_and_end.py
 
 report-example: $(STAMP) ## Make the example report and its screenshots again (5 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" docs/examples/make_report.sh demo-report

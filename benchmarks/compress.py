@@ -42,8 +42,8 @@ def run_compress(folder: Path, series: int, probe: int) -> dict[str, Any]:
     """Compress, and note when every phase begins."""
     import torch
 
-    from rankscope.calibration import calibration_set
     from rankscope.compress import compress
+    from rankscope.compress.calibration import calibration_set
 
     imported = peak_mb()
     begin = time.perf_counter()

@@ -23,15 +23,15 @@ from typing import Any
 import torch
 from provenance import conditions, origin, save, spread
 
-from rankscope.lab.encoders.cell import Cell
-from rankscope.lab.encoders.data import cell_data
-from rankscope.lab.encoders.runs import run_cells
-from rankscope.lab.encoders.stacked import train_stacked
-from rankscope.lab.encoders.training import How, train
-from rankscope.lab.fan_out import Engine
-from rankscope.lab.kernels import library
+from rankscope_lab.encoders.cell import Cell
+from rankscope_lab.encoders.data import cell_data
+from rankscope_lab.encoders.runs import run_cells
+from rankscope_lab.encoders.stacked import train_stacked
+from rankscope_lab.encoders.training import How, train
+from rankscope_lab.fan_out import Engine
+from rankscope_lab.kernels import library
 
-USED = ("src/rankscope/lab",)
+USED = ("lab/rankscope_lab",)
 CORES = os.cpu_count() or 1
 EPOCHS = 2
 """Of each turn, after one that warms up where the way has no start of its own."""

@@ -8,7 +8,7 @@ Every case composes its kernels at random from the published bank (up to 5, sums
 - ``eigh``: the same with `Generator.multivariate_normal(method="eigh")`, which that script names as the fast way;
 - ``cholesky``: the same with one Cholesky factor per series and 1e-6 of the variance added to the diagonal;
 - ``cholesky-16``: one such factor for 16 series, which then share their kernel;
-- ``exact``: `rankscope.pretrain.data.kernels.kernelsynth`, a kernel of its own for every series;
+- ``exact``: `rankscope.train.data.kernels.kernelsynth`, a kernel of its own for every series;
 - ``exact-16``: the same with 16 draws of every kernel;
 - ``shards``: `write_shards` from the start of its worker processes to the finished folder, one worker per core.
 
@@ -45,7 +45,7 @@ def run_matrix(case: str, seed: int, series: int) -> float:
     import numpy as np
     import scipy.linalg
 
-    from rankscope.pretrain.data.base_kernels import covariance, random_composition
+    from rankscope.train.data.base_kernels import covariance, random_composition
 
     method, _, draws = case.partition("-")
     rng, zero = np.random.default_rng([seed, 1]), np.zeros(LENGTH)
@@ -70,7 +70,7 @@ def run_exact(case: str, seed: int, series: int) -> float:
     """Draw with the library."""
     import numpy as np
 
-    from rankscope.pretrain.data.kernels import kernelsynth
+    from rankscope.train.data.kernels import kernelsynth
 
     draws = int(case.partition("-")[2] or 1)
     kernelsynth(np.random.default_rng([seed, 0]), 500 * draws, LENGTH, draws)
@@ -82,7 +82,7 @@ def run_exact(case: str, seed: int, series: int) -> float:
 
 def run_shards(case: str, seed: int, series: int) -> float:
     """Write a folder of shards, start of the workers included."""
-    from rankscope.pretrain import Synthesis, write_shards
+    from rankscope.train import Synthesis, write_shards
 
     with tempfile.TemporaryDirectory() as temporary:
         start = time.perf_counter()
@@ -129,7 +129,7 @@ def summary(rows: dict[str, list[dict[str, Any]]], options: argparse.Namespace, 
         for fast in ("exact", "exact-16", "shards")
     }
     return {
-        **origin("kernelsynth", "src/rankscope/pretrain/data"),
+        **origin("kernelsynth", "src/rankscope/train/data"),
         "versions": versions(),
         "length": LENGTH,
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),

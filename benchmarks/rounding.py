@@ -16,7 +16,7 @@ from typing import Any
 
 from provenance import conditions, origin, save, spread
 
-USED = ("src/rankscope/compress", "src/rankscope/lowrank", "src/rankscope/calibration")
+USED = ("src/rankscope/compress", "src/rankscope/lowrank", "src/rankscope/compress/calibration")
 MODELS, METHODS = ("bundled-bolt", "bundled"), ("joint", "whitened")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rankscope.design import RankDesign
+    from rankscope.train.rank_schedule import RankDesign
 
 SIZES = {
     "tiny": {"d_model": 256, "d_ff": 1024, "num_layers": 4, "num_heads": 4},
@@ -47,9 +47,9 @@ def write_shape(
     """
     import torch
 
-    from rankscope.design import RankDesign
-    from rankscope.pretrain import ModelShape, PretrainConfig
-    from rankscope.pretrain.models import new_model
+    from rankscope.train import ModelShape, PretrainConfig
+    from rankscope.train.models import new_model
+    from rankscope.train.rank_schedule import RankDesign
 
     numbers: dict[str, Any] = dict(SIZES[size])
     depth = layers or numbers.pop("num_layers")

@@ -18,7 +18,7 @@ from typing import Any
 
 from provenance import conditions, origin, save, spread
 
-USED = ("src/rankscope/lab", "benchmarks/slt.py")
+USED = ("lab/rankscope_lab", "benchmarks/slt.py")
 ROWS, VARIABLES, EPOCH = 17_420, 7, 308
 BATCHES = 4
 """Of 32 windows, in each of the five passes of a round."""
@@ -31,8 +31,8 @@ def made_data(folder: Path) -> Any:
     import numpy as np
     import pandas as pd
 
-    from rankscope.lab.data.table import ETT, read_table
-    from rankscope.lab.data.windows import FIFTHS, forecast_data
+    from rankscope_lab.data.table import ETT, read_table
+    from rankscope_lab.data.windows import FIFTHS, forecast_data
 
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(ROWS, VARIABLES)), columns=list(ETT))
     frame.insert(0, "date", pd.date_range("2016-07-01", periods=ROWS, freq="h"))
@@ -47,8 +47,8 @@ class Case:
     def __init__(self, name: str, data: Any, precision: str, device: str, compiled: bool) -> None:
         import torch
 
-        from rankscope.lab.slt.cell import Cell
-        from rankscope.lab.slt.training import CellTraining
+        from rankscope_lab.slt.cell import Cell
+        from rankscope_lab.slt.training import CellTraining
 
         self.name = name
         self.run = CellTraining(Cell("made", name, precision=precision), data, device=device, compiled=compiled)
@@ -58,7 +58,7 @@ class Case:
 
     def measure(self, steps: int) -> None:
         """One round: some training steps after one that is not timed, and five passes of forecasts."""
-        from rankscope.lab.slt.scoring import settled, windows_per_second
+        from rankscope_lab.slt.scoring import settled, windows_per_second
 
         batches = self.order.split(32)
         self.run.model.train()

@@ -38,10 +38,10 @@ BATCHES = {"chronos-t5": (128, 32), "chronos-bolt": (512, 64)}
 
 def case(family: str, shape: str, steps: int, device: str) -> dict[str, Any]:
     """Train for some steps and log after each; the first step warms up."""
-    from rankscope.pretrain import ModelShape, PretrainConfig, pretrain
-    from rankscope.pretrain.callbacks.spectra import Spectra
-    from rankscope.pretrain.config import Snapshots
-    from rankscope.pretrain.loop import Loop
+    from rankscope.train import ModelShape, PretrainConfig, pretrain
+    from rankscope.train.callbacks.spectra import Spectra
+    from rankscope.train.config import Snapshots
+    from rankscope.train.loop import Loop
 
     begun: list[float] = []
     stepped: list[float] = []
@@ -98,8 +98,8 @@ def case(family: str, shape: str, steps: int, device: str) -> dict[str, Any]:
 
 def matrices(config: Any) -> int:
     """How many matrices a logging decomposes."""
-    from rankscope.pretrain.models import new_model
-    from rankscope.pretrain.spectra import live_sites
+    from rankscope.train.models import new_model
+    from rankscope.train.spectra import live_sites
 
     return len(live_sites(config, new_model(config)))
 
@@ -136,7 +136,7 @@ def main() -> None:
                 flush=True,
             )
     result = {
-        **origin("snapshots", "src/rankscope/pretrain", "src/rankscope/numerics"),
+        **origin("snapshots", "src/rankscope/train", "src/rankscope/numerics"),
         "torch": {
             "version": torch.__version__,
             "threads": torch.get_num_threads(),

@@ -4,7 +4,7 @@ Writes a random checkpoint in the published format (12 + 12 layers of width 768:
 parameters, about 800 MB in float32) into a temporary folder. Then alternates, each in a process of its own:
 
 - ``svdvals``: bare `torch.linalg.svdvals` of the same matrices, one after the other, with torch's threads;
-- ``spectrum``: `rankscope.analysis.spectrum.measure_spectrum`, all singular values and per-head ranks;
+- ``spectrum``: `rankscope.measure.spectrum.measure_spectrum`, all singular values and per-head ranks;
 - ``ranks-only``: the same with ``ranks_only=True``, at three ε (the default) and at one;
 - ``weightwatcher``: `WeightWatcher.analyze()` with its default options (no vectors, no randomisation, no plots) on
   a module of exactly these 144 linear layers, so that it neither reads nor fits anything else.
@@ -91,8 +91,8 @@ def run_spectrum(folder: Path, case: str) -> dict[str, Any]:
     """Time the library's own function, from opening the folder to the finished report."""
     import torch
 
-    from rankscope.analysis.spectrum import measure_spectrum
     from rankscope.checkpoints import open_checkpoint
+    from rankscope.measure.spectrum import measure_spectrum
 
     imported = peak_mb()
     start = time.perf_counter()

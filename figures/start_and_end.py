@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 from rankscope import measure_spectrum, open_checkpoint
-from rankscope.analysis.spectrum import SpectrumReport
+from rankscope.measure.spectrum import SpectrumReport
 from rankscope.plots import save_figure, start_and_end
-from rankscope.pretrain import config_from_dict
-from rankscope.pretrain.models import new_model
+from rankscope.train import config_from_dict
+from rankscope.train.models import new_model
 
 EPS = (0.1, 0.01)
 PANELS = (("encoder", "self.q"), ("decoder", "cross.q"))

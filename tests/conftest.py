@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from rankscope.pretrain import PretrainConfig
+    from rankscope.train import PretrainConfig
 
 Writer = Callable[..., Path]
 
@@ -239,7 +239,7 @@ def tiny() -> Callable[..., PretrainConfig]:
     """``tiny("chronos-t5", max_steps=3)``: a training that takes a second."""
 
     def make(family: str = "chronos-bolt", **changes: Any) -> PretrainConfig:
-        from rankscope.pretrain import ModelShape, PretrainConfig
+        from rankscope.train import ModelShape, PretrainConfig
 
         shape = ModelShape(
             d_model=16, d_kv=4, d_ff=16, num_layers=1, num_decoder_layers=1, num_heads=2, n_tokens=64, patch_size=8

@@ -7,7 +7,7 @@ from dataclasses import replace
 from chronos_t5_tiny import CONFIG
 from training import record, run
 
-from rankscope.design import RankDesign
+from rankscope.train.rank_schedule import RankDesign
 
 STEPS, DECAY = 10_000, 2_000
 DESIGNS = {"r64": None, "r3": RankDesign(3.0, 0.27), "r5": RankDesign(5.0, 0.35), "r7": RankDesign(7.0, 0.40)}

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from training import REHEARSAL, RUNS, device, pack, record, save
 
-from rankscope.lab.encoders.cell import DROP_IN, Cell, etth1_cell
-from rankscope.lab.encoders.data import cell_data
-from rankscope.lab.encoders.runs import run_cells
-from rankscope.lab.encoders.stacked import train_stacked
-from rankscope.lab.encoders.training import How, train
-from rankscope.lab.precision import PRECISIONS
+from rankscope_lab.encoders.cell import DROP_IN, Cell, etth1_cell
+from rankscope_lab.encoders.data import cell_data
+from rankscope_lab.encoders.runs import run_cells
+from rankscope_lab.encoders.stacked import train_stacked
+from rankscope_lab.encoders.training import How, train
+from rankscope_lab.precision import PRECISIONS
 
 SEEDS = 2 if REHEARSAL else 20
 EPOCHS = 2 if REHEARSAL else 300

@@ -11,12 +11,12 @@ from typing import Any
 
 from training import REHEARSAL, RUNS, device, record, save
 
-from rankscope.calibration import calibrate, named_set
-from rankscope.calibration.named import with_partners
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress import compress
+from rankscope.compress.calibration import calibrate, named_set
+from rankscope.compress.calibration.named import with_partners
+from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import RankscopeError
-from rankscope.heal import HealConfig, heal
 
 MODELS = ("bundled-bolt", "bundled")
 RATIOS = (0.15, 0.075, 0.05)

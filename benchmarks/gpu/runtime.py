@@ -34,7 +34,7 @@ def write_cases(folder: Path, size: str) -> dict[str, str]:
     """Write the checkpoints; name of each case → the case as `run_bench` reads it, the baseline first."""
     from shapes import write_shape
 
-    from rankscope.design import RankDesign
+    from rankscope.train.rank_schedule import RankDesign
 
     full = write_shape(folder / "t5", "chronos-t5", size)
     design = RankDesign(PAPER["r0"], PAPER["alpha"])

@@ -26,12 +26,12 @@ TOGETHER = 6
 
 def study(data: Path, tables: list[str], **options: Any) -> None:
     """Train every cell that is missing, seed by seed; after each seed write the table of all so far."""
-    from rankscope.lab.slt.ablations import ABLATIONS
-    from rankscope.lab.slt.models import MAIN
-    from rankscope.lab.slt.report import study_report
-    from rankscope.lab.slt.runs import Place, run_cells
-    from rankscope.lab.slt.study import settings_of, study_cells
     from rankscope_cli.progress import progress_lines
+    from rankscope_lab.slt.ablations import ABLATIONS
+    from rankscope_lab.slt.models import MAIN
+    from rankscope_lab.slt.report import study_report
+    from rankscope_lab.slt.runs import Place, run_cells
+    from rankscope_lab.slt.study import settings_of, study_cells
 
     settings = settings_of(MAIN, () if REHEARSAL else tuple(ABLATIONS))
     jobs = min(TOGETHER, os.cpu_count() or 1) if device() == "cuda" else 1

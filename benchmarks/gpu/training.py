@@ -17,8 +17,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / part) for part in ("src", "eval", "cli") if (ROOT / part).is_dir()]
 
-from rankscope.pretrain import ModelShape, PretrainConfig, pretrain  # noqa: E402
-from rankscope.pretrain.data.mixture import Mixture  # noqa: E402
+from rankscope.train import ModelShape, PretrainConfig, pretrain  # noqa: E402
+from rankscope.train.data.mixture import Mixture  # noqa: E402
 
 OUT = Path(os.environ.get("OUT", ROOT / "gpu-out"))
 """One JSON file per script goes here, and what is worth taking home."""

@@ -10,7 +10,7 @@ from rankscope_cli.tables import add_columns, figures, plain_table, print_table,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.calibration import CalibrationReport
+    from rankscope.compress.calibration import CalibrationReport
 
 
 _STACKS = {"memory": "decoder", "input_patch_embedding": "encoder"}

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankscope.atomic import refuse_unwritable
 from rankscope.errors import OutputError
+from rankscope.io.atomic import refuse_unwritable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rankscope.analysis.embedding import EmbeddingReport
-    from rankscope.analysis.flow import FlowReport
-    from rankscope.analysis.spectrum import SpectrumReport
+    from rankscope.measure.embedding import EmbeddingReport
+    from rankscope.measure.flow import FlowReport
+    from rankscope.measure.spectrum import SpectrumReport
 
 SPECTRUM = ("ranks_by_layer", "size_by_eps", "spectra_encoder", "spectra_decoder")
 FLOW = ("flow_encoder", "flow_decoder")

@@ -10,7 +10,7 @@ from rankscope_cli.tables import add_columns, plain_table, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.figures import FigureState
+    from rankscope_paper.figures import FigureState
 
 
 def show_figures(states: Sequence[FigureState], console: Console) -> None:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from rankscope.analysis.embedding import EmbeddingReport
-    from rankscope.analysis.flow import FlowReport
+    from rankscope.measure.embedding import EmbeddingReport
+    from rankscope.measure.flow import FlowReport
 
 
 def show_flow(report: FlowReport, console: Console) -> None:

@@ -16,7 +16,7 @@ def forecaster_settings(
     Raises:
         OptionError: the device, the number format or the runtime cannot be used.
     """
-    from rankscope.placement import resolve_device, resolve_dtype
+    from rankscope.engine.device import resolve_device, resolve_dtype
 
     check_choice("runtime", runtime, RUNTIMES)
     where = {"device": resolve_device(device), "dtype": resolve_dtype(dtype), "runtime": runtime}

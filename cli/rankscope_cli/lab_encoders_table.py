@@ -11,10 +11,10 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.lab.encoders.findings import Finding, FindingsTable
-    from rankscope.lab.encoders.published import Published
-    from rankscope.lab.encoders.report import AuditReport
-    from rankscope.lab.encoders.tables import PairedRow, PairedTable, Row, TableResult
+    from rankscope_lab.encoders.findings import Finding, FindingsTable
+    from rankscope_lab.encoders.published import Published
+    from rankscope_lab.encoders.report import AuditReport
+    from rankscope_lab.encoders.tables import PairedRow, PairedTable, Row, TableResult
 
 PAPER = "paper"
 """What states a printed test; the others follow from the released runs."""

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from rankscope.lab.ranks.statistics import Finding
-    from rankscope.lab.ranks.study import RankStudy
-    from rankscope.lab.ranks.tables import CurveRow, RankRow
+    from rankscope_lab.ranks.statistics import Finding
+    from rankscope_lab.ranks.study import RankStudy
+    from rankscope_lab.ranks.tables import CurveRow, RankRow
 
 
 def show_ranks(study: RankStudy, console: Console) -> None:
@@ -74,7 +74,7 @@ def _curves(setting: str, rows: Sequence[CurveRow], console: Console) -> None:
 
 
 def _findings(findings: Sequence[Finding], console: Console) -> None:
-    from rankscope.lab.ranks.questions import QUESTIONS
+    from rankscope_lab.ranks.questions import QUESTIONS
 
     for letter, question in QUESTIONS.items():
         asked = [one for one in findings if one.question == letter]

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from rankscope.lab.slt.report import Comparison, Row, SltReport, SpeedUp
-    from rankscope.lab.statistics import Spread
+    from rankscope_lab.slt.report import Comparison, Row, SltReport, SpeedUp
+    from rankscope_lab.statistics import Spread
 
 ERRORS = "test error, scaled units, mean ± std of n seeds"
 TOLERANCES = {

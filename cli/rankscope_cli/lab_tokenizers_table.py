@@ -10,7 +10,7 @@ from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, pri
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.lab.tokenizers.study import Row, TokenizerReport
+    from rankscope_lab.tokenizers.study import Row, TokenizerReport
 
 BESIDE = {
     "linear-regression": "least squares",

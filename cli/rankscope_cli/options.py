@@ -171,7 +171,7 @@ def signal_or_file(signal: str) -> tuple[str, str | None]:
     """
     from pathlib import Path
 
-    from rankscope.signals import SIGNALS
+    from rankscope.series import SIGNALS
 
     if signal in SIGNALS:
         return signal, None

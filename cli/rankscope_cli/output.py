@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 
-from rankscope.atomic import atomic_file, refuse_existing
 from rankscope.errors import OutputError, unknown_choice
+from rankscope.io.atomic import atomic_file, refuse_existing
 
 if TYPE_CHECKING:
     import pandas as pd

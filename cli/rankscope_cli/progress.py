@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rankscope.progress import Progress, silent
+from rankscope.engine.progress import Progress, silent
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -67,7 +67,7 @@ class _Lines:
         """When the phase began, how much was done by then, and its total."""
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Take a report from the library: a `rankscope.progress.Progress`."""
+        """Take a report from the library: a `rankscope.engine.progress.Progress`."""
         now = time.monotonic()
         if self._phase is None or total != self._phase[2] or done < self._phase[1]:
             self._phase, self._printed = (now, done, total), None
@@ -105,7 +105,7 @@ class _DelayedBar:
         self._closed = False
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Take a report from the library: a `rankscope.progress.Progress`."""
+        """Take a report from the library: a `rankscope.engine.progress.Progress`."""
         with self._lock:
             begun_anew = done < self._state[0] or total != self._state[1]
             self._state = (done, total, what or self._state[2])

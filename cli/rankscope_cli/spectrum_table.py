@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from rankscope.analysis.spectrum import SiteSpectrum, SpectrumReport
+    from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 
 Cells = Callable[["SiteSpectrum", str], list[str]]
 

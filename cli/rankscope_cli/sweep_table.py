@@ -9,8 +9,8 @@ from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, pri
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.analysis.sweep import SweepReport, SweepRow
-    from rankscope.pretrain.sweeps import SweepPlan
+    from rankscope.measure.sweep import SweepReport, SweepRow
+    from rankscope.train.sweeps import SweepPlan
 
 _SCORES = ("relative_WQL", "relative_MASE")
 
@@ -50,7 +50,7 @@ def show_sweep(report: SweepReport, console: Console) -> None:
 def _ranks(row: SweepRow, keys: list[str]) -> list[str]:
     if row.ranks is None:
         return [MISSING] * (len(keys) + 2)
-    from rankscope.analysis.sweep import ALL, mean_head_rank
+    from rankscope.measure.sweep import ALL, mean_head_rank
 
     means: dict[str, Any] = row.ranks.mean_ranks[ALL]
     cells = [f"{means[key]:.1f}" if key in means else MISSING for key in keys]

@@ -9,7 +9,7 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.analysis.table2 import Measures, Table2Report, Table2Row
+    from rankscope.measure.table2 import Measures, Table2Report, Table2Row
 
 _COLUMNS = {
     "relative_WQL": "rel. WQL",

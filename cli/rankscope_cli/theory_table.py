@@ -9,8 +9,8 @@ from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, pri
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.theory.record import CheckResult
-    from rankscope.theory.report import TheoryReport
+    from rankscope_paper.theory.record import CheckResult
+    from rankscope_paper.theory.report import TheoryReport
 
 
 def show_theory(report: TheoryReport, console: Console) -> None:

@@ -17,7 +17,7 @@ rankscope spectrum narrow --sites all --out narrow-spectrum.json --force
 rankscope eval narrow bundled-bolt seasonal-naive --baseline bundled-bolt --out eval.json --force
 rankscope bench narrow:fast bundled-bolt:fast bundled-bolt:stock --baseline bundled-bolt:stock --batch 1,32 \
     --out bench.json --force
-cp "$here/../../src/rankscope/figures/data/table2_bundled-bolt.json" .
+cp "$here/../../figures/rankscope_paper/figures/data/table2_bundled-bolt.json" .
 rankscope theory --all --out theory.json --force
 rankscope report . --title "Rank and size of bundled-bolt" ${DATE:+--date "$DATE"} \
     --out "$here/bundled-report.html" --force

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rankscope.progress import Progress
+from rankscope.engine.progress import Progress
 from rankscope_eval.evaluation import evaluate
 from rankscope_eval.forecasters import Forecaster
 from rankscope_eval.relative import relative_scores

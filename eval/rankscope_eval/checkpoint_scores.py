@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rankscope.placement import resolve_device
+from rankscope.engine.device import resolve_device
 from rankscope_eval.evaluation import BASELINE, evaluate
 from rankscope_eval.forecasters import BATCH_SIZE, NUM_SAMPLES
 from rankscope_eval.relative import geometric_mean

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError
-from rankscope.progress import Progress, silent
 from rankscope_eval.forecasters import Forecaster, open_forecaster, quiet_imports
 from rankscope_eval.kept_rows import KeptRows
 from rankscope_eval.metrics import score

@@ -14,13 +14,13 @@ from typing import Any
 from torch import Tensor
 
 from rankscope import load_pipeline
-from rankscope.analysis.table2 import DatasetScore, Measures, Original
-from rankscope.calibration import CalibrationSet, calibration_set
-from rankscope.calibration.sets import DEFAULT
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibrated import lengths
+from rankscope.compress.calibration import CalibrationSet, calibration_set
+from rankscope.compress.calibration.sets import DEFAULT
+from rankscope.engine.progress import Progress
 from rankscope.errors import DataError, OptionError
-from rankscope.progress import Progress
+from rankscope.measure.table2 import DatasetScore, Measures, Original
 from rankscope_eval.evaluation import evaluate
 from rankscope_eval.forecasters import pipeline_forecaster, quiet_imports
 from rankscope_eval.metrics import QUANTILES

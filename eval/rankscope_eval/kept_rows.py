@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from rankscope import __version__
-from rankscope.atomic import sync
 from rankscope.errors import DataError
+from rankscope.io.atomic import sync
 from rankscope_eval.forecasters import Forecaster
 from rankscope_eval.report import EvalRow
 from rankscope_eval.suites import Task

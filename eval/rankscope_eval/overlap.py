@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rankscope.calibration import CalibrationSet
-from rankscope.calibration.passes import pass_inputs
+from rankscope.compress.calibration import CalibrationSet
+from rankscope.compress.calibration.passes import pass_inputs
+from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, FamilyError
 from rankscope.families import Family
-from rankscope.progress import Progress, silent
 
 TOP = 10
 BATCH_SIZE = 16

@@ -122,7 +122,7 @@ class EvalReport:
             writer.writerow([row.dataset, row.model, repr(row.MASE), repr(row.WQL)])
         text = stream.getvalue()
         if path is not None:
-            from rankscope.atomic import atomic_file
+            from rankscope.io.atomic import atomic_file
 
             with atomic_file(Path(path), force=force) as temporary:
                 Path(temporary).write_text(text, encoding="utf-8")

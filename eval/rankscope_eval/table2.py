@@ -9,19 +9,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rankscope.analysis.table2 import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
-from rankscope.calibration import Calibration, calibrate, load_calibration
-from rankscope.calibration._calibration import fingerprint
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress import ALLOCATIONS, CompressReport, compress
 from rankscope.compress.calibrated import needs_calibration
+from rankscope.compress.calibration import Calibration, calibrate, load_calibration
+from rankscope.compress.calibration._calibration import fingerprint
 from rankscope.compress.groups import METHOD_NAMES
+from rankscope.compress.heal import HealConfig, HealReport, heal
 from rankscope.compress.plan import validate_ratio
+from rankscope.engine.device import resolve_device
+from rankscope.engine.progress import Progress, silent
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
-from rankscope.heal import HealConfig, HealReport, heal
-from rankscope.locks import held
-from rankscope.placement import resolve_device
-from rankscope.progress import Progress, silent
+from rankscope.io.locks import held
+from rankscope.measure.table2 import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
 from rankscope_eval.forecast_yardstick import ForecastYardstick
 from rankscope_eval.table2_folder import LOCK, Table2Folder
 from rankscope_eval.text_yardstick import TextYardstick

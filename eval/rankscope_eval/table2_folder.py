@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rankscope.analysis.table2 import (
+from rankscope.errors import OutputError
+from rankscope.io.atomic import atomic_file, refuse_workplace
+from rankscope.measure.table2 import (
     MEASURES,
     PUBLISHED,
     Measures,
@@ -21,8 +23,6 @@ from rankscope.analysis.table2 import (
     original_from_json,
     point_from_json,
 )
-from rankscope.atomic import atomic_file, refuse_workplace
-from rankscope.errors import OutputError
 
 LOCK = "table2.lock"
 SETTINGS = "settings.json"

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from rankscope.calibration import CalibrationSet
-from rankscope.calibration.text import CONTEXT, HORIZON, calibration_windows, check_length, read_tokens
 from rankscope.checkpoints import Checkpoint
-from rankscope.progress import Progress, silent
+from rankscope.compress.calibration import CalibrationSet
+from rankscope.compress.calibration.text import CONTEXT, HORIZON, calibration_windows, check_length, read_tokens
+from rankscope.engine.progress import Progress, silent
 from rankscope_eval.overlap import BATCH_SIZE, logits_of, teacher_passes
 
 __all__ = ["calibration_windows", "log_perplexity", "read_tokens", "text_windows"]

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankscope.analysis.table2 import DatasetScore, Measures, Original
-from rankscope.calibration import CalibrationSet
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.calibration import CalibrationSet
 from rankscope.compress.probe import PROBE_SEED, PROBED_WINDOWS
+from rankscope.engine.device import resolve_dtype
+from rankscope.engine.progress import Progress
 from rankscope.errors import FamilyError, OptionError
-from rankscope.placement import resolve_dtype
-from rankscope.progress import Progress
+from rankscope.measure.table2 import DatasetScore, Measures, Original
 from rankscope_eval.overlap import mean_overlap, teacher_passes, top_tokens
 from rankscope_eval.text import calibration_windows, log_perplexity, read_tokens, text_windows
 from rankscope_eval.timing import time_against

@@ -28,7 +28,7 @@ def score_during_training(
     batch_size: int = BATCH_SIZE,
     seed: int = 0,
 ) -> Callable[[Any], dict[str, float]]:
-    """Make what ``rankscope.pretrain.pretrain`` takes as ``validate``.
+    """Make what ``rankscope.train.pretrain`` takes as ``validate``.
 
     The data are read, and the seasonal-naive forecasts made, at once: what cannot be used is refused before the
     training begins.

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rankscope.analysis.cache import cache_bytes
-from rankscope.analysis.table2 import DatasetScore, Measures, Original
-from rankscope.calibration import CalibrationSet
 from rankscope.checkpoints import Checkpoint
+from rankscope.compress.calibration import CalibrationSet
+from rankscope.engine.device import resolve_dtype
+from rankscope.engine.progress import Progress
 from rankscope.errors import OptionError
-from rankscope.placement import resolve_dtype
-from rankscope.progress import Progress
+from rankscope.measure.cache import cache_bytes
+from rankscope.measure.table2 import DatasetScore, Measures, Original
 from rankscope_eval.forecasters import BATCH_SIZE, NUM_SAMPLES
 
 OVERLAP_SEED = 1_000_000

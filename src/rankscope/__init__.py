@@ -11,12 +11,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "open_checkpoint": "rankscope.checkpoints",
     "list_bundled": "rankscope.checkpoints",
-    "load_pipeline": "rankscope.pipeline",
-    "measure_spectrum": "rankscope.analysis.spectrum",
-    "measure_flow": "rankscope.analysis.flow",
-    "measure_embedding": "rankscope.analysis.embedding",
-    "read_sweep_report": "rankscope.analysis.sweep",
-    "read_table2": "rankscope.analysis.table2",
+    "load_pipeline": "rankscope.forecast.pipeline",
+    "measure_spectrum": "rankscope.measure.spectrum",
+    "measure_flow": "rankscope.measure.flow",
+    "measure_embedding": "rankscope.measure.embedding",
+    "read_sweep_report": "rankscope.measure.sweep",
+    "read_table2": "rankscope.measure.table2",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from rankscope.lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
+from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
 
 GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
 
@@ -51,7 +51,7 @@ def test_the_table_after_each_seed(script: ModuleType, monkeypatch: pytest.Monke
         found = [ran(model, seed, errors[model][seed]) for model in errors for seed in range(seeds)]
         return [*found, *[ran("slt", 3, float("nan"))] * (seeds == 3)]
 
-    monkeypatch.setattr("rankscope.lab.slt.runs.run_cells", run_cells)
+    monkeypatch.setattr("rankscope_lab.slt.runs.run_cells", run_cells)
     monkeypatch.setattr(script, "SEEDS", 3)
     script.study(tmp_path, ["made"])
     assert seen == [1, 2, 3]

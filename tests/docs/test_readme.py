@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.figures import CARRIED
+from rankscope_paper.figures import CARRIED
 
 FILE = Path(__file__).parents[2] / "README.md"
 HEAD = "| method | 0.5 |"
@@ -18,7 +18,8 @@ pytestmark = pytest.mark.skipif(not FILE.is_file(), reason="the README is not be
 
 def table(name: str) -> dict[str, dict[float, str]]:
     """Cells by label and ratio of the table that follows the link to a model's saved results."""
-    lines = FILE.read_text("utf-8").split(f"(src/rankscope/figures/data/table2_{name}.json)", 1)[1].splitlines()
+    link = f"(figures/rankscope_paper/figures/data/table2_{name}.json)"
+    lines = FILE.read_text("utf-8").split(link, 1)[1].splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith(HEAD))
     end = next(number for number in range(start, len(lines)) if not lines[number].startswith("|"))
     head, _, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:end])

@@ -19,25 +19,25 @@ from rankscope_cli.exits import report_error
 
 HEAVY = ("torch", "numpy", "pandas", "scipy", "transformers", "chronos", "gluonts", "matplotlib", "datasets", "yaml")
 LIBRARY = {  # what each verb calls, where a test makes it fail
-    "spectrum": "rankscope.analysis.spectrum.measure_spectrum",
-    "flow": "rankscope.analysis.flow.measure_flow",
-    "embed": "rankscope.analysis.embedding.measure_embedding",
-    "families": "rankscope.catalogue.list_families",
-    "calibrate": "rankscope.calibration.calibrate",
+    "spectrum": "rankscope.measure.spectrum.measure_spectrum",
+    "flow": "rankscope.measure.flow.measure_flow",
+    "embed": "rankscope.measure.embedding.measure_embedding",
+    "families": "rankscope.family_table.list_families",
+    "calibrate": "rankscope.compress.calibration.calibrate",
     "compress": "rankscope.compress.compress",
-    "heal": "rankscope.heal.heal",
+    "heal": "rankscope.compress.heal.heal",
     "eval": "rankscope_eval.evaluate",
     "bench": "rankscope_eval.bench.run_bench",
     "table2": "rankscope_eval.table2.run_table2",
     "forecast": "rankscope_eval.forecast_file",
-    "design": "rankscope.pretrain.recipe.write_design",
-    "pretrain": "rankscope.pretrain.pretrain",
-    "standin": "rankscope.pretrain.standins.train_standin",
-    "synth": "rankscope.pretrain.write_shards",
-    "sweep": "rankscope.pretrain.sweeps.run_sweep",
+    "design": "rankscope.train.recipe.write_design",
+    "pretrain": "rankscope.train.pretrain",
+    "standin": "rankscope.train.proxies.train_standin",
+    "synth": "rankscope.train.write_shards",
+    "sweep": "rankscope.train.sweeps.run_sweep",
     "report": "rankscope_eval.page.build_page",
-    "figures": "rankscope.figures.draw",
-    "theory": "rankscope.theory.report.run_theory",
+    "figures": "rankscope_paper.figures.draw",
+    "theory": "rankscope_paper.theory.report.run_theory",
 }
 COMMANDS = [verb for verb in VERBS if verb != "lab"]  # test_lab.py has what holds for the group and its sub-verbs
 WITHOUT_MODEL = ("families", "standin", "report", "figures", "theory")

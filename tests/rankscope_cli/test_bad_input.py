@@ -378,7 +378,7 @@ def test_pretrain_options(refused: Callable[..., str]) -> None:
 
 
 def test_pretrain_keeps_the_snapshots_of_an_unfinished_run(refused: Callable[..., str]) -> None:
-    from rankscope.pretrain.run_folder import seal
+    from rankscope.train.run_folder import seal
 
     snapshot = Path("out.run/checkpoint-10")
     snapshot.mkdir(parents=True)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from rankscope.calibration import load_calibration
-from rankscope.calibration.moments import PARTS
+from rankscope.compress.calibration import load_calibration
+from rankscope.compress.calibration.moments import PARTS
 
 SET = ("--calibration", "kernelsynth:20")
 JOINT = ("--method", "joint", "--ratio", "0.6", "--allocation", "energy")
@@ -147,7 +147,7 @@ def test_an_existing_file_is_kept_until_the_new_one_is_whole(
 
 
 def _stop_at(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
-    import rankscope.calibration._calibration as home
+    import rankscope.compress.calibration._calibration as home
 
     whole, count = home.pass_inputs, 0
 
@@ -164,7 +164,7 @@ def _stop_at(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
 SLOW = """
 import sys, time
 from pathlib import Path
-import rankscope.calibration._calibration as home
+import rankscope.compress.calibration._calibration as home
 whole, calls = home.pass_inputs, 0
 def slow(*args):
     global calls

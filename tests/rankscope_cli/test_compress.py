@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from rankscope import open_checkpoint
-from rankscope.calibration import calibrate, calibration_set
+from rankscope.compress.calibration import calibrate, calibration_set
 from rankscope_cli.progress import progress_bar
 
 SET = ("--calibration", "kernelsynth:16")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.pretrain import read_config
+from rankscope.train import read_config
 
 LAYER = {
     "stack",

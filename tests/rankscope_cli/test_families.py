@@ -12,10 +12,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rankscope.catalogue import VERBS, list_families
 from rankscope.checkpoints import list_bundled, open_checkpoint
 from rankscope.errors import CheckpointError
 from rankscope.families import FAMILIES
+from rankscope.family_table import VERBS, list_families
 
 PAPER = {  # Table 1
     "chronos-t5": ("quantisation", 1),

@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 
 from rankscope.errors import DataError
-from rankscope.lab.encoders import runs
-from rankscope.lab.encoders.cell import Cell, Point, RunResult
-from rankscope.lab.encoders.published import published_value
-from rankscope.lab.encoders.training import How
-from rankscope.locks import held
+from rankscope.io.locks import held
 from rankscope_cli.verbs.lab_encoders import run as verb
+from rankscope_lab.encoders import runs
+from rankscope_lab.encoders.cell import Cell, Point, RunResult
+from rankscope_lab.encoders.published import published_value
+from rankscope_lab.encoders.training import How
 
 Asked = dict[str, Any]
 
@@ -73,8 +73,8 @@ def test_the_papers_size_is_the_default(cli: Any, asked: Asked, tmp_path: Path) 
 
 
 def test_tables_fit_a_terminal(cli: Any, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rankscope.lab.encoders import report
     from rankscope_cli import output
+    from rankscope_lab.encoders import report
 
     monkeypatch.setattr(output, "_PIPE_WIDTH", 80)
     monkeypatch.setattr(report, "stored_runs", lambda folder, cells: [made_up(cell) for cell in cells])

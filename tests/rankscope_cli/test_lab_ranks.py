@@ -13,14 +13,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from rankscope.lab.encoders.cell import Cell, Point, RunResult
-from rankscope.lab.encoders.data import cell_data
-from rankscope.lab.encoders.models import build
-from rankscope.lab.encoders.runs import write_result
-from rankscope.lab.measure import measure, rank_record
-from rankscope.lab.ranks.study import study_from_json
-from rankscope.lab.slt.cell import Cell as SltCell
-from rankscope.lab.slt.cell import CellResult, Epoch, Score, Windows
+from rankscope_lab.encoders.cell import Cell, Point, RunResult
+from rankscope_lab.encoders.data import cell_data
+from rankscope_lab.encoders.models import build
+from rankscope_lab.encoders.runs import write_result
+from rankscope_lab.measure import measure, rank_record
+from rankscope_lab.ranks.study import study_from_json
+from rankscope_lab.slt.cell import Cell as SltCell
+from rankscope_lab.slt.cell import CellResult, Epoch, Score, Windows
 
 
 @pytest.fixture(scope="module")

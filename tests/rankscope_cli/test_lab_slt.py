@@ -78,10 +78,10 @@ def test_a_second_command_trains_what_is_missing(ran: tuple[Path, dict[str, Any]
 def test_tables_fit_a_terminal() -> None:
     from rich.console import Console
 
-    from rankscope.lab.slt.ablations import ABLATIONS
-    from rankscope.lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
-    from rankscope.lab.slt.models import MODELS
-    from rankscope.lab.slt.report import study_report
+    from rankscope_lab.slt.ablations import ABLATIONS
+    from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
+    from rankscope_lab.slt.models import MODELS
+    from rankscope_lab.slt.report import study_report
 
     score = Score(0.43871, 0.44123)
     runs = [

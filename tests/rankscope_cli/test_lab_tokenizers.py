@@ -60,8 +60,8 @@ def test_wide_numbers_fit_a_terminal() -> None:
 
     from rich.console import Console
 
-    from rankscope.lab.tokenizers.study import Row, TokenizerReport
     from rankscope_cli.lab_tokenizers_table import show_tokenizers
+    from rankscope_lab.tokenizers.study import Row, TokenizerReport
 
     ranks = {"0.1": 63.7, "0.05": 63.7, "0.01": 63.7}
     numbers = {"error": 0.3542, "error_std": 0.1587, "reference": 0.1, "used": 1017.0, "perplexity": 1016.6}

@@ -64,7 +64,7 @@ def test_off_a_terminal_there_are_lines(cli, run_yaml, tmp_path):
 
 
 def test_without_tensorboard_it_says_so_once(cli, run_yaml, monkeypatch, tmp_path):
-    monkeypatch.setattr("rankscope.pretrain.events.installed", lambda: False)
+    monkeypatch.setattr("rankscope.train.events.installed", lambda: False)
     result = cli("pretrain", run_yaml(), "--out", tmp_path / "out", "--device", "cpu", "--tensorboard")
     assert result.exit_code == 0
     assert result.stderr.count("rankscope[logs]") == 1
@@ -101,8 +101,8 @@ def test_a_run_that_cannot_begin_leaves_no_folder(cli, run_yaml, tmp_path):
 def test_another_config_does_not_resume_a_run(refused, run_yaml, tmp_path):
     run = tmp_path / "out.run"
     run.mkdir()
-    from rankscope.pretrain import read_config
-    from rankscope.pretrain.same_run import RunRecord
+    from rankscope.train import read_config
+    from rankscope.train.same_run import RunRecord
 
     RunRecord(read_config(run_yaml()), "fp32", 1).write(run)
     before = {path.name: path.read_bytes() for path in run.iterdir()}

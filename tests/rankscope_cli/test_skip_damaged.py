@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rankscope.pretrain import Synthesis, write_shards
+from rankscope.train import Synthesis, write_shards
 
 RUN = """
 family: chronos-bolt

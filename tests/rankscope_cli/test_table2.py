@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.analysis.table2 import FAILED, OUT_OF_REACH, Measures, Original, Table2Point, Table2Report
+from rankscope.measure.table2 import FAILED, OUT_OF_REACH, Measures, Original, Table2Point, Table2Report
 
 HEAD = "method allocation size rel. WQL MASE distance time"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rankscope.numerics import bounds
-from rankscope.theory.experiments import experiment_from_json
+from rankscope_paper import bounds
+from rankscope_paper.experiments import experiment_from_json
 
 
 def test_the_document(document: Any) -> None:

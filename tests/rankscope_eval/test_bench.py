@@ -19,11 +19,11 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from rankscope import load_pipeline, open_checkpoint
 from rankscope.compress import compress
-from rankscope.design import RankDesign
 from rankscope.errors import OptionError, RankscopeError
-from rankscope.pretrain import ModelShape, PretrainConfig
-from rankscope.pretrain.models import new_model
-from rankscope.runtime import make_fast
+from rankscope.forecast import make_fast
+from rankscope.train import ModelShape, PretrainConfig
+from rankscope.train.models import new_model
+from rankscope.train.rank_schedule import RankDesign
 from rankscope_eval.bench import Case, Settings, read_case, run_bench
 from rankscope_eval.bench.alternate import Spread, alternate, ratios
 from rankscope_eval.bench.children import CaseError, Child
@@ -88,7 +88,7 @@ def joined(folder: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 @pytest.fixture
 def torch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of torch itself, as its counter knows no others."""
-    monkeypatch.setattr("rankscope.runtime.products.has_onednn", lambda _: False)
+    monkeypatch.setattr("rankscope.forecast.products.has_onednn", lambda _: False)
 
 
 def work_of(path: Path, **sizes: Any) -> tuple[Any, Case]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rankscope import load_pipeline
-from rankscope.calibration import CalibrationSet, calibration_set
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.calibration import CalibrationSet, calibration_set
 from rankscope.errors import DataError, FamilyError
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.overlap import (

@@ -15,11 +15,11 @@ import pytest
 
 import rankscope_eval.table2 as harness
 from rankscope import read_table2
-from rankscope.analysis.table2 import DONE, FAILED, OUT_OF_REACH, Table2Report
-from rankscope.calibration import load_calibration
 from rankscope.compress import compress
+from rankscope.compress.calibration import load_calibration
+from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import DataError, FamilyError, OptionError, OutputError, RankscopeError
-from rankscope.heal import HealConfig, heal
+from rankscope.measure.table2 import DONE, FAILED, OUT_OF_REACH, Table2Report
 from rankscope_eval import Grid, Yard, evaluate, run_table2
 from rankscope_eval.forecast_yardstick import ForecastYardstick
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rankscope.errors import DataError, OptionError
-from rankscope.pretrain import pretrain
-from rankscope.pretrain.as_saved import as_saved
-from rankscope.pretrain.config import Validation
-from rankscope.pretrain.models import new_model
+from rankscope.train import pretrain
+from rankscope.train.as_saved import as_saved
+from rankscope.train.config import Validation
+from rankscope.train.models import new_model
 from rankscope_eval import evaluate, score_during_training
 
 

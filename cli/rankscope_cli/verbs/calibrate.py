@@ -81,9 +81,9 @@ def run(
         rankscope calibrate bundled --calibration mixture:512 --decoder sampled --resume
         rankscope calibrate small-t5/ --calibration text:book.txt --sites all
     """
-    from rankscope.calibration import calibrate, named_set, report_on
     from rankscope.checkpoints import open_checkpoint
-    from rankscope.placement import resolve_device
+    from rankscope.compress.calibration import calibrate, named_set, report_on
+    from rankscope.engine.device import resolve_device
 
     file = Path(out)
     if file.is_file() and not (force or resume):
@@ -127,7 +127,7 @@ def _matrices(checkpoint: Checkpoint, chosen: tuple[str, ...] | None) -> tuple[S
     Raises:
         OptionError: nothing but lookup tables is selected, or a word is unknown.
     """
-    from rankscope.calibration.named import with_partners
+    from rankscope.compress.calibration.named import with_partners
 
     selected = [site for site in checkpoint.sites(chosen or ("attention",)) if site.role != "embedding"]
     if not selected:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rankscope.engine.progress import Progress
 from rankscope.errors import OptionError
-from rankscope.progress import Progress
 from rankscope_cli.compress_table import show_compress
 from rankscope_cli.exits import say
 from rankscope_cli.forecasters import at_revision
@@ -159,11 +159,11 @@ def run(
         rankscope compress bundled-bolt --ratio 0.25 --method joint --storage int8 --out small/
         rankscope compress --max-loss 0.02 --method joint --suite backtest.yaml --data benchmark/ --out small/
     """
-    from rankscope.atomic import refuse_existing
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss
     from rankscope.compress.to_loss import validate_loss
-    from rankscope.placement import resolve_device
+    from rankscope.engine.device import resolve_device
+    from rankscope.io.atomic import refuse_existing
 
     if method in ("svd", "random") and allocation != "sensitivity" and max_loss is None:
         refuse_cuda(device, "matrices are decomposed by LAPACK")

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope.checkpoints import Description
-    from rankscope.design import DesignReport, RankDesign
-    from rankscope.pretrain.config import EmbeddingStart
+    from rankscope.train.config import EmbeddingStart
+    from rankscope.train.rank_schedule import DesignReport, RankDesign
 
 SCHEDULES = ("ceil", "pow2")
 CROSS_DEPTHS = ("restart", "continue")
@@ -124,8 +124,8 @@ def run(
     refuse_cuda(device, "a design is written")
     precision = training_precision(dtype)
     from rankscope.checkpoints import describe
-    from rankscope.design import RankDesign
-    from rankscope.pretrain.recipe import write_design
+    from rankscope.train.rank_schedule import RankDesign
+    from rankscope.train.recipe import write_design
 
     design = RankDesign(
         r0=number("r0", r0),
@@ -147,7 +147,7 @@ def run(
 
 def _embedding(source: Description, embedding: str, frozen: bool, revision: str | None) -> EmbeddingStart:
     from rankscope.checkpoints import list_bundled, open_checkpoint
-    from rankscope.pretrain.config import EmbeddingStart
+    from rankscope.train.config import EmbeddingStart
 
     if embedding != "inherit":
         return EmbeddingStart()

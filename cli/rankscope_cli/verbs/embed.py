@@ -68,8 +68,8 @@ def run(
         rankscope embed bundled bundled-time-moe bundled-totem minilm --signal mixed --text book.txt.gz
         rankscope embed amazon/chronos-bolt-small --signal noise --json
     """
-    from rankscope.analysis.embedding import measure_embedding
-    from rankscope.placement import resolve_device
+    from rankscope.engine.device import resolve_device
+    from rankscope.measure.embedding import measure_embedding
 
     refuse_dtype(dtype)
     kind, file = signal_or_file(signal)

@@ -11,7 +11,7 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.catalogue import FamiliesReport
+    from rankscope.family_table import FamiliesReport
 
 
 def run(out: Table = None, force: Force = False, json: Json = False, debug: Debug = False) -> None:
@@ -25,7 +25,7 @@ def run(out: Table = None, force: Force = False, json: Json = False, debug: Debu
         rankscope families --json
         rankscope families --out families.csv
     """
-    from rankscope.catalogue import list_families
+    from rankscope.family_table import list_families
 
     with Output(json, out, force) as output:
         report = list_families()
@@ -34,7 +34,7 @@ def run(out: Table = None, force: Force = False, json: Json = False, debug: Debu
 
 def show_families(report: FamiliesReport, console: Console) -> None:
     """Print how families embed and which verbs take them, then where to get them."""
-    from rankscope.catalogue import VERBS
+    from rankscope.family_table import VERBS
 
     common = [verb for verb in VERBS if all(verb in row.verbs for row in report.rows)]
     table = plain_table(caption=f"All are taken by {' and '.join(common)}. Patch: numbers per token, as published.")

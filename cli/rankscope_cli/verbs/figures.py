@@ -17,7 +17,7 @@ from rankscope_cli.progress import progress_bar
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.figures import FigureState, Recipe, Settings
+    from rankscope_paper.figures import FigureState, Recipe, Settings
 
 OUT = "rankscope-figures"
 _SOURCE = "What is drawn"
@@ -72,8 +72,8 @@ def run(
         rankscope figures 4a --data width/
         rankscope figures --all --out figures/
     """
-    from rankscope.figures import FIGURES, Settings, choose, state
-    from rankscope.placement import resolve_device
+    from rankscope.engine.device import resolve_device
+    from rankscope_paper.figures import FIGURES, Settings, choose, state
 
     with Output(json) as output:
         if list_ or not (ids or all_):
@@ -104,7 +104,7 @@ class _List:
 
     def to_json(self) -> dict[str, Any]:
         """The document ``rankscope/figures@1`` without captions and files."""
-        from rankscope.figures import SCHEMA
+        from rankscope_paper.figures import SCHEMA
 
         return {"schema": SCHEMA, "figures": [one.to_json() for one in self.states]}
 
@@ -124,7 +124,7 @@ class _Report:
 
     def to_json(self) -> dict[str, Any]:
         """The document ``rankscope/figures@1``."""
-        from rankscope.figures import SCHEMA
+        from rankscope_paper.figures import SCHEMA
 
         return {"schema": SCHEMA, "figures": list(self.figures), "failed": list(self.failed)}
 
@@ -147,7 +147,7 @@ def _draw(
     Raises:
         RankscopeError: an option fits none of the figures, a figure cannot be drawn, or a file is in the way.
     """
-    from rankscope.figures import caption_head, draw, refuse_existing_files, write_drawn
+    from rankscope_paper.figures import caption_head, draw, refuse_existing_files, write_drawn
 
     given = {"model": bool(asked.models), "data": asked.data is not None, "quick": asked.quick, "rerun": asked.rerun}
     _check(chosen, given)

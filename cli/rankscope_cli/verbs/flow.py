@@ -56,8 +56,8 @@ def run(
         rankscope flow amazon/chronos-bolt-small --signal noise --figures figures/
         rankscope flow small/ --signal sales.csv --length 128 --json
     """
-    from rankscope.analysis.flow import measure_flow
-    from rankscope.placement import resolve_device
+    from rankscope.engine.device import resolve_device
+    from rankscope.measure.flow import measure_flow
 
     refuse_dtype(dtype)
     kind, file = signal_or_file(signal)

@@ -18,7 +18,7 @@ TRAINED = ("all", "compressed")
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.heal import HealReport
+    from rankscope.compress.heal import HealReport
 
 
 def run(
@@ -74,8 +74,8 @@ def run(
         rankscope heal small/ --teacher bundled-bolt --steps 500 --train compressed --series mine.parquet
     """
     from rankscope.checkpoints import open_checkpoint
-    from rankscope.heal import HealConfig, heal
-    from rankscope.placement import resolve_device
+    from rankscope.compress.heal import HealConfig, heal
+    from rankscope.engine.device import resolve_device
 
     config = HealConfig(
         minutes=None if minutes is None else number("minutes", minutes),

@@ -15,11 +15,11 @@ from rankscope_cli.output import Output, write_report
 from rankscope_cli.progress import progress_lines
 
 if TYPE_CHECKING:
-    from rankscope.lab.encoders.cell import Cell, RunResult
-    from rankscope.lab.encoders.data import CellData
-    from rankscope.lab.encoders.report import Protocol
-    from rankscope.lab.encoders.training import How
-    from rankscope.lab.fan_out import Engine
+    from rankscope_lab.encoders.cell import Cell, RunResult
+    from rankscope_lab.encoders.data import CellData
+    from rankscope_lab.encoders.report import Protocol
+    from rankscope_lab.encoders.training import How
+    from rankscope_lab.fan_out import Engine
 
 ENGINES = ("local", "ray")
 PRECISIONS = ("float32", "bfloat16")
@@ -119,7 +119,7 @@ def run(
         rankscope lab encoders 13 --data ETTh1.csv --out audit/
         rankscope lab encoders all --show --out audit/ --json
     """
-    from rankscope.lab.encoders.report import audit_cells, audit_report, needs_etth1
+    from rankscope_lab.encoders.report import audit_cells, audit_report, needs_etth1
 
     asked = _asked(tables, seeds, epochs, encoders, quick)
     check_choice("engine", engine, ENGINES)
@@ -144,8 +144,8 @@ def run(
 def _asked(
     tables: list[str] | None, seeds: int | None, epochs: int | None, encoders: list[str] | None, quick: bool
 ) -> Protocol:
-    from rankscope.lab.encoders.cell import ARCHITECTURES, ENCODERS, EPOCHS
-    from rankscope.lab.encoders.report import PUBLISHED_SEEDS, protocol
+    from rankscope_lab.encoders.cell import ARCHITECTURES, ENCODERS, EPOCHS
+    from rankscope_lab.encoders.report import PUBLISHED_SEEDS, protocol
 
     chosen = words(encoders)
     if quick and chosen is None:
@@ -161,8 +161,8 @@ def _asked(
 def _how(device: str, precision: str, stop: int, engine: str) -> How:
     import torch
 
-    from rankscope.lab.encoders.training import How
-    from rankscope.placement import resolve_device
+    from rankscope.engine.device import resolve_device
+    from rankscope_lab.encoders.training import How
 
     if engine == "ray":  # the GPUs are the cluster's
         check_choice("device", device, DEVICES)
@@ -172,7 +172,7 @@ def _how(device: str, precision: str, stop: int, engine: str) -> How:
 
 def _jobs(jobs: int | None, device: str, engine: str) -> int:
     """One per core where runs have a core each; a GPU is shared by stacking."""
-    from rankscope.placement import resolve_device
+    from rankscope.engine.device import resolve_device
 
     if jobs is not None:
         return jobs
@@ -180,27 +180,27 @@ def _jobs(jobs: int | None, device: str, engine: str) -> int:
 
 
 def _engine(name: str, jobs: int, address: str) -> Engine:
-    from rankscope.lab.fan_out import Engine
+    from rankscope_lab.fan_out import Engine
 
     return Engine(name, jobs=jobs, address=address)
 
 
 def _etth1(path: str | None) -> CellData | None:
-    from rankscope.lab.encoders.data import etth1_data
+    from rankscope_lab.encoders.data import etth1_data
 
     return None if path is None else etth1_data(path)
 
 
 def _unmade(out: str, cells: list[Cell], force: bool) -> list[Cell]:
     """Cells that a run is still needed for."""
-    from rankscope.lab.encoders.report import stored_runs
+    from rankscope_lab.encoders.report import stored_runs
 
     there = set() if force else {run.cell for run in stored_runs(out, cells)}
     return [cell for cell in cells if cell not in there]
 
 
 def _stored(out: str, cells: list[Cell]) -> list[RunResult]:
-    from rankscope.lab.encoders.report import stored_runs
+    from rankscope_lab.encoders.report import stored_runs
 
     if not Path(out).is_dir():
         raise OptionError(f"there is no folder {out}: leave out --show to make the runs.")
@@ -210,7 +210,7 @@ def _stored(out: str, cells: list[Cell]) -> list[RunResult]:
 def _trained(
     cells: list[Cell], out: str, how: How, engine: Engine, data: str | None, stack: int, force: bool
 ) -> list[RunResult]:
-    from rankscope.lab.encoders import runs
+    from rankscope_lab.encoders import runs
 
     try:
         with progress_lines("preparing") as progress:

@@ -43,10 +43,10 @@ def run(
         rankscope lab ranks audit/ slt/ --cut --data ETT/ --out ranks.json
         rankscope figures lab-ranks --data ranks.json --out figures/
     """
-    from rankscope.analysis.spectrum import DEFAULT_EPS
-    from rankscope.lab.ranks.runs import read_runs
-    from rankscope.lab.ranks.study import study_runs
-    from rankscope.lab.ranks.weights import can_be_cut, curves_of, with_ranks
+    from rankscope.measure.spectrum import DEFAULT_EPS
+    from rankscope_lab.ranks.runs import read_runs
+    from rankscope_lab.ranks.study import study_runs
+    from rankscope_lab.ranks.weights import can_be_cut, curves_of, with_ranks
 
     levels = numbers("eps", eps, DEFAULT_EPS)
     with Output(json, out, force) as output:

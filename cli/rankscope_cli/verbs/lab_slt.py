@@ -15,8 +15,8 @@ from rankscope_cli.output import Output, write_report
 from rankscope_cli.progress import progress_lines
 
 if TYPE_CHECKING:
-    from rankscope.lab.slt.cell import Cell, CellResult
-    from rankscope.lab.slt.runs import Place
+    from rankscope_lab.slt.cell import Cell, CellResult
+    from rankscope_lab.slt.runs import Place
 
 PROTOCOLS = ("released", "field", "both")
 ENGINES = ("local", "ray")
@@ -87,11 +87,11 @@ def run(
         rankscope lab slt --data ETTh/ --out slt/ --protocol both --seeds 5 --jobs 2
         rankscope lab slt --data ETTh/ --out slt/ --models slt,patchtst --ablation all
     """
-    from rankscope.lab.slt import runs, study
-    from rankscope.lab.slt.ablations import ABLATIONS
-    from rankscope.lab.slt.models import MAIN
-    from rankscope.lab.slt.report import study_report
-    from rankscope.placement import resolve_device
+    from rankscope.engine.device import resolve_device
+    from rankscope_lab.slt import runs, study
+    from rankscope_lab.slt.ablations import ABLATIONS
+    from rankscope_lab.slt.models import MAIN
+    from rankscope_lab.slt.report import study_report
 
     for name, value, choices in (("protocol", protocol, PROTOCOLS), ("precision", precision, PRECISIONS)):
         check_choice(name, value, choices)
@@ -126,7 +126,7 @@ def run(
 
 
 def _run(cells: list[Cell], data: str, out: str, where: Place, ignore_times: bool) -> list[CellResult]:
-    from rankscope.lab.slt import runs
+    from rankscope_lab.slt import runs
 
     try:
         with progress_lines("reading tables") as progress:

@@ -15,9 +15,9 @@ from rankscope_cli.output import Output, write_report
 from rankscope_cli.progress import progress_lines
 
 if TYPE_CHECKING:
-    from rankscope.lab.data.table import VariableTable
-    from rankscope.lab.tokenizers.study import TokenizerReport
-    from rankscope.lab.tokenizers.tasks import Plan
+    from rankscope_lab.data.table import VariableTable
+    from rankscope_lab.tokenizers.study import TokenizerReport
+    from rankscope_lab.tokenizers.tasks import Plan
 
 REPORT = "tokenizers"
 
@@ -70,7 +70,7 @@ def run(
         rankscope lab tokenizers vq --data ETTh1.csv --codes 64,1024 --seeds 5 --out tokens/
         rankscope spectrum tokens/vq/vq-64-ema-e30-s0 --sites embedding
     """
-    from rankscope.lab.tokenizers.tasks import COMPONENTS, UPDATES, Plan
+    from rankscope_lab.tokenizers.tasks import COMPONENTS, UPDATES, Plan
 
     if quick and (seeds or epochs):
         raise OptionError("--quick is 1 seed and a few epochs: leave out --seeds and --epochs, or --quick.")
@@ -98,13 +98,13 @@ def run(
 
 
 def _table(data: str, columns: list[str] | None) -> VariableTable:
-    from rankscope.lab.data.table import benchmark_columns, read_table
+    from rankscope_lab.data.table import benchmark_columns, read_table
 
     return read_table(data, words(columns) or benchmark_columns(data))
 
 
 def _run(table: VariableTable, plan: Plan, out: str, device: str, force: bool) -> TokenizerReport:
-    from rankscope.lab.tokenizers.study import run_study
+    from rankscope_lab.tokenizers.study import run_study
 
     try:
         with progress_lines("reading the table") as progress:

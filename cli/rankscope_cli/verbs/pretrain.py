@@ -20,7 +20,7 @@ from rankscope_cli.progress import progress_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.pretrain import PretrainConfig, PretrainReport
+    from rankscope.train import PretrainConfig, PretrainReport
 
 
 def run(
@@ -65,9 +65,9 @@ def run(
         rankscope pretrain run.yaml --out mine/ --seed 1 --workers 4 --tensorboard
         torchrun --nproc-per-node 8 -m rankscope_cli pretrain run.yaml --out mine/
     """
-    import rankscope.pretrain as library
-    from rankscope.placement import resolve_device
-    from rankscope.pretrain import processes
+    import rankscope.train as library
+    from rankscope.engine.device import resolve_device
+    from rankscope.train import processes
 
     with _one_voice(), Output(json) as output:
         settings = override(library.read_config(find_config(config)), seed, dtype)
@@ -102,7 +102,7 @@ def find_config(config: str) -> Path:
     Raises:
         OptionError: it is neither.
     """
-    import rankscope.pretrain as library
+    import rankscope.train as library
 
     file = Path(config)
     if (file / "pretrain.yaml").is_file():
@@ -145,7 +145,7 @@ def validation(settings: PretrainConfig, data: str | None) -> Callable[[Any], di
 
 
 def _has_tensorboard() -> bool:
-    from rankscope.pretrain import events, processes
+    from rankscope.train import events, processes
 
     if not events.installed() and processes.is_main():
         say(events.MISSING)
@@ -155,7 +155,7 @@ def _has_tensorboard() -> bool:
 @contextmanager
 def _one_voice() -> Iterator[None]:
     """Let one of several processes speak for all: what they all run into is said once."""
-    from rankscope.pretrain import processes
+    from rankscope.train import processes
 
     try:
         yield
@@ -169,8 +169,8 @@ def _one_voice() -> Iterator[None]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int, str], None]]:
-    from rankscope.pretrain import processes
-    from rankscope.progress import silent
+    from rankscope.engine.progress import silent
+    from rankscope.train import processes
 
     if not processes.is_main():
         yield silent

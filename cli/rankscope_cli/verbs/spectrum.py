@@ -57,8 +57,8 @@ def run(
         rankscope spectrum amazon/chronos-t5-base --eps 0.1,0.01 --out base.parquet
         rankscope spectrum small/ --sites q,k,encoder --ranks-only --json
     """
-    from rankscope.analysis.spectrum import DEFAULT_EPS, measure_spectrum
-    from rankscope.placement import resolve_dtype
+    from rankscope.engine.device import resolve_dtype
+    from rankscope.measure.spectrum import DEFAULT_EPS, measure_spectrum
 
     check_figures(figures, SPECTRUM, force)
     with Output(json, out, force, signed=True) as output:

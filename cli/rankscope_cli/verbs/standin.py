@@ -13,7 +13,7 @@ from rankscope_cli.progress import progress_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.pretrain.standins import StandInReport
+    from rankscope.train.proxies import StandInReport
 
 
 def run(
@@ -51,7 +51,7 @@ def run(
         rankscope standin t5 --text book.txt.gz --width 64 --steps 3000 --out t5-64/
         rankscope standin vit --steps 500 --seed 1 --out vit/ --json
     """
-    from rankscope.pretrain.standins import StandInOptions, train_standin
+    from rankscope.train.proxies import StandInOptions, train_standin
 
     with Output(json) as output:
         rate = None if learning_rate is None else number("learning-rate", learning_rate)

@@ -16,7 +16,7 @@ from rankscope_cli.progress import progress_lines
 from rankscope_cli.sweep_table import show_plan, show_sweep
 
 if TYPE_CHECKING:
-    from rankscope.pretrain.sweeps import Scoring
+    from rankscope.train.sweeps import Scoring
 
 ENGINES = ("local", "ray")
 _SPREAD, _SCORES = "Where it runs", "Scores"
@@ -104,8 +104,8 @@ def run(
         rankscope sweep design --out design/ --score embedded
         rankscope sweep heads --out /shared/heads --engine ray --address auto
     """
-    from rankscope.placement import resolve_device
-    from rankscope.pretrain import sweeps
+    from rankscope.engine.device import resolve_device
+    from rankscope.train import sweeps
 
     check_choice("engine", engine, ENGINES)
     resolve_device("cpu" if engine == "ray" and device == "cuda" else device)  # the GPUs are the cluster's
@@ -155,7 +155,7 @@ def _scoring(
         if data is not None or max_series is not None:
             raise OptionError("--data and --max-series say how to score: name the suite with --score.")
         return None
-    from rankscope.pretrain.sweeps import Scoring
+    from rankscope.train.sweeps import Scoring
     from rankscope_eval.checkpoint_scores import checkpoint_scorer
 
     scorer = checkpoint_scorer(suite, data, max_series, num_samples=num_samples, device=device)

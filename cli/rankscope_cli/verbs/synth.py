@@ -17,8 +17,8 @@ from rankscope_cli.tables import size
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.pretrain.data.shards import Shards
-    from rankscope.pretrain.data.synth_report import SynthReport
+    from rankscope.train.data.shards import Shards
+    from rankscope.train.data.synth_report import SynthReport
 
 FORMATS = ("arrow", "parquet")
 FILE_SHARE = 0.5
@@ -83,7 +83,7 @@ def run(
         rankscope synth -k tsmixup -n 100_000 --min-length 128 --files sales.csv -o mixed/
         rankscope synth --verify --out shards/
     """
-    import rankscope.pretrain as library
+    import rankscope.train as library
 
     refuse_cuda(device, "series are generated")
     with Output(json) as output:

@@ -56,7 +56,7 @@ def run(
         rankscope theory f1 f2 f3 --quick --out experiments.json
     """
     from rankscope.checkpoints import open_checkpoint
-    from rankscope.theory.report import run_theory
+    from rankscope_paper.theory.report import run_theory
 
     if everything and ids:
         raise OptionError(f"--all and {' '.join(ids)} contradict each other: give one of them.")

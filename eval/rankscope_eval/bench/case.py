@@ -121,7 +121,7 @@ def read_case(text: str, *, runtime: str = "auto", dtype: str | None = None, rev
     if how not in RUNTIMES:
         raise OptionError(unknown_choice("runtime", how, RUNTIMES))
     if kind is not None:
-        from rankscope.placement import DTYPES
+        from rankscope.engine.device import DTYPES
 
         if kind not in DTYPES:
             raise OptionError(unknown_choice("dtype", kind, DTYPES))

@@ -1,9 +1,10 @@
 """How much arithmetic and how many bytes a forecast takes at least, phase by phase, from a checkpoint's layouts.
 
-FLOPs are those of the matrix products (2 per multiply-add), of the algorithm that `rankscope.runtime` runs: the encoder
-once per series, the keys and values of the cross-attentions once per series, then one decoder step per token of the
-horizon and sample path; before its first token all paths of a series are one. Bytes are the weights that a phase reads,
-once, the keys and values that it reads and writes, and the encoder's answer; activations and logits may stay in caches.
+FLOPs are those of the matrix products (2 per multiply-add), of the algorithm that `rankscope.forecast` runs: the
+encoder once per series, the keys and values of the cross-attentions once per series, then one decoder step per token of
+the horizon and sample path; before its first token all paths of a series are one. Bytes are the weights that a phase
+reads, once, the keys and values that it reads and writes, and the encoder's answer; activations and logits may stay in
+caches.
 Every number that a matrix stores is one multiply-add per token, whichever way it is stored.
 """
 
@@ -167,7 +168,7 @@ def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
         return AttentionCount(*stored, heads, *widths, *ranks, padded=sum(wide))
 
     def layers(stack: str) -> Iterator[LayerCount]:
-        from rankscope.runtime.attention import LATENT_SHARE
+        from rankscope.forecast.attention import LATENT_SHARE
 
         rows = [site for site in sites if site.stack == stack and site.layer is not None]
         for layer in sorted({site.layer for site in rows if site.layer is not None}):
@@ -214,7 +215,7 @@ def cache_bytes(network: Network, case: Case) -> int:
     fast = case.runtime == "fast"
     together = case.batch
     if fast:
-        from rankscope.runtime.fast import ROWS
+        from rankscope.forecast.fast import ROWS
 
         together = min(case.batch, max(1, ROWS // case.num_samples))
     paths = together * case.num_samples
@@ -228,7 +229,7 @@ def cache_bytes(network: Network, case: Case) -> int:
     most = 0
     for tokens, horizon in _t5_blocks(network, case):
         if fast and case.device.startswith("cuda"):
-            from rankscope.runtime.decoding import GRAIN
+            from rankscope.forecast.decoding import GRAIN
 
             tokens = ceil(tokens / GRAIN) * GRAIN
         most = max(most, paths * horizon * own + (together if fast else paths) * tokens * cross)

@@ -65,7 +65,7 @@ def measure_rates(dtype: str, device: str, repeats: int = 2) -> Rates:
     """Measure both rates in this process, with torch's threads as they are."""
     import torch
 
-    from rankscope.runtime.products import multiply
+    from rankscope.forecast.products import multiply
 
     kind, on_gpu = getattr(torch, dtype), device.startswith("cuda")
     settle = torch.cuda.synchronize if on_gpu else (lambda: None)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rankscope.cores import available_cores
+from rankscope.engine.cores import available_cores
+from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
-from rankscope.progress import Progress, silent
 from rankscope_eval.bench.alternate import Spread, alternate, ratios
 from rankscope_eval.bench.case import LOCAL, Case, Settings, checked, distinct, read_case, sized
 from rankscope_eval.bench.children import CaseError, Child
@@ -43,7 +43,7 @@ def run_bench(
         RankscopeError: a model, a runtime or a size cannot be used.
         CaseError: no case could be run to its end.
     """
-    from rankscope.placement import resolve_device
+    from rankscope.engine.device import resolve_device
 
     settings = settings or Settings()
     settings = replace(settings, device=resolve_device(settings.device))

@@ -100,9 +100,6 @@ class Worker:
 def _import_all() -> None:
     """Import what a forecast imports, so that code does not count as memory of the model."""
 
-    import rankscope.pipeline
-    import rankscope.runtime.fast  # noqa: F401
-
 
 @dataclass(frozen=True)
 class Opened:

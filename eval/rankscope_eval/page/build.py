@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope import __version__
-from rankscope.atomic import atomic_file
+from rankscope.io.atomic import atomic_file
 from rankscope_eval.page.collect import Unused, collect
 from rankscope_eval.page.documents import Document
 from rankscope_eval.page.html import Markup, element, join

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.analysis.embedding import EmbeddingReport, EmbeddingSpectrum, Projection
-from rankscope.analysis.flow import FlowReport, LayerFlow
-from rankscope.analysis.spectrum import SiteSpectrum, SpectrumReport
-from rankscope.analysis.sweep import SweepReport
-from rankscope.analysis.table2 import Table2Report
-from rankscope.calibration.report import CalibrationReport
+from rankscope.compress.calibration.report import CalibrationReport
+from rankscope.compress.heal.report import HealReport
 from rankscope.compress.report import CompressReport
 from rankscope.errors import DataError
 from rankscope.families import Site
-from rankscope.heal.report import HealReport
+from rankscope.measure.embedding import EmbeddingReport, EmbeddingSpectrum, Projection
+from rankscope.measure.flow import FlowReport, LayerFlow
+from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
+from rankscope.measure.sweep import SweepReport
+from rankscope.measure.table2 import Table2Report
 from rankscope_eval.bench import BenchReport
 from rankscope_eval.page.typed import build
 from rankscope_eval.report import EvalReport

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rankscope.cluster import connect, import_ray
+from rankscope.engine.cluster import connect, import_ray
 from rankscope.errors import RankscopeError, one_line
 from rankscope_eval.streaming.chunks import Chunk
 from rankscope_eval.streaming.job import Job, Opening, Part, forecast_chunk, opened

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rankscope.atomic import atomic_file
 from rankscope.errors import OptionError, OutputError
-from rankscope.locks import held
+from rankscope.io.atomic import atomic_file
+from rankscope.io.locks import held
 from rankscope_eval.streaming.convert import BadRow
 from rankscope_eval.streaming.job import Part
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError, unknown_choice
-from rankscope.progress import Progress, silent
 from rankscope_eval.baselines import BASELINES
 from rankscope_eval.forecast import check_context, check_quantiles, check_season
 from rankscope_eval.forecasters import Forecaster, check_counts
@@ -224,8 +224,8 @@ def _identity(model: str | Forecaster, context: int | None, revision: str | None
     if model in BASELINES:
         check_context(context, None, model)
         return model, model
-    from rankscope.calibration import fingerprint
     from rankscope.checkpoints import open_checkpoint
+    from rankscope.compress.calibration import fingerprint
 
     checkpoint = open_checkpoint(model, revision=revision)
     most = checkpoint.config.get("chronos_config", {}).get("context_length")

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rankscope.compress.budget import Budget
 from rankscope.compress.plan import Plan, Spectrum, plan_by_eps, rounded, site_plan, validate_ratio
-from rankscope.design import RankDesign, rank_at
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.numerics import relative_spectrum
+from rankscope.train.rank_schedule import RankDesign, rank_at
 
 SENSITIVITY = "sensitivity"
 ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", SENSITIVITY, "schedule")

@@ -13,13 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankscope.atomic import atomic_folder, refuse_existing
-from rankscope.calibration import CalibrationSet
-from rankscope.calibration.report import series_for
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.allocate import Allocation
 from rankscope.compress.budget import Budget
 from rankscope.compress.calibrated import Source
+from rankscope.compress.calibration import CalibrationSet
+from rankscope.compress.calibration.report import series_for
 from rankscope.compress.encoding import Encoding, encoded
 from rankscope.compress.groups import Group, Matrices
 from rankscope.compress.plan import Plan, SitePlan, validate_ratio
@@ -27,12 +26,13 @@ from rankscope.compress.prepared import CompressOptions, Prepared, prepare, read
 from rankscope.compress.report import CompressReport, SiteReport, site_reports
 from rankscope.compress.sensitivity import weighed
 from rankscope.compress.write import TensorSpec, write_weights
+from rankscope.engine.progress import Progress
 from rankscope.errors import OptionError
 from rankscope.families import Layout
+from rankscope.io.atomic import atomic_folder, refuse_existing
 from rankscope.lowrank.layout import low_rank_config
 from rankscope.numerics import validate_eps
 from rankscope.numerics.parallel import parallel_map
-from rankscope.progress import Progress
 
 REPORT = "compress.json"
 """File of a written folder that holds its report."""
@@ -88,8 +88,8 @@ def compress(
             ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a
             text model), ``energy`` for the other methods.
         calibration: moments of the layers' inputs for methods that need them: a `Calibration`, a file that one was
-            saved in, or the name of a calibration set as `rankscope.calibration.named_set` takes it (``mixture:256`` by
-            default; ``text:FILE`` of a text model).
+            saved in, or the name of a calibration set as `rankscope.compress.calibration.named_set` takes it
+            (``mixture:256`` by default; ``text:FILE`` of a text model).
         decoder: what the decoder reads while the model is calibrated: ``teacher`` (what did follow, the default) or
             ``sampled`` (paths of the model's own, Chronos-T5).
         probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankscope.calibration import Calibration, CalibrationSet, calibrate, is_saved, load_calibration, named_set
-from rankscope.calibration.named import lengths, with_partners
 from rankscope.checkpoints import Checkpoint
+from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, is_saved, load_calibration, named_set
+from rankscope.compress.calibration.named import lengths, with_partners
 from rankscope.compress.methods import METHODS
+from rankscope.engine.progress import Progress
 from rankscope.errors import OptionError
 from rankscope.families import Site
-from rankscope.progress import Progress
 
 __all__ = ["Source", "calibration_for", "lengths", "needs_calibration"]
 
@@ -39,7 +39,7 @@ def calibration_for(
         checkpoint: the model.
         sites: matrices that will be cut.
         source: moments, a file of them (told by its content), a calibration set or its name as
-            `rankscope.calibration.named_set` takes it; the default set without.
+            `rankscope.compress.calibration.named_set` takes it; the default set without.
         decoder: what the decoder reads, ``teacher`` by default; given moments have to have it.
         seed: of a set that is named, and of sample paths.
         device: where the model runs.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankscope.analysis.cache import cached_tokens
-from rankscope.calibration import Calibration, regularised
 from rankscope.checkpoints import Checkpoint
+from rankscope.compress.calibration import Calibration, regularised
 from rankscope.compress.groups import JOINT, Attention, Group, Single
 from rankscope.compress.methods import METHODS
 from rankscope.errors import OptionError
 from rankscope.families import Site
+from rankscope.measure.cache import cached_tokens
 
 UNSHOWN = 1e-3
 """Share of the mean energy that every direction gets where there are fewer positions than directions: what was not

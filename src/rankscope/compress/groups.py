@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.calibration import InputMoments
+from rankscope.compress.calibration import InputMoments
 from rankscope.compress.decomposition import Decomposition
 from rankscope.compress.factorise import truncated_svd
 from rankscope.compress.joint import Inner, inner_qk, inner_vo

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.calibration import InputMoments
+from rankscope.compress.calibration import InputMoments
 from rankscope.compress.decomposition import Decomposition
 from rankscope.numerics import FactoredMatrix, symmetric_root
 from rankscope.numerics.spectrum import upcast

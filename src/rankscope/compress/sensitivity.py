@@ -20,14 +20,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.calibration.streams import GROUP
 from rankscope.compress.allocate import SENSITIVITY, Allocation
+from rankscope.compress.calibration.streams import GROUP
 from rankscope.compress.decomposition import Decomposition
 from rankscope.compress.groups import Attention, Group, Matrices, Single
 from rankscope.compress.joint import Inner
 from rankscope.compress.prepared import Prepared, read_matrices
 from rankscope.compress.probe import TOKENS, answer, gives_quantiles, probe_set, questions, unit_of
-from rankscope.placement import fast_products, resolve_device
+from rankscope.engine.device import fast_products, resolve_device
 
 DRAWS = 4
 """Backward passes per forward pass: tokens drawn, or signs."""

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rankscope.atomic import atomic_folder, refuse_existing
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.apply import REPORT, write_folder, write_json
 from rankscope.compress.budget import Budget
 from rankscope.compress.prepared import CompressOptions, Prepared, prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
 from rankscope.compress.sensitivity import weighed
+from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError
-from rankscope.progress import Progress, silent
+from rankscope.io.atomic import atomic_folder, refuse_existing
 
 Score = Callable[[Path], float]
 """Measures a folder: 1 for what is as good as the original, more for what is worse."""

@@ -73,11 +73,11 @@ def expected_shapes(config: Config) -> Shapes:
 
 
 def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load `rankscope.embeddings.time_moe.TimeMoe`, or the embedding alone of a model with experts."""
+    """Load `rankscope.families.models.time_moe.TimeMoe`, or the embedding alone of a model with experts."""
     import json
 
-    from rankscope.embeddings.folders import load_into
-    from rankscope.embeddings.time_moe import EmbeddingOnly, TimeMoe
+    from rankscope.families.models.folders import load_into
+    from rankscope.families.models.time_moe import EmbeddingOnly, TimeMoe
 
     config = json.loads((folder / "config.json").read_text())
     return load_into(TimeMoe(config) if dense(config) else EmbeddingOnly(config), folder, dtype)
@@ -85,7 +85,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Standardised series (axes series, time); gaps count as the mean, 0."""
-    from rankscope.embeddings.filled import standardised
+    from rankscope.families.models.filled import standardised
 
     check_series(series)
     weight = module.model.embed_layer.emb_layer.weight
@@ -94,7 +94,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     """Embed every observed value of a corpus (axes series, time), standardised per series."""
-    from rankscope.embeddings.filled import standardised
+    from rankscope.families.models.filled import standardised
 
     check_series(series)
     values = standardised(series)

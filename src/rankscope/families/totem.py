@@ -35,7 +35,7 @@ def patch_size(config: Config) -> int:
 
 def expected_shapes(config: Config) -> Shapes:
     """The codebook, and every convolution of encoder and decoder."""
-    from rankscope.embeddings.totem import SETTINGS, Totem
+    from rankscope.families.models.totem import SETTINGS, Totem
 
     known = {key: positive(config, key, value) for key, value in SETTINGS.items() if isinstance(value, int)}
     patch_size(config)
@@ -45,11 +45,11 @@ def expected_shapes(config: Config) -> Shapes:
 
 
 def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load `rankscope.embeddings.totem.Totem`."""
+    """Load `rankscope.families.models.totem.Totem`."""
     import json
 
-    from rankscope.embeddings.folders import load_into
-    from rankscope.embeddings.totem import Totem
+    from rankscope.families.models.folders import load_into
+    from rankscope.families.models.totem import Totem
 
     return load_into(Totem(json.loads((folder / "config.json").read_text())), folder, dtype)
 
@@ -60,7 +60,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     Raises:
         DataError: the series are shorter than one code.
     """
-    from rankscope.embeddings.filled import standardised
+    from rankscope.families.models.filled import standardised
 
     check_series(series)
     size = module.compression
@@ -76,8 +76,8 @@ def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     Raises:
         DataError: no series is as long as one code.
     """
-    from rankscope.embeddings.filled import filled
-    from rankscope.embeddings.totem import embedded
+    from rankscope.families.models.filled import filled
+    from rankscope.families.models.totem import embedded
 
     check_series(series)
     rows = embedded(module, filled(series))

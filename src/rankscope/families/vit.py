@@ -60,7 +60,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     if series.ndim != 4 or series.shape[1] != channels or series.numel() == 0:
         raise DataError(
             f"an image model reads images with axes (images, {channels}, size, size), found {tuple(series.shape)}; "
-            "see rankscope.signals.images."
+            "see rankscope.series.images."
         )
     low, high = series.aminmax()
     if not (low >= 0 and high <= 1):

@@ -14,7 +14,7 @@ from rankscope.families._record import Config, Family, Shapes, check_series, pos
 from rankscope.families._stacks import shift_right, stack_blocks
 
 if TYPE_CHECKING:
-    from rankscope.embeddings.wavelets import WaveletTokens
+    from rankscope.families.models.wavelets import WaveletTokens
 
 CONTEXT = 512
 
@@ -30,7 +30,7 @@ def tokens_of(config: Config) -> WaveletTokens:
     Raises:
         CheckpointError: they are missing or out of range, or PyWavelets is not installed.
     """
-    from rankscope.embeddings.wavelets import WaveletTokens
+    from rankscope.families.models.wavelets import WaveletTokens
 
     return WaveletTokens.of(config.get("wavetoken"))
 
@@ -48,7 +48,7 @@ def expected_shapes(config: Config) -> Shapes:
 
 def rows_of(config: Config, series: Tensor) -> list[Tensor]:
     """Token ids of each series (axes series, time), cut to the context; without padding and end token."""
-    from rankscope.embeddings.filled import filled
+    from rankscope.families.models.filled import filled
 
     check_series(series)
     tokens = tokens_of(config)
@@ -59,7 +59,7 @@ def rows_of(config: Config, series: Tensor) -> list[Tensor]:
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Tokenise series (axes series, time) for one pass in which the decoder reads the shifted context."""
-    from rankscope.embeddings.wavelets import END, PAD
+    from rankscope.families.models.wavelets import END, PAD
 
     rows = [torch.cat([row, torch.tensor([END])]) for row in rows_of(module.config.to_dict(), series)]
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD).to(module.device)

@@ -17,7 +17,7 @@ from rankscope.plots.labels import short_names, whole_numbers, wrapped
 from rankscope.plots.style import figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.embedding import EmbeddingReport
+    from rankscope.measure.embedding import EmbeddingReport
 
 
 def angle_maps(maps: Mapping[str, Float[np.ndarray, "_ _"]], *, axis: str = "token", columns: int = 2) -> Figure:

@@ -14,7 +14,7 @@ from rankscope.plots.spectra import FLOOR
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.spectrum import SiteSpectrum, SpectrumReport
+    from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 
 START_COLOUR = "#9a9a9a"
 MOST_LABELS = 8

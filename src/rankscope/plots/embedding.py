@@ -14,7 +14,7 @@ from rankscope.plots.labels import short_names, wrapped
 from rankscope.plots.style import figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.embedding import EmbeddingReport, EmbeddingSpectrum
+    from rankscope.measure.embedding import EmbeddingReport, EmbeddingSpectrum
 
 FLOOR = 1e-7
 """Relative singular values below this are rounding of float32 embeddings."""

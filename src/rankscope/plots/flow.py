@@ -13,7 +13,7 @@ from rankscope.plots.labels import label_ends, sequence_colours, thinned, whole_
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.flow import FlowReport, LayerFlow
+    from rankscope.measure.flow import FlowReport, LayerFlow
 
 FLOOR = 1e-7
 """Relative singular values below this are float32 rounding of the forward pass."""
@@ -26,7 +26,7 @@ def flow(report: FlowReport, *, stack: str = "encoder", eps: float | None = None
     """Top: relative singular values of every layer's input; bottom: its ε-rank beside those of W_Q, W_K, W_V.
 
     Args:
-        report: from `rankscope.analysis.flow.measure_flow`.
+        report: from `rankscope.measure.flow.measure_flow`.
         stack: ``encoder`` or ``decoder``.
         eps: one of the report's, the first by default.
 

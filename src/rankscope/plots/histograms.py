@@ -17,7 +17,7 @@ from rankscope.plots.labels import short_names, thinned
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.spectrum import SiteSpectrum, SpectrumReport
+    from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 
 HISTOGRAM_ROLES = {"self.q": "W_Q", "mlp_in": "W_MLP"}
 """Roles that are drawn, and how numbers and captions name them."""

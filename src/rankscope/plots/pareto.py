@@ -13,7 +13,7 @@ from rankscope.plots.labels import spread
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.sweep import SweepReport, SweepRow
+    from rankscope.measure.sweep import SweepReport, SweepRow
 
 COSTS = {
     "forecast_seconds": "time of the forecasts (s)",

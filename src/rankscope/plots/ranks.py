@@ -12,7 +12,7 @@ from rankscope.plots.labels import whole_numbers
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.spectrum import SpectrumReport
+    from rankscope.measure.spectrum import SpectrumReport
 
 _LETTERS = ("q", "k", "v", "o")
 _SCOPES = ("self", "cross", "group")
@@ -22,7 +22,7 @@ def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figur
     """ε-rank of W_Q, W_K, W_V and W_O against layer, one panel per stack and kind of attention.
 
     Args:
-        report: from `rankscope.analysis.spectrum.measure_spectrum`.
+        report: from `rankscope.measure.spectrum.measure_spectrum`.
         eps: one of the report's, the first by default.
 
     Raises:

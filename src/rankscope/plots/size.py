@@ -15,7 +15,7 @@ from rankscope.plots.labels import short_names
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.spectrum import SpectrumReport
+    from rankscope.measure.spectrum import SpectrumReport
 
 
 def size_by_eps(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Figure:

@@ -12,7 +12,7 @@ from rankscope.plots.labels import label_ends, sequence_colours, thinned
 from rankscope.plots.style import figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.spectrum import SpectrumReport
+    from rankscope.measure.spectrum import SpectrumReport
 
 FLOOR = 1e-6
 """Relative singular values below this are rounding of float32 weights."""

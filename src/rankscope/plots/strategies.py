@@ -14,7 +14,7 @@ from rankscope.plots.labels import short_names
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.embedding import EmbeddingSpectrum
+    from rankscope.measure.embedding import EmbeddingSpectrum
 
 FLOOR = 1e-7
 """Relative singular values below this are rounding of float32 embeddings."""

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from rankscope.atomic import atomic_file
+from rankscope.io.atomic import atomic_file
 
 COLUMN = 3.4
 """Width of one journal column in inches."""

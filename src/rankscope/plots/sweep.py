@@ -15,7 +15,7 @@ from rankscope.errors import OptionError, unknown_choice
 from rankscope.plots.style import MARKS, Mark, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.sweep import PointRanks, SweepReport, SweepRow
+    from rankscope.measure.sweep import PointRanks, SweepReport, SweepRow
 
 FLOOR = 1e-8
 """Relative singular values below this are rounding of the stored float32 weights."""

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from rankscope.analysis.table2 import DONE, PUBLISHED
 from rankscope.errors import OptionError
+from rankscope.measure.table2 import DONE, PUBLISHED
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.analysis.table2 import Table2Report, Table2Row
+    from rankscope.measure.table2 import Table2Report, Table2Row
 
 REFERENCE = "#9aa7b4"
 _TITLES = {"relative_WQL": "WQL / original", "relative_MASE": "MASE / original", "relative_LPPL": "LPPL / original"}

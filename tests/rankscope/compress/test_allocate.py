@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rankscope.compress import ALLOCATIONS, Allocation, Budget, Plan, Spectrum, plan_by_budget
 from rankscope.compress.allocate import fitted_growth, least_plan
-from rankscope.design import RankDesign, rank_at
 from rankscope.errors import OptionError
+from rankscope.train.rank_schedule import RankDesign, rank_at
 
 UNITS = ("ratio", "parameters", "bytes", "cache-bytes")
 

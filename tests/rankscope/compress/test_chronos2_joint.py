@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from rankscope import load_pipeline, open_checkpoint
-from rankscope.calibration import Calibration, calibrate, calibration_set
-from rankscope.calibration.passes import pass_inputs
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress import Plan, compress
 from rankscope.compress.apply import write_folder
+from rankscope.compress.calibration import Calibration, calibrate, calibration_set
+from rankscope.compress.calibration.passes import pass_inputs
 from rankscope.compress.groups import Attention, Single
 from rankscope.compress.joint import inner_qk, inner_vo
 from rankscope.compress.plan import site_plan

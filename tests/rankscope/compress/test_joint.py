@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankscope.calibration import moments_of
+from rankscope.compress.calibration import moments_of
 from rankscope.compress.decomposition import Decomposition
 from rankscope.compress.joint import RIDGE, inner_qk, inner_vo
 from rankscope.errors import DataError

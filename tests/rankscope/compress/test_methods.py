@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankscope.calibration import InputMoments
+from rankscope.compress.calibration import InputMoments
 from rankscope.compress.methods import METHODS, asvd, random_projection, svd, theorem3, whitened
 from rankscope.errors import DataError, OptionError
 from rankscope.numerics import FactoredMatrix, symmetric_root

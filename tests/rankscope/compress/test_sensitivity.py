@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from rankscope import open_checkpoint
-from rankscope.calibration import Calibration, CalibrationSet, calibrate, calibration_set
-from rankscope.calibration.passes import run_pass
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress import Allocation, Budget, compress, sensitivity
 from rankscope.compress.apply import write_folder
+from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, calibration_set
+from rankscope.compress.calibration.passes import run_pass
 from rankscope.compress.groups import Attention, Single
 from rankscope.compress.plan import site_plan
 from rankscope.compress.prepared import CompressOptions, Prepared, prepare, read_matrices

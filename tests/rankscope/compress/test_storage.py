@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rankscope import load_pipeline, measure_spectrum, open_checkpoint
-from rankscope.calibration import calibrate, calibration_set
 from rankscope.compress import Budget, CompressReport, compress, write
+from rankscope.compress.calibration import calibrate, calibration_set
 from rankscope.errors import CheckpointError, OptionError, RankscopeError
 from rankscope.families.storage import scale_name
 from rankscope.numerics import FactoredMatrix
@@ -191,7 +191,7 @@ def test_a_plan_s_bytes_are_the_folder_s(make: Callable[..., Path], tmp_path: Pa
 
 
 def test_the_cache_keeps_the_format_of_the_model(make: Callable[..., Path], tmp_path: Path) -> None:
-    from rankscope.analysis.cache import cache_bytes
+    from rankscope.measure.cache import cache_bytes
 
     source = make("chronos-t5", d_ff=512)  # so that the largest tensor is in int8
     compress(source, out=tmp_path / "int8", storage="int8")

@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rankscope import load_pipeline, open_checkpoint
-from rankscope.calibration import Calibration, CalibrationSet, calibrate, calibration_set
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress import Budget, CompressReport, Plan, compress
 from rankscope.compress.apply import write_folder
+from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, calibration_set
 from rankscope.compress.plan import site_plan
 from rankscope.compress.prepared import CompressOptions, prepare, read_matrices
 from rankscope.errors import OptionError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.hooks import LayerKey, Rows, run_corpus, watch
+from rankscope.measure.hooks import LayerKey, Rows, run_corpus, watch
 
 _TEXT = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24, "vocab_size": 40}
 _LAGGED = {

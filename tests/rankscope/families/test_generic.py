@@ -19,7 +19,7 @@ from rankscope.errors import FamilyError
 from rankscope.families import Site
 from rankscope.families._structure import find_structure
 from rankscope.families.generic import guess_family
-from rankscope.hooks import LayerKey
+from rankscope.measure.hooks import LayerKey
 
 Opened = Callable[..., Checkpoint]
 LayerInputs = Callable[[Checkpoint, Tensor], dict[LayerKey, Tensor]]

@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rankscope.analysis.flow import measure_flow
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import CheckpointError, DataError
-from rankscope.hooks import LayerKey
-from rankscope.signals import corpus
-from rankscope.signals.images import images
+from rankscope.measure.flow import measure_flow
+from rankscope.measure.hooks import LayerKey
+from rankscope.series import corpus
+from rankscope.series.images import images
 
 SERIES = ["timesfm", "timesfm-2.5", "patchtst", "patchtsmixer", "patchtsmixer-attention", "informer", "autoformer"]
 TEXT = ["bert", "bert-head", "roberta-head"]

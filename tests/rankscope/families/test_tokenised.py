@@ -13,15 +13,15 @@ import torch
 from scipy.special import expit
 from torch import Tensor, nn
 
-from rankscope.analysis.flow import measure_flow
-from rankscope.analysis.spectrum import measure_spectrum
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.embeddings.folders import write_module
-from rankscope.embeddings.time_moe import TimeMoe
-from rankscope.embeddings.totem import Totem
-from rankscope.embeddings.wavelets import SPECIAL, WaveletTokens
 from rankscope.errors import CheckpointError, DataError
-from rankscope.signals import corpus
+from rankscope.families.models.folders import write_module
+from rankscope.families.models.time_moe import TimeMoe
+from rankscope.families.models.totem import Totem
+from rankscope.families.models.wavelets import SPECIAL, WaveletTokens
+from rankscope.measure.flow import measure_flow
+from rankscope.measure.spectrum import measure_spectrum
+from rankscope.series import corpus
 
 TIME_MOE = {
     "model_type": "time_moe",

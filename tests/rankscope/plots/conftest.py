@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
-from rankscope.analysis.embedding import EmbeddingReport, EmbeddingSpectrum, Projection
-from rankscope.analysis.flow import FlowReport, LayerFlow, ranks_by_eps
-from rankscope.analysis.sweep import EmbeddingRanks, PointRanks, SweepReport, SweepRow
 from rankscope.families import Site
+from rankscope.measure.embedding import EmbeddingReport, EmbeddingSpectrum, Projection
+from rankscope.measure.flow import FlowReport, LayerFlow, ranks_by_eps
+from rankscope.measure.sweep import EmbeddingRanks, PointRanks, SweepReport, SweepRow
 from rankscope.numerics import angle_matrix
 
 EPS = (0.1, 0.01)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from rankscope.analysis.embedding import EmbeddingReport
 from rankscope.errors import OptionError
+from rankscope.measure.embedding import EmbeddingReport
 from rankscope.plots import angle_maps, embedding_angles, embedding_projection, embedding_spectra
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from rankscope.analysis.flow import FlowReport
 from rankscope.errors import OptionError
+from rankscope.measure.flow import FlowReport
 from rankscope.plots import flow, ranks_by_layer, size_by_eps, size_of_report, spectra
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from rankscope.analysis.sweep import SweepReport
 from rankscope.errors import OptionError
+from rankscope.measure.sweep import SweepReport
 from rankscope.plots import (
     pareto,
     ranks_by_heads,

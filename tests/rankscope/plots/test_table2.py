@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from matplotlib.axes import Axes
 
-from rankscope.analysis.table2 import OUT_OF_REACH, PUBLISHED, Measures, Original, Table2Point, Table2Report
 from rankscope.errors import OptionError
+from rankscope.measure.table2 import OUT_OF_REACH, PUBLISHED, Measures, Original, Table2Point, Table2Report
 from rankscope.plots import save_figure, table2
 
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint", "random", "joint+healed")

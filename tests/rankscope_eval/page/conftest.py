@@ -88,11 +88,11 @@ def results(
     tmp_path_factory: pytest.TempPathFactory, write_checkpoint: Callable[..., Path], tiny_config: Callable[..., Any]
 ) -> Path:
     """Spectrum, flow, embedding, compression, scores, times, table 2, sweep and theorems of tiny models."""
-    from rankscope.analysis.embedding import measure_embedding
-    from rankscope.analysis.flow import measure_flow
-    from rankscope.analysis.spectrum import measure_spectrum
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress import compress
+    from rankscope.measure.embedding import measure_embedding
+    from rankscope.measure.flow import measure_flow
+    from rankscope.measure.spectrum import measure_spectrum
 
     folder = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
@@ -112,7 +112,7 @@ def results(
     documents["theory"] = {"schema": "rankscope/theory@1", "checks": [check, {**check, "id": "thm9", "pass": False}]}
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document))
-    for place in ("src/rankscope/figures/data/table2_bundled.json", "figures/data/design.json"):
+    for place in ("figures/rankscope_paper/figures/data/table2_bundled.json", "figures/data/design.json"):
         shutil.copy(ROOT / place, folder)
     return folder
 

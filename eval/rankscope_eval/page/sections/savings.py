@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rankscope.compress.heal.report import HealReport
 from rankscope.compress.report import CompressReport, LossSearch, SiteReport
-from rankscope.heal.report import HealReport
 from rankscope_eval.page.documents import DesignView
 from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.lineage import Library

@@ -7,10 +7,10 @@ from functools import partial
 from statistics import median
 
 from rankscope import plots
-from rankscope.analysis.embedding import EmbeddingReport
-from rankscope.analysis.flow import FlowReport
-from rankscope.analysis.spectrum import SiteSpectrum, SpectrumReport
-from rankscope.calibration.report import CalibrationReport
+from rankscope.compress.calibration.report import CalibrationReport
+from rankscope.measure.embedding import EmbeddingReport
+from rankscope.measure.flow import FlowReport
+from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 from rankscope_eval.page.charts import plain_text, shortened
 from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.lineage import Library

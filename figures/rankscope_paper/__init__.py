@@ -1,0 +1,1 @@
+"""The paper's figures, theorems and experiments, on top of the library: bounds, theory, experiments, figures."""

@@ -1,0 +1,85 @@
+"""The paper's own experiments (App. F), at published size or reduced: F.1 (Fig. 9), F.2 (Fig. 10), F.3 (Fig. 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope.engine.progress import Progress
+from rankscope.errors import OptionError, unknown_choice
+from rankscope_paper.experiments.f1 import F1Result, f1_from_json, run_f1
+from rankscope_paper.experiments.f2 import F2Result, f2_from_json, run_f2
+from rankscope_paper.experiments.f3 import F3Result, f3_from_json, run_f3
+from rankscope_paper.experiments.fit import Slope
+
+ExperimentResult = F1Result | F2Result | F3Result
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: what it shows, how to run it, how to read a saved result."""
+
+    title: str
+    figure: str
+    run: Callable[..., Any]
+    from_json: Callable[[dict[str, Any]], Any]
+
+
+EXPERIMENTS = {
+    "f1": Experiment("error of truncated attention against σ and d", "9", run_f1, f1_from_json),
+    "f2": Experiment("sparse sketches, one per head", "10", run_f2, f2_from_json),
+    "f3": Experiment("rank of an attention layer's output against heads", "11", run_f3, f3_from_json),
+}
+
+
+def run_experiment(
+    name: str, quick: bool = False, seed: int = 0, *, progress: Progress | None = None
+) -> ExperimentResult:
+    """Run one experiment of App. F.
+
+    Args:
+        name: ``f1``, ``f2`` or ``f3``.
+        quick: a reduced size, the same code.
+        seed: of every random matrix.
+        progress: told how far it is.
+
+    Raises:
+        OptionError: an unknown name.
+    """
+    if name not in EXPERIMENTS:
+        raise OptionError(unknown_choice("experiment", name, EXPERIMENTS))
+    result: ExperimentResult = EXPERIMENTS[name].run(quick, seed, progress=progress)
+    return result
+
+
+def experiment_from_json(data: dict[str, Any]) -> ExperimentResult:
+    """Rebuild a result from what its ``to_json`` made.
+
+    Raises:
+        OptionError: it is no result of an experiment.
+    """
+    name = str(data.get("id"))
+    if name not in EXPERIMENTS:
+        raise OptionError(unknown_choice("id of an experiment's result", name, EXPERIMENTS))
+    result: ExperimentResult = EXPERIMENTS[name].from_json(data)
+    return result
+
+
+__all__ = [
+    "EXPERIMENTS",
+    "Experiment",
+    "ExperimentResult",
+    "F1Result",
+    "F2Result",
+    "F3Result",
+    "Slope",
+    "experiment_from_json",
+    "f1_from_json",
+    "f2_from_json",
+    "f3_from_json",
+    "run_experiment",
+    "run_f1",
+    "run_f2",
+    "run_f3",
+]

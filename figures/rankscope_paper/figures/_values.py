@@ -1,0 +1,121 @@
+"""Fig. 7, 15: embeddings of single numbers, trained and made by formula."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.checkpoints import Checkpoint
+from rankscope.errors import DataError
+from rankscope.numerics import eps_rank
+from rankscope.numerics.chebyshev import chebyshev_embedding
+from rankscope.plots.chebyshev import embedded_line
+from rankscope.plots.values import EmbeddedValues, embedded_values
+from rankscope_paper.figures import _models
+from rankscope_paper.figures._record import Drawn, Settings
+
+LIMIT = 15.0
+POINTS = 512
+SHOWN = 3
+"""Coordinates and directions drawn."""
+RANKS, WIDTH, LINE = (1, 2, 4, 8, 16, 32), 768, 4096
+"""Of Fig. 15, as in the paper."""
+
+
+def draw_values(settings: Settings) -> tuple[Drawn, ...]:
+    """Fig. 7: a quantised and a continuous embedding of the number line."""
+    checkpoints = _models.opened(settings, _models.both())
+    shown, parts, ranks = [], [], []
+    for checkpoint in checkpoints:
+        values, x, kind = embed_numbers(checkpoint)
+        one = _shown(checkpoint, values, x, kind)
+        shown.append(one)
+        parts += [_frame(one, "coordinate", one.coordinates), _frame(one, "direction", one.projections)]
+        ranks.append(f"{checkpoint.source} {int(eps_rank(torch.linalg.svdvals(x.double()), 0.1))} of {x.shape[1]}")
+    caption = (
+        f"φ(x) along the number line: above, its first {SHOWN} coordinates, below its projections on its {SHOWN} "
+        "leading right singular vectors. A quantised embedding looks a trained vector up for each bin of values; a "
+        "continuous one is a trained network, here of patches whose values all are x. 0.1-ranks over the line: "
+        f"{'; '.join(ranks)}. Measured on {_models.listed(checkpoints)}; {POINTS} values at most, evenly spaced; no "
+        "random choice enters."
+    )
+    return (Drawn(embedded_values(shown), pd.concat(parts, ignore_index=True), caption),)
+
+
+def draw_chebyshev(settings: Settings) -> tuple[Drawn, ...]:
+    """Fig. 15: Chebyshev embeddings of several ranks in their first two dimensions."""
+    numbers = torch.linspace(-LIMIT, LIMIT, LINE, dtype=torch.float64)
+    points = {
+        rank: chebyshev_embedding(numbers, WIDTH, rank, limit=LIMIT, seed=settings.seed)[:, :2].numpy()
+        for rank in RANKS
+    }
+    parts = [
+        pd.DataFrame({"rank": rank, "value": numbers.numpy(), "first": xy[:, 0], "second": xy[:, 1]})
+        for rank, xy in points.items()
+    ]
+    caption = (
+        f"{LINE} numbers from −{LIMIT:g} to {LIMIT:g} in the first two of {WIDTH} dimensions of Chebyshev "
+        f"embeddings, X = Σ u_j T_j(x/{LIMIT:g}) over j = 1 … k with random orthonormal u_j, for ranks k = "
+        f"{', '.join(map(str, RANKS))}. Computed by the formula of App. H; no checkpoint; seed {settings.seed}."
+    )
+    return (Drawn(embedded_line(numbers.numpy(), points), pd.concat(parts, ignore_index=True), caption),)
+
+
+def embed_numbers(checkpoint: Checkpoint) -> tuple[Float[Tensor, " points"], Float[Tensor, "points d_model"], str]:
+    """Numbers, their embedded vectors, and whether they are looked up (``quantised``) or computed (``continuous``).
+
+    Chronos-T5: the middle of every bin, and its token. Chronos-Bolt: patches of one value, without its normalisation,
+    which would turn them all into zeros.
+
+    Raises:
+        DataError: the model embeds no numbers in one of these two ways.
+    """
+    module: Any = checkpoint.module()
+    if checkpoint.family.name == "chronos-t5":
+        settings = checkpoint.config["chronos_config"]
+        limits = settings["tokenizer_kwargs"]
+        special = int(settings["n_special_tokens"])
+        centres = torch.linspace(limits["low_limit"], limits["high_limit"], int(settings["n_tokens"]) - special - 1)
+        table = module.get_input_embeddings().weight.detach()
+        # token ``special`` is the bin below the lowest limit, which no centre falls into
+        return centres, table[special + 1 : special + 1 + len(centres)].float(), "quantised"
+    if checkpoint.family.name == "chronos-bolt":
+        values = torch.linspace(-LIMIT, LIMIT, POINTS)
+        size = checkpoint.family.patch_size(checkpoint.config)
+        patches = torch.cat([values[:, None].expand(-1, size), torch.ones(len(values), size)], dim=1)
+        with torch.no_grad():
+            return values, module.input_patch_embedding(patches.to(module.dtype)).float(), "continuous"
+    raise DataError(
+        f"{checkpoint.source} is of family {checkpoint.family.name}: figure 7 takes chronos-t5 and chronos-bolt."
+    )
+
+
+def _shown(checkpoint: Checkpoint, values: Tensor, x: Tensor, kind: str) -> EmbeddedValues:
+    wide = x.double()
+    _, _, vh = torch.linalg.svd(wide, full_matrices=False)
+    signs = torch.sign(vh[:SHOWN].gather(1, vh[:SHOWN].abs().argmax(1, keepdim=True)))
+    projections = wide @ (vh[:SHOWN] * signs).T
+    coordinates = wide[:, :SHOWN]
+    picked = torch.linspace(0, len(values) - 1, min(POINTS, len(values))).round().long()
+    return EmbeddedValues(
+        checkpoint.source.rstrip("/").rsplit("/", 1)[-1],
+        kind,
+        values[picked].double().numpy(),
+        (coordinates / coordinates.abs().max())[picked].numpy(),
+        (projections / projections.abs().max())[picked].numpy(),
+    )
+
+
+def _frame(one: EmbeddedValues, what: str, columns: np.ndarray) -> pd.DataFrame:
+    parts = [
+        pd.DataFrame(
+            {"model": one.name, "kind": one.kind, what: i + 1, "x": one.values, "relative_value": columns[:, i]}
+        )
+        for i in range(columns.shape[1])
+    ]
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,238 @@
+"""Checks of Theorems 3, 5 and 6: attention matrices of low rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rankscope_paper import bounds
+from rankscope_paper.bounds import Attention
+from rankscope_paper.theory.checks.spectra import choose, frame, normal, of_norm, spectrum, with_spectrum
+from rankscope_paper.theory.record import Check, Generator
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A vocabulary Ξ, which of its columns the input holds, attention matrices, and the rank r they are cut to."""
+
+    xi: Float[Tensor, "d_model vocabulary"]
+    columns: Int[Tensor, " tokens"]
+    w_q: Float[Tensor, "d_model d_model"]
+    w_k: Float[Tensor, "d_model d_model"]
+    w_v: Float[Tensor, "d_model d_model"]
+    heads: int
+    rank: int
+
+
+def _draw(kind: str, rng: Generator, heads: int) -> Compressed:
+    d, vocabulary = choose(rng, 4, 8, 16), choose(rng, 16, 32)
+    tokens, rank = choose(rng, 4, 16, 64), int(rng.integers(1, d))
+    xi = with_spectrum(rng, spectrum(rng, d), vocabulary)
+    columns = rng.integers(0, vocabulary, tokens)
+    w_q, w_k, w_v = (normal(rng, d, d) for _ in range(3))
+    if kind == "one token":
+        # the token that lies farthest from the leading subspace, L times
+        basis = torch.linalg.svd(xi).U[:, :rank]
+        away = torch.linalg.vector_norm(xi - basis @ (basis.mT @ xi), dim=0)
+        columns = columns * 0 + int(away.argmax())
+    elif kind == "axes":
+        xi = torch.cat([torch.diag(spectrum(rng, d)), torch.zeros(d, vocabulary - d, dtype=torch.float64)], dim=1)
+        columns = columns * 0 + rank
+        w_v = frame(rng, d, d)
+    elif kind == "saturated":
+        xi, w_q, w_k = 3 * xi, 3 * w_q, 3 * w_k
+    elif kind == "aligned":
+        w_k = w_q
+    case = Compressed(xi, torch.from_numpy(columns), w_q, w_k, w_v, heads, rank)
+    return _mend(case, rng)
+
+
+def _draw_single(kind: str, rng: Generator) -> Compressed:
+    return _draw(kind, rng, 1)
+
+
+def _draw_multi(kind: str, rng: Generator) -> Compressed:
+    return _draw(kind, rng, choose(rng, 2, 4))
+
+
+def _mend(case: Compressed, rng: Generator) -> Compressed:
+    """Scale the matrices to Theorem 5's hypotheses with C = 1: ‖x‖ ≤ 1, ‖W_Q^(i)ᵀW_K^(i)‖, ‖W_V^(i)‖ ≤ √d_h."""
+    width = case.w_q.shape[0] // case.heads
+    xi = case.xi / max(1.0, float(torch.linalg.vector_norm(case.xi, dim=0).max()))
+    a = bounds.score_norm(case.w_q, case.w_k, case.heads)
+    w_q = case.w_q / a if a > 0 else case.w_q
+    w_v = torch.cat([of_norm(v, width**0.5) for v in case.w_v.chunk(case.heads)])
+    return replace(case, xi=xi, w_q=w_q, w_v=w_v)
+
+
+def compression_error(case: Compressed) -> tuple[float, float]:
+    """Measure ‖MH-Attn(U; W) − MH-Attn(U; WU_rU_rᵀ)‖_F, and the largest ‖x − U_rU_rᵀx‖ over the vocabulary."""
+    basis = torch.linalg.svd(case.xi).U[:, : case.rank]
+    u = case.xi[:, case.columns]
+    q, k, v = (bounds.projected(w, basis) for w in (case.w_q, case.w_k, case.w_v))
+    whole = bounds.multi_head_attention(u, case.w_q, case.w_k, case.w_v, case.heads)
+    error = torch.linalg.matrix_norm(whole - bounds.multi_head_attention(u, q, k, v, case.heads))
+    away = torch.linalg.vector_norm(case.xi - basis @ (basis.mT @ case.xi), dim=0).max()
+    return float(error), float(away)
+
+
+def _facts(case: Compressed) -> dict[str, float]:
+    return {
+        "scores": bounds.score_norm(case.w_q, case.w_k, case.heads),
+        "values": bounds.value_norm(case.w_v, case.heads),
+        "radius": float(torch.linalg.vector_norm(case.xi, dim=0).max()),
+    }
+
+
+def _upper_ratio(case: Compressed) -> float | None:
+    error, away = compression_error(case)
+    facts, tokens = _facts(case), len(case.columns)
+    limit = bounds.theorem5_upper(away, tokens=tokens, **facts)
+    repeats = int(torch.bincount(case.columns).max())
+    sigma = torch.linalg.svdvals(case.xi)
+    distinct = bounds.theorem5_distinct(sigma, case.rank, tokens=tokens, repeats=repeats, **facts)
+    # where nothing is cut, both sides are rounding
+    return None if away < 1e-9 else error / min(limit, distinct)
+
+
+def _upper_printed(case: Compressed) -> float | None:
+    error, _ = compression_error(case)
+    sigma = torch.linalg.svdvals(case.xi)
+    if float(sigma[case.rank]) < 1e-9:
+        return None
+    return error / bounds.theorem3_printed(float(sigma[case.rank]), d_model=case.xi.shape[0], bound=1.0)
+
+
+def _describe(case: Compressed) -> str:
+    repeats = int(torch.bincount(case.columns).max())
+    d, tokens = case.xi.shape[0], len(case.columns)
+    return f"d={d}, h={case.heads}, L={tokens}, r={case.rank}, a token occurs {repeats} times"
+
+
+@dataclass(frozen=True)
+class Tight:
+    """A spectrum, a length, heads and a rank for one of the tight constructions, and a value matrix of that rank."""
+
+    sigma: Float[Tensor, " d_model"]
+    tokens: int
+    heads: int
+    rank: int
+    value: Float[Tensor, "d_model d_model"]
+
+
+def _draw_tight(kind: str, rng: Generator, heads: int, width: int) -> Tight:
+    d = heads * width
+    rank = int(rng.integers(1, width if heads > 1 else d))
+    sigma = spectrum(rng, d)
+    if kind == "equal":
+        sigma = torch.full_like(sigma, float(rng.uniform(0.1, 1)))
+    left, right = normal(rng, d, rank), normal(rng, rank, d)
+    if kind == "leading":
+        left, right = torch.eye(d, rank, dtype=torch.float64), torch.eye(rank, d, dtype=torch.float64)
+    longest = 50 if heads == 1 else 10
+    longer = choose(rng, 1, 2, longest) if kind == "long" else choose(rng, 1, 2)
+    return Tight(sigma, d * longer, heads, rank, left @ right)
+
+
+def _draw_tight_single(kind: str, rng: Generator) -> Tight:
+    return _draw_tight(kind, rng, 1, choose(rng, 3, 6, 12))
+
+
+def _draw_tight_multi(kind: str, rng: Generator) -> Tight:
+    return _draw_tight(kind, rng, choose(rng, 2, 4, 8), choose(rng, 2, 3, 6))
+
+
+def _best_error(instance: Attention, rank: int, value: Float[Tensor, "d_model d_model"]) -> float:
+    """Smallest ‖(W_V − W̃_V)UG‖₂ over all W̃_V of rank r, and over the one given, which must not do better.
+
+    W̃_V U G can be any matrix of rank r whose rows are combinations of those of UG, if U has full rank, so the best is
+    the truncated SVD of W_V U G (Eckart and Young).
+    """
+    output = bounds.multi_head_attention(instance.u, instance.w_q, instance.w_k, instance.w_v, instance.heads)
+    other = bounds.multi_head_attention(instance.u, instance.w_q, instance.w_k, value, instance.heads)
+    best = float(torch.linalg.svdvals(output)[rank])
+    return min(best, float(torch.linalg.matrix_norm(output - other, 2)))
+
+
+def _theorem3_lower_ratio(case: Tight) -> float:
+    instance = bounds.theorem3_construction(case.sigma, case.tokens)
+    error = _best_error(instance, case.rank, case.value)
+    return bounds.theorem3_lower(float(case.sigma[case.rank])) / error
+
+
+def _theorem3_lower_printed(case: Tight) -> float:
+    instance = bounds.theorem3_construction(case.sigma, case.tokens, as_printed=True)
+    error = _best_error(instance, case.rank, case.value)
+    return bounds.theorem3_lower(float(case.sigma[case.rank])) / error
+
+
+def _theorem6_lower_ratio(case: Tight) -> float:
+    instance = bounds.theorem6_construction(case.sigma, case.tokens, case.heads)
+    error = _best_error(instance, case.rank, case.value)
+    return bounds.theorem6_lower(float(case.sigma[case.rank])) / error
+
+
+def _theorem6_upper_ratio(case: Tight) -> float:
+    one = bounds.theorem6_construction(case.sigma, case.tokens, case.heads)
+    two = bounds.theorem6_sketches(case.sigma, case.tokens, case.heads, case.rank)
+    outputs = [bounds.multi_head_attention(a.u, a.w_q, a.w_k, a.w_v, case.heads) for a in (one, two)]
+    error = float(torch.linalg.matrix_norm(outputs[0] - outputs[1], 2))
+    return error / bounds.theorem6_upper(case.sigma, case.rank, case.heads)
+
+
+def _describe_tight(case: Tight) -> str:
+    return f"d={len(case.sigma)}, h={case.heads}, L={case.tokens}, r={case.rank}, σ_d={float(case.sigma[-1]):.2g}"
+
+
+_UPPER = (
+    "‖MH-Attn(U; W) − MH-Attn(U; WU_rU_rᵀ)‖_F ≤ √L·v·(δ + C·min(2, 2aCδ)), δ ≤ σ_{r+1}, and its form for few repeats"
+)
+_PRINTED = "C(1 + 2C³)·√d·σ_{r+1}, without √L"
+_KINDS = ("random", "one token", "axes", "saturated", "aligned")
+
+THEOREM_3 = Check(
+    id="thm3",
+    title="Theorem 3 (i)",
+    statement=_UPPER + ", one head",
+    instances=2000,
+    kinds=_KINDS,
+    draw=_draw_single,
+    ratio=_upper_ratio,
+    describe=_describe,
+    mend=_mend,
+    printed=_upper_printed,
+    printed_statement=_PRINTED,
+)
+THEOREM_5 = replace(THEOREM_3, id="thm5", title="Theorem 5", statement=_UPPER + ", several heads", draw=_draw_multi)
+THEOREM_3_LOWER = Check(
+    id="thm3-lower",
+    title="Theorem 3 (ii)",
+    statement="no W̃_V of rank r comes nearer than σ_{r+1}/4 in the construction, with scores log max(4d, L)",
+    instances=1000,
+    kinds=("random", "equal", "leading", "long"),
+    draw=_draw_tight_single,
+    ratio=_theorem3_lower_ratio,
+    describe=_describe_tight,
+    printed=_theorem3_lower_printed,
+    printed_statement="the same with scores log(4d)",
+)
+THEOREM_6_LOWER = Check(
+    id="thm6-lower",
+    title="Theorem 6 (i)",
+    statement="no W̃_V of rank r comes nearer than σ_{r+1}/2 in the construction",
+    instances=1000,
+    kinds=("random", "equal", "leading", "long"),
+    draw=_draw_tight_multi,
+    ratio=_theorem6_lower_ratio,
+    describe=_describe_tight,
+)
+THEOREM_6_UPPER = replace(
+    THEOREM_6_LOWER,
+    id="thm6-upper",
+    title="Theorem 6 (ii)",
+    statement="head-dependent sketches of rank r + 1 come within 4√h σ_{hr+1} in the same construction",
+    ratio=_theorem6_upper_ratio,
+)

@@ -1,0 +1,184 @@
+"""Training, validation and test windows of a table: split in time order, scaled, cut into look-back and horizon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope_lab.data.table import ETT, TIME, VariableTable
+
+FIFTHS, MONTHS = "fifths", "months"
+SPLITS = (FIFTHS, MONTHS)
+"""`split_rows` says what they are."""
+MONTH = 30
+"""Days of a month in the split of the ETT tables."""
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Rows of the three parts; those after the last part are unused."""
+
+    train: range
+    validation: range
+    test: range
+
+    def reaching_back(self, steps: int) -> Parts:
+        """Validation and test that begin ``steps`` rows earlier, so that look-backs may lie in the part before."""
+        earlier = (range(max(part.start - steps, 0), part.stop) for part in (self.validation, self.test))
+        return Parts(self.train, *earlier)
+
+
+def split_rows(table: VariableTable, split: str) -> Parts:
+    """Rows of each part, in time order.
+
+    ``fifths``: test is the last ⌊T/5⌋ rows, validation as many before it, training the rest. ``months``: the four ETT
+    tables have 12, 4 and 4 months of 30 days, their other rows are unused; any other table has its first ⌊0.7 T⌋ rows
+    for training, its last ⌊0.2 T⌋ for testing, and what lies between for validation.
+
+    Raises:
+        OptionError: an unknown split.
+        DataError: an ETT table of fewer than 20 months, or whose step does not divide a day.
+    """
+    if split not in SPLITS:
+        raise OptionError(unknown_choice("split", split, SPLITS))
+    rows = len(table.values)
+    if split == FIFTHS:
+        train, test = rows - 2 * (rows // 5), rows // 5
+        validation = test
+    elif set(table.columns) == set(ETT):
+        month = MONTH * steps_per_day(table)
+        if not month:
+            raise DataError(f"{table.source}: its step does not divide a day, so there are no months of {MONTH} days.")
+        train, validation, test = 12 * month, 4 * month, 4 * month
+    else:
+        train, test = rows * 7 // 10, rows // 5
+        validation = rows - train - test
+    if train + validation + test > rows:
+        raise DataError(
+            f"{table.source} has {rows:,} rows; 12, 4 and 4 months of its step are {train + validation + test:,}: "
+            "give the whole ETT table, or use the split 'fifths'."
+        )
+    ends = np.cumsum([train, validation, test]).tolist()
+    return Parts(range(ends[0]), range(ends[0], ends[1]), range(ends[1], ends[2]))
+
+
+def steps_per_day(table: VariableTable) -> int:
+    """Rows of 24 hours, from the step between the table's first two times; 0 where it does not divide a day."""
+    first = pd.to_datetime(pd.read_csv(table.source, usecols=[TIME], nrows=2)[TIME], errors="coerce")
+    step = first.iloc[1] - first.iloc[0]
+    if pd.isna(step) or step <= pd.Timedelta(0) or pd.Timedelta(days=1) % step != pd.Timedelta(0):
+        return 0
+    return int(pd.Timedelta(days=1) // step)
+
+
+class Windows:
+    """All windows of one part, at every row: a view of its values, of which only the asked ones are ever copied.
+
+    Attributes:
+        values: of the part, rows × variables.
+        lookback: steps that a model sees.
+        horizon: steps that it forecasts.
+    """
+
+    def __init__(self, values: Float[Tensor, "time variables"], lookback: int, horizon: int, name: str) -> None:
+        if lookback < 1 or horizon < 1:
+            raise OptionError(f"lookback and horizon must be at least 1, got {lookback} and {horizon}.")
+        if len(values) < lookback + horizon:
+            room = len(values) - lookback
+            less = f"choose a horizon of at most {room:,}" if room > 0 else "look back less far"
+            raise DataError(
+                f"{name} has {len(values):,} rows, one window needs {lookback:,} to look back and {horizon:,} to "
+                f"forecast: {less}, or give more data."
+            )
+        self.values, self.lookback, self.horizon = values, lookback, horizon
+        self._all = values.unfold(0, lookback + horizon, 1)
+
+    def __len__(self) -> int:
+        """Rows − lookback − horizon + 1."""
+        return len(self._all)
+
+    def batch(
+        self, at: Int[Tensor, " batch"]
+    ) -> tuple[Float[Tensor, "batch lookback variables"], Float[Tensor, "batch horizon variables"]]:
+        """What models see, and what follows, of the windows that begin at these rows."""
+        both = self._all[at].transpose(1, 2)
+        return both[:, : self.lookback], both[:, self.lookback :]
+
+
+@dataclass(frozen=True)
+class ForecastData:
+    """A table ready for training.
+
+    Attributes:
+        name: of the table.
+        columns: the variables.
+        train: windows of the first part.
+        validation: of the second.
+        test: of the third.
+        mean: of every variable over the training rows.
+        std: likewise, divided by the number of rows.
+        season: steps of 24 hours; 0 where a step does not divide a day.
+        digest: of the table's columns and values.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    train: Windows
+    validation: Windows
+    test: Windows
+    mean: Float[np.ndarray, " variables"]
+    std: Float[np.ndarray, " variables"]
+    season: int
+    digest: str = ""
+
+    def to(self, device: str) -> ForecastData:
+        """The same on another device."""
+        train, validation, test = (
+            Windows(old.values.to(device), old.lookback, old.horizon, self.name)
+            for old in (self.train, self.validation, self.test)
+        )
+        return replace(self, train=train, validation=validation, test=test)
+
+
+def forecast_data(
+    table: VariableTable, split: str, lookback: int, horizon: int, *, reach_back: bool = False
+) -> ForecastData:
+    """Scale every variable by mean and standard deviation of the training rows, and cut windows.
+
+    A variable that is constant in training is 0 throughout: there is no scale to put its later values on.
+
+    Args:
+        table: variables over time.
+        split: ``fifths`` or ``months``, see `split_rows`.
+        lookback: steps that a model sees.
+        horizon: steps that it forecasts.
+        reach_back: whether look-backs of validation and test may begin in the part before.
+
+    Raises:
+        DataError: a part is shorter than one window.
+    """
+    parts = split_rows(table, split)
+    known = table.values[parts.train.start : parts.train.stop]
+    if not len(known):
+        raise DataError(f"{table.source} has {len(table.values)} rows: none is left for training.")
+    varies = known.max(0) > known.min(0)  # the deviation of a constant is seldom 0: its mean is rounded
+    mean, std = known.mean(0), np.where(varies, known.std(0), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = (table.values - mean) / std
+    values = torch.from_numpy(np.where(np.isfinite(scaled), scaled, 0.0).astype(np.float32))
+    ranges = parts.reaching_back(lookback) if reach_back else parts
+    shortest_first = sorted(PARTS, key=lambda part: len(getattr(ranges, part)))  # an error then names what fits all
+    cut = {
+        part: Windows(values[rows.start : rows.stop], lookback, horizon, f"the {part} part of {table.source}")
+        for part in shortest_first
+        for rows in (getattr(ranges, part),)
+    }
+    season, digest = steps_per_day(table), table.digest
+    return ForecastData(table.name, table.columns, mean=mean, std=std, season=season, digest=digest, **cut)

@@ -1,0 +1,116 @@
+"""Tensors of a cell: what it trains on and what it is scored on."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rankscope.errors import DataError, OptionError
+from rankscope_lab.data.channels import LENGTH, bin_edges, bin_of, channel_benchmark
+from rankscope_lab.data.table import ETT, VariableTable, read_table
+from rankscope_lab.encoders.cell import ETTH1, MSE, Cell
+
+STRIDE = 8
+"""Steps between the starts of windows of ETTh1."""
+SHARES = (0.70, 0.15)
+"""Training and validation parts of ETTh1's rows, in time order; the rest is not used."""
+TARGET = "OT"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Series and what is predicted at each step.
+
+    Attributes:
+        inputs: what the model sees.
+        targets: bins (int64), or outcomes (float32) under MSE; the target of step t is scored at step t − 1.
+    """
+
+    inputs: Float[Tensor, "series time channels"]
+    targets: Int[Tensor, "series time"] | Float[Tensor, "series time"]
+
+    def to(self, device: torch.device) -> Part:
+        """The same on a device."""
+        return Part(self.inputs.to(device), self.targets.to(device))
+
+
+@dataclass(frozen=True)
+class CellData:
+    """Both parts."""
+
+    train: Part
+    validation: Part
+
+
+def cell_data(cell: Cell, etth1: str | Path | None = None) -> CellData:
+    """What a cell trains on.
+
+    Args:
+        cell: which; on the synthetic data its seed decides the series and the split.
+        etth1: path of ETTh1.csv, for cells on it.
+
+    Raises:
+        OptionError: the cell is on ETTh1 and no path is given.
+        DataError: the table cannot be used.
+    """
+    if cell.data == ETTH1:
+        if etth1 is None:
+            raise OptionError("runs on ETTh1 need its table: pass --data PATH/ETTh1.csv.")
+        if cell.objective == MSE:
+            raise OptionError("the MSE objective is for the synthetic data: ETTh1 runs have 32 bins.")
+        return etth1_data(str(etth1))
+    return _synthetic(cell)
+
+
+def _synthetic(cell: Cell) -> CellData:
+    made = channel_benchmark(cell.channels, cell.series, cell.seed)
+    inputs = torch.from_numpy(made.inputs)
+    targets = torch.from_numpy(made.outcome if cell.objective == MSE else made.labels)
+    held = max(32, cell.series // 10)
+    if held >= cell.series:
+        raise OptionError(f"{cell.series} series leave none to train on: at least {held + 1} are needed.")
+    order = torch.randperm(cell.series, generator=torch.Generator().manual_seed(cell.seed))  # as ``random_split`` draws
+    parts = order.split([cell.series - held, held])
+    return CellData(*(Part(inputs[rows], targets[rows]) for rows in parts))
+
+
+@functools.lru_cache(maxsize=2)
+def etth1_data(path: str) -> CellData:
+    """ETTh1: seven variates, the bin of OT; 70 % of the rows train, the next 15 % validate.
+
+    Variates are scaled by mean and population deviation of the training rows; bins are quantiles of scaled training OT.
+
+    Raises:
+        DataError: columns are missing, times have gaps, or there are too few rows for one window in each part.
+    """
+    table = read_table(path, ETT)
+    train, validation = (slice(*ends) for ends in _ends(table))
+    mean, deviation = table.values[train].mean(0), table.values[train].std(0) + 1e-8
+    scaled = ((table.values - mean) / deviation).astype(np.float32)
+    target = scaled[:, table.columns.index(TARGET)]
+    edges = bin_edges(target[train])
+    labels = bin_of(target, edges)
+    return CellData(*(_windows(scaled[rows], labels[rows]) for rows in (train, validation)))
+
+
+def _ends(table: VariableTable) -> tuple[tuple[int, int], tuple[int, int]]:
+    rows = len(table.values)
+    first, second = int(rows * SHARES[0]), int(rows * SHARES[0]) + int(rows * SHARES[1])
+    shortest = second - first
+    if shortest <= LENGTH:
+        raise DataError(
+            f"{table.source} has {rows} rows, its validation part {shortest}: a window needs more than {LENGTH}."
+        )
+    return (0, first), (first, second)
+
+
+def _windows(values: Float[np.ndarray, "rows channels"], labels: Int[np.ndarray, " rows"]) -> Part:
+    starts = np.arange(0, len(values) - LENGTH, STRIDE)
+    rows = starts[:, None] + np.arange(LENGTH)
+    return Part(torch.from_numpy(values[rows]), torch.from_numpy(labels[rows]))

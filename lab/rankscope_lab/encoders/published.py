@@ -1,0 +1,121 @@
+"""The printed numbers of the audit (Lehtinen 2026, arXiv 2606.04752v1), and where its text and its runs disagree."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Published:
+    """A printed value.
+
+    Attributes:
+        mean: over seeds, as rounded in print.
+        std: standard deviation over seeds; none: not printed.
+        interval: of 95 % for the mean, by bootstrap; none: not printed.
+    """
+
+    mean: float
+    std: float | None = None
+    interval: tuple[float, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dict."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class PublishedTest:
+    """A paired test that the paper states, or that follows from its released runs.
+
+    Attributes:
+        setting: where.
+        better: encoder with the lower mean loss.
+        other: the one it is compared with.
+        difference: mean of other − better; none: not printed.
+        p: two-sided; none: not printed.
+        wins: seeds that favour ``better``; none: not printed.
+        n: seeds.
+        interval: of the difference; none: not printed.
+        stated: ``paper`` or ``released runs``.
+    """
+
+    setting: str
+    better: str
+    other: str
+    difference: float | None
+    p: float | None
+    wins: int | None
+    n: int
+    interval: tuple[float, float] | None = None
+    stated: str = "paper"
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Where the text of the paper and its released runs differ.
+
+    Attributes:
+        about: what.
+        paper: what the text says.
+        released: what the runs say.
+    """
+
+    about: str
+    paper: str
+    released: str
+
+
+@lru_cache(maxsize=1)
+def _document() -> dict[str, Any]:
+    text = resources.files("rankscope_lab.encoders").joinpath("published.json").read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def published_value(table: str, setting: str, encoder: str, measure: str) -> Published | None:
+    """One printed value; none where the table has none there.
+
+    >>> published_value("1", "C=4", "linear", "nll")
+    Published(mean=2.155, std=0.019, interval=None)
+    """
+    values = _document()["tables"].get(table, {}).get("values", {})
+    entry = values.get(setting, {}).get(encoder, {}).get(measure)
+    if entry is None:
+        return None
+    if isinstance(entry, list):
+        return Published(float(entry[0]), float(entry[1]) if len(entry) > 1 else None)
+    return Published(float(entry["mean"]), entry.get("std"), _pair(entry["interval"]))
+
+
+def published_seeds(table: str) -> int:
+    """How many seeds a table was printed from: 0, 1, … up to this number."""
+    return int(_document()["tables"][table]["seeds"])
+
+
+def published_tests() -> tuple[PublishedTest, ...]:
+    """All paired tests."""
+    return tuple(
+        PublishedTest(**{**entry, "interval": _pair(entry["interval"]) if "interval" in entry else None})
+        for entry in _document()["paired"]
+    )
+
+
+def released_finding(topic: str, quantity: str, subject: str) -> float | None:
+    """A number that the paper does not print and its released runs or data give; none: not known before."""
+    value = _document()["findings"].get(f"{topic}/{quantity}/{subject}")
+    return None if value is None else float(value)
+
+
+def disagreements() -> tuple[Disagreement, ...]:
+    """What the text says otherwise than the runs."""
+    return tuple(Disagreement(**entry) for entry in _document()["disagreements"])
+
+
+def _pair(values: list[float]) -> tuple[float, float]:
+    low, high = values
+    return low, high

@@ -1,0 +1,159 @@
+"""One run of the audit, by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rankscope_lab.encoders.cell import Cell, Point
+from rankscope_lab.encoders.data import CellData, Part
+from rankscope_lab.encoders.models import AuditModel, build
+from rankscope_lab.encoders.objective import (
+    BATCH,
+    CLIP,
+    WEIGHT_DECAY,
+    learning_rate,
+    loss_of,
+    score,
+    validated,
+)
+from rankscope_lab.encoders.snapshots import Progressed, Snapshot, load_snapshot, save_snapshot
+from rankscope_lab.kernels import accelerate
+from rankscope_lab.precision import FLOAT32, products
+
+
+@dataclass(frozen=True)
+class How:
+    """How runs are computed; none of it is part of what they are.
+
+    Attributes:
+        device: where.
+        precision: of matrix products: ``float32``, as published, or ``bfloat16``.
+        kernels: use the compiled functions of `rankscope_lab.kernels` on the CPU, where they can be compiled.
+        stop: epoch after which runs are cut short; 0: none is. The learning rate goes on as if they were not.
+    """
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    precision: str = FLOAT32
+    kernels: bool = True
+    stop: int = 0
+
+    def products(self) -> contextlib.AbstractContextManager[None]:
+        """Context of forward and backward passes."""
+        return products(self.device, self.precision)
+
+    def last(self, cell: Cell) -> int:
+        """Epochs that a cell runs for."""
+        return min(cell.epochs, self.stop or cell.epochs)
+
+
+@dataclass
+class Trained:
+    """A finished run.
+
+    Attributes:
+        model: with the weights after the last epoch.
+        points: its validations.
+        seconds: training and validation.
+        epochs: that it was trained for.
+    """
+
+    model: AuditModel
+    points: list[Point]
+    seconds: float
+    epochs: int
+
+
+def fresh(cell: Cell) -> tuple[AuditModel, torch.Generator]:
+    """A model drawn with the cell's seed, and the generator of the order of its batches, which goes on from there."""
+    torch.manual_seed(cell.seed)
+    model = build(cell)
+    order = torch.Generator()
+    order.set_state(torch.get_rng_state())
+    return model, order
+
+
+def optimiser(parameters: list[Tensor]) -> torch.optim.AdamW:
+    """AdamW in one group, weight decay on everything."""
+    return torch.optim.AdamW(parameters, lr=0.0, weight_decay=WEIGHT_DECAY, fused=True)
+
+
+def train(
+    cell: Cell,
+    data: CellData,
+    how: How,
+    *,
+    snapshot: Path | None = None,
+    progress: Callable[[int], None] = lambda epochs: None,
+) -> Trained:
+    """Train a cell to its last epoch, or until a loss is not finite.
+
+    Args:
+        cell: which.
+        data: its tensors.
+        how: device, precision.
+        snapshot: file that the state is kept in after each validation; a run that finds one there goes on from it.
+        progress: called with the number of epochs done since the last call.
+    """
+    model, order = fresh(cell)
+    model.to(how.device).train()
+    if how.kernels and how.device.type == "cpu":
+        accelerate(model)
+    adam = optimiser(list(model.parameters()))
+    began, before = time.perf_counter(), 0.0
+    points: list[Point] = []
+    epoch = 0
+    if snapshot is not None and (found := load_snapshot(snapshot, cell, how.precision)) is not None:
+        found.restore(model, adam, order)
+        epoch, before = found.about.epoch, found.about.seconds
+        points = kept_points(found.about.points, max(epoch, how.last(cell)))
+        progress(epoch)
+    train_part, held = data.train.to(how.device), data.validation.to(how.device)
+    while epoch < how.last(cell) and not (points and not _finite(points[-1])):
+        epoch += 1
+        for group in adam.param_groups:
+            group["lr"] = learning_rate(epoch - 1, cell.epochs)
+        mean = _epoch(model, adam, train_part, torch.randperm(len(train_part.inputs), generator=order), how)
+        if validated(epoch, how.last(cell)) or not math.isfinite(mean):
+            points.append(score(model, held, cell, epoch, mean))
+            seconds = before + time.perf_counter() - began
+            if snapshot is not None:
+                about = Progressed(cell.id, epoch, tuple(points), seconds, how.precision)
+                save_snapshot(snapshot, Snapshot.of(about, model, adam, order))
+        progress(1)
+    return Trained(model, points, before + time.perf_counter() - began, epoch)
+
+
+def kept_points(points: Sequence[Point], last: int) -> list[Point]:
+    """Validations of a run that is taken up: those that it would have had with ``last`` epochs from the beginning."""
+    return [point for point in points if validated(point.epoch, last) or not _finite(point)]
+
+
+def _finite(point: Point) -> bool:
+    return math.isfinite(point.loss) and math.isfinite(point.train_loss)
+
+
+def _epoch(model: AuditModel, adam: torch.optim.AdamW, part: Part, order: Tensor, how: How) -> float:
+    """One pass over the training series; the mean loss of its steps."""
+    parameters = list(model.parameters())
+    losses = []
+    for rows in order.split(BATCH):
+        rows = rows.to(how.device)
+        adam.zero_grad(set_to_none=True)
+        with how.products():
+            loss = loss_of(model(part.inputs[rows]), part.targets[rows])
+            penalty = model.encoder.penalty()
+            if penalty is not None:
+                loss = loss + penalty
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, CLIP)
+        adam.step()
+        losses.append(loss.detach())
+    return float(torch.stack(losses).mean())

@@ -1,0 +1,92 @@
+"""Faster dropout, attention and feed-forward layers for models of `rankscope_lab.blocks` that train on one CPU core."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor, nn
+
+from rankscope_lab.blocks.attention import MultiHeadAttention
+from rankscope_lab.blocks.feed_forward import FeedForward
+from rankscope_lab.kernels.compiled import library
+from rankscope_lab.kernels.functions import WIDTHS, dropped, feed_forward, packed_attention
+
+__all__ = ["accelerate", "library"]
+
+
+class CompiledDropout(nn.Dropout):
+    """Dropout by the compiled function, in training on float32 on the CPU; elsewhere as torch does it."""
+
+    compiled: ctypes.CDLL
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop elements in training."""
+        if not self.training or self.p == 0 or self.p >= 1 or not _fits(input):
+            return super().forward(input)
+        return dropped(input.float(), self.p, self.compiled)
+
+
+class CompiledAttention(MultiHeadAttention):
+    """Self-attention without a mask by the compiled function; everything else as its base does it."""
+
+    compiled: ctypes.CDLL
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        causal: int = False,
+    ) -> Tensor:
+        """See `MultiHeadAttention`."""
+        if source is not None or mask is not None or not _fits(x) or x.ndim != 3:
+            return super().forward(x, source, mask=mask, causal=causal)
+        packed = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias).float()
+        dropout = self.dropout if self.training else 0.0
+        mixed = packed_attention(packed, self.heads, causal=causal, dropout=dropout, compiled=self.compiled)
+        return self.out_proj(mixed)
+
+
+class CompiledFeedForward(FeedForward):
+    """GELU layers by the compiled functions, in training in float32 on the CPU; elsewhere as its base does it."""
+
+    compiled: ctypes.CDLL
+
+    def forward(self, input: Tensor) -> Tensor:
+        """See `FeedForward`."""
+        fits = input.device.type == "cpu" and input.dtype == self.inner.weight.dtype == torch.float32
+        if not self.training or not fits or torch.is_autocast_enabled("cpu"):
+            return super().forward(input)
+        return feed_forward(input, self.inner, self.outer, self.drop_inner.p, self.compiled)
+
+
+def _fits(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype.itemsize <= 4 and x.is_floating_point()
+
+
+def accelerate(model: nn.Module) -> bool:
+    """Let the compiled functions do the model's dropout, self-attention and feed-forward layers with GELU.
+
+    Parameters stay what they are, and whoever looks at the model finds its modules where they were.
+
+    Which elements are dropped changes (other random numbers), and results in the last digits.
+
+    Returns:
+        Whether anything was replaced: not without a C++ compiler.
+    """
+    compiled = library()
+    if compiled is None:
+        return False
+    for module in model.modules():
+        if type(module) is nn.Dropout:
+            module.__class__ = CompiledDropout
+        elif type(module) is MultiHeadAttention and module.out_proj.in_features // module.heads in WIDTHS:
+            module.__class__ = CompiledAttention
+        elif type(module) is FeedForward and isinstance(module.act, nn.GELU) and module.drop_inner.p < 1:
+            module.__class__ = CompiledFeedForward
+        else:
+            continue
+        module.compiled = compiled  # type: ignore[assignment]
+    return True

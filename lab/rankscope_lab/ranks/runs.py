@@ -1,0 +1,216 @@
+"""Finished runs of the lab's studies, with what they say about ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rankscope.errors import DataError
+from rankscope_lab.encoders.cell import SCHEMA as ENCODER_SCHEMA
+from rankscope_lab.encoders.cell import SYNTHETIC, RunResult
+from rankscope_lab.encoders.cell import Cell as EncoderCell
+from rankscope_lab.measure.record import SCHEMA as RANK_SCHEMA
+from rankscope_lab.measure.record import ModelRanks, Ranks, ranks_from_json, summary_from_json
+from rankscope_lab.slt.cell import SCHEMA as SLT_SCHEMA
+from rankscope_lab.slt.cell import Cell as SltCell
+from rankscope_lab.slt.cell import CellResult
+from rankscope_lab.tokenizers.record import SCHEMA as COMPONENT_SCHEMA
+from rankscope_lab.tokenizers.vq import SCHEMA as VQ_SCHEMA
+from rankscope_lab.tokenizers.vq import VqSettings
+
+ENCODERS, SLT, TOKENIZERS = "encoders", "slt", "tokenizers"
+CODEBOOK, STREAM = "codebook", "stream"
+CHECKPOINT = "vq.json"
+"""What a tokenizer's checkpoint holds of its run."""
+_DEPTH = 3
+"""How deep in a document a record of ranks may lie."""
+
+
+@dataclass(frozen=True)
+class RankedRun:
+    """One run.
+
+    Attributes:
+        study: ``encoders``, ``slt`` or ``tokenizers``.
+        setting: what all compared runs share: data, width, objective.
+        variant: what is compared: encoder, model, or number of codes.
+        seed: of the run.
+        loss: that the run is judged by; NaN where it has none.
+        ranks: of the weights that are judged: the last, of SLT runs under ``field`` the best; None where none are kept.
+        spectra: ``codebook`` and ``stream`` of a tokenizer.
+        cell: of an encoder or SLT run; None otherwise.
+        stopped: epoch after which the run was cut; None of whole ones.
+        source: file that it was read from.
+    """
+
+    study: str
+    setting: str
+    variant: str
+    seed: int
+    loss: float
+    ranks: ModelRanks | None
+    spectra: Mapping[str, Ranks] = field(default_factory=dict)
+    cell: EncoderCell | SltCell | None = None
+    stopped: int | None = None
+    source: str = ""
+
+    @property
+    def weights(self) -> Path | None:
+        """The weights that are judged, where they are kept beside it."""
+        file = Path(self.source).with_suffix(".safetensors")
+        return file if self.source and file.is_file() else None
+
+
+@dataclass(frozen=True)
+class RunSet:
+    """All runs of some folders.
+
+    Attributes:
+        runs: those that ended, in order of study, setting, variant, seed.
+        diverged: files of runs that diverged: counted, part of no mean.
+    """
+
+    runs: tuple[RankedRun, ...]
+    diverged: tuple[str, ...]
+
+
+def read_runs(places: Sequence[str | Path]) -> RunSet:
+    """Find the runs of the lab in files and folders, whatever else lies there.
+
+    Args:
+        places: JSON files, or folders that are searched to the bottom.
+
+    Raises:
+        DataError: a place is not there, a run is damaged, two files hold the same run, or there is none at all.
+    """
+    runs: list[RankedRun] = []
+    diverged: list[str] = []
+    for file in (found for place in places for found in _files(Path(place))):
+        document = _document(file)
+        for run in _runs(document, file):
+            if run is None:
+                diverged.append(str(file))
+            else:
+                runs.append(run)
+    runs = _without_copies(runs)
+    keys: dict[tuple[str, str, str, int], str] = {}
+    for run in runs:
+        key = (run.study, run.setting, run.variant, run.seed)
+        if key in keys:
+            raise DataError(f"{run.source} and {keys[key]} hold the same run: name one of the folders only.")
+        keys[key] = run.source
+    if not runs:
+        named = ", ".join(map(str, places))
+        raise DataError(f"no finished run in {named}: name folders of rankscope lab encoders, slt or tokenizers.")
+    return RunSet(tuple(sorted(runs, key=_order)), tuple(diverged))
+
+
+def _without_copies(runs: Sequence[RankedRun]) -> list[RankedRun]:
+    """Drop a tokenizer's checkpoint where the run that made it is there, too."""
+    found = [run for run in runs if Path(run.source).name != CHECKPOINT]
+    for run in runs:
+        copied = any((run.variant, run.seed, run.spectra) == (one.variant, one.seed, one.spectra) for one in found)
+        if Path(run.source).name == CHECKPOINT and not copied:
+            found.append(run)
+    return found
+
+
+def _order(run: RankedRun) -> tuple[str, str, int, str, int]:
+    number = int(run.variant) if run.variant.isdigit() else 0
+    return run.study, run.setting, number, run.variant, run.seed
+
+
+def _files(place: Path) -> list[Path]:
+    if place.is_dir():
+        return sorted(file for file in place.rglob("*.json") if not file.name.startswith("."))
+    if not place.is_file():
+        raise DataError(f"there is no folder or file {place}: name a folder of runs.")
+    return [place]
+
+
+def _document(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"{file} cannot be read as JSON ({' '.join(str(error).split())}): delete it.") from error
+
+
+def _runs(document: Any, file: Path) -> Iterator[RankedRun | None]:
+    """The runs in a document, None for one that diverged; nothing where it is another document."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema == ENCODER_SCHEMA:
+        yield _encoder(file)
+    elif schema == SLT_SCHEMA:
+        yield _slt(file)
+    else:
+        for inner in _inside(document, VQ_SCHEMA):
+            yield _tokenizer(inner, file, _table_of(document))
+        for inner in _inside(document, RANK_SCHEMA):
+            stem, _, seed = file.stem.rpartition("-s")
+            named = (stem, int(seed)) if seed.isdigit() and stem else (file.stem, 0)
+            setting = f"{_table_of(document)}components" if schema == COMPONENT_SCHEMA else file.parent.name
+            ranks = ranks_from_json(inner, str(file))
+            yield RankedRun(TOKENIZERS, setting, named[0], named[1], math.nan, ranks, source=str(file))
+
+
+def _inside(document: Any, schema: str, depth: int = _DEPTH) -> Iterator[dict[str, Any]]:
+    """Objects of a schema in a document."""
+    if isinstance(document, dict) and document.get("schema") == schema:
+        yield document
+    elif depth and isinstance(document, (dict, list)):
+        for value in document.values() if isinstance(document, dict) else document:
+            yield from _inside(value, schema, depth - 1)
+
+
+def _encoder(file: Path) -> RankedRun | None:
+    result = RunResult.from_json(file.read_text(encoding="utf-8"), str(file))
+    if result.diverged:
+        return None
+    cell, record = result.cell, result.diagnostics.get("ranks")
+    size = f"C{cell.channels} N{cell.series} d{cell.d_model}" if cell.data == SYNTHETIC else f"ETTh1 d{cell.d_model}"
+    ranks = ranks_from_json(record, str(file)) if record else None
+    return RankedRun(
+        ENCODERS,
+        f"{size} {cell.objective} {cell.epochs} epochs",
+        cell.encoder,
+        cell.seed,
+        result.best.loss,
+        ranks,
+        cell=cell,
+        stopped=result.stopped if result.cut else None,
+        source=str(file),
+    )
+
+
+def _slt(file: Path) -> RankedRun | None:
+    result = CellResult.from_json(file.read_text(encoding="utf-8"), str(file))
+    if result.diverged:
+        return None
+    cell = result.cell
+    setting = replace(cell, model="slt", seed=0, epochs=max(cell.epochs, 1)).id
+    setting = setting.removesuffix("-s0").replace("-slt-", "-")
+    ranks = ranks_from_json(result.ranks, str(file)) if result.ranks else None
+    return RankedRun(SLT, setting, cell.model, cell.seed, result.chosen.test.mse, ranks, cell=cell, source=str(file))
+
+
+def _table_of(document: Any) -> str:
+    """Name of the table that a tokenizer's run was trained on, where it says so."""
+    data = document.get("data") if isinstance(document, dict) else None
+    return f"{data.partition(',')[0]} " if isinstance(data, str) else ""
+
+
+def _tokenizer(document: dict[str, Any], file: Path, table: str) -> RankedRun | None:
+    try:
+        chosen = VqSettings(**document["settings"])
+        if document["diverged"]:
+            return None
+        spectra = {name: summary_from_json(document[name]) for name in (CODEBOOK, STREAM)}
+        loss = float(document["test"]["mse"])
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{file} lacks a part of its run ({error}): delete it and train again.") from error
+    setting = f"{table}VQ {chosen.update} d{chosen.d_model} {chosen.epochs} epochs"
+    return RankedRun(TOKENIZERS, setting, str(chosen.codes), chosen.seed, loss, None, spectra, source=str(file))

@@ -1,0 +1,149 @@
+"""Models of finished runs, from the weights beside them: ranks that were not recorded, and what cutting does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from rankscope.engine.progress import Progress, silent
+from rankscope.errors import DataError
+from rankscope_lab.encoders import data as encoder_data
+from rankscope_lab.encoders import models as encoder_models
+from rankscope_lab.encoders.cell import ETTH1, SYNTHETIC
+from rankscope_lab.encoders.cell import Cell as EncoderCell
+from rankscope_lab.encoders.objective import score as encoder_score
+from rankscope_lab.encoders.runs import RANKED
+from rankscope_lab.measure import measure
+from rankscope_lab.ranks.compress import RATIOS, Score, compression_curve
+from rankscope_lab.ranks.runs import RankedRun, RunSet
+from rankscope_lab.ranks.tables import RunCurve
+from rankscope_lab.slt.cell import Cell as SltCell
+from rankscope_lab.slt.cell_run import cell_data as slt_data
+from rankscope_lab.slt.models import Sizes, build_model
+from rankscope_lab.slt.training import watched
+
+BATCH = 32
+"""Series, or windows, that go through a model at once."""
+CALIBRATED, SCORED = 128, 256
+"""Training series, or windows, that cuts are calibrated on; windows of a forecaster that are scored."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A finished run's model, with the data that it is looked at on.
+
+    Attributes:
+        model: with the weights of its run, in eval mode.
+        batch: held-out inputs for `measure`.
+        calibration: training inputs.
+        score: loss on held-out data.
+    """
+
+    model: nn.Module
+    batch: Tensor
+    calibration: tuple[Tensor, ...]
+    score: Score
+
+
+def restored(run: RankedRun, data: str | Path | None) -> Restored | None:
+    """A run's model; None where no weights are kept, or where its table is not at hand.
+
+    Args:
+        run: of an encoder or an SLT study.
+        data: folder of the tables (ETTh1.csv and so on); synthetic data need none.
+
+    Raises:
+        DataError: weights or table cannot be used.
+    """
+    weights, cell = run.weights, run.cell
+    if weights is None or cell is None:
+        return None
+    if isinstance(cell, EncoderCell):
+        return _encoder(cell, weights, data)
+    return None if data is None else _forecaster(cell, weights, Path(data))
+
+
+def with_ranks(found: RunSet, data: str | Path | None, progress: Progress = silent) -> RunSet:
+    """Measure the runs whose record holds no ranks, where their weights are kept."""
+    bare = [run for run in found.runs if run.ranks is None and not run.spectra]
+    measured: dict[str, RankedRun] = {}
+    for done, run in enumerate(bare):
+        progress(done, len(bare), "measuring ranks")
+        whole = restored(run, data)
+        if whole is not None:
+            measured[run.source] = replace(run, ranks=measure(whole.model, whole.batch))
+    return replace(found, runs=tuple(measured.get(run.source, run) for run in found.runs))
+
+
+def can_be_cut(found: RunSet) -> list[RankedRun]:
+    """Runs of encoders and forecasters whose weights are kept."""
+    return [run for run in found.runs if run.weights is not None and run.cell is not None]
+
+
+def curves_of(
+    found: RunSet, data: str | Path | None, ratios: Sequence[float] = RATIOS, progress: Progress = silent
+) -> tuple[RunCurve, ...]:
+    """Cut the layers of every run that `can_be_cut` names, but for those whose table is not at hand."""
+    curves: list[RunCurve] = []
+    kept = can_be_cut(found)
+    for done, run in enumerate(kept):
+        progress(done, len(kept), "cutting layers")
+        whole = restored(run, data)
+        if whole is not None:
+            points = compression_curve(whole.model, whole.calibration, whole.score, ratios=ratios)
+            curves += [RunCurve(run.study, run.setting, run.variant, run.seed, point) for point in points]
+    progress(len(kept), len(kept), "cutting layers")
+    return tuple(curves)
+
+
+def _encoder(cell: EncoderCell, weights: Path, data: str | Path | None) -> Restored | None:
+    if cell.data == ETTH1 and data is None:
+        return None
+    table = None if cell.data == SYNTHETIC else Path(data or "") / "ETTh1.csv"
+    parts = encoder_data.cell_data(cell, table)
+    model = _with_weights(lambda: encoder_models.build(cell), weights)
+
+    def score(one: nn.Module) -> float:
+        return encoder_score(one, parts.validation, cell, 0, 0.0).loss
+
+    known = parts.train.inputs
+    # windows of ETTh1 lie in time order: the first ones are all of one season; generated series are in no order
+    rows = _spread(len(known), CALIBRATED) if cell.data == ETTH1 else torch.arange(min(CALIBRATED, len(known)))
+    return Restored(model, parts.validation.inputs[:RANKED], tuple(known[rows].split(BATCH)), score)
+
+
+def _forecaster(cell: SltCell, weights: Path, data: Path) -> Restored:
+    parts = slt_data(cell, data, ignore_times=True)  # as the run may have done
+    sizes = Sizes(parts.season, cell.lookback, cell.horizon)
+    model = _with_weights(lambda: build_model(cell.model, sizes, revin=cell.revin), weights)
+    inputs, targets = parts.test.batch(_spread(len(parts.test), SCORED))
+    known = parts.train.batch(_spread(len(parts.train), CALIBRATED))[0]
+
+    def score(one: nn.Module) -> float:
+        with torch.no_grad():
+            pairs = zip(inputs.split(BATCH), targets.split(BATCH), strict=True)
+            return sum(float((one(x) - y).square().sum()) for x, y in pairs) / targets.numel()
+
+    return Restored(model, watched(parts), tuple(known.split(BATCH)), score)
+
+
+def _spread(count: int, wanted: int) -> Tensor:
+    """Rows that are evenly spread."""
+    return torch.linspace(0, count - 1, min(wanted, count)).round().long()
+
+
+def _with_weights(build: Callable[[], nn.Module], weights: Path) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        model = build()
+    try:
+        model.load_state_dict(load_file(weights))
+    except (SafetensorError, RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{weights} does not hold the weights of its run ({reason}): train it again.") from error
+    return model.eval()

@@ -1,0 +1,224 @@
+"""One run of the study, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope_lab.precision import FLOAT32, PRECISIONS
+from rankscope_lab.slt.models import NAIVE, check_model
+from rankscope_lab.slt.patch_forecaster import HORIZON, LOOKBACK
+from rankscope_lab.slt.protocol import BEST, LAST, RELEASED, protocol
+
+SCHEMA = "rankscope/lab-slt-run@1"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a model on a table under a protocol, with one seed.
+
+    Attributes:
+        dataset: name of the table: its file without suffix.
+        model: one of `rankscope_lab.slt.models.MODELS`.
+        protocol: ``released`` or ``field``.
+        revin: whether instances are normalised.
+        seed: of weights, order and dropout.
+        epochs: through the training windows; 0 where nothing is learned.
+        precision: one of `PRECISIONS`.
+        horizon: steps forecast.
+        lookback: steps read.
+    """
+
+    dataset: str
+    model: str
+    protocol: str = RELEASED.name
+    revin: bool = False
+    seed: int = 0
+    epochs: int = RELEASED.epochs
+    precision: str = FLOAT32
+    horizon: int = HORIZON
+    lookback: int = LOOKBACK
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            OptionError: an unknown model, protocol or precision, or numbers out of range.
+        """
+        check_model(self.model)
+        protocol(self.protocol)
+        if self.precision not in PRECISIONS:
+            raise OptionError(unknown_choice("precision", self.precision, PRECISIONS))
+        least = 0 if self.model == NAIVE else 1
+        if self.epochs < least or self.seed < 0:
+            raise OptionError(f"epochs must be at least {least} and seed at least 0, got {self.epochs}, {self.seed}.")
+
+    @property
+    def id(self) -> str:
+        """Name of its files.
+
+        >>> Cell("ETTh1", "slt", seed=2).id
+        'ETTh1-released-slt-e10-s2'
+        >>> Cell("ETTh1", "slt", "field", revin=True, precision="bfloat16", horizon=24).id
+        'ETTh1-field-revin-h24-slt-e10-bfloat16-s0'
+        """
+        parts = [self.dataset, self.protocol, "revin" if self.revin else ""]
+        parts += [f"l{self.lookback}" if self.lookback != LOOKBACK else ""]
+        parts += [f"h{self.horizon}" if self.horizon != HORIZON else "", self.model, f"e{self.epochs}"]
+        parts += [self.precision if self.precision != FLOAT32 else "", f"s{self.seed}"]
+        return "-".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors over all steps, variables and windows of a part, in scaled units."""
+
+    mse: float
+    mae: float
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch ended with.
+
+    Attributes:
+        number: from 1; 0 where nothing is learned.
+        train: mean over the epoch's batches, dropout on, weights changing.
+        validation: with the weights after the epoch.
+        test: likewise.
+        seconds: of training; scoring is not in it.
+    """
+
+    number: int
+    train: Score
+    validation: Score
+    test: Score
+    seconds: float
+
+    @property
+    def finite(self) -> bool:
+        """Whether all its errors are numbers."""
+        scores = (self.train, self.validation, self.test)
+        return all(math.isfinite(value) for score in scores for value in (score.mse, score.mae))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of each part."""
+
+    train: int
+    validation: int
+    test: int
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What came of a cell.
+
+    Attributes:
+        cell: which.
+        epochs: in order; of a run that is under way, those so far.
+        parameters: trained numbers.
+        columns: variables.
+        windows: of each part.
+        windows_per_second: median, least and largest over the passes, in eval mode, batches of 32.
+        machine: what it ran on, and how.
+        ranks: what `rankscope_lab.measure` says of the weights after epoch `chosen`; empty where nothing was learned.
+        digest: of the table's columns and values; empty in results that were written without.
+    """
+
+    cell: Cell
+    epochs: tuple[Epoch, ...]
+    parameters: int
+    columns: int
+    windows: Windows
+    windows_per_second: tuple[float, float, float] = (math.nan, math.nan, math.nan)
+    machine: str = ""
+    ranks: Mapping[str, Any] = field(default_factory=dict)
+    digest: str = ""
+
+    @property
+    def diverged(self) -> bool:
+        """An error was not finite: such a run is counted, and enters no mean."""
+        return not all(epoch.finite for epoch in self.epochs)
+
+    @property
+    def last(self) -> Epoch:
+        """The last epoch."""
+        return self.epochs[-1]
+
+    @property
+    def best(self) -> Epoch:
+        """The first epoch with the least validation MSE."""
+        finite = [epoch for epoch in self.epochs if epoch.finite]
+        if not finite:
+            raise DataError(f"run {self.cell.id} diverged in its first epoch: it has no best one.")
+        return min(finite, key=lambda epoch: epoch.validation.mse)
+
+    @property
+    def chosen(self) -> Epoch:
+        """The epoch whose test score counts under the run's protocol."""
+        return {LAST: lambda: self.last, BEST: lambda: self.best}[protocol(self.cell.protocol).choice]()
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """Median over the epochs."""
+        seconds = sorted(epoch.seconds for epoch in self.epochs)
+        return (seconds[(len(seconds) - 1) // 2] + seconds[len(seconds) // 2]) / 2
+
+    def within(self, seconds: float) -> Epoch | None:
+        """The last epoch that was over after so many seconds of training; None where none was."""
+        spent, found = 0.0, None
+        for epoch in self.epochs:
+            spent += epoch.seconds
+            if spent <= seconds:
+                found = epoch
+        return found
+
+    def to_json(self) -> str:
+        """As stored: one object; numbers that are not finite as null."""
+        return json.dumps({"schema": SCHEMA, **_storable(asdict(self))}, indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "the text") -> CellResult:
+        """Read what `to_json` wrote.
+
+        Raises:
+            DataError: not JSON, or of another schema.
+        """
+        try:
+            stored = json.loads(text)
+            if stored.pop("schema") != SCHEMA:
+                raise KeyError("schema")
+            speed = tuple(math.nan if one is None else one for one in stored.pop("windows_per_second"))
+            return cls(
+                cell=Cell(**stored.pop("cell")),
+                epochs=tuple(_epoch(one) for one in stored.pop("epochs")),
+                windows=Windows(**stored.pop("windows")),
+                windows_per_second=(speed[0], speed[1], speed[2]),
+                **stored,
+            )
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise DataError(f"{source} is no run of the study ({SCHEMA}): delete it to run it again.") from error
+
+
+def _epoch(stored: Mapping[str, Any]) -> Epoch:
+    scores = {
+        part: Score(**{name: math.nan if value is None else value for name, value in stored[part].items()})
+        for part in ("train", "validation", "test")
+    }
+    return Epoch(stored["number"], seconds=stored["seconds"], **scores)
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _storable(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_storable(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

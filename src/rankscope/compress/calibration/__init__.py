@@ -1,0 +1,32 @@
+"""Second moments of what enters a model's layers, over series that the model is calibrated on."""
+
+from rankscope.compress.calibration._calibration import (
+    Calibration,
+    CalibrationSettings,
+    calibrate,
+    fingerprint,
+    is_saved,
+    load_calibration,
+)
+from rankscope.compress.calibration.moments import InputMoments, moments_of, regularised
+from rankscope.compress.calibration.named import named_set
+from rankscope.compress.calibration.report import CalibrationReport, StreamReport, report_on
+from rankscope.compress.calibration.sets import CalibrationSet, calibration_set
+
+__all__ = [
+    "calibrate",
+    "calibration_set",
+    "fingerprint",
+    "is_saved",
+    "load_calibration",
+    "named_set",
+    "report_on",
+    "Calibration",
+    "CalibrationReport",
+    "CalibrationSet",
+    "CalibrationSettings",
+    "InputMoments",
+    "StreamReport",
+    "moments_of",
+    "regularised",
+]

@@ -1,0 +1,323 @@
+"""Moments of every layer's input over a calibration set, and the file that keeps them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.checkpoints import Checkpoint
+from rankscope.compress.calibration.moments import InputMoments, MomentSink, from_tensors, to_tensors
+from rankscope.compress.calibration.passes import DECODERS, by_length, pass_inputs
+from rankscope.compress.calibration.sets import CalibrationSet
+from rankscope.compress.calibration.streams import stream_of, watch_streams, watched_modules
+from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype
+from rankscope.engine.progress import Progress, silent
+from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
+from rankscope.families import Site
+from rankscope.io.atomic import atomic_file
+from rankscope.lowrank.layout import TARGETS
+
+SCHEMA = "rankscope/calibration@1"
+SUFFIX = ".safetensors"
+SAVE_EVERY = 8
+"""Batches between saves of an unfinished calibration."""
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """What the moments are a function of.
+
+    Attributes:
+        model: name the checkpoint was opened by.
+        fingerprint: of its weights; moments of other weights are refused.
+        corpus: name of the calibration set.
+        data: fingerprint of its series.
+        series: how many there are.
+        decoder: ``teacher`` or ``sampled``.
+        batch_size: series per forward pass.
+        seed: of sample paths.
+        dtype: number format of the forward passes.
+    """
+
+    model: str
+    fingerprint: str
+    corpus: str
+    data: str
+    series: int
+    decoder: str
+    batch_size: int
+    seed: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Moments of what enters the layers of one model.
+
+    Attributes:
+        settings: what they are a function of.
+        streams: moments by stream; see `rankscope.compress.calibration.streams.stream_of`.
+    """
+
+    settings: CalibrationSettings
+    streams: Mapping[str, InputMoments] = field(repr=False)
+
+    def of(self, site: Site) -> InputMoments:
+        """Moments of what enters a site.
+
+        Raises:
+            OptionError: the site was not watched.
+        """
+        found = self.streams.get(stream_of(site))
+        if found is None:
+            raise OptionError(
+                f"the calibration holds no moments of the input of {site.module}: calibrate with its site selected."
+            )
+        return found
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Refuse moments of another model.
+
+        Raises:
+            OptionError: the checkpoint's weights are not those that were calibrated.
+        """
+        if self.settings.fingerprint != fingerprint(checkpoint):
+            raise OptionError(
+                f"the calibration belongs to {self.settings.model}, whose weights differ from those of "
+                f"{checkpoint.source}: calibrate {checkpoint.source} itself."
+            )
+
+    def save(self, file: str | Path) -> None:
+        """Write one safetensors file, whole or not at all."""
+        _save(Path(file), self.settings, self.streams, self.settings.series)
+
+
+def calibrate(
+    checkpoint: Checkpoint,
+    series: CalibrationSet,
+    *,
+    sites: tuple[Site, ...] | None = None,
+    decoder: str = "teacher",
+    batch_size: int = 16,
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: str | torch.dtype | None = None,
+    file: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Run a model over a calibration set and add up the moments of what enters its layers.
+
+    Memory does not grow with the number of series: a stream of width d keeps 2 d² + 2 d float64 numbers. Batches are
+    made of series of like length. Wide models multiply in bfloat16 on processors that have instructions for it
+    (`rankscope.engine.device.fast_products`); moments are summed in float32 within a batch and in float64 over batches.
+
+    Args:
+        checkpoint: any family, stock or compressed.
+        series: histories and what followed.
+        sites: matrices whose inputs are wanted; those of attention by default.
+        decoder: what the decoder reads, ``teacher`` (the values that followed) or ``sampled`` (the model's own paths).
+        batch_size: series per forward pass.
+        seed: of sample paths.
+        device: ``cpu``, ``cuda`` or ``auto``.
+        dtype: number format of the forward passes, float32 by default.
+        file: keep the moments in this file. A run that is stopped goes on from there when it is started again with
+            the same settings; one that is finished is read back.
+        progress: told the number of series done.
+
+    Raises:
+        OptionError: an unknown decoder, a batch size below 1, or ``file`` holds a calibration with other settings.
+        DataError: the set is empty, or a layer's input is not finite.
+        FamilyError: a family that is not compressed, or sample paths of a text model.
+    """
+    if checkpoint.family.name not in TARGETS:
+        raise FamilyError(
+            f"{checkpoint.source} is a {checkpoint.family.title} model: {', '.join(TARGETS)} can be calibrated, since "
+            "they can be compressed."
+        )
+    if decoder not in DECODERS:
+        raise OptionError(unknown_choice("decoder", decoder, DECODERS))
+    if decoder == "sampled" and not checkpoint.family.forecastable:
+        raise FamilyError(f"a {checkpoint.family.title} model draws no sample paths: leave its decoder at teacher.")
+    if not len(series):
+        raise DataError("the calibration set is empty: name at least one series.")
+    if batch_size < 1:
+        raise OptionError(f"batch_size {batch_size} is not usable: give a whole number, at least 1.")
+    kind = resolve_dtype(dtype) or torch.float32
+    chosen = checkpoint.sites() if sites is None else sites
+    place, width = resolve_device(device), int(checkpoint.config.get("d_model", 0))
+    rounds = kind == torch.float32 and in_bfloat16(place, width)
+    settings = CalibrationSettings(
+        checkpoint.source,
+        fingerprint(checkpoint),
+        series.name,
+        _digest(series.context, series.future),
+        len(series),
+        decoder,
+        batch_size,
+        seed,
+        "float32, products bfloat16" if rounds else str(kind).removeprefix("torch."),
+    )
+    needed = {stream_of(site) for site in chosen}
+    before, done = _resumed(None if file is None else Path(file), settings, needed)
+    report = progress or silent
+    if done < len(series):
+        module = checkpoint.module(kind).to(place)
+        order = by_length(series.context)
+        watched = watched_modules(module, chosen)
+        sinks = {stream: MomentSink(before.get(stream)) for stream in watched}
+        for start in range(done, len(series), batch_size):
+            report(start, len(series), "calibrating")
+            torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
+            end = min(start + batch_size, len(series))
+            part = order[start:end]
+            inputs = pass_inputs(module, checkpoint.family, series.context[part], series.future[part], decoder)
+            # sample paths are drawn by now: what enters the layers meanwhile, token by token, is not to be counted
+            products = fast_products(place, width) if rounds else contextlib.nullcontext()
+            with torch.no_grad(), watch_streams(module, watched, sinks), products:
+                module(**inputs)
+            if file is not None and (start // batch_size) % SAVE_EVERY == SAVE_EVERY - 1:
+                _save(Path(file), settings, _moments(sinks), end)
+        before = _moments(sinks)
+        if file is not None:
+            _save(Path(file), settings, before, len(series))
+    report(len(series), len(series), "calibrating")
+    return Calibration(settings, before)
+
+
+def is_saved(file: str | Path) -> bool:
+    """Whether a path means saved moments and no series: a safetensors file by its first bytes, or by its name.
+
+    Series never begin so: eight bytes of length, then the JSON object of that length.
+    """
+    if str(file).endswith(SUFFIX):
+        return True
+    try:
+        with Path(file).open("rb") as opened:
+            begin = opened.read(9)
+    except (OSError, ValueError):  # a name such as mixture:256
+        return False
+    return len(begin) == 9 and begin[8:] == b"{" and begin[4:8] == bytes(4)
+
+
+def load_calibration(file: str | Path) -> Calibration:
+    """Read the moments that `calibrate` or `Calibration.save` wrote.
+
+    Raises:
+        DataError: there is no such file, it is none of ours, damaged, or the calibration was not finished.
+    """
+    settings, streams, done = _load(Path(file))
+    if done < settings.series:
+        raise DataError(
+            f"{file} holds an unfinished calibration, {done} of {settings.series} series: start it again with the same "
+            "options, and it goes on from there."
+        )
+    return Calibration(settings, streams)
+
+
+def fingerprint(checkpoint: Checkpoint) -> str:
+    """A short hash of a checkpoint's config and of every number it stores."""
+    told = hashlib.sha256(json.dumps(checkpoint.config, sort_keys=True, default=str).encode())
+    for name, info in sorted(checkpoint.index.items()):
+        told.update(repr((name, info.shape, str(info.dtype))).encode())
+        told.update(_bytes(checkpoint.tensor(name)))
+    return told.hexdigest()[:16]
+
+
+def _digest(*tensors: Float[Tensor, "series _"]) -> str:
+    told = hashlib.sha256()
+    for tensor in tensors:
+        told.update(repr(tuple(tensor.shape)).encode())
+        told.update(_bytes(tensor))
+    return told.hexdigest()[:16]
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def _moments(sinks: Mapping[str, MomentSink]) -> dict[str, InputMoments]:
+    return {stream: sink.moments for stream, sink in sinks.items() if sink.moments is not None}
+
+
+def _resumed(file: Path | None, settings: CalibrationSettings, needed: set[str]) -> tuple[dict[str, InputMoments], int]:
+    if file is None or not file.exists():
+        return {}, 0
+    found, streams, done = _load(file)
+    differing = [name for name, value in asdict(settings).items() if name != "model" and asdict(found)[name] != value]
+    if differing:
+        name = differing[0]
+        raise OptionError(
+            f"{file} holds a calibration with another {name} ({asdict(found)[name]}, not {asdict(settings)[name]}): "
+            "name another file, or remove it."
+        )
+    if not needed <= streams.keys():
+        raise OptionError(f"{file} holds a calibration of other sites: name another file, or remove it.")
+    return streams, done
+
+
+def _save(file: Path, settings: CalibrationSettings, streams: Mapping[str, InputMoments], done: int) -> None:
+    from safetensors.torch import save_file
+
+    tensors = {f"{stream}:{part}": t for stream, m in streams.items() for part, t in to_tensors(m).items()}
+    metadata = {"schema": SCHEMA, "settings": json.dumps(asdict(settings)), "done": str(done)}
+    with atomic_file(file) as path:
+        save_file(tensors, path, metadata=metadata)
+
+
+def _load(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoments], int]:
+    if not file.is_file():
+        raise DataError(f"calibration {file} cannot be read: there is no such file.")
+    metadata, parts = _read(file)
+    try:
+        settings = CalibrationSettings(**json.loads(metadata["settings"]))
+        streams = {stream: from_tensors(tensors) for stream, tensors in parts.items()}
+        _check_shapes(streams)
+        return settings, streams, int(metadata["done"])
+    except DataError as error:
+        raise DataError(f"calibration {file} cannot be used: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(file, error) from error
+
+
+def _check_shapes(streams: Mapping[str, InputMoments]) -> None:
+    for stream, moments in streams.items():
+        d = moments.total.numel()
+        square = (moments.inside.shape, moments.between.shape) == ((d, d), (d, d))
+        if not (square and moments.total.shape == moments.loudness.shape == (d,)):
+            raise ValueError(f"the sums of {stream} do not fit each other")
+        if bool((moments.outer.diagonal() < 0).any()):
+            raise ValueError(f"a variance of {stream} is negative")
+
+
+def _read(file: Path) -> tuple[dict[str, str], dict[str, dict[str, Tensor]]]:
+    """Metadata of a calibration's file, and its tensors by stream and part."""
+    from safetensors import SafetensorError, safe_open
+
+    parts: dict[str, dict[str, Tensor]] = {}
+    try:
+        with safe_open(file, "pt") as opened:
+            metadata = opened.metadata() or {}
+            if metadata.get("schema") != SCHEMA:
+                raise DataError(f"{file} is no calibration: its schema is {metadata.get('schema')!r}, not {SCHEMA!r}.")
+            for name in opened.keys():  # noqa: SIM118 - no mapping
+                stream, _, part = name.rpartition(":")
+                parts.setdefault(stream, {})[part] = opened.get_tensor(name)
+    except (OSError, SafetensorError) as error:
+        raise _damaged(file, error) from error
+    return metadata, parts
+
+
+def _damaged(file: Path, error: Exception) -> DataError:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return DataError(
+        f"calibration {file} is damaged, if it is one at all ({reason}): name another file, and calibrate again."
+    )

@@ -1,0 +1,119 @@
+"""Series to calibrate on: generated, a user's own, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.errors import DataError, OptionError
+
+KINDS = ("mixture", "kernelsynth")
+"""Generated sets: the pretraining corpus in all its kinds, or KernelSynth series alone."""
+DEFAULT = "mixture:256"
+SHORTEST_HISTORY = 16
+_BANK_DRAWS = 4
+
+
+@dataclass(frozen=True)
+class CalibrationSet:
+    """Histories and what followed them.
+
+    Attributes:
+        name: how it was asked for.
+        context: (series, time) in float32, NaN where there is no observation.
+        future: (series, horizon) in float32.
+    """
+
+    name: str
+    context: Float[Tensor, "series context"]
+    future: Float[Tensor, "series horizon"]
+
+    def __len__(self) -> int:
+        return len(self.context)
+
+
+def calibration_set(source: str | Path = DEFAULT, *, context: int, horizon: int = 64, seed: int = 0) -> CalibrationSet:
+    """Make the set that ``source`` names, the same for the same seed.
+
+    Args:
+        source: ``mixture:N`` or ``kernelsynth:N`` for N generated series, a file of series for windows of them, or
+            several of these with commas between.
+        context: observations of a history; shorter ones are filled up with NaN on the left.
+        horizon: observations that follow.
+        seed: of every random choice.
+
+    Raises:
+        OptionError: an unknown kind, or a number of series below 1.
+        DataError: the file cannot be used, or holds no series longer than the horizon.
+    """
+    parts = [part.strip() for part in str(source).split(",") if part.strip()]
+    if not parts:
+        raise OptionError(f"calibration set {str(source)!r} is empty: try {DEFAULT}, or name a file of series.")
+    made = [_part(part, context, horizon, np.random.default_rng([seed, 23, index])) for index, part in enumerate(parts)]
+    contexts, futures = zip(*made, strict=True)
+    return CalibrationSet(
+        ",".join(parts),
+        torch.from_numpy(np.concatenate(contexts)).float(),
+        torch.from_numpy(np.concatenate(futures)).float(),
+    )
+
+
+def _part(part: str, context: int, horizon: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    kind, colon, number = part.partition(":")
+    if kind in KINDS:
+        return _generated(kind, _whole(part, number), context, horizon, rng)
+    file, count = (kind, _whole(part, number)) if colon and number.isdigit() else (part, None)
+    return _windows(file, count, context, horizon, rng)
+
+
+def _whole(part: str, number: str) -> int:
+    if not number.isdigit() or int(number) < 1:
+        raise OptionError(f"calibration set {part!r} needs a number of series of at least 1, e.g. {DEFAULT}.")
+    return int(number)
+
+
+def _generated(
+    kind: str, n: int, context: int, horizon: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    from rankscope.train.data.kernels import kernelsynth, standardised
+    from rankscope.train.data.mixture import Mixture, corpus_batch
+
+    if kind == "kernelsynth":
+        series = kernelsynth(rng, n, context + horizon)
+        return series[:, :context], series[:, context:]
+    mixture = Mixture(
+        kernel_share=0.25, mixup_share=0.15, short_share=0.35, shortest=SHORTEST_HISTORY, seasonal_share=0.25
+    )
+    bank = standardised(kernelsynth(rng, max(n, 2 * _BANK_DRAWS), context + horizon, _BANK_DRAWS))
+    return corpus_batch(rng, n, context, horizon, mixture, bank.astype(np.float32))
+
+
+def _windows(
+    file: str, count: int | None, context: int, horizon: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return one window of every series, or of ``count`` drawn at random; a short one is filled up on the left."""
+    from rankscope.series.user import series_from_file
+
+    series = [_observed(values) for values in series_from_file(file).values]
+    series = [values for values in series if len(values) > horizon]
+    if not series:
+        raise DataError(f"{file} holds no series longer than the horizon, {horizon} values: nothing to calibrate on.")
+    chosen = range(len(series)) if count is None else rng.integers(len(series), size=count).tolist()
+    whole = np.full((len(chosen), context + horizon), np.nan, dtype=np.float32)
+    for row, index in zip(whole, chosen, strict=True):
+        values = series[index]
+        end = len(values) if count is None else int(rng.integers(horizon + 1, len(values) + 1))
+        cut = values[max(0, end - len(row)) : end]
+        row[-len(cut) :] = cut
+    return whole[:, :context], whole[:, context:]
+
+
+def _observed(values: np.ndarray) -> np.ndarray:
+    """Series of a wide table are filled up at both ends; what is missing between observations stays."""
+    known = np.flatnonzero(~np.isnan(values))
+    return values[known[0] : known[-1] + 1] if len(known) else values[:0]

@@ -1,0 +1,177 @@
+"""From a compressed folder to a healed one: check, train against the teacher, write."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.calibration._calibration import fingerprint
+from rankscope.compress.heal.budget import Budget
+from rankscope.compress.heal.config import HealConfig
+from rankscope.compress.heal.losses import DISTANCES, LOSS_NAMES, collator_for
+from rankscope.compress.heal.match import check_teacher
+from rankscope.compress.heal.plan import as_pretraining, target_folder
+from rankscope.compress.heal.record import RECORD, HealRecord
+from rankscope.compress.heal.report import HealReport, read_report
+from rankscope.compress.heal.start import Start, begin, look
+from rankscope.compress.heal.student import build_student, build_teacher, write_student
+from rankscope.engine.progress import Progress, silent
+from rankscope.errors import OptionError
+from rankscope.io.atomic import atomic_folder
+from rankscope.train import curves, run_folder
+from rankscope.train.arguments import resolve_precision, training_arguments
+from rankscope.train.blocks import Blocks
+from rankscope.train.config import PretrainConfig
+from rankscope.train.corpus import kernel_series
+from rankscope.train.data.pool import read_pool
+from rankscope.train.meter import LossMeter
+from rankscope.train.stream import SeriesStream
+
+
+def heal(
+    student: Checkpoint | str | Path,
+    teacher: Checkpoint | str | Path,
+    config: HealConfig | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    device: str = "auto",
+    progress: Progress = silent,
+) -> HealReport:
+    """Train a compressed checkpoint to answer as its teacher does, on generated series, and save it in its own layout.
+
+    Chronos-T5 minimises the KL divergence of its next-token distributions from the teacher's, under teacher forcing;
+    Chronos-Bolt the absolute difference of all quantiles, on histories of deviation 1. A share of the loss,
+    ``config.truth``, looks at what did follow instead; see `rankscope.compress.heal.losses`.
+
+    Args:
+        student: an open checkpoint or what `open_checkpoint` takes: factored, head-width or dense.
+        teacher: likewise; the model that was compressed.
+        config: the healing; five minutes of all parameters by default.
+        out: folder to write. By default the student's name with ``-healed``; with ``force`` the student's own folder.
+        resume: go on from the newest whole snapshot of a stopped healing into this ``out``, however it was stopped. One
+            that is finished is not repeated.
+        force: replace ``out``, and the snapshots of an unfinished healing, if they exist.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        progress: told steps or seconds, their total, and the loss.
+
+    Returns:
+        The report, which is also ``heal.json`` in the folder; ``loss.csv`` is the curve.
+
+    Raises:
+        FamilyError: the student is neither a Chronos-T5 nor a Chronos-Bolt.
+        OptionError: the teacher means something else by tokens, patches, quantiles or horizon; nothing is compressed
+            where only that is to be trained; several processes.
+        DataError: the user's files cannot be used.
+        OutputError: ``out`` or an unfinished healing of it exists, there is nothing to resume, what is to be resumed is
+            another healing, or another process is in it.
+        RankscopeError: the loss or the weights became NaN or infinite; the snapshot before is kept and named.
+    """
+    from transformers import set_seed
+
+    options = config or HealConfig()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise OptionError("a healing runs in one process: start it without torchrun or accelerate launch.")
+    pupil = student if isinstance(student, Checkpoint) else open_checkpoint(student)
+    guide = teacher if isinstance(teacher, Checkpoint) else open_checkpoint(teacher)
+    check_teacher(pupil, guide)
+    target = target_folder(pupil, guide, out, force)
+    plan = as_pretraining(options, pupil, guide)
+    fingerprints = {"student": fingerprint(pupil), "teacher": fingerprint(guide)}
+    record = HealRecord(options, fingerprints, resolve_precision(plan, device))
+    start = look(record, target, resume, force)
+    if start.finished is not None:
+        return start.finished
+    if options.files:  # refused before anything is written
+        read_pool(options.files, plan.horizon + min(plan.mixture.shortest, plan.context))
+    set_seed(options.seed)
+    run = run_folder.run_folder(target)
+    trainer = _trainer(pupil, guide, start, plan, run, device, progress)
+    with contextlib.ExitStack() as held:
+        begin(start, target, resume, held)  # from here on files change
+        trainer.train_dataset = Blocks(SeriesStream(plan, kernel_series(plan, run, progress)), plan.batch_size)
+        steps = _train(trainer, start)
+        report = HealReport(
+            model=pupil.source,
+            teacher=guide.source,
+            out=str(target),
+            family=pupil.family.name,
+            loss=LOSS_NAMES[pupil.family.name],
+            steps=steps,
+            seconds=round(trainer.budget.seconds(), 1),
+            first_loss=float(curves.read_rows(run / curves.LOSSES)[0]["loss"]),
+            last_loss=curves.last_value(run / curves.LOSSES, "loss"),
+            parameters=sum(p.numel() for p in trainer.model.parameters()),
+            trained_parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
+            options=options.to_dict(),
+            fingerprints=fingerprints,
+            precision=record.precision,
+            changes=start.record.changes,
+            earlier=_earlier(pupil),
+        )
+        _save(pupil, trainer.model, report, run, target, force)
+    return report
+
+
+def _trainer(
+    student: Checkpoint,
+    teacher: Checkpoint,
+    start: Start,
+    plan: PretrainConfig,
+    run: Path,
+    device: str,
+    progress: Progress,
+) -> Any:
+    """Build both models and what trains one of them, all but its data."""
+    from rankscope.compress.heal.loop import Distillation, callbacks, seconds_before
+
+    options, meter = start.record.options, LossMeter()
+    budget = Budget(options, seconds_before(start.snapshot.folder) if start.snapshot else 0.0)
+    if start.snapshot is not None:
+        meter.restore(start.snapshot.loss_total, start.snapshot.loss_steps)
+    return Distillation(
+        model=build_student(student, options.train),
+        args=training_arguments(plan, run, device, 0),
+        data_collator=collator_for(student),
+        callbacks=callbacks(plan, options, run, meter, budget, progress),
+        meter=meter,
+        teacher=build_teacher(teacher),
+        distance=functools.partial(DISTANCES[student.family.name], truth=options.truth),
+        budget=budget,
+    )
+
+
+def _train(trainer: Any, start: Start) -> int:
+    """Take the steps that are left; return how many have been taken in all."""
+    if start.snapshot is None:
+        trainer.train()
+    elif trainer.budget.over(start.step):  # stopped between the last snapshot and the result
+        trainer._load_from_checkpoint(str(start.snapshot.folder))
+        return start.step
+    else:
+        trainer.train(resume_from_checkpoint=str(start.snapshot.folder))
+    return int(trainer.state.global_step)
+
+
+def _earlier(student: Checkpoint) -> tuple[dict[str, Any], ...]:
+    report = read_report(student.folder)
+    if report is None:
+        return ()
+    last = report.to_json()
+    return (*last.pop("earlier"), last)
+
+
+def _save(student: Checkpoint, module: Any, report: HealReport, run: Path, target: Path, force: bool) -> None:
+    with atomic_folder(target, force=force) as folder:
+        write_student(student, module, folder)
+        text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
+        (folder / RECORD).write_text(text + "\n", encoding="utf-8")
+        shutil.copyfile(run / curves.LOSSES, folder / curves.LOSSES)
+    shutil.rmtree(run, ignore_errors=True)

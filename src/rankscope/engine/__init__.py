@@ -1,0 +1,1 @@
+"""Where work runs: cores, devices, processes, a cluster."""

@@ -1,0 +1,93 @@
+"""What rankscope knows of every model family: how it embeds (Table 1), where to get it, and which verbs take it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rankscope.checkpoints import list_bundled
+from rankscope.compress.heal.match import FAMILIES as HEALED
+from rankscope.families import FAMILIES, Family
+from rankscope.lowrank.layout import TARGETS
+from rankscope.train.proxies import STANDINS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "rankscope/families@1"
+VERBS = ("spectrum", "flow", "embed", "compress", "heal", "forecast", "standin")
+"""Verbs that not every family takes."""
+
+
+@dataclass(frozen=True)
+class FamilyRow:
+    """One family.
+
+    Attributes:
+        family: its name.
+        title: its name in tables and figures.
+        strategy: how its input becomes tokens: ``quantisation``, ``continuous`` or ``text``.
+        patch_size: observations (or pixel values) per token of the published models; None where they differ.
+        modality: what it reads.
+        bundled: the trained checkpoint of it that this installation carries, or None.
+        hub_ids: published checkpoints.
+        verbs: those of `VERBS` that take it.
+    """
+
+    family: str
+    title: str
+    strategy: str
+    patch_size: int | None
+    modality: str
+    bundled: str | None
+    hub_ids: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FamiliesReport:
+    """Every family that rankscope knows; any other model is measured by its structure."""
+
+    rows: tuple[FamilyRow, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as ``rankscope/families@1``."""
+        rows = [{**asdict(row), "hub_ids": list(row.hub_ids), "verbs": list(row.verbs)} for row in self.rows]
+        return {"schema": SCHEMA, "families": rows}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per family; lists are joined by spaces."""
+        import pandas as pd
+
+        rows = [{**asdict(row), "hub_ids": " ".join(row.hub_ids), "verbs": " ".join(row.verbs)} for row in self.rows]
+        return pd.DataFrame(rows).astype({"patch_size": "Int64"})
+
+
+def list_families() -> FamiliesReport:
+    """Every family with what works on it."""
+    carried = set(list_bundled())
+    return FamiliesReport(tuple(_row(family, carried) for family in FAMILIES.values()))
+
+
+def _row(family: Family, carried: set[str]) -> FamilyRow:
+    return FamilyRow(
+        family=family.name,
+        title=family.title,
+        strategy=family.strategy,
+        patch_size=family.published_patch,
+        modality=family.modality,
+        bundled=family.stand_in if family.stand_in in carried else None,
+        hub_ids=family.hub_ids,
+        verbs=tuple(verb for verb in VERBS if _takes(verb, family)),
+    )
+
+
+def _takes(verb: str, family: Family) -> bool:
+    takes = {
+        "flow": family.layered,
+        "compress": family.name in TARGETS,
+        "heal": family.name in HEALED,
+        "forecast": family.forecastable,
+        "standin": family.name in STANDINS,
+    }
+    return takes.get(verb, True)

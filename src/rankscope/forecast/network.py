@@ -1,0 +1,126 @@
+"""The parts that every T5 network of the runtime is made of: norm, feed-forward, encoder layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from rankscope.forecast.attention import Attention, attend_all
+from rankscope.forecast.projections import Projections
+
+
+class Norm:
+    """T5's norm: x/√(mean x² + ε) times a gain, the mean in float32."""
+
+    def __init__(self, stock: Any) -> None:
+        self.gain: Tensor = stock.weight.detach()
+        self.eps = float(stock.variance_epsilon)
+        width = self.gain.shape[0]
+        self._whole = self.gain * width**0.5
+        self._least = self.gain.new_tensor(self.eps * width, dtype=torch.float32).sqrt()
+
+    def __call__(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Normalise."""
+        if x.dtype == self.gain.dtype == torch.float32:  # x·√d / √(|x|² + d·ε) in the fewest steps
+            length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+            return x.div(torch.hypot(length, self._least)).mul_(self._whole)
+        wide = x.float()
+        wide = x * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return self.gain * wide.to(self.gain.dtype)
+
+
+class FeedForward:
+    """T5's feed-forward sub-layer with its norm, gated or not."""
+
+    def __init__(self, stock: Any) -> None:
+        dense = stock.DenseReluDense
+        self.norm = Norm(stock.layer_norm)
+        self.gated = hasattr(dense, "wi_0")
+        self.wi = Projections([dense.wi_0, dense.wi_1] if self.gated else [dense.wi])
+        self.act = dense.act
+        self.rectified = type(dense.act) is nn.ReLU and not self.gated
+        self.wo = Projections([dense.wo])
+
+    def __call__(self, x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
+        """Add the sub-layer's answer to ``x``, which may be written to."""
+        if self.rectified:
+            return self.wo.add(x, self.wi.relu(self.norm(x)))
+        hidden, *linear = self.wi(self.norm(x))
+        hidden = self.act(hidden)
+        if linear:
+            hidden = hidden * linear[0]
+        return self.wo.add(x, hidden)
+
+
+class PositionBias:
+    """What T5 adds to the scores of its self-attentions: a number per head and bucket of the distance."""
+
+    def __init__(self, stock: Any) -> None:
+        self.table: Tensor = stock.relative_attention_bias.weight.detach()
+        self.how: dict[str, Any] = {
+            "bidirectional": not stock.is_decoder,
+            "num_buckets": stock.relative_attention_num_buckets,
+            "max_distance": stock.relative_attention_max_distance,
+        }
+        self._known: Tensor | None = None
+
+    def __call__(self, length: int) -> Float[Tensor, "heads length length"]:
+        """Bias of every query (rows) and key (columns) of a sequence; what was made for a longer one is reused."""
+        if self._known is None or self._known.shape[-1] < length or self._known.device != self.table.device:
+            distances = torch.arange(1 - length, length, device=self.table.device)  # key − query
+            numbers = self.table[T5Attention._relative_position_bucket(distances[None], **self.how)[0]].t().contiguous()
+            self._known = numbers.unfold(1, length, 1).flip(1)  # row i of a head: distances −i to length − 1 − i
+        return self._known[:, :length, :length]
+
+
+class EncoderLayer:
+    """Self-attention and feed-forward of an encoder."""
+
+    def __init__(self, stock: Any) -> None:
+        self.norm = Norm(stock.layer[0].layer_norm)
+        self.attention = Attention(stock.layer[0].SelfAttention, cached=False, crossed=False)
+        self.feed_forward = FeedForward(stock.layer[-1])
+
+    def __call__(
+        self, x: Float[Tensor, "series tokens d_model"], bias: Float[Tensor, "_ heads tokens tokens"]
+    ) -> Float[Tensor, "series tokens d_model"]:
+        """Map a sequence; ``x`` may be written to."""
+        q, k, v = (part.transpose(1, 2) for part in self.attention.ask(self.norm(x)))
+        attended = attend_all(q, k, v, bias)
+        shape = x.shape
+        flat = self.attention.answer(x.flatten(0, 1), attended.transpose(1, 2).flatten(0, 1))
+        return self.feed_forward(flat).view(shape)
+
+
+class Encoder:
+    """A T5 encoder over embedded tokens.
+
+    Args:
+        stock: its `T5Stack`.
+    """
+
+    def __init__(self, stock: Any) -> None:
+        self.bias = PositionBias(stock.block[0].layer[0].SelfAttention)
+        self.layers = [EncoderLayer(block) for block in stock.block]
+        self.norm = Norm(stock.final_layer_norm)
+
+    def __call__(
+        self, x: Float[Tensor, "series tokens d_model"], kept: Bool[Tensor, "series tokens"] | None
+    ) -> Float[Tensor, "series tokens d_model"]:
+        """Encode; ``kept`` are the tokens that are attended to, None for all. ``x`` may be written to."""
+        bias = self.bias(x.shape[1]).unsqueeze(0).to(x.dtype)
+        if kept is not None:
+            bias = bias + masked(kept, x.dtype)[:, None, None, :]
+        for layer in self.layers:
+            x = layer(x, bias)
+        return self.norm(x)
+
+
+def masked(kept: Bool[Tensor, "*batch"], dtype: torch.dtype) -> Float[Tensor, "*batch"]:
+    """0 for what is attended to, the format's least number for what is not."""
+    zero = torch.zeros(kept.shape, dtype=dtype, device=kept.device)
+    return zero.masked_fill_(~kept, torch.finfo(dtype).min)

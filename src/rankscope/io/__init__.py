@@ -1,0 +1,1 @@
+"""Files of rankscope's own: atomic writes and locks."""

@@ -1,0 +1,304 @@
+"""Embedding matrices over a corpus and of vocabularies: spectra, angles, two-vector projections (Q3, Q4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.checkpoints import Checkpoint
+from rankscope.engine.device import resolve_device
+from rankscope.engine.progress import Progress, silent
+from rankscope.errors import OptionError
+from rankscope.measure.embedding_corpus import Corpora, Embedded, check_modalities, embedded, reads_token_ids
+from rankscope.measure.flow import ranks_by_eps
+from rankscope.measure.hooks import Triangle
+from rankscope.numerics import angle_matrix, effective_rank, relative_spectrum, stable_rank, validate_eps
+from rankscope.series.text import read_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "rankscope/embed@1"
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Rows of an embedding matrix on its two leading right singular vectors (Fig. 2b, c).
+
+    Attributes:
+        points: coordinates ``X v_1`` and ``X v_2`` of each point.
+        colour: one number per point.
+        colour_name: what the number is: "token id" or "patch mean".
+    """
+
+    points: Float[np.ndarray, "points 2"]
+    colour: Float[np.ndarray, " points"]
+    colour_name: str
+
+
+@dataclass(frozen=True)
+class EmbeddingSpectrum:
+    """One embedding matrix: the tokens of a corpus, or a vocabulary, as rows.
+
+    Attributes:
+        model: the checkpoint.
+        family: its family.
+        strategy: ``quantisation``, ``continuous`` or ``text``.
+        patch_size: observations per token.
+        matrix: ``corpus`` or ``vocabulary``.
+        tokens: rows.
+        d_model: columns.
+        sigma: singular values, descending, float64.
+        eps_ranks: ε-ranks by ε.
+        effective_rank: exponential of the entropy of σ².
+        stable_rank: Σσ²/σ_1².
+        angles: angles in radians between the first rows, in corpus (or token) order; of wavelet coefficients between
+            rows spread over those of the first series.
+        projection: a sample of rows on the two leading singular vectors.
+        modality: what the model reads: ``series``, ``text`` or ``image``.
+        source: the embedded corpus in words; empty for a vocabulary.
+    """
+
+    model: str
+    family: str
+    strategy: str
+    patch_size: int
+    matrix: str
+    tokens: int
+    d_model: int
+    sigma: Float[np.ndarray, " k"]
+    eps_ranks: dict[str, int]
+    effective_rank: float
+    stable_rank: float
+    angles: Float[np.ndarray, "items items"]
+    projection: Projection
+    modality: str = "series"
+    source: str = ""
+
+    @property
+    def largest_rank(self) -> int:
+        """The most that a rank can be: the smaller of rows and columns."""
+        return min(self.tokens, self.d_model)
+
+    @property
+    def relative_ranks(self) -> dict[str, float]:
+        """ε-ranks by ε, as shares of `largest_rank`."""
+        return {eps: rank / self.largest_rank for eps, rank in self.eps_ranks.items()}
+
+    @property
+    def relative(self) -> Float[np.ndarray, " k"]:
+        """σ_j/σ_1; zeros for a zero matrix."""
+        return relative_spectrum(torch.from_numpy(self.sigma)).numpy()
+
+
+@dataclass(frozen=True)
+class EmbeddingReport:
+    """Embedding matrices of one or more checkpoints under one signal."""
+
+    signal: str
+    n: int
+    length: int
+    seed: int
+    eps: tuple[float, ...]
+    rows: tuple[EmbeddingSpectrum, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain numbers, lists and strings."""
+        return {
+            "schema": SCHEMA,
+            "signal": self.signal,
+            "n": self.n,
+            "length": self.length,
+            "seed": self.seed,
+            "eps": list(self.eps),
+            "rows": [_row_to_json(row) for row in self.rows],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per embedding matrix and ε."""
+        import pandas as pd
+
+        names = ["model", "family", "modality", "strategy", "patch_size", "matrix", "source", "tokens", "d_model"]
+        rows = []
+        for row in self.rows:
+            head = [getattr(row, name) for name in names]
+            rows += [(*head, float(eps), rank, row.relative_ranks[eps]) for eps, rank in row.eps_ranks.items()]
+        return pd.DataFrame(rows, columns=[*names, "eps", "eps_rank", "relative_eps_rank"])
+
+
+def embedding_from_json(data: dict[str, Any]) -> EmbeddingReport:
+    """Rebuild a report from what `EmbeddingReport.to_json` made, e.g. to draw a saved result."""
+    if data.get("schema") != SCHEMA:
+        raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
+    rows = []
+    for saved in data["rows"]:
+        row = {key: value for key, value in saved.items() if key not in ("sigma_max", "relative_eps_ranks")}
+        shown = row.pop("projection")
+        row["sigma"] = np.asarray(row["sigma"], dtype=np.float64)
+        row["angles"] = np.asarray(row["angles"], dtype=np.float64)  # None becomes NaN
+        points = np.asarray(shown["points"], dtype=np.float64).reshape(-1, 2)
+        colour = np.asarray(shown["colour"], dtype=np.float64)
+        row["projection"] = Projection(points, colour, shown["colour_name"])
+        rows.append(EmbeddingSpectrum(**row))
+    head = {name: data[name] for name in ("signal", "n", "length", "seed")}
+    return EmbeddingReport(eps=tuple(data["eps"]), rows=tuple(rows), **head)
+
+
+def measure_embedding(
+    checkpoints: Sequence[Checkpoint],
+    signal: str = "sine",
+    *,
+    n: int = 64,
+    length: int = 512,
+    eps: Sequence[float] = (0.1, 0.05, 0.01),
+    seed: int = 0,
+    file: str | Path | None = None,
+    text: str | Path | None = None,
+    images: str = "generated",
+    image_count: int = 1000,
+    angle_items: int = 128,
+    points: int = 2048,
+    device: str = "cpu",
+    batch_size: int = 64,
+    progress: Progress | None = None,
+) -> EmbeddingReport:
+    """Embedding matrix of every checkpoint over a corpus of what it reads, and the vocabulary where it has one.
+
+    Series models embed the signal and image models images: each gives a ``corpus`` row. Text models embed a text where
+    there is one. Quantised and text models give a ``vocabulary`` row (too). Where all models read text, the signal
+    ``user`` holds token ids.
+
+    Args:
+        checkpoints: what to compare.
+        signal: see `rankscope.series.corpus`.
+        n: series; windows of text.
+        length: values per series; tokens per window of text.
+        eps: thresholds in [0, 1).
+        seed: of the corpora and of the sample of projected points.
+        file: of the signal ``user``.
+        text: UTF-8 text, plain or gzipped, for the text models.
+        images: ``generated`` or ``cifar10`` (needs a network), for the image models.
+        image_count: number of images.
+        angle_items: rows of the angle matrix.
+        points: most points of the projection, a random sample of the rows.
+        device: where embeddings are computed: ``cpu``, ``cuda`` or ``auto``.
+        batch_size: series, texts or images embedded at once.
+        progress: told the number of them done.
+
+    Raises:
+        OptionError: no checkpoint, ε outside [0, 1), a number below 1, or a corpus that no model reads.
+        DataError: a file cannot be used.
+    """
+    if not checkpoints:
+        raise OptionError("checkpoints is empty: give at least one model.")
+    for name, value in (("angle_items", angle_items), ("points", points), ("batch_size", batch_size)):
+        if value < 1:
+            raise OptionError(f"{name} must be at least 1, got {value}.")
+    levels = tuple(validate_eps(value) for value in eps)
+    corpora = Corpora(signal, n, length, seed, file, text, images, image_count)
+    check_modalities(checkpoints, corpora)
+    # a file that cannot be used is found before any model is built
+    if any(checkpoint.family.modality == "series" for checkpoint in checkpoints):
+        corpora.series()
+    if text is not None:
+        read_text(text)
+    where, ids_from_file = resolve_device(device), reads_token_ids(checkpoints, corpora)
+    rows: list[EmbeddingSpectrum] = []
+    for checkpoint in checkpoints:
+        module = checkpoint.module().to(where)
+        for step in embedded(checkpoint, module, corpora, batch_size, ids_from_file):
+            if isinstance(step, Embedded):
+                rows.append(_measure(checkpoint, "corpus", step, levels, angle_items, points, seed))
+            else:
+                (progress or silent)(*step, f"embedding, {checkpoint.source}")
+        if checkpoint.family.vocabulary is not None:
+            table = checkpoint.family.vocabulary(module)
+            whole = Embedded("", table, torch.arange(table.shape[0]), "token id")
+            rows.append(_measure(checkpoint, "vocabulary", whole, levels, angle_items, points, seed))
+    return EmbeddingReport(signal, n, length, seed, levels, tuple(rows))
+
+
+def _measure(
+    checkpoint: Checkpoint,
+    name: str,
+    what: Embedded,
+    eps: Sequence[float],
+    angle_items: int,
+    points: int,
+    seed: int,
+) -> EmbeddingSpectrum:
+    triangle, x = Triangle(), what.rows
+    for part in x.split(8192):
+        triangle.add(part)
+    _, sigma, vh = torch.linalg.svd(triangle.r, full_matrices=False)
+    family = checkpoint.family
+    return EmbeddingSpectrum(
+        model=checkpoint.source,
+        family=family.name,
+        strategy=family.strategy,
+        patch_size=family.patch_size(checkpoint.config),
+        matrix=name,
+        tokens=x.shape[0],
+        d_model=x.shape[1],
+        sigma=sigma.cpu().numpy(),
+        eps_ranks=ranks_by_eps(sigma, eps),
+        effective_rank=float(effective_rank(sigma)),
+        stable_rank=float(stable_rank(sigma)),
+        angles=angle_matrix(what.sample(angle_items)).cpu().numpy(),
+        projection=_project(x, vh, what.colour, what.colour_name, points, seed),
+        modality=family.modality,
+        source=what.source,
+    )
+
+
+def _project(x: Tensor, vh: Tensor, colour: Tensor | None, colour_name: str, points: int, seed: int) -> Projection:
+    picked = np.arange(x.shape[0])
+    if len(picked) > points:
+        picked = np.sort(np.random.default_rng(seed).choice(len(picked), points, replace=False))
+    # a singular vector's sign is arbitrary: fix it so that the largest entry is positive
+    top = vh[:2]
+    signs = torch.sign(top.gather(1, top.abs().argmax(1, keepdim=True)))
+    shown = (x[torch.from_numpy(picked)].to(torch.float64) @ (top * signs).T).cpu().numpy()
+    if shown.shape[1] < 2:
+        shown = np.pad(shown, ((0, 0), (0, 2 - shown.shape[1])))
+    values = colour if colour is not None else torch.arange(x.shape[0])
+    name = colour_name if colour is not None else "token number"
+    return Projection(shown, values[torch.from_numpy(picked)].to(torch.float64).cpu().numpy(), name)
+
+
+def _row_to_json(row: EmbeddingSpectrum) -> dict[str, Any]:
+    return {
+        "model": row.model,
+        "family": row.family,
+        "modality": row.modality,
+        "strategy": row.strategy,
+        "patch_size": row.patch_size,
+        "matrix": row.matrix,
+        "source": row.source,
+        "tokens": row.tokens,
+        "d_model": row.d_model,
+        "sigma_max": float(row.sigma[0]),
+        "sigma": row.sigma.tolist(),
+        "eps_ranks": row.eps_ranks,
+        "relative_eps_ranks": row.relative_ranks,
+        "effective_rank": row.effective_rank,
+        "stable_rank": row.stable_rank,
+        "angles": _finite(row.angles.tolist()),
+        "projection": {
+            "points": row.projection.points.tolist(),
+            "colour": row.projection.colour.tolist(),
+            "colour_name": row.projection.colour_name,
+        },
+    }
+
+
+def _finite(rows: Iterable[Iterable[float]]) -> list[list[float | None]]:
+    """NaN angles (of zero vectors) as null: NaN is no JSON."""
+    return [[None if value != value else value for value in row] for row in rows]

@@ -1,0 +1,181 @@
+"""What each checkpoint embeds: series, text or images, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.checkpoints import Checkpoint
+from rankscope.errors import OptionError, unknown_choice
+from rankscope.series import corpus
+from rankscope.series.image_sets import IMAGE_SETS, image_batches
+from rankscope.series.text import read_text, text_windows, token_ids
+
+REORDERED = ("wavetoken",)
+"""Families whose tokens are coefficients: they do not follow time."""
+_IMAGE_SIZE = 224
+
+
+@dataclass(frozen=True)
+class Corpora:
+    """One corpus per modality.
+
+    Attributes:
+        signal: see `rankscope.series.corpus`.
+        n: series, and windows of text.
+        length: values per series, and tokens per window of text.
+        seed: of every random choice.
+        file: of the signal ``user``.
+        text: file that text models read; without it their vocabulary is measured alone.
+        images: one of `rankscope.series.image_sets.IMAGE_SETS`.
+        image_count: images.
+    """
+
+    signal: str
+    n: int
+    length: int
+    seed: int = 0
+    file: str | Path | None = None
+    text: str | Path | None = None
+    images: str = "generated"
+    image_count: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.images not in IMAGE_SETS:
+            raise OptionError(unknown_choice("images", self.images, IMAGE_SETS))
+        if self.image_count < 1:
+            raise OptionError(f"image_count must be at least 1, got {self.image_count}.")
+
+    def series(self) -> Float[Tensor, "series time"]:
+        """Series of the signal."""
+        return corpus(self.signal, self.n, self.length, self.seed, self.file)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The embedded tokens of a corpus.
+
+    Attributes:
+        source: the corpus in words.
+        rows: one row per token.
+        colour: a number per token for its projection, or None.
+        colour_name: what the number is.
+        one: rows of the first series where their order is that of levels, not of time; None elsewhere.
+    """
+
+    source: str
+    rows: Float[Tensor, "tokens d_model"]
+    colour: Tensor | None
+    colour_name: str
+    one: int | None = None
+
+    def sample(self, most: int) -> Float[Tensor, "items d_model"]:
+        """Rows whose angles are shown: the first ones, or of levels some of each, in their order."""
+        if self.one is None or self.one <= most:
+            return self.rows[:most]
+        return self.rows[torch.linspace(0, self.one - 1, most).round().long()]
+
+
+def check_modalities(checkpoints: Sequence[Checkpoint], corpora: Corpora) -> None:
+    """Raise `OptionError` where a corpus is asked for that none of the checkpoints reads."""
+    read = {checkpoint.family.modality for checkpoint in checkpoints}
+    names = ", ".join(f"{checkpoint.source} ({checkpoint.family.modality})" for checkpoint in checkpoints)
+    if corpora.text is not None and "text" not in read:
+        raise OptionError(f"text {str(corpora.text)!r} is of no use here, no model reads text: {names}.")
+    if corpora.images != "generated" and "image" not in read:
+        raise OptionError(f"images {corpora.images!r} are of no use here, no model reads images: {names}.")
+    if corpora.signal == "user" and "series" not in read and (read != {"text"} or corpora.text is not None):
+        raise OptionError(
+            f"the file of series {str(corpora.file)!r} is of no use here, no model reads series: {names}."
+        )
+
+
+def reads_token_ids(checkpoints: Sequence[Checkpoint], corpora: Corpora) -> bool:
+    """Whether the user's file holds token ids: it does where text models alone are measured on it."""
+    alone = all(checkpoint.family.modality == "text" for checkpoint in checkpoints)
+    return alone and corpora.signal == "user" and corpora.text is None
+
+
+def embedded(
+    checkpoint: Checkpoint, module: nn.Module, corpora: Corpora, batch_size: int, ids_from_file: bool
+) -> Iterator[tuple[int, int] | Embedded]:
+    """Embed the corpus of the checkpoint's modality: steps (done, total), then the result; nothing without a corpus."""
+    modality = checkpoint.family.modality
+    if modality == "image":
+        yield from _images(checkpoint, module, corpora, batch_size)
+    elif modality == "series" or ids_from_file:
+        yield from _series(checkpoint, module, corpora, batch_size)
+    elif corpora.text is not None:
+        yield from _text(checkpoint, module, corpora, batch_size)
+
+
+def _series(
+    checkpoint: Checkpoint, module: nn.Module, corpora: Corpora, batch_size: int
+) -> Iterator[tuple[int, int] | Embedded]:
+    series, family = corpora.series(), checkpoint.family
+    parts: list[Tensor] = []
+    for start in range(0, len(series), batch_size):
+        yield start, len(series)
+        parts.append(family.embed(module, series[start : start + batch_size]).detach())
+    rows = torch.cat(parts)
+    in_time = family.modality == "series" and family.name not in REORDERED
+    colour = patch_means(series, family.patch_size(checkpoint.config), len(rows)) if in_time else None
+    name = corpora.signal if corpora.file is None else Path(corpora.file).name
+    what = "series" if family.modality == "series" else "texts"
+    one = len(rows) // len(series) if family.name in REORDERED else None
+    yield Embedded(f"{name}: {len(series)} {what} of {series.shape[1]}", rows, colour, "patch mean", one)
+
+
+def _text(
+    checkpoint: Checkpoint, module: nn.Module, corpora: Corpora, batch_size: int
+) -> Iterator[tuple[int, int] | Embedded]:
+    family = checkpoint.family
+    assert corpora.text is not None
+    vocabulary = family.vocabulary
+    if vocabulary is None:
+        raise OptionError(f"{checkpoint.source} has no vocabulary: text cannot be embedded.")
+    ids, tokenizer = token_ids(read_text(corpora.text), checkpoint.folder, len(vocabulary(module)))
+    windows = text_windows(ids, corpora.n, corpora.length, corpora.seed)
+    parts: list[Tensor] = []
+    for start in range(0, len(windows), batch_size):
+        yield start, len(windows)
+        parts.append(family.embed(module, windows[start : start + batch_size]).detach())
+    rows = torch.cat(parts)
+    colour = windows.flatten() if len(rows) == windows.numel() else None
+    source = f"{Path(corpora.text).name}: {len(windows)} texts of {windows.shape[1]} tokens ({tokenizer})"
+    yield Embedded(source, rows, colour, "token id")
+
+
+def _images(
+    checkpoint: Checkpoint, module: nn.Module, corpora: Corpora, batch_size: int
+) -> Iterator[tuple[int, int] | Embedded]:
+    stated = checkpoint.config.get("image_size", _IMAGE_SIZE)
+    size = stated if isinstance(stated, int) else max(stated)
+    parts: list[Tensor] = []
+    done = 0
+    for batch in image_batches(corpora.images, corpora.image_count, size, corpora.seed, batch_size):
+        yield done, corpora.image_count
+        parts.append(checkpoint.family.embed(module, batch).detach())
+        done += len(batch)
+    yield Embedded(f"{corpora.images}: {done} images", torch.cat(parts), None, "patch")
+
+
+def patch_means(series: Float[Tensor, "series time"], patch_size: int, tokens: int) -> Float[Tensor, " tokens"] | None:
+    """Mean of each standardised patch in corpus order, patches without an observation left out.
+
+    None where the model embedded another number of tokens, as when it cut the series to its context.
+    """
+    x = series.to(torch.float64)
+    mean = x.nanmean(1, keepdim=True)
+    spread = (x - mean).square().nanmean(1, keepdim=True).sqrt()
+    x = (x - mean) / torch.where(spread > 0, spread, 1.0)
+    missing = -x.shape[1] % patch_size
+    x = torch.nn.functional.pad(x, (missing, 0), value=float("nan"))
+    means = x.reshape(-1, patch_size).nanmean(1)
+    means = means[~means.isnan()]
+    return means if len(means) == tokens else None

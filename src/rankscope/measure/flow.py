@@ -1,0 +1,257 @@
+"""Flow of ranks: the spectra of every layer's input, beside the ε-ranks of the layer's own weights (Q5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from rankscope.checkpoints import Checkpoint
+from rankscope.engine.device import resolve_device
+from rankscope.engine.progress import Progress, silent
+from rankscope.errors import OptionError
+from rankscope.measure.hooks import LayerKey, Triangle, run_corpus, stream_triangles
+from rankscope.measure.spectrum import eps_key
+from rankscope.numerics import effective_rank, eps_ranks, relative_spectrum, singular_values, validate_eps
+from rankscope.numerics.factored import FactoredMatrix
+from rankscope.series import corpus
+from rankscope.series.images import images
+from rankscope.series.text import read_text, text_windows, token_ids
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "rankscope/flow@1"
+
+
+@dataclass(frozen=True)
+class LayerFlow:
+    """What enters one layer, and the ε-ranks of the layer's attention matrices.
+
+    Attributes:
+        stack: ``encoder`` or ``decoder``.
+        layer: 0-based layer.
+        tokens: rows of the layer's input matrix: every real position of every series.
+        d_model: its columns.
+        sigma: its singular values, descending, float64.
+        eps_ranks: its ε-ranks by ε.
+        mean_relative: mean of σ_j/σ_1, a threshold-free summary of how fast the spectrum falls.
+        effective_rank: exponential of the entropy of σ².
+        weight_eps_ranks: ε-ranks by ε of each attention matrix of the layer, by role.
+    """
+
+    stack: str
+    layer: int
+    tokens: int
+    d_model: int
+    sigma: Float[np.ndarray, " k"]
+    eps_ranks: dict[str, int]
+    mean_relative: float
+    effective_rank: float
+    weight_eps_ranks: dict[str, dict[str, int]]
+
+    @property
+    def relative(self) -> Float[np.ndarray, " k"]:
+        """σ_j/σ_1; zeros for a zero matrix."""
+        return relative_spectrum(torch.from_numpy(self.sigma)).numpy()
+
+
+@dataclass(frozen=True)
+class FlowReport:
+    """Flow of ranks of one checkpoint under one signal."""
+
+    model: str
+    signal: str
+    n: int
+    length: int
+    seed: int
+    eps: tuple[float, ...]
+    layers: tuple[LayerFlow, ...]
+
+    def stack(self, name: str) -> tuple[LayerFlow, ...]:
+        """Layers of one stack, first to last."""
+        return tuple(row for row in self.layers if row.stack == name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain numbers, lists and strings."""
+        rows = [
+            {
+                "stack": row.stack,
+                "layer": row.layer,
+                "tokens": row.tokens,
+                "d_model": row.d_model,
+                "sigma_max": float(row.sigma[0]),
+                "sigma": row.sigma.tolist(),
+                "eps_ranks": row.eps_ranks,
+                "mean_relative": row.mean_relative,
+                "effective_rank": row.effective_rank,
+                "weight_eps_ranks": row.weight_eps_ranks,
+            }
+            for row in self.layers
+        ]
+        return {
+            "schema": SCHEMA,
+            "model": self.model,
+            "signal": self.signal,
+            "n": self.n,
+            "length": self.length,
+            "seed": self.seed,
+            "eps": list(self.eps),
+            "layers": rows,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per layer, matrix (``input`` or a role) and ε."""
+        import pandas as pd
+
+        rows = []
+        for row in self.layers:
+            for matrix, ranks in {"input": row.eps_ranks, **row.weight_eps_ranks}.items():
+                for eps, rank in ranks.items():
+                    rows.append((row.stack, row.layer, matrix, float(eps), rank))
+        return pd.DataFrame(rows, columns=["stack", "layer", "matrix", "eps", "eps_rank"])
+
+
+def flow_from_json(data: dict[str, Any]) -> FlowReport:
+    """Rebuild a report from what `FlowReport.to_json` made, e.g. to draw a saved result."""
+    if data.get("schema") != SCHEMA:
+        raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
+    layers = tuple(
+        LayerFlow(**{key: value for key, value in row.items() if key != "sigma_max"} | {"sigma": _array(row)})
+        for row in data["layers"]
+    )
+    head = {name: data[name] for name in ("model", "signal", "n", "length", "seed")}
+    return FlowReport(eps=tuple(data["eps"]), layers=layers, **head)
+
+
+def _array(row: dict[str, Any]) -> np.ndarray:
+    return np.asarray(row["sigma"], dtype=np.float64)
+
+
+def measure_flow(
+    checkpoint: Checkpoint,
+    signal: str = "sine",
+    *,
+    n: int = 64,
+    length: int = 512,
+    eps: Sequence[float] = (0.1, 0.05, 0.01),
+    seed: int = 0,
+    file: str | Path | None = None,
+    text: str | Path | None = None,
+    device: str = "cpu",
+    batch_size: int = 32,
+    progress: Progress | None = None,
+) -> FlowReport:
+    """Spectra and ε-ranks of every layer's input over a corpus, beside those of the layer's weights.
+
+    The input matrix of a layer holds every real position of every series as a row. Its singular values come
+    from a streamed float64 QR, so they keep their digits and memory does not grow with the corpus. In a
+    Chronos-Bolt decoder there is one position per series.
+
+    The constant signal turns all time steps into one token. T5 adds no positions to the residual stream, so equal
+    tokens stay equal and every layer's input has rank 1, but for what the end-of-sequence token (Chronos-T5), the
+    REG token (Bolt) and the relative position bias of attention *to that token* make of it: the paper's Fig. 5c.
+
+    Args:
+        checkpoint: any family; stock or compressed.
+        signal: see `rankscope.series.corpus`. Text models take ``user`` series of token ids; image models read
+            ``n`` generated images whatever the signal.
+        n: series.
+        length: values per series; models cut it to their context.
+        eps: thresholds in [0, 1).
+        seed: of the corpus.
+        file: of the signal ``user``.
+        text: file that a text model reads, in ``n`` windows of ``length`` tokens.
+        device: where the model runs: ``cpu``, ``cuda`` or ``auto``.
+        batch_size: series per forward pass.
+        progress: told the number of series done.
+
+    Raises:
+        OptionError: ε outside [0, 1), a generated signal for a text model, or a text for another one.
+        DataError: the file cannot be used.
+    """
+    levels = tuple(validate_eps(value) for value in eps)
+    family = checkpoint.family
+    name = str(text) if text is not None else "images" if family.modality == "image" else signal
+    inputs = _corpus(checkpoint, signal, n, length, seed, file, text)
+    module = checkpoint.module().to(resolve_device(device))
+    with stream_triangles(family.blocks(module)) as triangles:
+        run_corpus(module, family.model_inputs, inputs, batch_size=batch_size, progress=progress)
+    weights = _weight_ranks(checkpoint, levels, progress or silent)
+    layers = tuple(_layer_flow(key, triangle, levels, weights.get(key, {})) for key, triangle in triangles.items())
+    return FlowReport(checkpoint.source, name, n, length, seed, levels, layers)
+
+
+def _corpus(
+    checkpoint: Checkpoint,
+    signal: str,
+    n: int,
+    length: int,
+    seed: int,
+    file: str | Path | None,
+    text: str | Path | None,
+) -> Shaped[Tensor, items * axes]:
+    """What the model reads: series, windows of token ids, or images."""
+    family, name = checkpoint.family, checkpoint.source
+    if text is not None:
+        if family.modality != "text":
+            raise OptionError(f"text {str(text)!r} is of no use here, {name} reads {family.modality}.")
+        return text_windows(
+            token_ids(read_text(text), checkpoint.folder, int(checkpoint.config["vocab_size"]))[0], n, length, seed
+        )
+    if family.modality == "image":
+        size = checkpoint.config.get("image_size", 224)
+        return images(n, size if isinstance(size, int) else max(size), seed)[0]
+    if family.modality == "text" and signal != "user":
+        raise OptionError(f"signal {signal!r} is a series, but {name} reads text: give --text FILE, or token ids.")
+    return corpus(signal, n, length, seed, file)
+
+
+def ranks_by_eps(sigma: Float[Tensor, " k"], eps: Sequence[float]) -> dict[str, int]:
+    """ε-ranks keyed by ε as it prints.
+
+    >>> ranks_by_eps(torch.tensor([1.0, 0.2]), (0.5, 0.1))
+    {'0.5': 1, '0.1': 2}
+    """
+    return {eps_key(level): int(rank) for level, rank in zip(eps, eps_ranks(sigma, eps), strict=True)}
+
+
+def _layer_flow(
+    key: LayerKey, triangle: Triangle, eps: Sequence[float], weights: dict[str, dict[str, int]]
+) -> LayerFlow:
+    sigma = singular_values(triangle.r, method="svd")
+    return LayerFlow(
+        stack=key[0],
+        layer=key[1],
+        tokens=triangle.tokens,
+        d_model=triangle.r.shape[1],
+        sigma=sigma.cpu().numpy(),
+        eps_ranks=ranks_by_eps(sigma, eps),
+        mean_relative=float(relative_spectrum(sigma).mean()),
+        effective_rank=float(effective_rank(sigma)),
+        weight_eps_ranks=weights,
+    )
+
+
+def _weight_ranks(
+    checkpoint: Checkpoint, eps: Sequence[float], progress: Progress
+) -> dict[LayerKey, dict[str, dict[str, int]]]:
+    sites = [site for site in checkpoint.sites("all") if site.kind == "attention"]  # a mixer of MLPs has none
+    ranks: dict[LayerKey, dict[str, dict[str, int]]] = {}
+    for done, site in enumerate(sites):
+        progress(done, len(sites), "weights")
+        matrix = checkpoint.matrix(site)
+        if isinstance(matrix, FactoredMatrix):
+            sigma = matrix.singular_values()
+        else:
+            sigma = singular_values(matrix, smallest_eps=min(eps, default=None))
+        if site.layer is not None:
+            ranks.setdefault((site.stack, site.layer), {})[site.role] = ranks_by_eps(sigma, eps)
+    progress(len(sites), len(sites), "weights")
+    return ranks

@@ -1,0 +1,293 @@
+"""The paper's Table 2 of one model: what every size ratio costs by every method, and the published rows beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rankscope.errors import OptionError
+from rankscope.measure.saved import read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "rankscope/table2@1"
+DONE, OUT_OF_REACH, FAILED = "done", "out of reach", "failed"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of the paper's Table 2: plain truncated SVD, everything relative to the original."""
+
+    ratio: float
+    in_domain_WQL: float
+    in_domain_MASE: float
+    zero_shot_WQL: float
+    zero_shot_MASE: float
+    overlap: float
+    text_LPPL: float
+    text_overlap: float
+
+
+PUBLISHED = (
+    Published(0.073, 4.409, 4.095, 3.562, 3.435, 0.308, 3.313, 0.227),
+    Published(0.151, 1.991, 2.412, 1.566, 1.576, 0.717, 2.530, 0.301),
+    Published(0.237, 1.053, 1.005, 1.030, 1.011, 0.883, 1.652, 0.345),
+    Published(0.393, 1.009, 1.024, 0.990, 0.994, 0.979, 1.544, 0.568),
+    Published(0.569, 1.003, 0.952, 0.945, 0.995, 0.997, 1.290, 0.730),
+    Published(0.755, 1.007, 1.021, 1.027, 1.000, 0.999, 1.085, 0.871),
+    Published(0.889, 1.000, 0.960, 1.016, 1.001, 0.999, 1.028, 0.954),
+    Published(1.000, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What is measured of one compressed model; None where it does not apply.
+
+    Attributes:
+        reached: size ratio over the attention matrices, at or below the one that was asked for.
+        relative_WQL: geometric mean over the data sets of WQL / WQL of the original.
+        relative_MASE: the same of MASE.
+        relative_LPPL: of a text model, mean token cross-entropy / that of the original.
+        overlap: mean Jaccard overlap of the ten likeliest next tokens with those of the original (Q8).
+        quantile_distance: of a model without tokens, mean |q̃ − q| of the quantile forecasts over the standard deviation
+            of the history.
+        parameters: numbers stored in the whole model.
+        bytes: of all stored tensors.
+        cache_bytes: key/value cache of one series and one sample path, context and horizon full.
+        compress_seconds: wall time of the compression, without the calibration.
+        heal_seconds: wall time of the healing of a method that ends in ``+healed``.
+        forecast_seconds: median wall time of a small batch; of a text model, of a teacher-forced pass.
+        time_ratio: median over rounds of that time / the original's in the same round.
+    """
+
+    reached: float | None = None
+    relative_WQL: float | None = None
+    relative_MASE: float | None = None
+    relative_LPPL: float | None = None
+    overlap: float | None = None
+    quantile_distance: float | None = None
+    parameters: int | float | None = None
+    bytes: int | float | None = None
+    cache_bytes: int | float | None = None
+    compress_seconds: float | None = None
+    heal_seconds: float | None = None
+    forecast_seconds: float | None = None
+    time_ratio: float | None = None
+
+
+_NAMED = ("ratio", "method", "allocation", "heal_steps", "seeds", "state", "reason")
+MEASURES = tuple(one.name for one in fields(Measures))
+
+
+@dataclass(frozen=True)
+class DatasetScore:
+    """Scores of one model on one data set."""
+
+    benchmark: str
+    dataset: str
+    WQL: float | None
+    MASE: float | None
+
+
+@dataclass(frozen=True)
+class Original:
+    """The model that is compressed.
+
+    Attributes:
+        parameters: numbers stored.
+        bytes: of all stored tensors.
+        cache_bytes: as in `Measures`.
+        LPPL: mean token cross-entropy in nats of a text model.
+        scores: on every data set of the suite.
+    """
+
+    parameters: int
+    bytes: int
+    cache_bytes: int
+    LPPL: float | None = None
+    scores: tuple[DatasetScore, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table2Point:
+    """One compressed model.
+
+    Attributes:
+        name: of its entry.
+        ratio: size ratio that was asked for.
+        method: how factors were found; with ``+healed`` the model was trained on afterwards.
+        allocation: how ranks were allotted; ``default`` where the model was not made.
+        seed: of the calibration set and of the healing, None for a method that has neither.
+        state: ``done``, ``out of reach`` (no rank gives that ratio, or the family cannot be cut so) or ``failed``.
+        reason: why it is not done, one line.
+        measures: what was measured.
+        scores: on every data set of the suite.
+        heal_steps: optimiser steps of the healing, None where there was none.
+    """
+
+    name: str
+    ratio: float
+    method: str
+    allocation: str
+    seed: int | None
+    state: str = DONE
+    reason: str = ""
+    measures: Measures = Measures()
+    scores: tuple[DatasetScore, ...] = ()
+    heal_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Table2Row:
+    """A row of the table: all seeds of one ratio, method, allocation and healing.
+
+    Attributes:
+        ratio: asked for.
+        method: as in `Table2Point`.
+        allocation: as in `Table2Point`.
+        heal_steps: as in `Table2Point`.
+        seeds: of the points that are done.
+        state: ``done`` where any point is, else that of the first.
+        reason: why a point is not done, of the first such.
+        median: over seeds.
+        low: minima over seeds.
+        high: maxima over seeds.
+    """
+
+    ratio: float
+    method: str
+    allocation: str
+    heal_steps: int | None
+    seeds: tuple[int, ...]
+    state: str
+    reason: str
+    median: Measures
+    low: Measures
+    high: Measures
+
+
+@dataclass(frozen=True)
+class Table2Report:
+    """The table of one model.
+
+    Attributes:
+        model: name it was opened by.
+        family: its family.
+        settings: what the numbers are a function of: suite, series, seeds of forecasts and of the overlap, device.
+        original: the model itself.
+        points: one per ratio, method, allocation and seed.
+    """
+
+    model: str
+    family: str
+    settings: dict[str, Any]
+    original: Original
+    points: tuple[Table2Point, ...] = field(repr=False)
+
+    @property
+    def rows(self) -> tuple[Table2Row, ...]:
+        """Points by ratio, method, allocation and healing, in the order of the points."""
+        groups: dict[tuple[float, str, str, int | None], list[Table2Point]] = {}
+        for point in self.points:
+            groups.setdefault((point.ratio, point.method, point.allocation, point.heal_steps), []).append(point)
+        return tuple(_row(points) for points in groups.values())
+
+    @property
+    def failed(self) -> tuple[Table2Point, ...]:
+        """Points whose model was made and could not be measured."""
+        return tuple(point for point in self.points if point.state == FAILED)
+
+    def to_json(self) -> dict[str, Any]:
+        """The table in the shape ``rankscope/table2@1``; a row gives ``{"median", "min", "max"}`` of every measure."""
+        whole = {"schema": SCHEMA, **asdict(self)}
+        points = whole.pop("points")
+        return {**whole, "rows": [_spreads(row) for row in self.rows], "points": points}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per row: medians under the measures' names, extremes as ``<name>_min`` and ``<name>_max``."""
+        import pandas as pd
+
+        return pd.DataFrame([_flat(row) for row in self.rows])
+
+
+def table2_from_json(data: Mapping[str, Any]) -> Table2Report:
+    """Rebuild a table from what `Table2Report.to_json` made.
+
+    Raises:
+        OptionError: it is of another schema.
+    """
+    if data.get("schema") != SCHEMA:
+        raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
+    points = tuple(point_from_json(one) for one in data["points"])
+    return Table2Report(data["model"], data["family"], data["settings"], original_from_json(data["original"]), points)
+
+
+def read_table2(path: str | Path) -> Table2Report:
+    """Read a table: its folder, or a ``table2.json``.
+
+    Raises:
+        DataError: nothing is there, or it is no table.
+    """
+    return read_json(Path(path), "table2.json", table2_from_json)
+
+
+def point_from_json(data: Mapping[str, Any]) -> Table2Point:
+    """Rebuild one point."""
+    parts = {"measures": Measures(**data["measures"]), "scores": _scores(data["scores"])}
+    return Table2Point(**{**data, **parts})
+
+
+def original_from_json(data: Mapping[str, Any]) -> Original:
+    """Rebuild what is known of the original."""
+    return Original(**{**data, "scores": _scores(data["scores"])})
+
+
+def _scores(data: Iterable[Mapping[str, Any]]) -> tuple[DatasetScore, ...]:
+    return tuple(DatasetScore(**one) for one in data)
+
+
+def _row(points: Sequence[Table2Point]) -> Table2Row:
+    first = points[0]
+    done = [point for point in points if point.state == DONE]
+    lost = [point for point in points if point.state != DONE]
+
+    def over(reduce: Callable[[list[float]], float]) -> Measures:
+        found = {name: [getattr(point.measures, name) for point in done] for name in MEASURES}
+        known = {name: [value for value in values if value is not None] for name, values in found.items()}
+        return Measures(**{name: reduce(values) if values else None for name, values in known.items()})
+
+    return Table2Row(
+        first.ratio,
+        first.method,
+        first.allocation,
+        first.heal_steps,
+        tuple(sorted({point.seed for point in done if point.seed is not None})),
+        DONE if done else lost[0].state,
+        lost[0].reason if lost else "",
+        over(median),
+        over(min),
+        over(max),
+    )
+
+
+def _spreads(row: Table2Row) -> dict[str, Any]:
+    plain = {name: getattr(row, name) for name in _NAMED}
+    for name in MEASURES:
+        middle = getattr(row.median, name)
+        spread = {"median": middle, "min": getattr(row.low, name), "max": getattr(row.high, name)}
+        plain[name] = None if middle is None else spread
+    return plain
+
+
+def _flat(row: Table2Row) -> dict[str, Any]:
+    flat: dict[str, Any] = {name: getattr(row, name) for name in _NAMED}
+    flat["seeds"] = " ".join(map(str, row.seeds))
+    for name in MEASURES:
+        middle, low, high = (getattr(one, name) for one in (row.median, row.low, row.high))
+        flat |= {name: middle, f"{name}_min": low, f"{name}_max": high}
+    return flat

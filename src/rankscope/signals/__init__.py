@@ -1,6 +1,0 @@
-"""Input corpora: generated signals and user files, as a matrix of one series per row."""
-
-from rankscope.signals.corpus import SIGNALS, corpus
-from rankscope.signals.user import SeriesTable, series_from_file, windows
-
-__all__ = ["SIGNALS", "SeriesTable", "corpus", "series_from_file", "windows"]

@@ -1,0 +1,48 @@
+"""Train Chronos-T5 and Chronos-Bolt models from scratch on generated series; each name is loaded when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rankscope.train.config import ModelShape, PretrainConfig, config_from_dict, read_config
+    from rankscope.train.data.shard_writer import write_shards
+    from rankscope.train.data.shards import open_shards
+    from rankscope.train.data.synthesis import Synthesis
+    from rankscope.train.spectra import read_spectra
+    from rankscope.train.trainer import PretrainReport, pretrain
+
+_HOMES = {
+    "ModelShape": "config",
+    "PretrainConfig": "config",
+    "config_from_dict": "config",
+    "read_config": "config",
+    "PretrainReport": "trainer",
+    "pretrain": "trainer",
+    "read_spectra": "spectra",
+    "Synthesis": "data.synthesis",
+    "write_shards": "data.shard_writer",
+    "open_shards": "data.shards",
+}
+"""Name → its module in this package: a process that writes shards must not load torch."""
+
+__all__ = [
+    "ModelShape",
+    "PretrainConfig",
+    "PretrainReport",
+    "Synthesis",
+    "config_from_dict",
+    "open_shards",
+    "pretrain",
+    "read_config",
+    "read_spectra",
+    "write_shards",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,186 @@
+"""The corpus: structured series, KernelSynth draws and TSMixup of both, shortened and punctured like real histories."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from rankscope.errors import OptionError
+from rankscope.train.data.mixup import mix_within
+from rankscope.train.data.pool import SeriesPool
+from rankscope.train.data.seasonal import seasonal_series, structured_series
+
+Series = Float[np.ndarray, "series time"]
+Bank = Float[np.ndarray, "draws longer"]
+Source = Callable[[np.random.Generator, int, int], Series]
+"""Gives so many series of such a length."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Shares of the corpus and how histories are spoiled.
+
+    Attributes:
+        kernel_share: share of series that come from the KernelSynth bank.
+        mixup_share: share that are convex mixtures of 2 or 3 series (TSMixup), out of all.
+        short_share: share of series whose history is cut to a random shorter length.
+        shortest: the fewest observations a cut history keeps.
+        missing_share: share of series with values missing at random.
+        concentration: Dirichlet concentration of the mixing weights (Chronos paper: 1.5).
+        files: the user's series files, Parquet, CSV, JSONL or Arrow; none by default.
+        file_share: share of series that are windows of those files; the others may be mixed with them.
+        seasonal_share: share of plain seasonal series once the curriculum is over; they replace any others.
+        curriculum: optimiser steps over which the share of plain seasonal series falls from all to
+            ``seasonal_share``: seasons are learnt soonest where nothing is larger than they are.
+    """
+
+    kernel_share: float = 0.15
+    mixup_share: float = 0.15
+    short_share: float = 0.35
+    shortest: int = 8
+    missing_share: float = 0.05
+    concentration: float = 1.5
+    files: tuple[str, ...] = ()
+    file_share: float = 0.0
+    seasonal_share: float = 0.0
+    curriculum: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.files, str):
+            raise OptionError(f"mixture.files must be a list of files: write [{self.files}].")
+        for name in ("kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise OptionError(f"mixture.{name} is {getattr(self, name)}: it is a share, from 0 to 1.")
+        if self.shortest < 1:
+            raise OptionError(f"mixture.shortest is {self.shortest}: it must be at least 1.")
+        if self.curriculum < 0:
+            raise OptionError(f"mixture.curriculum is {self.curriculum}: it is a number of steps.")
+        if self.concentration <= 0:
+            raise OptionError(f"mixture.concentration is {self.concentration}: it must be above 0.")
+        if bool(self.files) != (self.file_share > 0):
+            raise OptionError("mixture.files and mixture.file_share above 0 belong together: give both or neither.")
+
+    def seasonal_share_at(self, step: int) -> float:
+        """Return the share of plain seasonal series in the batch of an optimiser step.
+
+        >>> Mixture(seasonal_share=0.5, curriculum=100).seasonal_share_at(50)
+        0.75
+        """
+        left = max(0.0, 1 - step / self.curriculum) if self.curriculum else 0.0
+        return self.seasonal_share + (1 - self.seasonal_share) * left
+
+
+def corpus_batch(
+    rng: np.random.Generator,
+    n: int,
+    context: int,
+    horizon: int,
+    mixture: Mixture,
+    bank: Bank | None,
+    pool: SeriesPool | None = None,
+    step: int = 0,
+) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
+    """Draw ``n`` training examples.
+
+    Args:
+        rng: source of all randomness; the batch is a function of its state.
+        n: number of examples.
+        context: longest history.
+        horizon: observations to forecast.
+        mixture: shares of the corpus.
+        bank: KernelSynth series at least ``context + horizon`` long, or None for none.
+        pool: series of ``mixture.files``, or None for none.
+        step: optimiser step, for the curriculum.
+
+    Returns:
+        Histories (series, context) in float32 with NaN where there is no observation, and futures (series, horizon),
+        where only the user's series can have NaN.
+    """
+    kept = history_lengths(rng, n, context, mixture)
+    kernels = None if bank is None else functools.partial(_windows_of, bank)
+    series = clean_series(rng, n, context + horizon, kept + horizon, mixture, kernels, pool)
+    plain = np.flatnonzero(rng.random(n) < mixture.seasonal_share_at(step))
+    series[plain] = seasonal_series(rng, len(plain), context + horizon)
+    return spoil(rng, series[:, :context].astype(np.float32), series[:, context:].astype(np.float32), kept, mixture)
+
+
+def clean_series(
+    rng: np.random.Generator,
+    n: int,
+    length: int,
+    seen: Int[np.ndarray, " series"],
+    mixture: Mixture,
+    kernels: Source | None,
+    pool: SeriesPool | None,
+) -> Series:
+    """Draw ``n`` whole series of the corpus: structured ones, with KernelSynth, the user's and mixtures among them.
+
+    Args:
+        rng: source of all randomness.
+        n: number of series.
+        length: observations in each.
+        seen: how many of the last observations will be looked at, per series; see `structured_series`.
+        mixture: shares of the corpus.
+        kernels: gives standardised KernelSynth series, or None for none.
+        pool: the user's series, or None for none.
+
+    Returns:
+        Series (series, time) in float64; NaN only in and from the user's.
+    """
+    series = structured_series(rng, n, length, seen)
+    if kernels is not None and mixture.kernel_share > 0:
+        series = _with_kernels(rng, series, mixture.kernel_share, kernels)
+    if pool is not None and mixture.file_share > 0:
+        chosen = np.flatnonzero(rng.random(n) < mixture.file_share)
+        series[chosen] = pool.windows(rng, len(chosen), length)
+    return mix_within(rng, series, mixture.mixup_share, mixture.concentration)
+
+
+def history_lengths(rng: np.random.Generator, n: int, context: int, mixture: Mixture) -> Int[np.ndarray, " series"]:
+    """Draw the length of each history: log-uniform for those that are cut, else ``context``."""
+    least = min(mixture.shortest, context)
+    kept = np.exp(rng.uniform(np.log(least), np.log(context), n)).astype(int)
+    return np.where(rng.random(n) < mixture.short_share, kept, context)
+
+
+def spoil(
+    rng: np.random.Generator,
+    history: Float[np.ndarray, "series context"],
+    future: Float[np.ndarray, "series horizon"],
+    kept: Int[np.ndarray, " series"],
+    mixture: Mixture,
+) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
+    """Cut histories to their lengths and puncture some; where nothing of one is left, its future is not asked for."""
+    n, context = history.shape
+    absent = np.arange(context)[None, :] < (context - kept)[:, None]
+    rate = rng.uniform(0.01, 0.2, (n, 1)) * (rng.random((n, 1)) < mixture.missing_share)
+    absent |= rng.random((n, context)) < rate
+    absent[:, -1] = False
+    history = np.where(absent, np.float32(np.nan), history)
+    unseen = np.isnan(history).all(axis=1, keepdims=True)
+    return history, np.where(unseen, np.float32(np.nan), future)
+
+
+def _windows_of(bank: Bank, rng: np.random.Generator, n: int, length: int) -> Series:
+    rows = rng.integers(0, len(bank), n)
+    starts = rng.integers(0, bank.shape[1] - length + 1, n)
+    windows = np.empty((n, length), dtype=bank.dtype)
+    for window, row, start in zip(windows, rows, starts, strict=True):
+        window[:] = bank[row, start : start + length]
+    return windows
+
+
+def _with_kernels(rng: np.random.Generator, series: Series, share: float, source: Source) -> Series:
+    n, length = series.shape
+    chosen = np.flatnonzero(rng.random(n) < share)
+    if len(chosen) == 0:
+        return series
+    windows = source(rng, len(chosen), length)
+    level = np.exp(rng.uniform(np.log(0.3), np.log(30), (len(chosen), 1))) * (rng.random((len(chosen), 1)) < 0.7)
+    series = series.copy()
+    series[chosen] = windows + level
+    return series

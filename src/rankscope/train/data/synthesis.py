@@ -1,0 +1,171 @@
+"""Kinds of generated series that can be written to shards, and what a shard's content is a function of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from rankscope.errors import OptionError, unknown_choice
+from rankscope.train.data.kernels import kernelsynth, standardised
+from rankscope.train.data.mixture import Mixture, clean_series
+from rankscope.train.data.mixup import mix, mixed_counts
+from rankscope.train.data.pool import SeriesPool
+from rankscope.train.data.seasonal import structured_series
+
+Series = Float[np.ndarray, "series time"]
+Lengths = Int[np.ndarray, " series"]
+
+FORMATS = ("arrow", "parquet")
+LONGEST = 1 << 20
+"""Most observations per series."""
+MOST_VALUES = 2**31 - 1
+"""Most values in one file: Arrow lists count with 32 bits."""
+CHUNK = 256
+"""Series generated at a time: it bounds memory, and is part of what a shard is a function of."""
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """What a folder of shards is a function of.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        n: number of series.
+        length: observations per series, at most.
+        min_length: at least; between the two a length is drawn for every series with equal odds. 0 is ``length``.
+        seed: of every random choice.
+        shard_size: series per file.
+        format: ``arrow`` or ``parquet``.
+        files: the user's series files, for kinds ``tsmixup`` and ``mixture``.
+        file_share: share of their series that come from those files.
+    """
+
+    kind: str
+    n: int
+    length: int = 1024
+    min_length: int = 0
+    seed: int = 0
+    shard_size: int = 16384
+    format: str = "arrow"
+    files: tuple[str, ...] = ()
+    file_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise OptionError(unknown_choice("kind", self.kind, KINDS))
+        if self.format not in FORMATS:
+            raise OptionError(unknown_choice("format", self.format, FORMATS))
+        for name in ("n", "length", "shard_size"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} is {getattr(self, name)}: it must be at least 1.")
+        if self.length > LONGEST:
+            raise OptionError(f"length is {self.length}: it must be at most {LONGEST}.")
+        if self.shard_size * self.length > MOST_VALUES:
+            raise OptionError(
+                f"shard_size {self.shard_size} times length {self.length} is more than a file holds: lower shard_size "
+                f"to {MOST_VALUES // self.length}."
+            )
+        if not 0 <= self.min_length <= self.length:
+            raise OptionError(f"min_length is {self.min_length}: it must be from 1 to length, {self.length}.")
+        if self.seed < 0:
+            raise OptionError(f"seed is {self.seed}: it must be at least 0.")
+        if self.files and self.kind not in MIXED:
+            raise OptionError(f"files have no place in kind {self.kind}: choose {' or '.join(MIXED)}.")
+        if not 0 <= self.file_share <= 1 or bool(self.files) != (self.file_share > 0):
+            raise OptionError(
+                f"file_share is {self.file_share}: it must be above 0 and at most 1 with files, and 0 without."
+            )
+
+    @property
+    def shortest(self) -> int:
+        """Fewest observations per series."""
+        return self.min_length or self.length
+
+    @property
+    def shards(self) -> int:
+        """Number of files."""
+        return -(-self.n // self.shard_size)
+
+    def rows(self, shard: int) -> int:
+        """Series in one file: ``shard_size``, fewer in the last."""
+        return min(self.shard_size, self.n - shard * self.shard_size)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as the index of the shards holds them."""
+        return {**dataclasses.asdict(self), "files": list(self.files)}
+
+
+def shard_series(
+    spec: Synthesis, shard: int, pool: SeriesPool | None, tick: Callable[[int], None] = lambda done: None
+) -> tuple[Series, Lengths]:
+    """Generate the series of one shard.
+
+    Args:
+        spec: what to generate.
+        shard: which file of it; the series are a function of ``spec`` and this number.
+        pool: series of ``spec.files``, read with `rankscope.train.data.pool.read_pool`.
+        tick: told after every chunk how many series it has.
+
+    Returns:
+        float32 array (series, ``spec.length``) and the length of each: its last so many values count.
+    """
+    rng = np.random.default_rng([spec.seed, 83, shard])
+    rows = spec.rows(shard)
+    series = np.empty((rows, spec.length), dtype=np.float32)
+    lengths = rng.integers(spec.shortest, spec.length + 1, rows)
+    for start in range(0, rows, CHUNK):
+        part = slice(start, min(start + CHUNK, rows))
+        series[part] = KINDS[spec.kind](rng, lengths[part], spec, pool)
+        tick(len(lengths[part]))
+    begins = np.argmax(~np.isnan(series), axis=1)  # the user's series and their mixtures may begin later
+    return series, np.minimum(lengths, spec.length - begins)
+
+
+def _structured(rng: np.random.Generator, lengths: Lengths, spec: Synthesis, pool: SeriesPool | None) -> Series:
+    return structured_series(rng, len(lengths), spec.length, lengths)
+
+
+def _kernelsynth(rng: np.random.Generator, lengths: Lengths, spec: Synthesis, pool: SeriesPool | None) -> Series:
+    return kernelsynth(rng, len(lengths), spec.length)
+
+
+def _mixture(rng: np.random.Generator, lengths: Lengths, spec: Synthesis, pool: SeriesPool | None) -> Series:
+    return _sources(rng, lengths, spec, pool, Mixture().mixup_share)
+
+
+def _tsmixup(rng: np.random.Generator, lengths: Lengths, spec: Synthesis, pool: SeriesPool | None) -> Series:
+    """Mixtures of 1 to 3 series that are in no other mixture, each scaled over the length of the mixture."""
+    counts = mixed_counts(rng, len(lengths))
+    spans = np.repeat(lengths, counts)
+    parts = _sources(rng, spans, spec, pool, 0.0)
+    parts[np.arange(spec.length)[None, :] < (spec.length - spans)[:, None]] = np.nan
+    return mix(rng, parts, counts)
+
+
+def _sources(
+    rng: np.random.Generator, lengths: Lengths, spec: Synthesis, pool: SeriesPool | None, mixup_share: float
+) -> Series:
+    """Series of the training corpus before they are spoiled, each KernelSynth one with a kernel of its own."""
+    mixture = Mixture(mixup_share=mixup_share, files=spec.files, file_share=spec.file_share)
+    return clean_series(rng, len(lengths), spec.length, lengths, mixture, _fresh_kernels, pool)
+
+
+def _fresh_kernels(rng: np.random.Generator, n: int, length: int) -> Series:
+    return standardised(kernelsynth(rng, n, length))
+
+
+KINDS: dict[str, Callable[[np.random.Generator, Lengths, Synthesis, SeriesPool | None], Series]] = {
+    "kernelsynth": _kernelsynth,
+    "tsmixup": _tsmixup,
+    "structured": _structured,
+    "mixture": _mixture,
+}
+"""Kind → function from the lengths of a chunk to its series (series, time)."""
+
+MIXED = ("tsmixup", "mixture")
+"""Kinds that take series of the user's files."""

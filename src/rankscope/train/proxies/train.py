@@ -1,0 +1,158 @@
+"""Train a stand-in and write its folder: weights, config, loss curve, model card."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rankscope.engine.progress import Progress, silent
+from rankscope.errors import OptionError, unknown_choice
+from rankscope.io.atomic import atomic_folder, refuse_existing
+from rankscope.train.proxies.card import model_card
+from rankscope.train.proxies.loop import Schedule, Trained, train
+from rankscope.train.proxies.record import Recipe, StandIn, StandInOptions
+
+SCHEMA = "rankscope/standin@1"
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class StandInReport:
+    """What was trained.
+
+    Attributes:
+        family: its family.
+        out: its folder.
+        parameters: numbers in it.
+        steps: optimiser steps.
+        batch_size: examples per step.
+        seed: of every random choice.
+        dtype: number format of the stored weights.
+        seconds: wall time of training.
+        data: what it learnt from, in words.
+        loss: what the loss is, in words.
+        loss_start: mean training loss of the first row of the curve.
+        loss_end: mean training loss of the last one.
+        held_out_before: loss on what is held out, before training.
+        held_out_after: the same, after it.
+        machine: what it ran on.
+    """
+
+    family: str
+    out: str
+    parameters: int
+    steps: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    dtype: str
+    seconds: float
+    data: str
+    loss: str
+    loss_start: float
+    loss_end: float
+    held_out_before: float
+    held_out_after: float
+    machine: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as ``rankscope/standin@1``."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def train_standin(
+    family: str,
+    out: str | Path,
+    options: StandInOptions | None = None,
+    *,
+    dtype: str = "float32",
+    force: bool = False,
+    progress: Progress | None = None,
+) -> StandInReport:
+    """Train a small model of a family on the CPU and write its folder, whole or not at all.
+
+    Args:
+        family: key of `STANDINS`.
+        out: folder to write.
+        options: what differs from the family's own settings.
+        dtype: number format of the stored weights: ``float32``, ``float16`` or ``bfloat16``.
+        force: replace ``out`` if it exists.
+        progress: told the steps done.
+
+    Raises:
+        OptionError: an unknown family or format, or an option that the family cannot use.
+        OutputError: ``out`` exists, or cannot be written.
+        DataError: the text cannot be used.
+    """
+    from rankscope.train.proxies import STANDINS
+
+    if family not in STANDINS:
+        raise OptionError(unknown_choice("family", family, STANDINS))
+    if dtype not in DTYPES:
+        raise OptionError(unknown_choice("dtype", dtype, DTYPES))
+    chosen, standin = options or StandInOptions(), STANDINS[family]
+    if chosen.text is not None and not standin.reads_text:
+        raise OptionError(f"--text is of no use here: {family} reads no text.")
+    refuse_existing(out, force)
+    steps, batch_size = chosen.steps or standin.steps, chosen.batch_size or standin.batch_size
+    rate = chosen.learning_rate or standin.learning_rate
+    report = progress or silent
+    report(0, steps, "preparing")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(chosen.seed)
+        recipe = standin.make(chosen, batch_size)
+        trained = train(recipe.model, recipe.batches, Schedule(steps, rate, standin.weight_decay), report)
+    result = StandInReport(
+        family=family,
+        out=str(out),
+        parameters=sum(p.numel() for p in recipe.model.parameters()),
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=rate,
+        seed=chosen.seed,
+        dtype=dtype,
+        seconds=round(trained.seconds, 1),
+        data=recipe.data,
+        loss=recipe.loss,
+        loss_start=trained.curve[0][1],
+        loss_end=trained.curve[-1][1],
+        held_out_before=trained.before,
+        held_out_after=trained.after,
+        machine=_machine(),
+    )
+    with atomic_folder(out, force) as folder:
+        _write(folder, standin, recipe, trained, result)
+    return result
+
+
+def _write(folder: Path, standin: StandIn, recipe: Recipe, trained: Trained, result: StandInReport) -> None:
+    module = recipe.model.to(DTYPES[result.dtype])
+    if recipe.save is not None:
+        recipe.save(module, folder)
+    else:
+        save: Any = module
+        save.save_pretrained(str(folder), safe_serialization=True)
+    if recipe.write is not None:
+        recipe.write(folder)
+    for written in folder.iterdir():  # some savers keep others from reading
+        written.chmod(written.stat().st_mode | 0o044)
+    with (folder / "loss.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("step", "loss", "learning_rate"))
+        rows.writerows((step, f"{loss:.6g}", f"{rate:.6g}") for step, loss, rate in trained.curve)
+    (folder / "standin.json").write_text(
+        json.dumps({**result.to_json(), "out": Path(result.out).name}, indent=2) + "\n"
+    )
+    (folder / "README.md").write_text(model_card(standin, recipe, result, folder_name=Path(result.out).name))
+
+
+def _machine() -> str:
+    threads = torch.get_num_threads()
+    return f"{threads} thread{'s' if threads > 1 else ''} on {platform.machine()}, {os.cpu_count()} cores, no GPU"

@@ -1,0 +1,156 @@
+"""Batches as a function of the seed and their index: a stopped run goes on with the very series it would have seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch.utils.data import Dataset
+
+from rankscope.errors import DataError
+from rankscope.train.config import PretrainConfig
+from rankscope.train.data.mixture import corpus_batch, history_lengths, spoil
+from rankscope.train.data.pool import read_pool
+from rankscope.train.data.shards import Shards, open_shards
+from rankscope.train.data.windows import random_window
+
+FARTHEST = 20.0
+"""Targets further from the history's mean than this many of its deviations teach nothing and are left out."""
+
+
+class SeriesStream(Dataset):
+    """Endless-looking map-style data set whose batches are generated, or read from shards, when they are asked for.
+
+    ``torch.utils.data`` hands a whole batch of indices to `__getitems__`; the first of them seeds the batch, so the
+    stream needs no state, any worker can make any batch, and skipping forward is free. accelerate deals whole batches
+    to the processes in turn, so that each makes batches that no other one does, and together they make what one
+    process with all the batches would.
+    """
+
+    def __init__(
+        self,
+        config: PretrainConfig,
+        bank: Float[np.ndarray, "series time"] | None,
+        shards: Shards | None = None,
+        processes: int = 1,
+    ) -> None:
+        """Open what the config names and is not given.
+
+        Args:
+            config: the run.
+            bank: KernelSynth series to draw from; of no use with shards.
+            shards: opened ``config.shards``.
+            processes: how many share a step's series, for the curriculum.
+
+        Raises:
+            DataError: the shards or the files cannot be used, or hold series too short for the horizon.
+        """
+        self.config = config
+        self.bank = bank
+        self.per_step = config.batch_size * config.accumulation * processes
+        self.shards = open_shards(config.shards) if config.shards and shards is None else shards
+        if self.shards is not None:
+            _check_lengths(self.shards, config)
+        files = config.mixture.files if self.shards is None else ()
+        self.pool = read_pool(files, _least(config)) if files else None
+
+    @property
+    def skipped(self) -> int:
+        """Damaged shard files that were left out."""
+        return 0 if self.shards is None else len(self.shards.damaged)
+
+    def __len__(self) -> int:
+        config = self.config
+        return config.max_steps * config.batch_size * config.accumulation * 1024
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Generate or read the series of one batch.
+
+        Args:
+            indices: positions in the stream; the batch is a function of the first one and their number.
+
+        Returns:
+            One dict per series with ``context`` (time,) and ``target`` (horizon,) in float32.
+        """
+        config = self.config
+        rng = np.random.default_rng([config.seed, 5, indices[0]])
+        if self.shards is None:
+            step = indices[0] // self.per_step
+            sizes = (len(indices), config.context, config.horizon)
+            made = corpus_batch(rng, *sizes, config.mixture, self.bank, self.pool, step)
+        else:
+            made = stored_batch(rng, len(indices), config, self.shards)
+        return [{"context": torch.from_numpy(h), "target": torch.from_numpy(f)} for h, f in zip(*made, strict=True)]
+
+
+def stored_batch(
+    rng: np.random.Generator, n: int, config: PretrainConfig, shards: Shards
+) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
+    """Random windows of random series of a folder of shards, their histories spoiled as those of generated series.
+
+    Args:
+        rng: source of all randomness.
+        n: number of examples.
+        config: the run; of its mixture only what spoils histories has a meaning here.
+        shards: the series.
+
+    Returns:
+        Histories (series, context) and futures (series, horizon) in float32, NaN where a value is missing.
+    """
+    length = config.context + config.horizon
+    series = [random_window(rng, values, length, _least(config)) for values in shards.draw(rng, n)]
+    whole = np.stack(series)
+    kept = history_lengths(rng, n, config.context, config.mixture)
+    return spoil(rng, whole[:, : config.context], whole[:, config.context :], kept, config.mixture)
+
+
+def _least(config: PretrainConfig) -> int:
+    return config.horizon + min(config.mixture.shortest, config.context)
+
+
+def _check_lengths(shards: Shards, config: PretrainConfig) -> None:
+    if shards.shortest < _least(config):
+        raise DataError(
+            f"{shards.folder} holds series of {shards.shortest} values: horizon {config.horizon} and mixture.shortest "
+            f"{config.mixture.shortest} ask for at least {_least(config)}."
+        )
+
+
+class BoltCollator:
+    """Stack series for Chronos-Bolt's own forward pass, which scales and scores them."""
+
+    def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Return ``context`` (series, time) and ``target`` (series, horizon), NaN where nothing is to be learnt."""
+        context = torch.stack([row["context"] for row in rows])
+        target = torch.stack([row["target"] for row in rows])
+        seen = ~torch.isnan(context)
+        count = seen.sum(dim=1, keepdim=True).clamp(min=1)
+        filled = torch.where(seen, context, torch.zeros(()))
+        mean = filled.sum(dim=1, keepdim=True) / count
+        deviation = (torch.where(seen, context - mean, torch.zeros(())).square().sum(1, True) / count).sqrt()
+        absurd = (target - mean).abs() > FARTHEST * deviation
+        return {"context": context, "target": target.masked_fill(absurd, torch.nan)}
+
+
+class TokenCollator:
+    """Tokenise series for Chronos-T5 with chronos' own tokenizer: context ids, mask, labels ending in EOS."""
+
+    def __init__(self, chronos_config: dict[str, Any]) -> None:
+        from chronos import ChronosConfig
+
+        self.bins = ChronosConfig(**chronos_config).create_tokenizer()
+
+    def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Return ``input_ids``, ``attention_mask`` (series, time + 1) and ``labels`` (series, horizon + 1)."""
+        context = torch.stack([row["context"] for row in rows])
+        target = torch.stack([row["target"] for row in rows])
+        ids, mask, scale = self.bins.context_input_transform(context)
+        labels, label_mask = self.bins.label_input_transform(target, scale)
+        labels[~label_mask] = -100
+        return {"input_ids": ids, "attention_mask": mask.long(), "labels": labels}

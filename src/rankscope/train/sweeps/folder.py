@@ -1,0 +1,147 @@
+"""A sweep on disk: one checkpoint folder per point, what is known of each, and the table of all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rankscope.errors import OutputError
+from rankscope.io.atomic import atomic_file
+from rankscope.measure.sweep import SCHEMA, SweepReport, SweepRow, row_from_json
+from rankscope.train.config import PretrainConfig, config_from_dict
+from rankscope.train.sweeps.spec import Point, SweepSpec
+
+REPORT = "sweep"
+"""Stem of the files that hold the whole sweep: .json, .csv and .parquet."""
+LOCK = "sweep.lock"
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """Where everything of a sweep lies.
+
+    ``points/<name>`` is a checkpoint (while it trains, its snapshots lie beside it), ``rows/<name>.json`` what is
+    known of it, ``logs/<name>.log`` what its process printed, ``beats/<name>.json`` how far it is.
+    """
+
+    root: Path
+
+    def checkpoint(self, point: str) -> Path:
+        """Folder of a point's checkpoint."""
+        return self.root / "points" / point
+
+    def log(self, point: str) -> Path:
+        """File of what a point's process printed."""
+        return self.root / "logs" / f"{point}.log"
+
+    def beat(self, point: str) -> Path:
+        """File that says how far a point is."""
+        return self.root / "beats" / f"{point}.json"
+
+    def lock(self, point: str) -> Path:
+        """File that whoever trains the point holds."""
+        return self.root / "rows" / f"{point}.lock"
+
+    def row(self, point: str) -> SweepRow | None:
+        """What is known of a point, None for nothing.
+
+        Raises:
+            OutputError: its file is damaged.
+        """
+        file = self._row_file(point)
+        if not file.exists():
+            return None
+        try:
+            return row_from_json(json.loads(file.read_text(encoding="utf-8")))
+        except (ValueError, TypeError, KeyError) as error:
+            raise OutputError(f"{file} is damaged: delete it, or train the point anew with --force.") from error
+
+    def write_row(self, row: SweepRow) -> None:
+        """Keep what is known of a point."""
+        with atomic_file(self._row_file(row.point)) as path:
+            path.write_text(json.dumps(row.to_json(), indent=1), encoding="utf-8")
+
+    def forget(self, point: str) -> None:
+        """Delete a point's checkpoint, its snapshots and what is known of it."""
+        for path in [self.checkpoint(point), *self.checkpoint(point).parent.glob(f"{point}.*")]:
+            shutil.rmtree(path, ignore_errors=True)
+        for file in (self._row_file(point), self.beat(point), self.log(point)):
+            file.unlink(missing_ok=True)
+
+    def report(self, spec: SweepSpec, points: tuple[Point, ...]) -> SweepReport:
+        """All points with what is known of each."""
+        rows = (self.row(p.name) or SweepRow(p.name, dict(p.fields), p.config.to_dict()) for p in points)
+        return SweepReport(spec.name, spec.about, str(self.root), spec.eps, tuple(rows))
+
+    def write_report(self, report: SweepReport) -> None:
+        """Write sweep.json, sweep.csv and sweep.parquet."""
+        frame = report.to_frame()
+        for suffix in (".json", ".csv", ".parquet"):
+            with atomic_file(self.root / f"{REPORT}{suffix}") as path:
+                if suffix == ".json":
+                    path.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
+                elif suffix == ".csv":
+                    frame.to_csv(path, index=False)
+                else:
+                    frame.to_parquet(path, index=False)
+
+    def check(self, spec: SweepSpec, points: tuple[Point, ...]) -> None:
+        """Refuse a folder that holds anything else than this sweep, before anything is written.
+
+        Raises:
+            OutputError: it is a file, has other content, holds another sweep, or a point of it was begun with another
+                config.
+        """
+        if self.root.exists() and not self.root.is_dir():
+            raise OutputError(f"--out {self.root} is a file: name a folder.")
+        earlier = self._earlier_name()
+        if earlier is None and self.root.is_dir() and any(path.name != LOCK for path in self.root.iterdir()):
+            raise OutputError(f"--out {self.root} exists and holds no sweep: choose another place.")
+        if earlier not in (None, spec.name):
+            raise OutputError(
+                f"--out {self.root} holds the sweep {earlier!r}, not {spec.name!r}: choose another place."
+            )
+        for point in points:
+            row = self.row(point.name)
+            if row is not None:
+                self._check_same_config(point, row)
+            elif self.checkpoint(point.name).exists():
+                raise OutputError(
+                    f"{self.checkpoint(point.name)} was not trained by this sweep: move it away, or train the point "
+                    "anew with --force."
+                )
+
+    def _check_same_config(self, point: Point, row: SweepRow) -> None:
+        was, now = _plain(config_from_dict(row.config)), _plain(point.config)
+        for name in {**was, **now}:
+            if was.get(name) != now.get(name):
+                raise OutputError(
+                    f"point {point.name!r} in {self.root} was begun with {name} {was.get(name)!r}, not "
+                    f"{now.get(name)!r}: choose another --out, or train it anew with --force."
+                )
+
+    def _earlier_name(self) -> str | None:
+        file = self.root / f"{REPORT}.json"
+        if not file.exists():
+            return None
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise OutputError(f"{file} is damaged: delete it; the points are kept in rows/.") from error
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise OutputError(f"--out {self.root} exists and holds no sweep: choose another place.")
+        return str(data["name"])
+
+    def _row_file(self, point: str) -> Path:
+        return self.root / "rows" / f"{point}.json"
+
+
+def _plain(config: PretrainConfig) -> dict[str, Any]:
+    """Dotted field → value, as JSON would give it back."""
+    flat: dict[str, Any] = {}
+    for name, value in json.loads(json.dumps(config.to_dict())).items():
+        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return flat

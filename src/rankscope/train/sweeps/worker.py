@@ -1,0 +1,192 @@
+"""One point, in whatever process it runs: train or go on training, measure, score, and keep what is known of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rankscope.engine.progress import Progress, silent
+from rankscope.errors import OutputError, one_line
+from rankscope.io.atomic import atomic_file
+from rankscope.io.locks import held
+from rankscope.measure.spectrum import eps_key
+from rankscope.measure.sweep import ALL, SweepRow, measure_point
+from rankscope.train.config import PretrainConfig
+from rankscope.train.sweeps.folder import SweepFolder
+from rankscope.train.sweeps.spec import Point, with_fields
+
+BEAT = 0.5
+"""Seconds between two beats: how often a point says how far it is."""
+
+PATIENCE = 120.0
+"""Seconds that a point waits for the process of an earlier attempt to be gone."""
+
+Score = Callable[[Path], Mapping[str, float]]
+"""Scores of a checkpoint folder; it must survive pickling to run in other processes."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How points are scored.
+
+    Attributes:
+        score: called with the checkpoint folder; a module-level function or a partial of one.
+        name: says how, e.g. the suite; a point scored under another name is scored again.
+    """
+
+    score: Score
+    name: str
+
+
+@dataclass(frozen=True)
+class PointTask:
+    """Everything that a process needs to bring a point to its end.
+
+    Attributes:
+        point: which.
+        root: folder of the sweep, absolute; every process must see the same files there.
+        eps: tolerances of the ε-ranks.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        scoring: None for no scores.
+    """
+
+    point: Point
+    root: str
+    eps: tuple[float, ...]
+    device: str = "auto"
+    scoring: Scoring | None = None
+
+    def is_done(self, row: SweepRow | None) -> bool:
+        """Whether nothing is left to do: trained, measured at these ε, and scored this way."""
+        scored = self.scoring is None or (row is not None and row.scored_with == self.scoring.name)
+        return row is not None and row.state == "done" and self.is_measured(row) and scored
+
+    def is_measured(self, row: SweepRow) -> bool:
+        """Whether the ranks at these ε are known."""
+        return row.ranks is not None and all(eps_key(level) in row.ranks.mean_ranks[ALL] for level in self.eps)
+
+
+def run_point(task: PointTask, progress: Progress = silent) -> SweepRow:
+    """Bring a point to its end, from wherever an earlier attempt left it; a failure becomes part of the row.
+
+    Args:
+        task: the point.
+        progress: told the step, the total and what ``pretrain`` says.
+
+    Returns:
+        The row, which is also kept in the sweep's folder: state ``done`` or ``failed``.
+
+    Raises:
+        RankscopeError: another process is at work on the point.
+    """
+    folder = SweepFolder(Path(task.root))
+    with held(folder.lock(task.point.name), f"point {task.point.name!r} is being trained", wait=PATIENCE):
+        row = folder.row(task.point.name) or _first_row(task)
+        try:
+            row = _trained(task, folder, row, progress)
+            row = _measured(task, folder, row)
+            row = replace(row, state="done", error="")
+        except Exception as error:  # whatever it is, the other points go on
+            row = replace(folder.row(task.point.name) or row, state="failed", error=one_line(error))
+        folder.write_row(row)
+        return row
+
+
+def inheriting(task: PointTask) -> PretrainConfig:
+    """Config of the point with ``@name`` replaced by the checkpoint of that point.
+
+    Raises:
+        OutputError: that point has no checkpoint.
+    """
+    needed = task.point.needs
+    if not needed:
+        return task.point.config
+    source = SweepFolder(Path(task.root)).checkpoint(needed)
+    if not source.is_dir():
+        raise OutputError(f"point {needed!r}, whose embedding it inherits, has no checkpoint yet: train that first.")
+    return with_fields(task.point.config, {"embedding.model": str(source)})
+
+
+def _first_row(task: PointTask) -> SweepRow:
+    point = task.point
+    return SweepRow(point.name, dict(point.fields), point.config.to_dict(), folder=f"points/{point.name}")
+
+
+def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Progress) -> SweepRow:
+    from rankscope.train.trainer import pretrain
+
+    target = folder.checkpoint(task.point.name)
+    if not target.exists():
+        config = inheriting(task)
+        heart = Heart(task, folder, row, progress, again=row.state != "waiting")
+        folder.write_row(replace(row, state="begun", error=""))
+        folder.beat(task.point.name).unlink(missing_ok=True)
+        options: dict[str, Any] = {"device": task.device, "progress": heart.beat}
+        try:
+            pretrain(config, target, **options)
+        except OutputError:  # snapshots of an earlier attempt are there
+            if target.exists():
+                raise
+            pretrain(config, target, resume=True, **options)
+        row = heart.row
+    told = json.loads((target / "pretrain.json").read_text(encoding="utf-8"))["report"]
+    names = ("parameters", "steps", "loss", "seconds")
+    return replace(row, state="begun", error="", **{name: told[name] for name in names})
+
+
+def _measured(task: PointTask, folder: SweepFolder, row: SweepRow) -> SweepRow:
+    target = folder.checkpoint(task.point.name)
+    if not task.is_measured(row):
+        row = replace(row, ranks=measure_point(str(target), task.eps))
+        folder.write_row(row)
+    if task.scoring is not None and row.scored_with != task.scoring.name:
+        found = task.scoring.score(target)
+        scores = {name: float(value) if math.isfinite(value) else None for name, value in found.items()}
+        row = replace(row, scores=scores, scored_with=task.scoring.name)
+    return row
+
+
+class Heart:
+    """Says from inside a run how far it is: to the caller, and in a file for whoever looks from another process."""
+
+    def __init__(self, task: PointTask, folder: SweepFolder, row: SweepRow, progress: Progress, *, again: bool) -> None:
+        self.row = row
+        self._steps = task.point.config.max_steps
+        self._folder = folder
+        self._progress = progress
+        self._again = again
+        self._last = -BEAT
+        self._parent = multiprocessing.parent_process()
+
+    def beat(self, done: int, total: int, what: str) -> None:
+        """Take a report from ``pretrain``."""
+        self._progress(done, total, what)
+        if self._parent is not None and not self._parent.is_alive():
+            raise SystemExit  # nobody waits for the result any more, and a new sweep may want the point
+        if total != self._steps or done < 1:  # generating series, not training
+            return
+        if self._again:
+            self._again = False
+            self.row = replace(self.row, resumed_at=(*self.row.resumed_at, done))
+            self._folder.write_row(replace(self.row, state="begun", error=""))
+        if time.monotonic() - self._last >= BEAT or done == total:
+            self._last = time.monotonic()
+            beat = {"step": done, "steps": total, "what": what, "pid": os.getpid(), "time": time.time()}
+            with atomic_file(self._folder.beat(self.row.point)) as path:
+                path.write_text(json.dumps(beat), encoding="utf-8")
+
+
+def read_beat(folder: SweepFolder, point: str) -> dict[str, Any]:
+    """Last beat of a point; empty where there is none yet."""
+    try:
+        found = json.loads(folder.beat(point).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

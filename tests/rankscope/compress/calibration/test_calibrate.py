@@ -1,0 +1,438 @@
+"""Whole calibrations: against all rows captured at once, resumed, saved, and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rankscope import open_checkpoint
+from rankscope.checkpoints import Checkpoint
+from rankscope.compress import compress
+from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, load_calibration
+from rankscope.compress.calibration.moments import PARTS
+from rankscope.compress.calibration.passes import pass_inputs
+from rankscope.compress.calibration.streams import MEMORY, stream_of
+from rankscope.errors import DataError, FamilyError, OptionError
+
+KINDS = ("chronos-t5", "chronos-bolt", "chronos-2", "t5")
+HORIZON = 6
+
+
+def series(n: int = 5, seed: int = 0) -> CalibrationSet:
+    """Walks, some of them short, one with holes; 24 values are six patches."""
+    generator = torch.Generator().manual_seed(seed)
+    walk = torch.randn(n, 24 + HORIZON, generator=generator).cumsum(dim=1)
+    context, future = walk[:, :24].clone(), walk[:, 24:].clone()
+    context[0, :13] = torch.nan
+    context[-1, 9:11] = torch.nan
+    future[0, 2] = torch.nan
+    return CalibrationSet("walks", context, future)
+
+
+def texts(n: int = 5) -> CalibrationSet:
+    tokens = torch.randint(2, 60, (n, 24 + HORIZON), generator=torch.Generator().manual_seed(1)).float()
+    tokens[0, 15:24] = 0
+    tokens[1, -2:] = 0
+    return CalibrationSet("texts", tokens[:, :24], tokens[:, 24:])
+
+
+def of_kind(kind: str, n: int = 5) -> CalibrationSet:
+    return texts(n) if kind == "t5" else series(n)
+
+
+@pytest.fixture
+def make(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> Callable[..., Checkpoint]:
+    """``make("chronos-t5")``: a random model with as many layers in the decoder as in the encoder."""
+
+    def build(kind: str, name: str | None = None, **changes: Any) -> Checkpoint:
+        config = tiny_config(kind, num_decoder_layers=2, **changes)
+        return open_checkpoint(write_checkpoint(tmp_path / (name or kind), config))
+
+    return build
+
+
+def everything(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return tuple(site for site in checkpoint.sites(["all"]) if site.role != "embedding")
+
+
+def captured(checkpoint: Checkpoint, given: CalibrationSet) -> dict[str, list[Tensor]]:
+    """Every input of every site, from one pass over the whole set, by hooks of the test's own."""
+    module = checkpoint.module()
+    rows: dict[str, list[Tensor]] = {}
+    handles = []
+    for site in everything(checkpoint):
+        handles.append(
+            module.get_submodule(site.module).register_forward_pre_hook(
+                lambda _, args, name=site.name: rows.setdefault(name, []).append(args[0].detach().double())
+            )
+        )
+    with torch.no_grad():
+        module(**pass_inputs(module, checkpoint.family, given.context, given.future))
+    for handle in handles:
+        handle.remove()
+    return rows
+
+
+def real_positions(kind: str, given: CalibrationSet) -> dict[str, list[Tensor]]:
+    """Which positions are real, said by hand: by place, one mask for each call."""
+    n = len(given)
+    ones = torch.ones(n, 1, dtype=torch.bool)
+    if kind in ("chronos-t5", "t5"):
+        observed, follows = (given.context != 0, given.future != 0)
+        if kind == "chronos-t5":
+            observed = torch.cat([~given.context.isnan(), ones], dim=1)  # the end token
+            follows = ~given.future.isnan()
+        decoder = torch.cat([ones, follows[:, :-1]], dim=1)
+        return {"encoder": [observed], "decoder": [decoder]}
+    patches = (~given.context.isnan()).unflatten(1, (-1, 4)).any(dim=-1)
+    if kind == "chronos-bolt":
+        return {"patches": [patches], "encoder": [torch.cat([patches, ones], dim=1)], "decoder": [ones]}
+    ahead = torch.ones(n, 2, dtype=torch.bool)  # 6 values in patches of 4
+    whole = torch.cat([patches, ones, ahead], dim=1)
+    return {"patches": [patches, ahead], "encoder": [whole], "group": [whole.T]}
+
+
+def place_of(site: Any) -> str:
+    if site.role.startswith("patch"):
+        return "patches"
+    if site.role.startswith("group"):
+        return "group"
+    return "encoder" if site.role in ("cross.k", "cross.v") else site.stack
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_moments_equal_those_of_all_rows_at_once(kind: str, make: Callable[..., Checkpoint]) -> None:
+    checkpoint, given = make(kind), of_kind(kind)
+    found = calibrate(checkpoint, given, sites=everything(checkpoint), batch_size=len(given))
+    rows, real = captured(checkpoint, given), real_positions(kind, given)
+    assert any(not mask.all() for masks in real.values() for mask in masks)
+    for site in everything(checkpoint):
+        kept = [
+            row[keep]
+            for x, mask in zip(rows[site.name], real[place_of(site)], strict=True)
+            for row, keep in zip(x, mask, strict=True)
+            if keep.any()
+        ]
+        dense = torch.cat(kept)
+        moments = found.of(site)
+        assert moments.tokens == len(dense), site.name
+        assert moments.sequences == len(kept), site.name
+        scale = float(dense.square().mean())
+        second, absolute = dense.T @ dense / len(dense), dense.abs().mean(dim=0)
+        centred = torch.cat([row - row.mean(dim=0) for row in kept])
+        torch.testing.assert_close(moments.second, second, rtol=1e-4, atol=1e-5 * scale)
+        torch.testing.assert_close(moments.within, centred.T @ centred / len(dense), rtol=1e-4, atol=1e-5 * scale)
+        torch.testing.assert_close(moments.absolute, absolute, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt", "t5"])
+def test_batches_add_up_to_one_pass(kind: str, make: Callable[..., Checkpoint]) -> None:
+    """Padding of one batch must not be taken for that of the next. Chronos-2's groups do depend on the batch."""
+    checkpoint, given = make(kind), of_kind(kind)
+    whole, parts = (
+        calibrate(checkpoint, given, sites=everything(checkpoint), batch_size=size) for size in (len(given), 2)
+    )
+    assert whole.streams.keys() == parts.streams.keys()
+    for stream, moments in whole.streams.items():
+        assert moments.tokens == parts.streams[stream].tokens, stream
+        assert moments.sequences == parts.streams[stream].sequences, stream
+        torch.testing.assert_close(parts.streams[stream].second, moments.second, rtol=1e-4, atol=1e-5)
+
+
+def test_a_bolt_without_register_token(make: Callable[..., Checkpoint], tiny_config: Any) -> None:
+    inner = {**tiny_config("chronos-bolt")["chronos_config"], "use_reg_token": False}
+    checkpoint = make("chronos-bolt", chronos_config=inner, vocab_size=1)
+    given = series()
+    found = calibrate(checkpoint, given, sites=everything(checkpoint), batch_size=2)
+    observed = int((~given.context.isnan()).unflatten(1, (-1, 4)).any(dim=-1).sum())
+    for site in everything(checkpoint):
+        expected = len(given) if place_of(site) == "decoder" else observed
+        assert found.of(site).tokens == expected, site.name
+
+
+def test_a_square_batch_of_groups_heeds_the_turned_mask(make: Callable[..., Checkpoint]) -> None:
+    """Nine series of nine positions: the mask fits both ways round, only one is right."""
+    checkpoint, given = make("chronos-2"), series(9)
+    site = next(site for site in checkpoint.sites() if site.role == "group.q")
+    rows, (mask,) = captured(checkpoint, given)[site.name][0], real_positions("chronos-2", given)["group"]
+    assert mask.shape[0] == mask.shape[1]
+    kept = rows[mask]
+    found = calibrate(checkpoint, given, batch_size=9).of(site)
+    torch.testing.assert_close(found.second, kept.T @ kept / len(kept), rtol=1e-4, atol=1e-5)
+
+
+def test_one_token_in_the_decoder_of_bolt_has_nothing_within(make: Callable[..., Checkpoint]) -> None:
+    checkpoint = make("chronos-bolt")
+    found = calibrate(checkpoint, series(), batch_size=2)
+    site = next(site for site in checkpoint.sites() if site.stack == "decoder" and site.role == "self.k")
+    assert found.of(site).tokens == 5
+    assert not found.of(site).within.any()
+
+
+def test_memory_is_shared_by_every_cross_attention(make: Callable[..., Checkpoint]) -> None:
+    checkpoint = make("chronos-t5")
+    found = calibrate(checkpoint, series(), batch_size=5)
+    cross = [site for site in checkpoint.sites() if site.role in ("cross.k", "cross.v")]
+    assert {stream_of(site) for site in cross} == {MEMORY}
+    assert found.of(cross[0]) is found.of(cross[-1])
+    assert len(found.streams) == 2 * 2 + 2 * 4 + 1  # q and o of every attention, and the memory
+
+
+def test_sampled_paths_are_counted_once_and_seeded(make: Callable[..., Checkpoint]) -> None:
+    """What the layers see while paths are drawn, token by token, must not be added to what the pass shows them."""
+    checkpoint, given = make("chronos-t5"), series()
+    teacher, first, again, other = (
+        calibrate(checkpoint, given, decoder=decoder, seed=seed, batch_size=2)
+        for decoder, seed in (("teacher", 0), ("sampled", 0), ("sampled", 0), ("sampled", 99))
+    )
+    name = next(stream for stream in first.streams if stream.startswith("decoder.block.1") and stream.endswith(".q"))
+    for stream, moments in first.streams.items():
+        decodes = stream.startswith("decoder.")
+        assert moments.sequences == len(given)
+        assert moments.tokens == (len(given) * HORIZON if decodes else teacher.streams[stream].tokens)
+        assert torch.equal(moments.outer, again.streams[stream].outer)
+        if not decodes:
+            assert torch.equal(moments.outer, teacher.streams[stream].outer)
+    assert not torch.allclose(first.streams[name].outer, other.streams[name].outer)
+    assert not torch.allclose(first.streams[name].outer, teacher.streams[name].outer)
+
+
+def test_models_without_paths(make: Callable[..., Checkpoint]) -> None:
+    bolt, given = make("chronos-bolt"), series()
+    teacher, sampled = (calibrate(bolt, given, decoder=decoder) for decoder in ("teacher", "sampled"))
+    assert all(torch.equal(m.outer, sampled.streams[stream].outer) for stream, m in teacher.streams.items())
+    with pytest.raises(FamilyError, match="draws no sample paths"):
+        calibrate(make("t5"), texts(), decoder="sampled")
+
+
+def same(left: Calibration, right: Calibration) -> bool:
+    return left.settings == right.settings and all(
+        torch.equal(getattr(left.streams[stream], name), getattr(right.streams[stream], name))
+        for stream in left.streams
+        for name in PARTS
+    )
+
+
+def test_save_and_load(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    checkpoint = make("chronos-bolt")
+    found = calibrate(checkpoint, series())
+    found.save(tmp_path / "moments.safetensors")
+    again = load_calibration(tmp_path / "moments.safetensors")
+    assert same(found, again)
+    assert {part for site in checkpoint.sites() for part in (again.of(site).tokens,)} == {5, 30 + 5 - 3}
+    again.check(checkpoint)
+
+
+@pytest.mark.parametrize("decoder", ["teacher", "sampled"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+    decoder: str, make: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankscope.compress.calibration._calibration.SAVE_EVERY", 2)
+    checkpoint, given, file = make("chronos-t5"), series(9), tmp_path / "moments.safetensors"
+    options: dict[str, Any] = {"decoder": decoder, "batch_size": 1, "seed": 3}
+    straight = calibrate(checkpoint, given, **options)
+
+    def stop(done: int, total: int, what: str) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(checkpoint, given, file=file, progress=stop, **options)
+    with pytest.raises(DataError, match="unfinished calibration, 4 of 9 series") as caught:
+        load_calibration(file)
+    assert "\n" not in str(caught.value)
+    seen: list[int] = []
+    resumed = calibrate(checkpoint, given, file=file, progress=lambda done, *_: seen.append(done), **options)
+    assert seen == [4, 5, 6, 7, 8, 9]
+    assert same(straight, resumed)
+    assert same(straight, load_calibration(file))
+    monkeypatch.setattr("rankscope.checkpoints.Checkpoint.module", lambda *_: pytest.fail("a finished file is read"))
+    assert same(straight, calibrate(checkpoint, given, file=file, **options))
+
+
+def test_a_pass_that_fails_leaves_what_was_saved(
+    make: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankscope.compress.calibration._calibration.SAVE_EVERY", 1)
+    checkpoint, given, file = make("chronos-bolt"), series(6), tmp_path / "moments.safetensors"
+    calls, whole = 0, pass_inputs
+
+    def failing(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise MemoryError
+        return whole(*args)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("rankscope.compress.calibration._calibration.pass_inputs", failing)
+        with pytest.raises(MemoryError):
+            calibrate(checkpoint, given, batch_size=2, file=file)
+    assert [path.name for path in tmp_path.glob("*moments*")] == [file.name]
+    assert same(calibrate(checkpoint, given, batch_size=2, file=file), calibrate(checkpoint, given, batch_size=2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [({"batch_size": 3}, "batch_size"), ({"seed": 1}, "seed"), ({"dtype": "bfloat16"}, "dtype"), ({}, "data")],
+)
+def test_a_file_of_other_settings_is_refused(
+    changes: dict[str, Any], name: str, make: Callable[..., Checkpoint], tmp_path: Path
+) -> None:
+    checkpoint, file = make("chronos-bolt"), tmp_path / "moments.safetensors"
+    calibrate(checkpoint, series(), file=file)
+    before = file.read_bytes()
+    with pytest.raises(OptionError, match=f"another {name} ") as caught:
+        calibrate(checkpoint, series(seed=0 if changes else 5), file=file, **changes)
+    assert "\n" not in str(caught.value)
+    assert file.read_bytes() == before
+
+
+def test_a_file_of_other_sites_is_refused(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    checkpoint, file = make("chronos-bolt"), tmp_path / "moments.safetensors"
+    found = calibrate(checkpoint, series(), sites=checkpoint.sites(["q"]), file=file)
+    with pytest.raises(OptionError, match="other sites"):
+        calibrate(checkpoint, series(), file=file)
+    with pytest.raises(OptionError, match=r"no moments of the input of .*\.o: calibrate with its site"):
+        found.of(checkpoint.sites(["o"])[0])
+
+
+@pytest.mark.parametrize(
+    "tensor", ["encoder.block.0.layer.0.SelfAttention.q.weight", "decoder.final_layer_norm.weight"]
+)
+def test_another_models_moments_are_refused(
+    tensor: str, make: Callable[..., Checkpoint], tmp_path: Path, write_checkpoint: Any
+) -> None:
+    """One number anywhere makes it another model."""
+    checkpoint = make("chronos-bolt")
+    found = calibrate(checkpoint, series())
+    tensors = {name: checkpoint.tensor(name) for name in checkpoint.index}
+    tensors[tensor].view(-1)[-1] += 0.5
+    other = open_checkpoint(write_checkpoint(tmp_path / "other", checkpoint.config, tensors))
+    with pytest.raises(OptionError, match="belongs to") as caught:
+        found.check(other)
+    assert "\n" not in str(caught.value)
+    found.save(tmp_path / "moments.safetensors")
+    for source in (found, tmp_path / "moments.safetensors"):
+        with pytest.raises(OptionError, match="belongs to"):
+            compress(other, out=tmp_path / "small", ratio=0.5, method="whitened", calibration=source)
+    assert not (tmp_path / "small").exists()
+
+
+def test_a_copy_of_the_model_elsewhere_is_the_same_model(
+    make: Callable[..., Checkpoint], tmp_path: Path, write_checkpoint: Any
+) -> None:
+    checkpoint = make("chronos-bolt")
+    tensors = {name: checkpoint.tensor(name) for name in checkpoint.index}
+    copy = open_checkpoint(write_checkpoint(tmp_path / "copy", checkpoint.config, tensors))
+    file = tmp_path / "moments.safetensors"
+    calibrate(checkpoint, series(), file=file).check(copy)
+    saved = file.read_bytes()
+    calibrate(copy, series(), file=file)  # goes on with what the other left
+    assert file.read_bytes() == saved
+
+
+def corrupt(file: Path, how: str) -> None:
+    tensors = load_file(file)
+    first = next(name for name in tensors if name.endswith(":inside"))
+    if how == "absent":
+        file.unlink()
+    elif how == "folder":
+        file.unlink()
+        file.mkdir()
+    elif how == "empty":
+        file.write_bytes(b"")
+    elif how == "cut":
+        file.write_bytes(file.read_bytes()[:-100])
+    elif how == "text":
+        file.write_text("no tensors here, only words that somebody wrote")
+    elif how == "foreign":
+        save_file(tensors, file, metadata={"format": "pt"})
+    else:
+        from safetensors import safe_open
+
+        with safe_open(file, "pt") as opened:
+            metadata = opened.metadata()
+        if how == "nan":
+            tensors[first][0, 0] = torch.nan
+        elif how == "part":
+            del tensors[first]
+        elif how == "settings":
+            metadata["settings"] = '{"model": 1}'
+        save_file(tensors, file, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("absent", "there is no such file"),
+        ("folder", "there is no such file"),
+        ("empty", "is damaged"),
+        ("cut", "is damaged"),
+        ("text", "is damaged"),
+        ("foreign", "is no calibration: its schema is None"),
+        ("nan", "NaN or Inf"),
+        ("part", r"is damaged.*inside"),
+        ("settings", "is damaged"),
+    ],
+)
+def test_damaged_and_foreign_files(how: str, message: str, make: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    file = tmp_path / "moments.safetensors"
+    checkpoint = make("chronos-bolt")
+    calibrate(checkpoint, series(2), file=file)
+    corrupt(file, how)
+    with pytest.raises(DataError, match=message) as caught:
+        load_calibration(file)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).count(str(file)) <= 1
+    if how not in ("absent", "folder"):
+        with pytest.raises(DataError, match=message):
+            calibrate(checkpoint, series(2), file=file)
+
+
+def test_nothing_to_calibrate_on(make: Callable[..., Checkpoint]) -> None:
+    empty = CalibrationSet("none", torch.zeros(0, 24), torch.zeros(0, HORIZON))
+    with pytest.raises(DataError, match="the calibration set is empty"):
+        calibrate(make("chronos-bolt"), empty)
+    blank = CalibrationSet("blank", torch.full((2, 24), torch.nan), torch.zeros(2, HORIZON))
+    with pytest.raises(DataError, match="every value is NaN"):
+        calibrate(make("chronos-t5"), blank)
+
+
+def test_words_that_are_not_known(make: Callable[..., Checkpoint]) -> None:
+    with pytest.raises(OptionError, match="did you mean 'teacher'"):
+        calibrate(make("chronos-bolt"), series(), decoder="teachr")
+    with pytest.raises(OptionError, match="dtype 'int8' is not known"):
+        calibrate(make("chronos-bolt"), series(), dtype="int8")
+    with pytest.raises(OptionError, match="batch_size 0"):
+        calibrate(make("chronos-bolt"), series(), batch_size=0)
+
+
+def test_a_model_that_overflows_is_named(
+    make: Callable[..., Checkpoint], tmp_path: Path, write_checkpoint: Any
+) -> None:
+    checkpoint = make("chronos-bolt")
+    tensors = {name: checkpoint.tensor(name) for name in checkpoint.index}
+    tensors["encoder.block.0.layer.1.DenseReluDense.wo.weight"] *= 1e38
+    tensors["encoder.block.0.layer.1.DenseReluDense.wi.weight"] *= 1e10
+    loud = open_checkpoint(write_checkpoint(tmp_path / "loud", checkpoint.config, tensors))
+    with pytest.raises(DataError, match="NaN or Inf"):
+        calibrate(loud, series())
+
+
+def test_a_compressed_model_is_calibrated_like_any(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    checkpoint = make("chronos-bolt")
+    compress(checkpoint, out=tmp_path / "factored", ratio=0.5)
+    small = open_checkpoint(tmp_path / "factored")
+    found = calibrate(small, series())
+    assert found.settings.fingerprint != calibrate(checkpoint, series()).settings.fingerprint
+    assert {stream_of(site) for site in small.sites()} <= found.streams.keys()
+    with pytest.raises(OptionError, match="belongs to"):
+        replace(found, settings=replace(found.settings, fingerprint="0" * 16)).check(small)

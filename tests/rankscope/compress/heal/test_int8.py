@@ -1,0 +1,49 @@
+"""Students in int8: trained as the matrices that they stand for, and written as whole numbers again."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rankscope.checkpoints import open_checkpoint
+from rankscope.compress.heal import heal
+from rankscope.families.storage import scale_name
+from rankscope.numerics.quantise import quantise
+
+
+@pytest.mark.parametrize(("kind", "method"), [("chronos-t5", "svd"), ("chronos-bolt", "joint")])
+def test_it_comes_nearer_and_stays_int8(kind, method, teacher, student, short, tmp_path):
+    whole = teacher(kind, num_decoder_layers=2)
+    small = student(whole, method, storage="int8")
+    options = short(steps=40, log_steps=5, learning_rate=3e-3, batch_size=16, truth=0.0, save_seconds=60.0)
+    report = heal(small, whole, options, out=tmp_path / "out", device="cpu")
+    assert report.last_loss < 0.8 * report.first_loss
+    assert report.trained_parameters == report.parameters == open_checkpoint(small).parameters
+    assert (tmp_path / "out" / "config.json").read_bytes() == (small / "config.json").read_bytes()
+    before, after = (load_file(folder / "model.safetensors") for folder in (small, tmp_path / "out"))
+    assert {n: (t.shape, t.dtype) for n, t in before.items()} == {n: (t.shape, t.dtype) for n, t in after.items()}
+    healed = open_checkpoint(tmp_path / "out")
+    layers = [name for name, tensor in after.items() if tensor.dtype == torch.int8]
+    changed = [name for name in layers if not torch.equal(healed.tensor(name), open_checkpoint(small).tensor(name))]
+    scaled = [name for name in layers if not torch.equal(after[scale_name(name)], before[scale_name(name)])]
+    assert len(scaled) > 0.8 * len(layers)
+    assert len(changed) > 0.8 * len(layers)  # a decoder of one token asks no queries
+    for name, tensor in after.items():
+        if tensor.dtype == torch.int8:
+            again = quantise(healed.tensor(name))
+            assert torch.equal(again.values, tensor)
+            assert torch.equal(again.scale, after[scale_name(name)])
+    onward = heal(tmp_path / "out", whole, short(steps=5, batch_size=16, truth=0.0), out=tmp_path / "on", device="cpu")
+    assert onward.first_loss < 0.9 * report.first_loss
+
+
+def test_what_is_not_trained_stays_bit_for_bit(teacher, student, short, tmp_path):
+    whole = teacher("chronos-bolt")
+    small = student(whole, storage="int8", sites=["q"])
+    heal(small, whole, short(train="compressed"), out=tmp_path / "out", device="cpu")
+    before, after = (load_file(folder / "model.safetensors") for folder in (small, tmp_path / "out"))
+    cut = tuple(open_checkpoint(small).factored)
+    assert cut
+    for name, tensor in before.items():
+        assert torch.equal(tensor, after[name]) or name.startswith(cut), name
+    changed = [name for name in before if name.startswith(cut) and not torch.equal(before[name], after[name])]
+    assert changed

@@ -1,0 +1,191 @@
+"""Going on after a stop: the very healing, or none."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rankscope.checkpoints import open_checkpoint
+from rankscope.compress.heal import heal
+from rankscope.compress.heal.loop import seconds_before
+from rankscope.errors import OutputError
+from rankscope.train.run_folder import newest
+
+# as many threads as this process has: another number adds up in another order
+ALONE = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "CUDA_VISIBLE_DEVICES": ""}
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_at(step):
+    def stop(done, total, what):
+        if "loss" in what and done >= step:
+            raise Stop
+
+    return stop
+
+
+def stopped(small, whole, config, out, step):
+    """Leave an unfinished healing behind."""
+    with pytest.raises(Stop):
+        heal(small, whole, config, out=out, device="cpu", progress=stop_at(step))
+    return out.with_name(f"{out.name}.run")
+
+
+def same(folder, other):
+    one, two = (load_file(at / "model.safetensors") for at in (folder, other))
+    return one.keys() == two.keys() and all(bool((one[name] == two[name]).all()) for name in one)
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+KILLED = """
+import os, signal, sys
+from rankscope.compress.heal import HealConfig, heal
+
+def kill(done, total, what):
+    if "loss" in what and done == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+small, whole, out, train = sys.argv[1:]
+config = HealConfig(steps=7, batch_size=4, log_steps=2, save_seconds=0.0, train=train)
+heal(small, whole, config, out=out, device="cpu", progress=kill)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "train"), [("chronos-t5", "svd", "all"), ("chronos-bolt", "joint", "compressed")]
+)
+def test_killed_it_goes_on_to_the_undisturbed_weights(kind, method, train, teacher, student, short, tmp_path):
+    whole = teacher(kind)
+    small = student(whole, method)
+    config = short(steps=7, train=train)
+    heal(small, whole, config, out=tmp_path / "whole", device="cpu")
+    words = [str(word) for word in (small, whole, tmp_path / "broken", train)]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *words], env=ALONE, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert newest(tmp_path / "broken.run").step == 3
+    report = heal(small, whole, config, out=tmp_path / "broken", device="cpu", resume=True)
+    assert report.steps == 7
+    assert same(tmp_path / "broken", tmp_path / "whole")
+    assert (tmp_path / "broken" / "loss.csv").read_bytes() == (tmp_path / "whole" / "loss.csv").read_bytes()
+    assert not (tmp_path / "broken.run").exists()
+
+
+@pytest.mark.usefixtures("clock")
+def test_the_time_before_a_stop_counts(teacher, student, short, tmp_path):
+    whole = teacher("chronos-bolt")
+    small = student(whole)
+    config = short(minutes=0.1, log_steps=1)
+    run = stopped(small, whole, config, tmp_path / "out", 4)  # seconds, not steps
+    spent, steps = seconds_before(newest(run).folder), newest(run).step
+    assert 3 < spent < 5
+    report = heal(small, whole, config, out=tmp_path / "out", device="cpu", resume=True)
+    assert 6 <= report.seconds < 7
+    rates = [float(line.split(",")[2]) for line in (tmp_path / "out" / "loss.csv").read_text().splitlines()[1:]]
+    assert report.steps == len(rates)
+    assert 0 < report.steps - steps < steps
+    assert rates[steps] < 0.6 * max(rates)
+
+
+def test_stopped_after_its_last_step_it_takes_no_further_one(teacher, student, short, tmp_path, monkeypatch):
+    whole = teacher("chronos-bolt")
+    small = student(whole)
+    heal(small, whole, short(), out=tmp_path / "whole", device="cpu")
+
+    def fail(*args):
+        raise Stop
+
+    with monkeypatch.context() as broken:
+        broken.setattr("rankscope.compress.heal.run._save", fail)
+        with pytest.raises(Stop):
+            heal(small, whole, short(), out=tmp_path / "out", device="cpu")
+    assert heal(small, whole, short(), out=tmp_path / "out", device="cpu", resume=True).steps == 6
+    assert same(tmp_path / "out", tmp_path / "whole")
+
+
+def test_another_healing_is_refused_and_nothing_changes(teacher, student, short, tmp_path):
+    whole = teacher("chronos-bolt")
+    small = student(whole)
+    run = stopped(small, whole, short(), tmp_path / "out", 4)
+    before = files(run)
+    other = student(whole, name="other", seed=0, sites=["q", "k"])
+    for pupil, changes, named in (
+        (small, {"seed": 1}, "seed 0, not 1"),
+        (small, {"learning_rate": 1e-5}, "learning_rate"),
+        (small, {"batch_size": 5}, "batch_size 4, not 5"),
+        (small, {"steps": 9}, "steps 6, not 9"),
+        (small, {"train": "compressed"}, "train 'all'"),
+        (small, {"precision": "bf16"}, "precision"),
+        (other, {}, "student"),
+    ):
+        with pytest.raises(OutputError, match=named) as caught:
+            heal(pupil, whole, short(**changes), out=tmp_path / "out", device="cpu", resume=True)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(OutputError, match="--resume"):
+        heal(small, whole, short(), out=tmp_path / "out", device="cpu")
+    assert files(run) == before
+    assert heal(small, whole, short(), out=tmp_path / "out", device="cpu", force=True).steps == 6
+
+
+def test_nothing_to_resume(teacher, student, short, tmp_path):
+    whole = teacher("chronos-bolt")
+    small = student(whole)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OutputError, match="nothing to resume"):
+        heal(small, whole, short(), out=tmp_path / "out", device="cpu", resume=True)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_finished_healing_is_not_repeated_and_another_one_not_replaced(teacher, student, short, tmp_path):
+    whole = teacher("chronos-bolt")
+    small = student(whole)
+    report = heal(small, whole, short(), out=tmp_path / "out", device="cpu")
+    before = files(tmp_path / "out")
+    assert heal(small, whole, short(), out=tmp_path / "out", device="cpu", resume=True) == report
+    for resume in (True, False):
+        with pytest.raises(OutputError, match="exists already"):
+            heal(small, whole, short(seed=1), out=tmp_path / "out", device="cpu", resume=resume)
+    assert files(tmp_path / "out") == before
+
+
+def test_a_folder_is_healed_in_place_with_force_alone(teacher, student, short, tmp_path, monkeypatch):
+    whole = teacher("chronos-bolt")
+    small = student(whole)
+    beside = heal(small, whole, short(), device="cpu")
+    assert beside.out == str(tmp_path / "student-healed")
+    before = files(small)
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            "rankscope.compress.heal.run.shutil.rmtree", lambda *args, **options: None
+        )  # killed before it cleans up
+        report = heal(small, whole, short(), device="cpu", force=True)
+    assert report.out == str(small.resolve())
+    assert same(small, tmp_path / "student-healed")
+    assert before.keys() < files(small).keys()
+    again = heal(small, whole, short(), device="cpu", force=True, resume=True)
+    assert again == dataclasses.replace(report)
+    assert not (tmp_path / "student.run").exists()
+    assert same(small, tmp_path / "student-healed")
+
+
+def test_what_is_not_the_user_s_is_not_replaced(teacher, student, short, tmp_path, monkeypatch):
+
+    monkeypatch.chdir(tmp_path)
+    whole = teacher("chronos-bolt")
+    with pytest.raises(OutputError, match="give --out"):
+        heal(open_checkpoint("bundled-bolt"), "bundled-bolt", short(), device="cpu", force=True)
+    with pytest.raises(OutputError, match="teacher's folder"):
+        heal(student(whole), whole, short(), out=whole, device="cpu", force=True)
+    assert open_checkpoint(whole).parameters

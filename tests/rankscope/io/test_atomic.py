@@ -1,0 +1,263 @@
+"""Writes that happen whole or not at all: full disks, interrupts, kills, existing targets."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope.errors import OutputError
+from rankscope.io import atomic
+from rankscope.io.atomic import atomic_file, atomic_folder, publish_folder, refuse_existing
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """Make a folder that was written before."""
+    folder = tmp_path / "out"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a.txt").write_text("old")
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def listing(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+HELD = {"sub/a.txt": "old", "config.json": "{}"}
+OLD = {f"out/{name}": text for name, text in HELD.items()}
+
+
+def two_steps(monkeypatch: Any) -> None:
+    monkeypatch.setattr(atomic, "_exchange", lambda first, second: False)
+
+
+def one_step(monkeypatch: Any) -> None:
+    """Use what the system has."""
+
+
+both = pytest.mark.parametrize("system", [one_step, two_steps])
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges two folders in one step")
+
+
+def test_new_folder(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "deep" / "er" / "out") as work:
+        assert not (tmp_path / "deep" / "er" / "out").exists()
+        assert work.parent == tmp_path / "deep" / "er"
+        (work / "b.txt").write_text("new")
+    assert listing(tmp_path) == {"deep/er/out/b.txt": "new"}
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "deep" / "er" / "out").stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+@both
+def test_force_replaces_the_whole_folder(system: Callable[[Any], None], old: Path, monkeypatch: Any) -> None:
+    system(monkeypatch)
+    with atomic_folder(old, force=True) as work:
+        (work / "b.txt").write_text("new")
+        assert listing(old) == HELD
+    assert listing(old.parent) == {"out/b.txt": "new"}
+    assert [path.name for path in old.parent.iterdir()] == ["out"]
+
+
+@linux
+def test_linux_replaces_in_one_step(old: Path, monkeypatch: Any) -> None:
+    """No moment without a folder: the two-step way would call os.replace."""
+    monkeypatch.setattr(os, "replace", full)
+    with atomic_folder(old, force=True) as work:
+        (work / "b.txt").write_text("new")
+    assert listing(old.parent) == {"out/b.txt": "new"}
+
+
+@both
+def test_force_replaces_a_file_or_a_link(system: Callable[[Any], None], old: Path, monkeypatch: Any) -> None:
+    system(monkeypatch)
+    (old.parent / "file").write_text("old")
+    (old.parent / "link").symlink_to(old)
+    for name in ("file", "link"):
+        with atomic_folder(old.parent / name, force=True) as work:
+            (work / "b.txt").write_text("new")
+        assert (old.parent / name / "b.txt").read_text() == "new"
+    assert listing(old) == HELD
+    assert sorted(path.name for path in old.parent.iterdir()) == ["file", "link", "out"]
+
+
+def test_refused_without_force(old: Path) -> None:
+    began = False
+    with pytest.raises(OutputError, match=r"exists already: .*--force"), atomic_folder(old):
+        began = True
+    with pytest.raises(OutputError, match=r"exists already: .*--force"):
+        refuse_existing(old, force=False)
+    with pytest.raises(OutputError, match="exists already"), atomic_file(old / "sub" / "a.txt", force=False):
+        began = True
+    assert not began
+    assert listing(old.parent) == OLD
+    refuse_existing(old, force=True)
+    refuse_existing(old.parent / "other", force=False)
+
+
+def test_force_spares_folders_that_hold_something_else(tmp_path: Path) -> None:
+    """A store of models, or somebody's papers: neither is a checkpoint itself."""
+    store, made = tmp_path / "models", tmp_path / "made"
+    (store / "small").mkdir(parents=True)
+    (store / "small" / "config.json").write_text("{}")
+    made.mkdir()
+    context = atomic_folder(store, force=True)
+    with (
+        pytest.raises(OutputError, match=r"models holds 'small' and no checkpoint or shards, so --force does not"),
+        context,
+    ):
+        pass
+    with pytest.raises(OutputError, match="holds 'small'"):
+        publish_folder(made, store, force=True)
+    with pytest.raises(OutputError, match="holds 'small'"):
+        refuse_existing(store, force=True)
+    assert sorted(listing(tmp_path)) == ["models/small/config.json"]
+    refuse_existing(made, force=True)
+    (made / "shards.index.json").write_text("{}")
+    refuse_existing(made, force=True)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that even root cannot write to")
+def test_where_nothing_can_be_written_it_is_said_beforehand(tmp_path: Path) -> None:
+    for target in ("/proc/out.csv", "/proc/deep/er/out"):
+        with pytest.raises(OutputError, match=r"cannot write beside /proc/.*: /proc: "):
+            refuse_existing(target, force=False)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OutputError, match=r"cannot write beside .*: Not a directory"):
+        refuse_existing(tmp_path / "file" / "out.csv", force=False)
+    refuse_existing(tmp_path / "deep" / "er" / "out", force=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("target", [".", "..", "../..", "~"])
+def test_working_and_home_folders_are_never_replaced(target: str, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    context = atomic_folder(Path(target).expanduser(), force=True)
+    with pytest.raises(OutputError, match=r"is the working folder, a parent of it, or home"), context:
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "home"]
+
+
+def fail_half_way(file: Path, error: BaseException) -> None:
+    file.write_text("half")
+    raise error
+
+
+class Stop(Exception):
+    """An error of the block's own."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, Stop])
+def test_an_error_in_the_block_leaves_the_old_and_no_partial(error: type[BaseException], old: Path) -> None:
+    for target in (old, old.parent / "new"):
+        with pytest.raises(error), atomic_folder(target, force=True) as work:
+            fail_half_way(work / "b.txt", error())
+    for file in (old / "sub" / "a.txt", old / "new.txt"):
+        with pytest.raises(error), atomic_file(file) as path:
+            fail_half_way(path, error())
+    assert listing(old.parent) == OLD
+    assert [path.name for path in old.parent.iterdir()] == ["out"]
+
+
+def full(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(("call", "system"), [("fsync", one_step), ("fsync", two_steps), ("replace", two_steps)])
+def test_disk_full_keeps_the_old_folder(call: str, system: Callable[[Any], None], old: Path, monkeypatch: Any) -> None:
+    system(monkeypatch)
+    monkeypatch.setattr(os, call, full)
+    with (
+        pytest.raises(OutputError, match=r"No space left on device\. Nothing there was changed"),
+        atomic_folder(old, force=True) as work,
+    ):
+        (work / "b.txt").write_text("new")
+    assert listing(old.parent) == OLD
+    with pytest.raises(OutputError, match="No space left on device"), atomic_file(old / "sub" / "a.txt") as path:
+        path.write_text("new")
+    assert listing(old.parent) == OLD
+
+
+def test_disk_full_while_the_block_writes(old: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot write .*out: No space left"), atomic_folder(old, force=True) as work:
+        fail_half_way(work / "b.txt", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert listing(old.parent) == OLD
+    assert [path.name for path in old.parent.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), KeyboardInterrupt()])
+def test_the_second_of_two_steps_fails(error: BaseException, old: Path, monkeypatch: Any) -> None:
+    two_steps(monkeypatch)
+    rename, calls = os.replace, []
+
+    def replace(first: Any, second: Any) -> None:
+        calls.append(first)
+        if len(calls) == 2:
+            raise error
+        rename(first, second)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises((OutputError, KeyboardInterrupt)), atomic_folder(old, force=True) as work:
+        (work / "b.txt").write_text("new")
+    assert listing(old.parent) == OLD
+    assert [path.name for path in old.parent.iterdir()] == ["out"]
+
+
+def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for context in (atomic_folder(tmp_path / "file" / "out"), atomic_file(tmp_path / "file" / "out.json")):
+        with pytest.raises(OutputError, match="cannot write beside"), context:
+            pass
+
+
+def test_new_and_replaced_file(tmp_path: Path) -> None:
+    for content in ("one", "two"):
+        with atomic_file(tmp_path / "deep" / "a.json") as path:
+            assert path.suffix == ".json"
+            path.write_text(content)
+        assert listing(tmp_path) == {"deep/a.json": content}
+
+
+_KILLED = """
+import sys
+from rankscope.io.atomic import atomic_folder
+turn = 0
+while True:
+    turn += 1
+    with atomic_folder(sys.argv[1], force=True) as work:
+        for part in range(3):
+            (work / str(part)).write_text(str(turn))
+        (work / "config.json").write_text(str(turn))
+    if turn == 1:
+        print("begun", flush=True)
+"""
+
+
+@linux
+def test_a_killed_run_leaves_a_whole_folder(tmp_path: Path) -> None:
+    for patience in (0.0, 0.003, 0.011):
+        target = tmp_path / "work" / "out"
+        child = subprocess.Popen([sys.executable, "-c", _KILLED, str(target)], stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"begun\n"
+        time.sleep(patience)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        contents = listing(target)
+        assert contents.keys() == {"0", "1", "2", "config.json"}
+        assert len(set(contents.values())) == 1

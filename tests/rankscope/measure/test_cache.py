@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from rankscope.checkpoints import open_checkpoint
+from rankscope.compress import compress
+from rankscope.measure.cache import cache_bytes
+
+
+def test_bytes_of_a_cache_that_transformers_filled(tmp_path, write_checkpoint, tiny_config) -> None:
+    folder = write_checkpoint(tmp_path / "t5", tiny_config("chronos-t5", num_decoder_layers=2))
+    checkpoint = open_checkpoint(folder)
+    module = checkpoint.module()
+    with torch.no_grad():
+        filled = module(
+            input_ids=torch.ones(1, 32 + 1, dtype=torch.long),
+            decoder_input_ids=torch.ones(1, 8, dtype=torch.long),
+            use_cache=True,
+        ).past_key_values
+    kept = [tensor for part in (filled.self_attention_cache, filled.cross_attention_cache) for tensor in tensors(part)]
+    assert cache_bytes(checkpoint) == sum(tensor.nbytes for tensor in kept)
+
+
+def tensors(cache: object) -> list[torch.Tensor]:
+    layers = getattr(cache, "layers", None)
+    if layers is not None:
+        return [tensor for layer in layers for tensor in (layer.keys, layer.values)]
+    return [*cache.key_cache, *cache.value_cache]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_narrower_heads_and_shorter_numbers_shrink_it(bolt_folder: Path, tmp_path: Path, dtype: str) -> None:
+    # patches of 4 in a context of 32, a register token; one token in the decoder; 3 layers, 2 heads of 4, W_K and W_V
+    dense = (32 // 4 + 1 + 1) * 3 * 2 * 4 * 2
+    assert cache_bytes(open_checkpoint(bolt_folder)) == 4 * dense
+    report = compress(
+        bolt_folder, out=tmp_path / "small", ratio=0.5, method="joint", calibration="mixture:8", dtype=dtype
+    )
+    tokens = {"self": 1, "cross": 32 // 4 + 1}
+    numbers = sum(
+        sum(site.widths) * tokens[site.role.partition(".")[0]]
+        for site in report.sites
+        if site.stack == "decoder" and site.role[-1] in "kv"
+    )
+    size = {"float32": 4, "bfloat16": 2}[dtype]
+    assert cache_bytes(open_checkpoint(tmp_path / "small")) == numbers * size
+    assert numbers < dense
+
+
+def test_factors_shrink_nothing_and_encoders_keep_nothing(
+    t5_folder: Path, chronos2_folder: Path, tmp_path: Path
+) -> None:
+    compress(t5_folder, out=tmp_path / "small", ratio=0.5)
+    assert cache_bytes(open_checkpoint(tmp_path / "small")) == cache_bytes(open_checkpoint(t5_folder)) > 0
+    assert cache_bytes(open_checkpoint(chronos2_folder)) == 0

@@ -1,0 +1,142 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rankscope.checkpoints import open_checkpoint
+from rankscope.errors import OptionError
+from rankscope.measure.flow import flow_from_json, measure_flow
+from rankscope.numerics import eps_ranks
+from rankscope.series import corpus
+
+Writer = Callable[..., Path]
+
+
+def test_input_spectra_are_those_of_the_hidden_states(chronos_t5_folder: Path) -> None:
+    checkpoint = open_checkpoint(chronos_t5_folder)
+    report = measure_flow(checkpoint, "sine", n=5, length=20, seed=3, batch_size=2)
+    module: Any = checkpoint.module()
+    inputs = checkpoint.family.model_inputs(module, corpus("sine", 5, 20, 3))
+    with torch.no_grad():
+        out = module(**inputs, output_hidden_states=True)
+    assert [(row.stack, row.layer) for row in report.layers] == [
+        *(("encoder", layer) for layer in range(2)),
+        *(("decoder", layer) for layer in range(3)),
+    ]
+    states = {"encoder": out.encoder_hidden_states, "decoder": out.decoder_hidden_states}
+    for row in report.layers:
+        x = states[row.stack][row.layer].reshape(-1, 16).double()
+        want = torch.linalg.svdvals(x)
+        np.testing.assert_allclose(row.sigma, want, rtol=1e-4, atol=1e-6 * float(want[0]))
+        assert (row.tokens, row.d_model) == tuple(x.shape)
+        assert list(row.eps_ranks.values()) == eps_ranks(want, report.eps).tolist()
+        assert row.mean_relative == pytest.approx(float((want / want[0]).mean()), rel=1e-4)
+
+
+def test_weights_stand_beside_their_layer(chronos_t5_folder: Path) -> None:
+    checkpoint = open_checkpoint(chronos_t5_folder)
+    report = measure_flow(checkpoint, n=2, length=16, eps=(0.5, 0.0))
+    assert set(report.stack("encoder")[0].weight_eps_ranks) == {f"self.{letter}" for letter in "qkvo"}
+    assert "cross.k" in report.stack("decoder")[2].weight_eps_ranks
+    for site in checkpoint.sites("attention"):
+        row = report.stack(site.stack)[site.layer or 0]
+        sigma = torch.linalg.svdvals(checkpoint.tensor(site.name))
+        want = dict(zip(("0.5", "0.0"), eps_ranks(sigma, (0.5, 0.0)).tolist(), strict=True))
+        assert row.weight_eps_ranks[site.role] == want
+
+
+def test_constant_signal_without_special_tokens_keeps_rank_one(
+    tmp_path: Path, write_checkpoint: Writer, tiny_config: Callable[..., Any]
+) -> None:
+    """Identical tokens stay identical: T5 adds no positions to the residual stream."""
+    config = tiny_config("chronos-t5")
+    config["chronos_config"]["use_eos_token"] = False
+    checkpoint = open_checkpoint(write_checkpoint(tmp_path / "m", config))
+    report = measure_flow(checkpoint, "constant", n=2, length=32, eps=(1e-4,))
+    for row in report.stack("encoder"):
+        assert row.eps_ranks == {"0.0001": 1}
+        assert row.relative[1] < 1e-5
+
+
+def test_constant_signal_with_an_end_token_enters_at_rank_two(chronos_t5_folder: Path) -> None:
+    report = measure_flow(open_checkpoint(chronos_t5_folder), "constant", n=2, length=16, eps=(1e-4,))
+    first = report.stack("encoder")[0]
+    assert first.eps_ranks["0.0001"] == 2  # the zero bin and the end-of-sequence token
+
+
+@pytest.mark.parametrize("kind", ["chronos-bolt", "chronos-2"])
+def test_other_families(tmp_path: Path, kind: str, write_checkpoint: Writer, tiny_config: Callable[..., Any]) -> None:
+    checkpoint = open_checkpoint(write_checkpoint(tmp_path / "m", tiny_config(kind)))
+    report = measure_flow(checkpoint, "noise", n=3, length=16)
+    stacks = {"encoder", "decoder"} if kind == "chronos-bolt" else {"encoder"}
+    assert {row.stack for row in report.layers} == stacks
+    assert all(row.sigma[0] > 0 for row in report.layers)
+    if kind == "chronos-bolt":
+        assert report.stack("encoder")[0].tokens == 3 * (16 // 4 + 1)  # patches and the REG token
+        assert report.stack("decoder")[0].tokens == 3
+
+
+def test_left_padding_is_left_out_of_the_matrix(
+    tmp_path: Path, write_checkpoint: Writer, tiny_config: Callable[..., Any]
+) -> None:
+    import pandas as pd
+
+    checkpoint = open_checkpoint(write_checkpoint(tmp_path / "m", tiny_config("chronos-t5")))
+    pd.DataFrame({"a": [np.nan] * 6 + list(range(1, 11))}).to_csv(tmp_path / "x.csv", index=False)
+    report = measure_flow(checkpoint, "user", n=1, length=16, file=tmp_path / "x.csv")
+    assert report.stack("encoder")[0].tokens == 10 + 1
+
+
+def test_text_models_want_token_ids(t5_folder: Path, tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(t5_folder)
+    with pytest.raises(OptionError, match="reads text"):
+        measure_flow(checkpoint, "sine", n=1, length=4)
+    (tmp_path / "x.jsonl").write_text('{"target": [5, 6, 7, 8, 9]}\n')
+    assert measure_flow(checkpoint, "user", n=2, length=4, file=tmp_path / "x.jsonl").stack("encoder")
+
+
+def test_eps_is_checked_before_any_work(chronos_t5_folder: Path) -> None:
+    with pytest.raises(OptionError, match="eps"):
+        measure_flow(open_checkpoint(chronos_t5_folder), eps=(1.0,))
+
+
+def test_json_round_trip_and_frame(chronos_t5_folder: Path) -> None:
+    report = measure_flow(open_checkpoint(chronos_t5_folder), n=2, length=16)
+    data = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert data["schema"] == "rankscope/flow@1"
+    again = flow_from_json(data)
+    assert again.to_json() == report.to_json()
+    frame = report.to_frame()
+    assert list(frame.columns) == ["stack", "layer", "matrix", "eps", "eps_rank"]
+    assert len(frame) == 3 * (2 * 5 + 3 * 9)
+    one = frame.query("stack == 'decoder' and layer == 1 and matrix == 'cross.v' and eps == 0.05")
+    assert one.eps_rank.item() == report.stack("decoder")[1].weight_eps_ranks["cross.v"]["0.05"]
+    with pytest.raises(OptionError, match="rankscope/flow@1"):
+        flow_from_json({"schema": "rankscope/spectrum@1"})
+
+
+def test_the_same_seed_gives_the_same_report(bolt_folder: Path) -> None:
+    checkpoint = open_checkpoint(bolt_folder)
+    first, again = (measure_flow(checkpoint, "noise", n=3, length=12, seed=5).to_json() for _ in range(2))
+    assert first == again
+
+
+def test_factored_checkpoints_flow_like_their_dense_originals(chronos_t5_folder: Path, tmp_path: Path) -> None:
+    from rankscope.compress.apply import compress
+
+    dense = open_checkpoint(chronos_t5_folder)
+    # below rank 6 of the 8×16 matrices the factors are smaller, so some sites are really factored
+    compress(dense, eps=0.6, out=tmp_path / "small")
+    small = open_checkpoint(tmp_path / "small")
+    assert "factored" in {small.layout(site) for site in small.sites()}
+    report = measure_flow(small, "sine", n=3, length=16, eps=(0.6, 1e-4))
+    before = measure_flow(dense, "sine", n=3, length=16, eps=(0.6, 1e-4))
+    np.testing.assert_allclose(report.layers[0].sigma, before.layers[0].sigma, rtol=1e-5)  # the same embedding
+    for row, old in zip(report.layers, before.layers, strict=True):
+        for role, ranks in row.weight_eps_ranks.items():
+            assert ranks["0.6"] == old.weight_eps_ranks[role]["0.6"]
+            assert ranks["0.0001"] <= old.weight_eps_ranks[role]["0.0001"]

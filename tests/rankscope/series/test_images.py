@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+import torch
+
+from rankscope.errors import OptionError
+from rankscope.series.images import CLASSES, images, natural_noise
+
+
+def test_pixels_labels_and_seed() -> None:
+    pixels, labels = images(30, 16, 3)
+    assert pixels.shape == (30, 3, 16, 16)
+    assert pixels.dtype == torch.float32
+    assert 0 <= float(pixels.min()) < 0.25
+    assert 0.75 < float(pixels.max()) <= 1
+    assert torch.bincount(labels).tolist() == [3] * len(CLASSES)
+    assert torch.equal(pixels, images(30, 16, 3)[0])
+    assert not torch.equal(pixels, images(30, 16, 4)[0])
+
+
+def test_an_image_does_not_depend_on_how_many_are_drawn() -> None:
+    every, labels = images(23, 16, 0)
+    assert torch.equal(images(7, 16, 0)[0], every[:7])
+    part, part_labels = images(5, 16, 0, first=18)
+    assert torch.equal(part, every[18:])
+    assert torch.equal(part_labels, labels[18:])
+
+
+def test_power_of_the_noise_falls_as_one_over_frequency_squared() -> None:
+    rng = np.random.default_rng(0)
+    size = 64
+    power = np.mean([np.abs(np.fft.fft2(natural_noise(size, rng))) ** 2 for _ in range(60)], axis=0)
+    f = np.hypot(np.fft.fftfreq(size)[:, None], np.fft.fftfreq(size)[None, :])
+    kept = (f > 0) & (f < 0.4)
+    slope = np.polyfit(np.log(f[kept]), np.log(power[kept]), 1)[0]
+    assert slope == pytest.approx(-2, abs=0.05)
+
+
+def test_patterns_can_be_told_apart() -> None:
+    """The nearest class mean of spectra, which a shift leaves alone, is right far more often than by chance."""
+    pixels, labels = images(600, 16, 0)
+    grey = pixels.mean(1) - pixels.mean((1, 2, 3))[:, None, None]
+    features = torch.fft.rfft2(grey).abs().flatten(1).log1p()
+    known, asked = slice(0, 400), slice(400, 600)
+    means = torch.stack([features[known][labels[known] == c].mean(0) for c in range(len(CLASSES))])
+    right = torch.cdist(features[asked], means).argmin(1) == labels[asked]
+    assert float(right.float().mean()) > 0.35  # 0.1 by chance
+
+
+@pytest.mark.parametrize(("n", "size", "seed"), [(0, 16, 0), (1, 7, 0), (1, 16, -1)])
+def test_bad_numbers_are_named(n: int, size: int, seed: int) -> None:
+    with pytest.raises(OptionError, match="must be at least"):
+        images(n, size, seed)

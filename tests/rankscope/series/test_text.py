@@ -1,0 +1,75 @@
+import gzip
+from pathlib import Path
+
+import pytest
+import torch
+
+from rankscope.errors import DataError
+from rankscope.series.text import BYTE_OFFSET, read_text, text_windows, token_ids
+
+TEXT = "It was the best of times, it was the worst of times. Ça ira! " * 8
+
+
+def write_tokenizer(folder: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {word: i for i, word in enumerate(["[UNK]", "It", "it", "was", "the", "best", "worst", "of", "times"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.enable_truncation(5)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def test_plain_and_gzipped_texts_are_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
+    assert read_text(tmp_path / "a.txt") == read_text(tmp_path / "a.txt.gz") == TEXT
+
+
+def test_without_a_tokenizer_ids_are_bytes(tmp_path: Path) -> None:
+    ids, name = token_ids(TEXT, tmp_path, 300)
+    assert name == "bytes"
+    assert bytes((ids - BYTE_OFFSET).tolist()).decode() == TEXT
+
+
+def test_the_models_own_tokenizer_reads_the_whole_text(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    ids, name = token_ids("It was the best of times", tmp_path, 9)
+    assert name == "its own tokenizer"
+    assert ids.tolist() == [1, 3, 4, 5, 7, 8]
+
+
+def test_windows_are_parts_of_the_text() -> None:
+    ids = torch.arange(50) ** 2
+    got = text_windows(ids, 20, 8, 1)
+    assert got.shape == (20, 8)
+    for row in got:
+        start = int((ids == row[0]).nonzero())
+        assert torch.equal(row, ids[start : start + 8])
+    assert torch.equal(got, text_windows(ids, 20, 8, 1))
+    assert len({int(row[0]) for row in got}) > 5
+    assert torch.equal(text_windows(ids, 20, 80, 1), ids[None])
+
+
+def test_bad_texts(tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    (tmp_path / "blank.txt").write_text("  \n")
+    (tmp_path / "cut.txt").write_bytes(gzip.compress(TEXT.encode())[:40])
+    for name, message in {
+        "latin.txt": r"is not UTF-8 \(byte 3\)",
+        "blank.txt": "is empty",
+        "absent.txt": "cannot be read: No such file",
+        "cut.txt": "cannot be read",
+    }.items():
+        with pytest.raises(DataError, match=message):
+            read_text(tmp_path / name)
+    with pytest.raises(DataError, match="vocabulary of 64 is too small for bytes"):
+        token_ids(TEXT, tmp_path, 64)
+    with pytest.raises(DataError, match="no token"):
+        text_windows(torch.zeros(0, dtype=torch.long), 1, 4, 0)
+    write_tokenizer(tmp_path)
+    with pytest.raises(DataError, match="ids up to 8, but the model knows 7"):
+        token_ids("times", tmp_path, 7)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(DataError, match="cannot be read as a tokenizer"):
+        token_ids("times", tmp_path, 7)

@@ -1,0 +1,235 @@
+"""Points in other processes and on a Ray cluster: a killed worker's point goes on from its snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope.errors import OptionError
+from rankscope.io.locks import held
+from rankscope.train.sweeps import Engine, PointTask, run_sweep
+from rankscope.train.sweeps.folder import SweepFolder
+from rankscope.train.sweeps.pools import InlinePool, ProcessPool, lost, visible_gpus
+from rankscope.train.sweeps.ray_pool import RayPool
+from rankscope.train.sweeps.run import _pool
+from rankscope.train.sweeps.worker import read_beat
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: it is the extra 'ray'")
+TWO = {
+    "small": {"model.d_model": 8},
+    "large": {"max_steps": 200, "save_steps": 20, "log_steps": 5},  # long enough to be killed on its way
+}
+
+
+@contextlib.contextmanager
+def killing(out: Path, point: str, step: int) -> Iterator[list[int]]:
+    """Kill the process of a point, once, as soon as it has gone that far; yields the pids that were killed."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def wait() -> None:
+        while not over.is_set():
+            beat = read_beat(SweepFolder(out), point)
+            if beat.get("step", 0) >= step:
+                os.kill(beat["pid"], signal.SIGKILL)
+                killed.append(beat["pid"])
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    yield killed
+    over.set()
+    thread.join()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums depend on the number of threads: as many here as in the workers."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def cluster(engine: str) -> Iterator[str]:
+    """A Ray cluster with room for two worker processes; it writes no token into the home folder."""
+    if engine != "ray":
+        yield ""
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+        from ray.cluster_utils import Cluster
+
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        try:
+            yield started.address
+        finally:
+            started.shutdown()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, write_sweep: Any) -> Path:
+    """Points that nobody disturbed."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    with one_thread():
+        report = run_sweep(write_sweep(out.parent, points=TWO), out, engine=Engine(device="cpu"))
+    assert [row.error for row in report.points] == ["", ""]
+    return out
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=needs_ray)])
+def test_a_killed_worker_goes_on_from_its_snapshot(engine, whole, sweep, same_weights, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    out = tmp_path / "out"
+    with cluster(engine) as address, killing(out, "large", 25) as killed:
+        how = Engine(engine, jobs=2, address=address, device="cpu")
+        small, large = run_sweep(sweep(points=TWO), out, engine=how).points
+    assert len(killed) == 1
+    assert (small.state, large.state) == ("done", "done")
+    assert small.resumed_at == ()
+    (step,) = large.resumed_at
+    assert step > 20  # the first snapshot, at least
+    assert (step - 5) % 20 == 0
+    for name in ("small", "large"):
+        assert same_weights(out / "points" / name, whole / "points" / name)
+
+
+def test_a_point_whose_process_keeps_dying_is_given_up(sweep, tmp_path, monkeypatch):
+    spec = sweep(points={"only": {}})
+    (point,) = spec.expand()
+    task = PointTask(point, str(tmp_path), spec.eps, "cpu")
+    monkeypatch.setattr("rankscope.train.sweeps.pools._entry", _die)
+    pool = ProcessPool(1, retries=1)
+    pool.start(task)
+    assert not pool.room
+    rows = []
+    while not rows:
+        rows = pool.finished(1.0)
+    assert pool.room
+    assert rows[0].state == "failed"
+    assert rows[0].error == "its process died 2 times, last by signal 9"
+    assert SweepFolder(tmp_path).row("only").error == rows[0].error
+    pool.close()
+
+
+def _die(task: PointTask, gpu: str, threads: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_closing_a_pool_ends_its_processes(sweep, tmp_path):
+    spec = sweep(points={"only": {}}, base={"max_steps": 100_000})
+    (point,) = spec.expand()
+    pool = ProcessPool(1)
+    pool.start(PointTask(point, str(tmp_path), spec.eps, "cpu"))
+    deadline = time.monotonic() + 200
+    while not (beat := read_beat(SweepFolder(tmp_path), "only")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    pool.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(beat["pid"], 0)
+
+
+def test_gpus_are_handed_out_in_turn(sweep, tmp_path, monkeypatch):
+    started = []
+
+    class Process:
+        sentinel, exitcode = 0, None
+
+        def __init__(self, target, args, name):
+            started.append(args[1:])
+
+        def start(self):
+            pass
+
+        def is_alive(self):
+            return True
+
+    pool = ProcessPool(4, ("0", "3"))
+    monkeypatch.setattr(pool._context, "Process", Process)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    for name in "abcd":
+        (point,) = sweep(points={name: {}}).expand()
+        pool.start(PointTask(point, str(tmp_path), (0.1,)))
+    assert started == [("0", 2), ("3", 2), ("0", 2), ("3", 2)]
+    assert not pool.room
+
+
+def test_visible_gpus_keep_the_names_of_the_environment(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus() == ("0", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, MIG-7")
+    assert visible_gpus() == ("5", "MIG-7")
+
+
+def test_which_pool_runs_the_points(monkeypatch):
+    monkeypatch.setattr("rankscope.train.sweeps.run.visible_gpus", lambda: ("0", "1"))
+
+    def silent(done: int, total: int, what: str) -> None:
+        pass
+
+    assert isinstance(_pool(Engine(device="cpu"), silent), InlinePool)
+    both = _pool(Engine(), silent)
+    assert isinstance(both, ProcessPool)
+    assert (both._jobs, both._gpus) == (2, ("0", "1"))
+    one = _pool(Engine(jobs=1), silent)  # in this process transformers would use both GPUs
+    assert isinstance(one, ProcessPool)
+    assert isinstance(_pool(Engine(device="cpu", jobs=3), silent), ProcessPool)
+
+
+def test_a_lock_dies_with_its_process_and_can_be_waited_for(tmp_path):
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom rankscope.io.locks import held\n"
+        f"with held(Path({str(tmp_path / 'lock')!r}), 'it runs'):\n    print('held', flush=True)\n    time.sleep(600)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    with pytest.raises(ValueError, match="it runs by another process"), held(tmp_path / "lock", "it runs"):
+        pass
+    threading.Timer(0.5, child.kill).start()
+    with held(tmp_path / "lock", "it runs", wait=100.0):
+        assert child.wait() == -signal.SIGKILL
+
+
+def test_a_lost_point_names_its_log(sweep, tmp_path):
+    (point,) = sweep(points={"a": {}}).expand()
+    task = PointTask(point, str(tmp_path), (0.1,))
+    log = SweepFolder(tmp_path).log("a")
+    log.parent.mkdir()
+    log.touch()
+    assert lost(task, "it died").error == f"it died; see {log}"
+
+
+def test_without_ray_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(OptionError, match=r"needs Ray: pip install 'rankscope\[ray\]'"):
+        RayPool()
+
+
+@needs_ray
+def test_an_address_where_no_cluster_answers():
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for written in (address, f"ray://{address}"):
+            with pytest.raises(OptionError, match=f"no Ray cluster answers at '{written}': ConnectionRefusedError"):
+                RayPool(written)

@@ -1,0 +1,300 @@
+"""Running sweeps in one process: everything is trained once, goes on where it stopped, and failures stay alone."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.torch import load_file
+
+import rankscope.train.trainer as trainer
+from rankscope.errors import OptionError, OutputError, RankscopeError
+from rankscope.io.locks import held
+from rankscope.measure.sweep import SweepReport, SweepRow, sweep_from_json
+from rankscope.train.models import new_model
+from rankscope.train.sweeps import Engine, PointTask, Scoring, choose_points, find_sweep, plan_sweep, run_sweep
+from rankscope.train.sweeps.folder import SweepFolder
+from rankscope.train.sweeps.run import _Run, count_parameters
+from rankscope.train.sweeps.spec import with_fields
+from rankscope.train.sweeps.worker import inheriting
+
+CPU = Engine(device="cpu")
+
+
+def run(spec, out, **options) -> SweepReport:
+    return run_sweep(spec, out, engine=CPU, **options)
+
+
+def states(report: SweepReport) -> dict[str, str]:
+    return {row.point: row.state for row in report.points}
+
+
+def forbid_training(monkeypatch):
+    def fail(*args, **kwargs):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(trainer, "pretrain", fail)
+
+
+def test_a_sweep_trains_measures_and_writes_its_table(sweep, tmp_path):
+    notes = []
+    report = run(sweep(), tmp_path / "out", note=notes.append)
+    assert states(report) == {"small": "done", "large": "done"}
+    small, large = report.points
+    assert (small.config["model"]["d_model"], large.config["model"]["d_model"]) == (8, 16)
+    for row in report.points:
+        stored = load_file(tmp_path / "out" / row.folder / "model.safetensors")
+        w = stored["encoder.block.0.layer.0.SelfAttention.q.weight"].double().numpy()
+        sigma = np.linalg.svd(w, compute_uv=False)
+        assert row.ranks.layer_ranks["encoder.self"]["0.1"] == [int((sigma > 0.1 * sigma[0]).sum())]
+        assert row.parameters == sum(t.numel() for t in stored.values())
+        assert row.steps == 6
+        record = json.loads((tmp_path / "out" / row.folder / "pretrain.json").read_text())
+        assert row.loss == record["report"]["loss"]
+    saved = json.loads((tmp_path / "out" / "sweep.json").read_text())
+    assert sweep_from_json(saved) == report
+    table = pd.read_csv(tmp_path / "out" / "sweep.csv", float_precision="round_trip").fillna({"error": ""})
+    pd.testing.assert_frame_equal(table, pd.read_parquet(tmp_path / "out" / "sweep.parquet"), check_dtype=False)
+    assert table["rank@0.1"].tolist() == [row.ranks.mean_ranks["all"]["0.1"] for row in report.points]
+    assert [note.partition(":")[0] for note in notes] == ["small", "large"]
+    assert "(2 of 2, all over)" in notes[-1]
+
+
+def test_a_finished_sweep_is_not_trained_again(sweep, tmp_path, monkeypatch):
+    first = run(sweep(), tmp_path / "out")
+    forbid_training(monkeypatch)
+    notes = []
+    assert run(sweep(), tmp_path / "out", note=notes.append) == first
+    assert notes == []
+
+
+def test_other_tolerances_are_measured_without_training(sweep, tmp_path, monkeypatch):
+    run(sweep(), tmp_path / "out")
+    forbid_training(monkeypatch)
+    report = run(sweep(eps=[0.3]), tmp_path / "out")
+    assert states(report) == {"small": "done", "large": "done"}
+    assert list(report.points[0].ranks.mean_ranks["all"]) == ["0.3"]
+
+
+def test_a_stopped_point_goes_on_from_its_snapshot(sweep, tmp_path):
+    run(sweep(), tmp_path / "whole")
+
+    def stop(done, total, what):
+        if what == "large step 5/6":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(sweep(), tmp_path / "out", progress=stop)
+    assert states(sweep_from_json(json.loads((tmp_path / "out" / "sweep.json").read_text()))) == {
+        "small": "done",
+        "large": "waiting",
+    }
+    report = run(sweep(), tmp_path / "out")
+    assert [row.resumed_at for row in report.points] == [(), (5,)]  # the snapshot was taken after step 4
+    for name in ("small", "large"):
+        a, b = (load_file(tmp_path / out / "points" / name / "model.safetensors") for out in ("whole", "out"))
+        assert all((a[key] == b[key]).all() for key in a)
+
+
+def test_a_point_that_fails_is_recorded_and_the_others_go_on(sweep, tmp_path):
+    spec = sweep(points={"bad": {"learning_rate": 1e30}, "good": {}})
+    notes = []
+    report = run(spec, tmp_path / "out", note=notes.append)
+    assert states(report) == {"bad": "failed", "good": "done"}
+    assert "nan" in report.points[0].error.lower() or "inf" in report.points[0].error.lower()
+    assert "\n" not in report.points[0].error
+    assert report.points[0].ranks is None
+    assert notes[0].startswith("bad: failed: ")
+    frame = pd.read_csv(tmp_path / "out" / "sweep.csv")
+    assert frame["state"].tolist() == ["failed", "done"]
+    assert [row.point for row in report.failed] == ["bad"]
+
+
+def test_only_some_points_run_and_the_others_wait(sweep, tmp_path, monkeypatch):
+    report = run(sweep(), tmp_path / "out", only=["large"])
+    assert states(report) == {"small": "waiting", "large": "done"}
+    assert states(run(sweep(), tmp_path / "out")) == {"small": "done", "large": "done"}
+
+
+def test_another_config_is_refused_and_force_trains_anew(sweep, tmp_path):
+    run(sweep(), tmp_path / "out")
+    before = {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    other = sweep(base={"learning_rate": 0.02})
+    with pytest.raises(OutputError, match=r"point 'small' .* was begun with learning_rate 0\.001, not 0\.02"):
+        run(other, tmp_path / "out")
+    with pytest.raises(OutputError, match="max_steps 6, not 4"):
+        run(sweep(), tmp_path / "out", steps=4)
+    with pytest.raises(OutputError, match=r"low_rank\.r0 None, not 2\.0"):
+        run(sweep(points={"small": {"model.d_model": 8, "low_rank.r0": 2.0}}), tmp_path / "out")
+    assert {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()} == before
+    report = run(other, tmp_path / "out", force=True)
+    assert {row.config["learning_rate"] for row in report.points} == {0.02}
+    assert [row.resumed_at for row in report.points] == [(), ()]
+    after = (tmp_path / "out" / "points" / "small" / "model.safetensors").read_bytes()
+    assert after != before[tmp_path / "out" / "points" / "small" / "model.safetensors"]
+
+
+def test_force_with_only_leaves_the_other_points(sweep, tmp_path):
+    run(sweep(), tmp_path / "out")
+    kept = tmp_path / "out" / "points" / "large" / "model.safetensors"
+    at, inode = kept.stat().st_mtime_ns, (tmp_path / "out" / "points" / "small").stat().st_ino
+    run(sweep(), tmp_path / "out", only=["small"], force=True)
+    assert kept.stat().st_mtime_ns == at
+    assert (tmp_path / "out" / "points" / "small").stat().st_ino != inode
+
+
+def test_folders_that_hold_something_else_are_refused(sweep, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("mine")
+    with pytest.raises(OutputError, match="exists and holds no sweep"):
+        run(sweep(), mine)
+    with pytest.raises(OutputError, match="exists and holds no sweep"):
+        run(sweep(), mine, force=True)
+    with pytest.raises(OutputError, match="is a file"):
+        run(sweep(), mine / "thesis.txt")
+    (mine / "sweep.json").write_text('{"schema": "other"}')
+    with pytest.raises(OutputError, match="holds no sweep"):
+        run(sweep(), mine)
+    run(sweep(), tmp_path / "out", only=["small"])
+    with pytest.raises(OutputError, match="holds the sweep 'toy', not 'other'"):
+        run(dataclasses.replace(sweep(), name="other"), tmp_path / "out")
+    foreign = tmp_path / "out" / "points" / "large"
+    foreign.mkdir()
+    with pytest.raises(OutputError, match="was not trained by this sweep"):
+        run(sweep(), tmp_path / "out")
+    assert sorted(path.name for path in mine.iterdir()) == ["sweep.json", "thesis.txt"]
+
+
+def test_a_sweep_runs_once_at_a_time(sweep, tmp_path):
+    run(sweep(), tmp_path / "out", only=["small"])
+    with held(tmp_path / "out" / "sweep.lock", ""), pytest.raises(RankscopeError, match="is being run by another"):
+        run(sweep(), tmp_path / "out")
+
+
+def weight_sum(folder) -> dict[str, float]:
+    return {"total": sum(float(t.double().abs().sum()) for t in load_file(folder / "model.safetensors").values())}
+
+
+def no_score(folder) -> dict[str, float]:
+    raise RankscopeError("the data are gone.")
+
+
+def test_points_are_scored_once_per_scoring(sweep, tmp_path, monkeypatch):
+    report = run(sweep(), tmp_path / "out", scoring=Scoring(weight_sum, "sum"))
+    for row in report.points:
+        assert row.scores == weight_sum(tmp_path / "out" / row.folder)
+        assert row.scored_with == "sum"
+    table = pd.read_parquet(tmp_path / "out" / "sweep.parquet")
+    assert table["total"].tolist() == [row.scores["total"] for row in report.points]
+    forbid_training(monkeypatch)
+    assert run(sweep(), tmp_path / "out", scoring=Scoring(no_score, "sum")) == report  # the name says: done already
+    failed = run(sweep(), tmp_path / "out", scoring=Scoring(no_score, "other"), only=["small"])
+    assert failed.points[0].error == "the data are gone."
+    assert states(run(sweep(), tmp_path / "out")) == {"small": "done", "large": "done"}
+
+
+class ScriptedPool:
+    """Ends one started point per look, the latest first; ``fails`` names those that fail."""
+
+    def __init__(self, root, fails=()) -> None:
+        self.folder, self.fails = SweepFolder(root), fails
+        self.room, self.open, self.started = True, [], []
+
+    def start(self, task) -> None:
+        self.open.append(task)
+        self.started.append(task.point.name)
+
+    def finished(self, timeout):
+        if not self.open:
+            return []
+        point = self.open.pop().point
+        state = "failed" if point.name in self.fails else "done"
+        row = SweepRow(point.name, {}, point.config.to_dict(), state=state, error="broken", loss=1.0)
+        self.folder.write_row(row)
+        return [row]
+
+    def close(self) -> None:
+        self.open.clear()
+
+
+@pytest.mark.parametrize("fails", [(), ("base",)])
+def test_points_wait_for_the_one_they_inherit_from(sweep, tmp_path, monkeypatch, fails):
+    inherit = {"embedding.source": "inherit", "embedding.model": "@base"}
+    spec = sweep(points={"base": {}, "heir": inherit, "other": {}})
+    points = spec.expand()
+    tasks = [PointTask(point, str(tmp_path), spec.eps) for point in points]
+    pool = ScriptedPool(tmp_path, fails)
+    monkeypatch.setattr("rankscope.train.sweeps.run._pool", lambda engine, progress: pool)
+    notes = []
+    _Run(spec, points, SweepFolder(tmp_path), tasks, lambda *a: None, notes.append).go(CPU)
+    if fails:
+        assert pool.started == ["base", "other"]
+        assert notes[-1].startswith("heir: failed: point 'base', whose embedding it inherits, failed")
+    else:
+        assert pool.started == ["base", "other", "heir"]
+    assert len(notes) == 3
+    assert "(3 of 3, all over)" in notes[-1]
+
+
+def test_the_inherited_checkpoint_is_the_point_of_this_folder(sweep, tmp_path):
+    inherit = {"embedding.source": "inherit", "embedding.model": "@base"}
+    spec = sweep(points={"base": {}, "heir": inherit})
+    task = PointTask(spec.expand()[1], str(tmp_path), spec.eps)
+    with pytest.raises(OutputError, match="point 'base', whose embedding it inherits, has no checkpoint yet"):
+        inheriting(task)
+    (tmp_path / "points" / "base").mkdir(parents=True)
+    assert inheriting(task).embedding.model == str(tmp_path / "points" / "base")
+
+
+def test_an_inherited_embedding_is_that_of_the_trained_point(sweep, tmp_path):
+    heir = {"embedding.source": "inherit", "embedding.model": "@base", "embedding.frozen": True, "low_rank.r0": 2.0}
+    spec = sweep(points={"base": {}, "heir": heir})
+    report = run(spec, tmp_path / "out", only=["heir"])
+    assert [(row.point, row.state, row.error) for row in report.points] == [("base", "done", ""), ("heir", "done", "")]
+    base, heir = (load_file(tmp_path / "out" / "points" / name / "model.safetensors") for name in ("base", "heir"))
+    assert (base["shared.weight"] == heir["shared.weight"]).all()
+    assert report.points[1].config["embedding"]["model"] == "@base"  # the folder may move
+    assert report.points[1].ranks.attention_parameters < report.points[0].ranks.attention_parameters
+
+
+@pytest.mark.parametrize("name", ["width", "chebyshev", "patch", "design", "design-bolt"])
+def test_parameters_of_a_plan_are_those_of_the_model(name):
+    config = [point for point in find_sweep(name).expand() if not point.needs][-1].config
+    config = with_fields(config, {"model.d_model": 64, "model.d_ff": 64})
+    assert count_parameters(config) == sum(p.numel() for p in new_model(config).parameters())
+
+
+def test_a_plan_says_what_is_left(sweep, tmp_path):
+    spec = sweep()
+
+    def stop(done, total, what):
+        if what == "large step 5/6":
+            raise KeyboardInterrupt
+
+    points, chosen = choose_points(spec)
+    before = plan_sweep(spec, points, chosen, tmp_path / "out").to_json()
+    assert [(p["state"], p["steps_left"]) for p in before["points"]] == [("waiting", 6)] * 2
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, tmp_path / "out", progress=stop)
+    after = plan_sweep(spec, points, chosen, tmp_path / "out")
+    assert after.points[0].state == "done"
+    assert after.points[0].steps_left == 0
+    assert after.points[1].state == "begun"
+    assert 1 <= after.points[1].steps_left < 6
+    assert [p.point for p in plan_sweep(spec, points, frozenset({"large"}), tmp_path / "out").points] == ["large"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ({"name": "spark"}, "engine 'spark' is not known"),
+        ({"jobs": -1}, "jobs is -1"),
+        ({"address": "auto"}, "needs engine ray"),
+    ],
+)
+def test_engines_that_make_no_sense(engine, message):
+    with pytest.raises(OptionError, match=message):
+        Engine(**engine)

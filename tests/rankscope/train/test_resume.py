@@ -1,0 +1,294 @@
+"""Going on after a stop: the very run, or none."""
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rankscope.errors import OutputError
+from rankscope.train import pretrain
+from rankscope.train.config import Snapshots, Validation
+from rankscope.train.run_folder import SEAL, newest, seal, snapshots, tidy
+from rankscope.train.same_run import MAY_CHANGE
+from rankscope.train.spectra import read_spectra
+
+ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_at(step):
+    def stop(done, total, what):
+        if "loss" in what and done == step:
+            raise Stop
+
+    return stop
+
+
+def stopped(config, out, step):
+    """Leave an unfinished run behind."""
+    with pytest.raises(Stop):
+        pretrain(config, out, device="cpu", progress=stop_at(step))
+    assert not out.exists()
+    return out.with_name(f"{out.name}.run")
+
+
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+def test_a_resumed_run_is_the_undisturbed_one(family, tiny, curve, same_weights, tmp_path):
+    """Snapshots fall between log lines, dropout draws random numbers, and one batch is accumulated."""
+    shape = dataclasses.replace(tiny().model, dropout_rate=0.2)
+    config = tiny(family, model=shape, max_steps=11, save_steps=3, log_steps=4, accumulation=2)
+    config = dataclasses.replace(config, spectra=Snapshots(steps=(0, 1), every=5))
+    pretrain(config, tmp_path / "whole", device="cpu")
+    stopped(config, tmp_path / "broken", 8)
+    pretrain(config, tmp_path / "broken", device="cpu", resume=True)
+    assert curve(tmp_path / "whole", "step") == [4, 8, 11]
+    assert (tmp_path / "broken" / "loss.csv").read_bytes() == (tmp_path / "whole" / "loss.csv").read_bytes()
+    assert same_weights(tmp_path / "broken", tmp_path / "whole")
+    assert (tmp_path / "broken" / "spectra.parquet").read_bytes() == (
+        tmp_path / "whole" / "spectra.parquet"
+    ).read_bytes()
+
+
+def test_other_cadences_hold_from_the_snapshot_on(tiny, curve, same_weights, tmp_path):
+    config = tiny(max_steps=12, save_steps=4, log_steps=4, spectra=Snapshots(steps=(0, 7)))
+    pretrain(config, tmp_path / "whole", device="cpu")
+    stopped(config, tmp_path / "broken", 8)
+    free = {"log_steps": 2, "save_steps": 3, "spectra": Snapshots(steps=(9,))}
+    assert set(free) | {"validation"} == set(MAY_CHANGE)
+    pretrain(dataclasses.replace(config, **free), tmp_path / "broken", device="cpu", resume=True)
+    assert curve(tmp_path / "broken", "step") == [4, 6, 8, 10, 12]
+    assert set(read_spectra(tmp_path / "broken")["step"]) == {0, 9}  # step 7 was taken again, without a log
+    assert same_weights(tmp_path / "broken", tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"learning_rate": 0.5}, "learning_rate 0.001, not 0.5"),
+        ({"seed": 1}, "seed 0, not 1"),
+        ({"batch_size": 5}, "batch_size"),
+        ({"weight_decay": 0.0}, "weight_decay"),
+        ({"beta2": 0.9}, "beta2"),
+        ({"max_grad_norm": 9.0}, "max_grad_norm"),
+        ({"precision": "bf16"}, "precision"),
+        ({"compile": True}, "compile"),
+        ({"gradient_checkpointing": True}, "gradient_checkpointing"),
+        ({"max_steps": 9}, "max_steps 6, not 9"),
+        ({"schedule": "cosine"}, "schedule"),
+    ],
+)
+def test_another_run_is_refused_and_nothing_changes(changes, named, tiny, tmp_path):
+    run = unfinished_run(tmp_path / "out", tiny())
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(OutputError, match=named) as caught:
+        pretrain(tiny(**changes), tmp_path / "out", device="cpu", resume=True)
+    assert "\n" not in str(caught.value)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def unfinished_run(out, config):
+    """A run folder as `pretrain` leaves it at step 3, without the weights."""
+    from rankscope.train.same_run import RunRecord
+
+    run = out.with_name(f"{out.name}.run")
+    fake_snapshot(run, 3)
+    RunRecord(config, "fp32", 1).write(run)
+    (run / "loss.csv").write_text("step,loss,learning_rate,grad_norm\n3,1.0,0.1,0.2\n4,1.0,0.1,0.2\n")
+    return run
+
+
+def test_a_nested_field_is_named(tiny, tmp_path):
+    unfinished_run(tmp_path / "out", tiny())
+    wider = dataclasses.replace(tiny().model, d_model=32)
+    with pytest.raises(OutputError, match=r"model\.d_model 16, not 32"):
+        pretrain(tiny(model=wider), tmp_path / "out", device="cpu", resume=True)
+
+
+def test_a_run_started_in_two_processes_is_not_resumed_in_one(tiny, tmp_path):
+    run = unfinished_run(tmp_path / "out", tiny())
+    record = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**record, "processes": 2}))
+    with pytest.raises(OutputError, match="2 process"):
+        pretrain(tiny(), tmp_path / "out", device="cpu", resume=True)
+
+
+def test_the_end_may_move_before_the_decay_begins(tiny, same_weights, tmp_path):
+    """The learning rate of the steps taken is the same under both ends, so the run is that of the later end."""
+    late = tiny(schedule="warmup_stable_decay", max_steps=9, decay_steps=3)
+    early = dataclasses.replace(late, max_steps=7, decay_steps=2)
+    pretrain(late, tmp_path / "late", device="cpu")
+    stopped(early, tmp_path / "moved", 5)
+    pretrain(late, tmp_path / "moved", device="cpu", resume=True)
+    assert same_weights(tmp_path / "moved", tmp_path / "late")
+
+    stopped(dataclasses.replace(early, decay_steps=5), tmp_path / "begun", 5)
+    with pytest.raises(OutputError, match="max_steps 7, not 9"):
+        pretrain(late, tmp_path / "begun", device="cpu", resume=True)
+
+
+def test_a_run_without_a_snapshot_yet_starts_at_its_beginning(tiny, same_weights, tmp_path):
+    config = tiny(save_steps=100)
+    pretrain(config, tmp_path / "whole", device="cpu")
+    stopped(config, tmp_path / "out", 2)
+    pretrain(config, tmp_path / "out", device="cpu", resume=True)
+    assert (tmp_path / "out" / "loss.csv").read_bytes() == (tmp_path / "whole" / "loss.csv").read_bytes()
+    assert same_weights(tmp_path / "out", tmp_path / "whole")
+
+
+def test_a_run_stopped_after_its_last_step_takes_no_further_one(tiny, same_weights, monkeypatch, tmp_path):
+    pretrain(tiny(), tmp_path / "whole", device="cpu")
+
+    def fail(*args):
+        raise Stop
+
+    with monkeypatch.context() as broken:
+        broken.setattr("rankscope.train.trainer._save", fail)
+        with pytest.raises(Stop):
+            pretrain(tiny(), tmp_path / "out", device="cpu")
+    report = pretrain(tiny(), tmp_path / "out", device="cpu", resume=True)
+    assert report.steps == 6
+    assert (tmp_path / "out" / "loss.csv").read_bytes() == (tmp_path / "whole" / "loss.csv").read_bytes()
+    assert same_weights(tmp_path / "out", tmp_path / "whole")
+
+
+def test_a_finished_run_is_not_repeated_and_another_one_not_replaced(tiny, tmp_path):
+    report = pretrain(tiny(), tmp_path / "out", device="cpu")
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "out.run").mkdir()
+    assert pretrain(tiny(), tmp_path / "out", device="cpu", resume=True) == report
+    assert not (tmp_path / "out.run").exists()
+    with pytest.raises(OutputError, match="exists already"):
+        pretrain(tiny(seed=1), tmp_path / "out", device="cpu", resume=True)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == files
+
+
+def fake_snapshot(run, step, whole=True):
+    folder = run / f"checkpoint-{step}"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "trainer_state.json").write_text("{}")
+    if whole:
+        seal(folder, 1.5, 2)
+    return folder
+
+
+def test_a_snapshot_that_was_cut_off_does_not_count(tmp_path):
+    fake_snapshot(tmp_path, 5)
+    fake_snapshot(tmp_path, 10)
+    fake_snapshot(tmp_path, 15, whole=False)
+    assert [one.step for one in snapshots(tmp_path)] == [5, 10]
+    (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"wei")
+    assert newest(tmp_path).step == 5
+    (tmp_path / "checkpoint-5" / "trainer_state.json").unlink()
+    assert newest(tmp_path) is None
+
+
+def test_old_snapshots_go_and_the_last_good_one_stays(tmp_path):
+    for step in (5, 10, 100):
+        fake_snapshot(tmp_path, step)
+    for step in (105, 110, 115):
+        fake_snapshot(tmp_path, step, whole=False)
+    tidy(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-100"]
+    assert newest(tmp_path).loss_total == 1.5
+
+
+def test_only_two_snapshots_are_kept(tiny, tmp_path):
+    run = stopped(tiny(max_steps=9, save_steps=2), tmp_path / "out", 9)
+    assert sorted(path.name for path in run.glob("checkpoint-*")) == ["checkpoint-6", "checkpoint-8"]
+    assert all((path / SEAL).is_file() for path in run.glob("checkpoint-*"))
+
+
+def test_a_second_process_keeps_out_of_a_run(tiny, tmp_path):
+    run = unfinished_run(tmp_path / "out", tiny())
+    lock = f"f = open({str(run / 'lock')!r}, 'a'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    hold = f"import fcntl, time; {lock}; print(1, flush=True); time.sleep(60)"
+    other = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE)
+    try:
+        other.stdout.readline()
+        for options in ({"resume": True}, {"force": True}):
+            with pytest.raises(OutputError, match="another process"):
+                pretrain(tiny(), tmp_path / "out", device="cpu", **options)
+        assert newest(run).step == 3
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_killed_at_any_moment_it_goes_on_as_if_nothing_had_been(tiny, write_config, same_weights, tmp_path):
+    """Forked children SIGKILL themselves at file operations drawn at random, half-written snapshots among them."""
+    shape = dataclasses.replace(tiny().model, dropout_rate=0.2)
+    config = tiny(
+        model=shape, max_steps=7, save_steps=2, log_steps=3, spectra=Snapshots(every=2), bank_kernels=1, bank_draws=2
+    )
+    file = write_config(tmp_path / "run.yaml", config)
+    killer = Path(__file__).with_name("killer.py")
+    drawn = random.Random(os.environ.get("RANKSCOPE_KILL_SEED", "7"))
+    done = subprocess.run(
+        [sys.executable, str(killer), str(file), str(tmp_path), str(drawn.randrange(10**6))],
+        capture_output=True,
+        text=True,
+        env=ALONE,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    killed = [line for line in done.stdout.splitlines() if line.startswith("killed at")]
+    assert len(killed) == 18, done.stdout
+    assert sum("half of" in line for line in killed) >= 6, done.stdout
+    whole, *others = sorted((path for path in tmp_path.iterdir() if path.is_dir()), reverse=True)
+    assert whole.name == "whole"
+    assert others
+    for other in others:
+        for result in ("loss.csv", "spectra.parquet"):
+            assert (other / result).read_bytes() == (whole / result).read_bytes()
+        assert same_weights(other, whole)
+    assert not list(tmp_path.glob("*.run"))
+    assert not list(tmp_path.glob(".*.partial"))
+
+
+def test_the_command_line_goes_on_after_sigkill(tiny, write_config, curve, same_weights, tmp_path):
+    """Killed from outside: when a snapshot's folder appears, which is in the middle of writing it, and once later."""
+    config = tiny(max_steps=40, save_steps=5, validation=Validation())
+    pretrain(config, tmp_path / "whole", device="cpu")
+    file = write_config(tmp_path / "run.yaml", config)
+    command = [sys.executable, "-m", "rankscope_cli", "pretrain", str(file), "--out", str(tmp_path / "out")]
+    command += ["--device", "cpu"]
+    for step, delay in ((10, 0.0), (20, random.Random(1).uniform(0.0, 0.1))):
+        resume = ["--resume"] if (tmp_path / "out.run").exists() else []
+        process = subprocess.Popen(command + resume, env=ALONE, stderr=subprocess.PIPE)
+        wait_for(tmp_path / "out.run" / f"checkpoint-{step}", process)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not (tmp_path / "out").exists()
+    done = subprocess.run([*command, "--resume"], env=ALONE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert curve(tmp_path / "out") == curve(tmp_path / "whole")
+    assert same_weights(tmp_path / "out", tmp_path / "whole")
+
+
+def wait_for(path, process):
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_what_a_killed_save_leaves_behind_is_removed(tiny, tmp_path):
+    stopped(tiny(), tmp_path / "out", 4)
+    (tmp_path / ".out.abc.partial").mkdir()
+    pretrain(tiny(), tmp_path / "out", device="cpu", resume=True)
+    assert not (tmp_path / ".out.abc.partial").exists()
+    shutil.rmtree(tmp_path / "out")

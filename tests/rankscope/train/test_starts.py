@@ -1,0 +1,156 @@
+"""Starts of a network: the scales they promise, for stock and by-design networks."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from rankscope.train import ModelShape, PretrainConfig
+from rankscope.train.models import new_model
+from rankscope.train.rank_schedule import RankDesign
+from rankscope.train.starts import (
+    FEED_FORWARD_SCALE,
+    OWN_TOKEN,
+    SCORE_SCALE,
+    SLOPES,
+    VALUE_FREQUENCIES,
+    VALUE_NOISE,
+    nearest_offsets,
+)
+
+SHAPE = ModelShape(d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4, n_tokens=500)
+
+
+def build(start: str, family: str = "chronos-bolt", **changes):
+    torch.manual_seed(0)
+    shape = dataclasses.replace(SHAPE, start=start)
+    return new_model(PretrainConfig(family=family, model=shape, context=64, horizon=16, **changes))
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_nearest_offsets_are_those_of_a_plain_loop(bidirectional):
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    config = build("published").config
+    found = nearest_offsets(config, bidirectional=bidirectional)
+    expected = [float("inf")] * config.relative_attention_num_buckets
+    for offset in range(-600, 601):
+        bucket = int(
+            T5Attention._relative_position_bucket(
+                torch.tensor([offset]),
+                bidirectional=bidirectional,
+                num_buckets=config.relative_attention_num_buckets,
+                max_distance=config.relative_attention_max_distance,
+            )
+        )
+        expected[bucket] = min(expected[bucket], abs(offset))
+    assert found.tolist() == [0.0 if value == float("inf") else value for value in expected]
+
+
+@pytest.mark.parametrize(("family", "token"), [("chronos-t5", "observation"), ("chronos-bolt", "patch")])
+def test_heads_look_back_further_and_further(family, token):
+    bias = build("recency", family).encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.detach()
+    assert (bias[0] == OWN_TOKEN).all()
+    nearest = nearest_offsets(build("published", family).config, bidirectional=True)
+    # Least squares of each head's bias on distance: its slope, up to the noise of the buckets.
+    slopes = -(bias * nearest[:, None]).sum(0) / nearest.square().sum()
+    steepest, flattest = SLOPES[token]
+    expected = torch.logspace(math.log10(flattest), math.log10(steepest), 4)
+    assert torch.allclose(slopes, expected, atol=4 * 0.5 / float(nearest.square().sum()) ** 0.5)
+
+
+def phase_in_decoder(model) -> float:
+    """Share of the energy of the decoder's last state that the phase of a sine explains, over random phases."""
+    generator = torch.Generator().manual_seed(0)
+    phase = 2 * math.pi * torch.rand(256, 1, generator=generator)
+    series = torch.cos(2 * math.pi * torch.arange(64.0)[None] / 12 + phase) + 5
+    states = []
+    hook = model.decoder.final_layer_norm.register_forward_hook(lambda module, args, out: states.append(out))
+    with hook, torch.no_grad():
+        model.eval()(context=series)
+    state = states[0].reshape(256, -1).double()
+    signal = torch.cat([phase.cos(), phase.sin()], 1).double()
+    fitted = signal @ torch.linalg.lstsq(signal, state - state.mean(0)).solution
+    return float(fitted.square().sum() / state.square().sum())
+
+
+def test_the_phase_of_a_season_reaches_the_decoder_from_the_start():
+    recency, published = phase_in_decoder(build("recency")), phase_in_decoder(build("published"))
+    assert recency > 0.003
+    assert recency > 100 * published
+
+
+def test_the_decoder_begins_with_the_summary_token():
+    model = build("recency").eval()
+    scores = []
+    cross = model.decoder.block[0].layer[1].EncDecAttention
+    hook = cross.register_forward_pre_hook(
+        lambda module, args, kwargs: scores.append((args[0], kwargs["key_value_states"])), with_kwargs=True
+    )
+    with hook, torch.no_grad():
+        model(context=torch.randn(16, 64, generator=torch.Generator().manual_seed(0)))
+    asking, read = scores[0]
+    split = lambda x, linear: linear(x).unflatten(-1, (4, -1)).transpose(1, 2)  # noqa: E731
+    weight = (split(asking, cross.q) @ split(read, cross.k).transpose(-1, -2)).softmax(-1)
+    assert float(weight[..., -1].detach().mean()) > 3 / read.shape[1]
+
+
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+@pytest.mark.parametrize(
+    "low_rank",
+    [None, RankDesign(r0=5.0, alpha=0.3), RankDesign(r0=5.0, alpha=0.3, layout="factored")],
+    ids=["stock", "head-width", "factored"],
+)
+def test_every_matrix_has_the_scale_that_its_start_promises(family, low_rank):
+    model = build("recency", family, low_rank=low_rank)
+    attention = model.encoder.block[1].layer[0].SelfAttention
+    norms = {role: _dense(getattr(attention, role)).square().mean().sqrt() for role in "qkvo"}
+    published = build("published", family, low_rank=low_rank).encoder.block[1].layer[0].SelfAttention
+    before = {role: _dense(getattr(published, role)).square().mean().sqrt() for role in "qkvo"}
+    assert (model.encoder.block[1].layer[0].layer_norm.weight == 1).all()
+    scores = SCORE_SCALE / 0.05 if family == "chronos-t5" else 1.0
+    for role in "qk":
+        assert float(norms[role]) == pytest.approx(scores * float(before[role]), rel=0.15)
+    for role in "vo":
+        assert float(norms[role]) == pytest.approx(float(before[role]) / 0.05, rel=0.15)
+    feed = model.encoder.block[1].layer[1].DenseReluDense.wi.weight.detach().square().mean().sqrt()
+    assert float(feed) == pytest.approx(FEED_FORWARD_SCALE * 64**-0.5, rel=0.1)
+
+
+def test_the_vocabulary_has_unit_variance_and_patch_blocks_that_of_their_fan_in():
+    t5 = build("broad", "chronos-t5")
+    assert float(t5.shared.weight.detach().std()) == pytest.approx(1.0, rel=0.05)
+    bolt = build("broad")
+    assert float(bolt.input_patch_embedding.hidden_layer.weight.detach().std()) == pytest.approx(32**-0.5, rel=0.1)
+    assert float(bolt.output_patch_embedding.output_layer.weight.detach().std()) == pytest.approx(
+        0.1 * 128**-0.5, rel=0.1
+    )
+
+
+def test_the_vocabulary_knows_the_order_of_its_bins():
+    """Bins are as alike as random Fourier features of their centres: the mean of cos(frequency times distance)."""
+    torch.manual_seed(0)
+    wide = dataclasses.replace(SHAPE, d_model=1024, num_layers=1, num_decoder_layers=1, start="recency")
+    table = new_model(PretrainConfig(model=wide, context=64, horizon=16)).shared.weight.detach()
+    bins = torch.nn.functional.normalize(table[2:], dim=1)
+    assert float(table.std()) == pytest.approx(1.0, rel=0.05)
+    lowest, highest = (math.log(frequency) for frequency in VALUE_FREQUENCIES)
+    frequencies = torch.linspace(lowest, highest, 1000).exp()
+    for gap in (1, 5, 250):
+        alike = float((bins[:-gap] * bins[gap:]).sum(1).mean())
+        waves = float((frequencies * gap * 30 / (len(bins) - 1)).cos().mean())  # limits are -15 and 15
+        assert alike == pytest.approx(waves / (1 + VALUE_NOISE**2), abs=0.1)
+    strangers = torch.nn.functional.normalize(build("broad", "chronos-t5").shared.weight.detach()[2:], dim=1)
+    assert abs(float((strangers[:-1] * strangers[1:]).sum(1).mean())) < 0.05
+
+
+def _dense(module):
+    weight = module.dense() if hasattr(module, "dense") else module.weight
+    return weight.detach()
+
+
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+def test_a_network_can_be_counted_without_being_drawn(family):
+    with torch.device("meta"):
+        assert all(weight.is_meta for weight in build("recency", family).parameters())

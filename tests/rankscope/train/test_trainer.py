@@ -1,0 +1,130 @@
+"""Runs: what they write loads elsewhere, they are a function of their seed, and a stopped one goes on exactly."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from rankscope.errors import OptionError, OutputError, RankscopeError
+from rankscope.train import config_from_dict, pretrain, read_config
+from rankscope.train.stream import BoltCollator, SeriesStream, TokenCollator
+
+
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+def test_the_trained_folder_forecasts_in_plain_chronos(family, tmp_path, tiny):
+    from chronos import BaseChronosPipeline
+
+    report = pretrain(tiny(family), tmp_path / "model", device="cpu")
+    assert report.steps == 6
+    assert math.isfinite(report.loss)
+    pipeline = BaseChronosPipeline.from_pretrained(tmp_path / "model")
+    quantiles, mean = pipeline.predict_quantiles(torch.arange(40.0).sin(), prediction_length=8)
+    assert quantiles.shape == (1, 8, 9)
+    assert torch.isfinite(mean).all()
+    record = json.loads((tmp_path / "model" / "pretrain.json").read_text())
+    assert config_from_dict(record["config"]) == tiny(family)
+    assert not list(tmp_path.glob("*.run"))
+    assert not list((tmp_path / "model").glob("*.bin"))
+
+
+def test_a_stopped_run_goes_on_with_the_same_losses_and_weights(tmp_path, tiny, curve, same_weights):
+    config = tiny()
+    pretrain(config, tmp_path / "whole", device="cpu")
+
+    class Stop(Exception):
+        pass
+
+    def stop(done, total, what):
+        if "loss" in what and done == 5:
+            raise Stop
+
+    with pytest.raises(Stop):
+        pretrain(config, tmp_path / "broken", device="cpu", progress=stop)
+    assert not (tmp_path / "broken").exists()
+    pretrain(config, tmp_path / "broken", device="cpu", resume=True)
+    assert curve(tmp_path / "broken") == curve(tmp_path / "whole")
+    assert same_weights(tmp_path / "broken", tmp_path / "whole")
+
+
+def test_the_seed_decides(tmp_path, tiny, curve):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        pretrain(tiny(seed=seed, max_steps=2, warmup_steps=0), tmp_path / name, device="cpu")
+    assert curve(tmp_path / "a") == curve(tmp_path / "b")
+    assert curve(tmp_path / "a") != curve(tmp_path / "c")
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path, monkeypatch, tiny):
+    def poison(self, rows):
+        batch = original(self, rows)
+        batch["context"] = batch["context"] * torch.inf
+        return batch
+
+    original = BoltCollator.__call__
+    monkeypatch.setattr(BoltCollator, "__call__", poison)
+    with pytest.raises(RankscopeError, match="loss became"):
+        pretrain(tiny(), tmp_path / "model", device="cpu")
+    assert not (tmp_path / "model").exists()
+
+
+def test_batches_depend_on_seed_and_index_only(tiny):
+    config = tiny()
+    stream, again = SeriesStream(config, None), SeriesStream(config, None)
+    later = stream.__getitems__([8, 9, 10, 11])
+    again.__getitems__([0, 1, 2, 3])
+    same = again.__getitems__([8, 9, 10, 11])
+    assert all(torch.equal(a["target"], b["target"]) for a, b in zip(later, same, strict=True))
+
+
+def test_tokens_are_those_of_the_published_tokenizer_with_eos_last(tiny):
+    config = tiny("chronos-t5")
+    from rankscope.train.models import EOS, chronos_config
+
+    rows = SeriesStream(config, None).__getitems__([0, 1])
+    batch = TokenCollator(chronos_config(config))(rows)
+    assert batch["input_ids"].shape == (2, 33)
+    assert batch["labels"].shape == (2, 9)
+    assert (batch["labels"][:, -1] == EOS).all()
+    assert (batch["attention_mask"][:, -1] == 1).all()
+
+
+def test_targets_absurdly_far_away_are_left_out():
+    rows = [{"context": torch.tensor([0.0, 1.0, 0.0, 1.0]), "target": torch.tensor([0.5, 1e6])}]
+    batch = BoltCollator()(rows)
+    assert batch["target"][0, 0] == 0.5
+    assert torch.isnan(batch["target"][0, 1])
+
+
+def test_existing_output_and_missing_snapshots_are_refused(tmp_path, tiny):
+    (tmp_path / "there").mkdir()
+    with pytest.raises(OutputError, match="exists already"):
+        pretrain(tiny(), tmp_path / "there")
+    with pytest.raises(OutputError, match="nothing to resume"):
+        pretrain(tiny(), tmp_path / "new", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("family: chronos-t6", "did you mean"),
+        ("model: {d_modle: 4}", "did you mean 'model.d_model'"),
+        ("max_steps: 0", "at least 1"),
+        ("warmup_steps: 99999", "do not fit"),
+        ("family: chronos-bolt\ncontext: 100", "multiple of patch_size"),
+        ("[1, 2]", "must be a mapping"),
+        ("a: [", "no valid YAML"),
+    ],
+)
+def test_bad_configs_get_one_line(tmp_path, text, message):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(OptionError, match=message) as caught:
+        read_config(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_shipped_configs_are_readable():
+    from importlib.resources import files
+
+    for file in (files("rankscope.train") / "configs").iterdir():
+        assert read_config(str(file)).max_steps > 0

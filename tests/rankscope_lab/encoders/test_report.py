@@ -1,0 +1,86 @@
+"""Several tables at once: shared runs are asked for once; what cannot be asked for is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rankscope.errors import DataError, OptionError
+from rankscope_lab.encoders import runs
+from rankscope_lab.encoders.cell import Cell, Point, RunResult
+from rankscope_lab.encoders.report import (
+    CHOICES,
+    audit_cells,
+    audit_report,
+    needs_etth1,
+    protocol,
+    stored_runs,
+)
+
+
+def test_tables_share_runs() -> None:
+    alone = {name: set(audit_cells(protocol([name]))) for name in CHOICES}
+    everything = audit_cells(protocol(["all"]))
+    assert len(everything) == len(set(everything))
+    assert set(everything) == set().union(*alone.values())
+    assert alone["5"] | alone["8"] | alone["9"] | alone["10"] | alone["11"] <= alone["1"]
+    assert alone["1"] < alone["2"]
+    # the paper's grid: main 160 + 160 + 140, rich 100, widths 2 × 120, ETTh1 160, MSE 60; nobias 5, large 16,
+    # and the two controls, which the paper has not
+    assert len(everything) == 460 + 100 + 240 + 160 + 60 + 5 + 16 + 40
+
+
+def test_only_table_13_and_paired_tests_need_etth1() -> None:
+    needing = [name for name in CHOICES if needs_etth1(audit_cells(protocol([name])))]
+    assert needing == ["13", "paired"]
+
+
+def test_fewer_seeds_epochs_and_encoders() -> None:
+    cells = audit_cells(protocol(["1", "6"], seeds=3, epochs=40, encoders=["mlp", "ci"]))
+    assert {(cell.encoder, cell.epochs) for cell in cells} == {("mlp", 40), ("ci", 40)}
+    assert len(cells) == 3 + 3 + 3 + 3  # ci and mlp at C=4, mlp at C=8 and 16
+    assert protocol(["1"]).warning == ""
+    assert "in place of 20 × 300" in protocol(["1"], epochs=40).warning
+    assert "Fewer seeds" in protocol(["1"], seeds=5).warning
+
+
+@pytest.mark.parametrize(
+    ("tables", "how", "said"),
+    [
+        (["14"], {}, "table '14' is not known"),
+        (["pairs"], {}, "did you mean 'paired'"),
+        (["1"], {"encoders": ["liner"]}, "did you mean 'linear'"),
+        (["1"], {"encoders": []}, "is empty"),
+        (["1"], {"seeds": 0}, "at least 1"),
+        (["1"], {"epochs": 0}, "at least 1"),
+    ],
+)
+def test_bad_requests(tables: list[str], how: dict[str, object], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        protocol(tables, **how)  # type: ignore[arg-type]
+
+
+def test_runs_are_read_and_forgotten(tmp_path: Path) -> None:
+    cells = [Cell("linear", seed=seed) for seed in range(3)]
+    for cell in cells[:2]:
+        made = RunResult(cell, (Point(300, 2.0, 2.1, 0.2),), 1, 1, 1.0)
+        (tmp_path / f"{cell.id}.json").write_text(made.to_json())
+        (tmp_path / f"{cell.id}.safetensors").write_bytes(b"")
+    found = stored_runs(tmp_path, cells)
+    assert [run.cell for run in found] == cells[:2]
+    report = audit_report(protocol(["1"], seeds=3, encoders=["linear"]), found)
+    assert (report.runs, report.needed, report.diverged) == (2, 3, 0)
+    assert not report.published
+    whole = [RunResult(Cell("linear", seed=seed), found[0].points, 1, 1, 1.0) for seed in range(20)]
+    asked = protocol(["1"], encoders=["linear"])
+    assert audit_report(asked, whole).published
+    for odd, said in (({"stopped": 120}, "cut short"), ({"precision": "bfloat16"}, "in bfloat16")):
+        made = audit_report(asked, [replace(whole[0], **odd), *whole[1:]])
+        assert (made.published, made.warning) == (False, f"1 of 20 runs: {said}.")
+    runs.forget_runs(tmp_path, cells[:1])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{cells[1].id}{s}" for s in (".json", ".safetensors")]
+    (tmp_path / f"{cells[1].id}.json").write_text("[]")
+    with pytest.raises(DataError, match=cells[1].id):
+        stored_runs(tmp_path, cells)

@@ -1,0 +1,99 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rankscope.errors import DataError
+from rankscope_lab.encoders.cell import Cell, Point, RunResult
+from rankscope_lab.encoders.data import cell_data
+from rankscope_lab.encoders.models import build
+from rankscope_lab.encoders.objective import score
+from rankscope_lab.encoders.runs import measured, write_result
+from rankscope_lab.measure import measure
+from rankscope_lab.ranks.runs import read_runs
+from rankscope_lab.ranks.weights import curves_of, restored, with_ranks
+from rankscope_lab.slt.cell import Cell as SltCell
+from rankscope_lab.slt.cell import CellResult, Epoch, Score, Windows
+from rankscope_lab.slt.models import Sizes, build_model
+
+CELL = Cell("linear-ppe", series=40, d_model=16, epochs=1)
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Path:
+    """A run whose record holds no ranks."""
+    torch.manual_seed(3)
+    result = RunResult(CELL, (Point(1, 3.0, 3.1, 0.1),), 1, 1, 1.0)
+    write_result(tmp_path, result, build(CELL))
+    return tmp_path
+
+
+def test_ranks_are_measured_where_only_weights_are_kept(audit: Path) -> None:
+    bare = read_runs([audit])
+    assert bare.runs[0].ranks is None
+    before = torch.get_rng_state()
+    (run,) = with_ranks(bare, None).runs
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(3)
+    model, data = build(CELL), cell_data(CELL)
+    assert run.ranks == measure(model.eval(), data.validation.inputs[:32])
+    # what the study itself would have stored is the same, but for its six digits
+    stored = measured(CELL, model, data)["ranks"]
+    assert [one["eps_ranks"] for one in stored["streams"]] == [dict(one.ranks.eps_ranks) for one in run.ranks.streams]
+
+
+def test_cuts_start_from_the_loss_of_the_run(audit: Path) -> None:
+    curves = curves_of(read_runs([audit]), None, ratios=(1.0, 0.25))
+    torch.manual_seed(3)
+    whole = score(build(CELL), cell_data(CELL).validation, CELL, 1, 0.0).loss
+    assert [one.point.before for one in curves] == pytest.approx([whole] * len(curves), rel=1e-6)
+    assert {(one.point.kind, one.point.method) for one in curves} == {
+        ("attention", "svd"), ("attention", "whitened"), ("attention", "joint"),
+        ("feed_forward", "svd"), ("feed_forward", "whitened"),
+    }  # fmt: skip
+    assert all(one.point.relative == 1.0 for one in curves if one.point.asked == 1.0)
+    assert all(one.variant == "linear-ppe" for one in curves)
+
+
+def test_forecasters_are_scored_on_windows_of_the_test_part(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=500, freq="h"), "a": rng.normal(size=500)})
+    table.to_csv(tmp_path / "toy.csv", index=False)
+    cell = SltCell("toy", "slt", epochs=1, lookback=48, horizon=8)
+    torch.manual_seed(1)
+    model = build_model("slt", Sizes(24, 48, 8)).eval()
+    at = tmp_path / "runs"
+    at.mkdir()
+    save_file(dict(model.state_dict()), at / f"{cell.id}.safetensors")
+    scores = Score(1.0, 1.0)
+    result = CellResult(cell, (Epoch(1, scores, scores, scores, 1.0),), 1, 1, Windows(1, 1, 1))
+    (at / f"{cell.id}.json").write_text(result.to_json())
+
+    (run,) = read_runs([at]).runs
+    assert restored(run, None) is None  # no table
+    whole = restored(run, tmp_path)
+    assert whole is not None
+    # a slow loop: all 45 windows of the last fifth, scaled by the first three
+    values = table["a"].to_numpy()
+    scaled = (values - values[:300].mean()) / values[:300].std()
+    errors = []
+    for start in range(400, 500 - 56 + 1):
+        seen, comes = scaled[start : start + 48], scaled[start + 48 : start + 56]
+        with torch.no_grad():
+            said = model(torch.tensor(seen, dtype=torch.float32)[None, :, None])[0, :, 0].numpy()
+        errors.append(((said - comes) ** 2).mean())
+    assert whole.score(whole.model) == pytest.approx(float(np.mean(errors)), rel=1e-5)
+    (ranked,) = with_ranks(read_runs([at]), tmp_path).runs
+    assert [one.kind for one in ranked.ranks.stream("input")] == ["projection", "projection", "attention"]
+    assert ranked.ranks.stream("input")[0].tokens == 16 * 5
+
+
+def test_weights_of_another_model_are_refused(audit: Path) -> None:
+    (run,) = read_runs([audit]).runs
+    other = replace(run, cell=replace(CELL, d_model=32))
+    with pytest.raises(DataError, match="does not hold the weights of its run"):
+        restored(other, None)

@@ -1,0 +1,221 @@
+"""Folders of runs: what is done is read, what was begun goes on, what cannot be is said beforehand."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rankscope.errors import DataError, OptionError, RankscopeError
+from rankscope.io.locks import held
+from rankscope_lab.data.windows import ForecastData
+from rankscope_lab.ranks.runs import read_runs
+from rankscope_lab.slt import cell_run
+from rankscope_lab.slt.cell import Cell
+from rankscope_lab.slt.cell_run import CellTask, cell_data, read_result, run_task
+from rankscope_lab.slt.protocol import PROTOCOLS
+from rankscope_lab.slt.runs import Place, run_cells
+from rankscope_lab.slt.scoring import score
+from rankscope_lab.slt.study import find_tables
+from rankscope_lab.slt.training import CellTraining, new_model
+
+SMALL: dict[str, Any] = {"lookback": 48, "horizon": 8}
+CELLS = [Cell("made", "dlinear", seed=seed, epochs=2, **SMALL) for seed in (0, 1)]
+
+
+def test_finished_cells_are_read(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int, str]] = []
+    first = run_cells(CELLS, tables, tmp_path, progress=lambda *report: told.append(report))
+    assert [one.cell for one in first] == CELLS
+    assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
+    assert all(total == 4 for _, total, _ in told)
+    kept = [f"{cell.id}.{kind}" for cell in CELLS for kind in ("json", "safetensors")]
+    assert sorted(file.name for file in tmp_path.glob("*")) == [".locks", *kept]
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(cell_run, "CellTraining", refuse)
+    assert run_cells([CELLS[1], CELLS[0], CELLS[1]], tables, tmp_path) == [first[1], first[0]]
+
+
+def test_a_stopped_cell_goes_on_where_it_was(
+    tables: Path, small_data: ForecastData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(epochs: int) -> None:
+        if epochs:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_task(CellTask(CELLS[0], str(tables), str(tmp_path)), stop)
+    trained: list[int] = []
+    plain = CellTraining._train
+    monkeypatch.setattr(CellTraining, "_train", lambda self, number: trained.append(number) or plain(self, number))
+    (result,) = run_cells(CELLS[:1], tables, tmp_path)
+    assert trained == [2]
+    monkeypatch.undo()
+    assert [one.test for one in result.epochs] == [one.test for one in CellTraining(CELLS[0], small_data).run().epochs]
+
+
+def test_weights_are_those_of_the_last_epoch(tables: Path, small_data: ForecastData, tmp_path: Path) -> None:
+    (result,) = run_cells(CELLS[:1], tables, tmp_path)
+    model = new_model(result.cell, 24)
+    model.load_state_dict(load_file(tmp_path / f"{result.cell.id}.safetensors"))
+    assert score(model, small_data.test, "float32") == result.last.test
+
+
+def test_where_validation_chooses_its_weights_are_kept_also_over_a_stop(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps so large that the last epoch is not the best; the run is stopped before it."""
+    monkeypatch.setitem(PROTOCOLS, "field", replace(PROTOCOLS["field"], learning_rate=0.1))
+    cell = Cell("made", "dlinear", "field", epochs=6, **SMALL)
+    ended: list[int] = []
+
+    def stop(epochs: int) -> None:
+        ended.append(epochs)
+        if len(ended) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_task(CellTask(cell, str(tables), str(tmp_path)), stop)
+    (result,) = run_cells([cell], tables, tmp_path)
+    assert result.best.number == 5
+    model = new_model(cell, 24)
+    model.load_state_dict(load_file(tmp_path / f"{cell.id}.safetensors"))
+    test = cell_data(cell, tables).test
+    assert score(model, test, "float32") == result.chosen.test != result.last.test
+    (run,) = read_runs([tmp_path]).runs
+    assert run.loss == result.chosen.test.mse
+
+
+def test_etts_have_their_seven_columns(tables: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(tables / "made.csv").rename(columns={"a": "HUFL", "b": "HULL", "c": "OT"})
+    frame.to_csv(tmp_path / "ETTh1.csv", index=False)
+    with pytest.raises(DataError, match=r"ETTh1\.csv has no column 'MUFL', 'MULL', 'LUFL', 'LULL'; its"):
+        run_cells([Cell("ETTh1", "dlinear", epochs=1, **SMALL)], tmp_path, tmp_path / "out")
+
+
+def test_rows_whose_clock_stumbles_are_taken_as_they_stand_when_asked(tables: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(tables / "made.csv")
+    frame.loc[100, "date"] = frame.loc[99, "date"]
+    frame.to_csv(tmp_path / "made.csv", index=False)
+    with pytest.raises(DataError, match="repeats or goes back in time"):
+        run_cells(CELLS[:1], tmp_path, tmp_path / "out")
+    (result,) = run_cells(CELLS[:1], tmp_path, tmp_path / "out", ignore_times=True)
+    (plain,) = run_cells(CELLS[:1], tables, tmp_path / "plain")
+    assert [one.test for one in result.epochs] == [one.test for one in plain.epochs]
+
+
+def test_processes_give_the_same_numbers(tables: Path, tmp_path: Path) -> None:
+    told: list[int] = []
+    spread = run_cells(
+        CELLS, tables, tmp_path / "two", place=Place(jobs=2), progress=lambda n, of, what: told.append(n)
+    )
+    one = run_cells(CELLS, tables, tmp_path / "one")
+    assert [[epoch.test for epoch in run.epochs] for run in spread] == [
+        [epoch.test for epoch in run.epochs] for run in one
+    ]
+    assert told[-1] == 4
+
+
+def test_everything_is_checked_before_anything_is_trained(tables: Path, tmp_path: Path) -> None:
+    long = Cell("made", "dlinear", epochs=1, lookback=48, horizon=30)
+    with pytest.raises(DataError, match=r"has 60 rows.*48 to look back and 30 to forecast.*at most 12"):
+        run_cells([*CELLS, long], tables, tmp_path)
+    with pytest.raises(DataError, match="season of 24 steps does not fit"):
+        run_cells([*CELLS, Cell("made", "naive", epochs=0, lookback=20, horizon=8)], tables, tmp_path)
+    with pytest.raises(DataError, match=r"there is no file .*other\.csv"):
+        run_cells([*CELLS, Cell("other", "dlinear")], tables, tmp_path)
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_gaps_and_holes_are_named(tables: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(tables / "made.csv")
+    frame.drop(index=7).to_csv(tmp_path / "gap.csv", index=False)
+    with pytest.raises(DataError, match="2020-01-01 08:00:00 leaves a gap after 2020-01-01 06:00:00"):
+        cell_data(Cell("gap", "dlinear", **SMALL), tmp_path)
+    frame.loc[3, "b"] = None
+    frame.to_csv(tmp_path / "hole.csv", index=False)
+    with pytest.raises(DataError, match="row 5, column 'b': the value is missing"):
+        cell_data(Cell("hole", "dlinear", **SMALL), tmp_path)
+
+
+def test_traffic_has_its_first_hundred_columns_as_released(tmp_path: Path) -> None:
+    frame = pd.DataFrame({str(column): range(200) for column in range(103)})
+    frame.insert(0, "date", pd.date_range("2020-01-01", periods=200, freq="h"))
+    frame.to_csv(tmp_path / "traffic.csv", index=False)
+    small: dict[str, Any] = {"lookback": 24, "horizon": 4}
+    released = cell_data(Cell("traffic", "slt", **small), tmp_path)
+    assert released.columns == tuple(str(column) for column in range(100))
+    assert len(cell_data(Cell("traffic", "slt", "field", **small), tmp_path).columns) == 103
+
+
+def test_tables_are_found_however_they_are_spelt(tables: Path, tmp_path: Path) -> None:
+    shutil.copy(tables / "made.csv", tmp_path / "Weather.csv")
+    assert find_tables(tmp_path, ["weather", "Weather"]) == ("Weather",)
+    with pytest.raises(DataError, match="did you mean 'Weather'"):
+        find_tables(tmp_path, ["Wether"])
+    with pytest.raises(DataError, match="there is no folder"):
+        find_tables(tmp_path / "none")
+
+
+def test_a_cell_is_trained_by_one_process(tables: Path, tmp_path: Path) -> None:
+    with (
+        held(tmp_path / ".locks" / CELLS[0].id, "the test"),
+        pytest.raises(RankscopeError, match="is being trained by another process"),
+    ):
+        run_cells(CELLS, tables, tmp_path)
+
+
+def test_a_damaged_result_is_named(tables: Path, tmp_path: Path) -> None:
+    (tmp_path / f"{CELLS[0].id}.json").write_text("{")
+    with pytest.raises(DataError, match="delete it to run it again"):
+        read_result(tmp_path, CELLS[0])
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_runs_on_another_table_of_the_same_name_are_refused(tables: Path, tmp_path: Path, finished: bool) -> None:
+    def stop(epochs: int) -> None:
+        if epochs and not finished:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run_task(CellTask(CELLS[0], str(tables), str(tmp_path)), stop)
+    frame = pd.read_csv(tables / "made.csv")
+    other = tmp_path / "other"
+    other.mkdir()
+    for changed, named in (
+        (frame.drop(columns="c"), "3 columns, 125"),
+        (frame.replace(frame.iloc[9, 2], 0.5), "3 columns"),
+    ):
+        changed.to_csv(other / "made.csv", index=False)
+        with pytest.raises(DataError, match=f"another table of the name made .{named}"):
+            run_cells(CELLS, other, tmp_path)
+    assert not list(tmp_path.glob("*-s1.*"))
+
+
+def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match="did you mean 'local'"):
+        Place("locl")
+    with pytest.raises(OptionError, match="needs engine ray"):
+        Place(address="auto")
+
+
+def test_bfloat16_rounds_products_and_nothing_else(small_data: ForecastData) -> None:
+    """Scores differ by rounding, weights stay in float32."""
+    runs = [
+        CellTraining(Cell("made", "dlinear", epochs=1, precision=p, **SMALL), small_data)
+        for p in ("float32", "bfloat16")
+    ]
+    exact, rounded = (run.run().last.test.mse for run in runs)
+    assert exact != rounded
+    assert rounded == pytest.approx(exact, rel=0.02)
+    assert all(weight.dtype == torch.float32 for run in runs for weight in run.model.parameters())

@@ -1,0 +1,81 @@
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from rankscope.errors import DataError, OptionError
+from rankscope.plots.lab_ranks import LabRanks, Line, lab_ranks
+from rankscope_lab.ranks.compress import CurvePoint
+from rankscope_lab.ranks.study import RankStudy
+from rankscope_lab.ranks.tables import RankRow, RunCurve, curve_rows
+from rankscope_paper.figures import FIGURES, Settings, draw
+
+
+def row(study: str, setting: str, variant: str, what: str, layer: int | None, rank: float, seeds: int = 3) -> RankRow:
+    return RankRow(study, setting, variant, what, "blocks", layer, "", seeds, 64, rank, 0.5, None, {"0.1": 2 * rank})
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    rows = [row("encoders", "large", name, "input", i, 4.0 + i) for name in ("linear-ppe", "linear") for i in range(3)]
+    rows += [row("encoders", "large", name, "output", 2, 9.0) for name in ("linear-ppe", "linear")]
+    rows += [
+        row("encoders", "large", "linear", "between", 0, 99.0),
+        row("encoders", "small", "linear", "input", 0, 1.0, 1),
+    ]
+    rows += [
+        row("tokenizers", "VQ", size, what, None, float(size) / 8)
+        for size in ("1024", "64")
+        for what in ("codebook", "stream")
+    ]
+    curves = curve_rows(
+        [
+            RunCurve(
+                "encoders", "large", "linear", seed, CurvePoint("attention", method, 0.5, 0.49, 7, 2.0 + seed, 2.0)
+            )
+            for seed in range(2)
+            for method in ("whitened", "svd")
+        ]
+    )
+    study = RankStudy(("0.1",), {"encoders": 6, "tokenizers": 4}, 1, 0, tuple(rows), curves, ())
+    file = tmp_path / "lab_ranks.json"
+    file.write_text(json.dumps(study.to_json()))
+    return file
+
+
+def test_the_numbers_drawn_are_those_of_the_study(saved: Path) -> None:
+    (drawn,) = draw(FIGURES["lab-ranks"], Settings(data=saved))
+    frame = drawn.frame.set_index(["panel", "line"]).sort_index(kind="stable")
+    linear = frame.loc[("encoders", "linear")]
+    assert linear["x"].tolist() == [0, 1, 2, 3]
+    assert linear["mean"].tolist() == [4.0, 5.0, 6.0, 9.0]
+    assert set(linear["std"]) == {0.5}
+    book = frame.loc[("codebooks", "codebook, ε = 0.1")]
+    assert (book["x"].tolist(), book["mean"].tolist()) == ([64, 1024], [16.0, 256.0])
+    cut = drawn.frame[drawn.frame["panel"] == "cuts"]
+    assert cut["line"].tolist() == ["attention, whitened"]  # the plain SVD is in the study, not in the figure
+    assert (cut["x"].item(), cut["mean"].item()) == (0.49, 1.25)
+    assert cut["std"].item() == pytest.approx(math.sqrt(0.125), rel=1e-5)
+    # no forecaster was studied: three panels, and the caption names the larger setting
+    assert [ax.get_title(loc="left")[:3] for ax in drawn.figure.axes] == ["(a)", "(b)", "(c)"]
+    assert "encoders: large; tokenizers: VQ" in drawn.caption
+    assert "6 runs of encoders, 4 runs of tokenizers (1 diverged)" in drawn.caption
+
+
+def test_lines_are_told_apart_without_colour(saved: Path) -> None:
+    (drawn,) = draw(FIGURES["lab-ranks"], Settings(data=saved))
+    for ax in drawn.figure.axes:
+        looks = [(line.get_marker(), line.get_linestyle()) for line in ax.lines if line.get_marker() in "os^DvP"]
+        assert len(looks) == len(set(looks)) > 0
+    assert drawn.figure.get_size_inches()[0] == pytest.approx(3.4)
+
+
+def test_what_cannot_be_drawn(tmp_path: Path) -> None:
+    (tmp_path / "lab_ranks.json").write_text('{"schema": "other"}')
+    with pytest.raises(DataError, match="rankscope lab ranks"):
+        draw(FIGURES["lab-ranks"], Settings(data=tmp_path))
+    with pytest.raises(OptionError, match="nothing can be drawn"):
+        lab_ranks(LabRanks())
+    with pytest.raises(OptionError, match="could not be told apart"):
+        lab_ranks(LabRanks({str(i): Line([0.0], [1.0], [0.0]) for i in range(7)}))

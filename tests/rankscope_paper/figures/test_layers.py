@@ -1,0 +1,84 @@
+"""Fig. 5, 12, 13: weights and inputs of the layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rankscope import measure_flow, open_checkpoint
+from rankscope.errors import DataError
+from rankscope_paper.figures import FIGURES, Settings, draw
+
+
+def sigma_of(folder: Path, layer: int, name: str = "layer.0.SelfAttention.q") -> np.ndarray:
+    weight = open_checkpoint(folder).tensor(f"encoder.block.{layer}.{name}.weight").double().numpy()
+    return np.linalg.svd(weight, compute_uv=False)
+
+
+@pytest.mark.parametrize("number", ["5a", "5b"])
+def test_ranks_by_layer(number: str, t5_folder: Path) -> None:
+    (drawn,) = draw(FIGURES[number], Settings(models=(str(t5_folder),)))
+    ranks = [int((sigma > 0.1 * sigma[0]).sum()) for sigma in (sigma_of(t5_folder, layer) for layer in range(2))]
+    queries = drawn.frame[(drawn.frame["role"] == "self.q") & (drawn.frame["stack"] == "encoder")]
+    assert queries["eps_rank@0.1"].tolist() == ranks
+    assert f"first layer to last: {ranks[0]}, {ranks[1]} of 8" in drawn.caption
+    assert "ε = 0.1" in drawn.caption
+
+
+def test_the_flow_of_a_constant_signal(chronos_t5_folder: Path, tmp_path: Path) -> None:
+    (drawn,) = draw(FIGURES["5c"], Settings(models=(str(chronos_t5_folder),), quick=True))
+    inputs = drawn.frame[(drawn.frame["quantity"] == "relative_sigma") & (drawn.frame["layer"] == 0)]
+    # the constant and the end-of-sequence token: two vectors, so rank two
+    assert (inputs["value"] > 1e-9).sum() == 2
+    report = measure_flow(open_checkpoint(chronos_t5_folder), "constant", n=1, length=128, eps=(0.1, 0.01))
+    file = tmp_path / "flow.json"
+    file.write_text(json.dumps(report.to_json()))
+    (saved,) = draw(FIGURES["5c"], Settings(data=tmp_path))
+    pd.testing.assert_frame_equal(saved.frame, drawn.frame)
+    assert "as saved in" in saved.caption
+
+
+def test_histograms_hold_every_singular_value(t5_folder: Path, bolt_folder: Path) -> None:
+    (drawn,) = draw(FIGURES["12"], Settings(models=(str(t5_folder), str(bolt_folder))))
+    frame = drawn.frame
+    for matrix, name in (("W_Q", "layer.0.SelfAttention.q"), ("W_MLP", "layer.1.DenseReluDense.wi")):
+        sigma = sigma_of(t5_folder, 1, name)
+        ours = frame[(frame["model"] == str(t5_folder)) & (frame["layer"] == 1) & (frame["matrix"] == matrix)]
+        np.testing.assert_allclose(ours["relative_sigma"], sigma / sigma[0], atol=1e-6)
+    spectra = [sigma_of(bolt_folder, layer) for layer in range(2)]
+    share = np.concatenate([sigma / sigma[0] > 0.1 for sigma in spectra]).mean()
+    assert f"{bolt_folder} W_Q {share:.0%}" in drawn.caption
+
+
+def test_spectra_of_a_training(tmp_path: Path) -> None:
+    rows = [
+        (step, "q", "encoder", layer, "self.q", index, (1 + step) * 0.5**index)
+        for step in (0, 7)
+        for layer in (0, 1)
+        for index in range(5)
+    ]
+    columns = ["step", "site", "stack", "layer", "role", "index", "sigma"]
+    pd.DataFrame(rows, columns=columns).to_parquet(tmp_path / "spectra.parquet")
+    (drawn,) = draw(FIGURES["13"], Settings(data=tmp_path))
+    assert "σ_1 over the layers: 1 to 1 after step 0, 8 to 8 after step 7" in drawn.caption
+    assert len(drawn.frame) == len(rows)
+    (carried,) = draw(FIGURES["13"], Settings())
+    assert carried.frame["step"].nunique() == 4
+    other = tmp_path / "x.parquet"
+    other.write_text("no table")
+    with pytest.raises(DataError, match="is no Parquet file"):
+        draw(FIGURES["13"], Settings(data=other))
+
+
+def test_a_model_without_an_encoder(chronos_t5_folder: Path, monkeypatch) -> None:
+    from rankscope.measure.spectrum import SpectrumReport
+
+    nothing = SpectrumReport("x", "t5", (0.1,), False, ())
+    monkeypatch.setattr("rankscope_paper.figures._layers.measure_spectrum", lambda *args, **options: nothing)
+    for number in ("5a", "12"):
+        with pytest.raises(DataError, match="has no encoder with a W_Q"):
+            draw(FIGURES[number], Settings(models=(str(chronos_t5_folder),)))

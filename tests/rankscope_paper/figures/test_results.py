@@ -1,0 +1,78 @@
+"""Fig. 6, 9 to 11, Table 2: saved results are drawn as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankscope.errors import DataError
+from rankscope_paper.experiments import run_f3
+from rankscope_paper.experiments.f3 import F3Size
+from rankscope_paper.figures import CARRIED, FIGURES, Settings, draw
+
+
+def test_the_frontier_is_what_was_measured() -> None:
+    (drawn,) = draw(FIGURES["6"], Settings())
+    saved = json.loads((CARRIED / "by_design.json").read_text())
+    ours = drawn.frame[drawn.frame["kind"] == "ours"]
+    assert ours["WQL"].tolist() == [row["WQL"] for row in saved["rows"]]
+    assert ours["time"].tolist() == [row["time"]["median"] for row in saved["rows"]]
+    paper = drawn.frame[drawn.frame["kind"] == "paper"].set_index("name")
+    # Table 3 of the paper, trained from scratch, in-domain
+    assert paper.loc["3", ["time", "WQL", "MASE"]].tolist() == [0.346, 1.034, 0.988]
+    assert paper.loc["7", ["time", "WQL", "MASE"]].tolist() == [0.494, 1.021, 0.949]
+    peers = json.loads((CARRIED / "peers.json").read_text())["rows"]
+    models = drawn.frame[drawn.frame["panel"] == "models"]
+    assert sorted(models["MASE"]) == sorted(row["MASE"] for row in peers)
+    np.testing.assert_allclose(sorted(models["time"]), sorted(row["milliseconds_per_series"] / 1000 for row in peers))
+    assert set(models["kind"]) == {"Chronos-Bolt", "Chronos-T5", "local"}
+    assert set(models[models["kind"] == "local"]["name"]) >= {"seasonal-naive", "auto-ets"}
+
+
+def test_the_tables_of_both_models(tmp_path: Path) -> None:
+    both = draw(FIGURES["table2"], Settings())
+    assert [one.name for one in both] == ["bundled", "bundled-bolt"]
+    (bolt,) = draw(FIGURES["table2"], Settings(models=("bundled-bolt",)))
+    saved = json.loads((CARRIED / "table2_bundled-bolt.json").read_text())
+    best = min(
+        row["relative_WQL"]["median"]
+        for row in saved["rows"]
+        if row["ratio"] == 0.15 and row["relative_WQL"] is not None
+    )
+    assert f"{best:.3f} at 0.1" in bolt.caption
+    assert bolt.frame["ratio"].tolist() == [row["ratio"] for row in saved["rows"]]
+    (tmp_path / "table2.json").write_text(json.dumps({**saved, "schema": "rankscope/table2@0"}))
+    with pytest.raises(DataError, match="expected a result of schema 'rankscope/table2@1', got 'rankscope/table2@0'"):
+        draw(FIGURES["table2"], Settings(data=tmp_path))
+    with pytest.raises(DataError, match="saved table of 'bundled-blot' is not known: did you mean 'bundled-bolt'"):
+        draw(FIGURES["table2"], Settings(models=("bundled-blot",)))
+
+
+def test_an_experiment_is_drawn_from_its_saved_result(tmp_path: Path) -> None:
+    size = F3Size(d_model=16, tokens=48, heads=(1, 4), smallest=1e-6, eps=(1e-2,), seeds=2)
+    result = run_f3(seed=3, size=size)
+    (tmp_path / "f3.json").write_text(json.dumps(result.to_json()))
+    (drawn,) = draw(FIGURES["11"], Settings(data=tmp_path))
+    means = result.rank_out.mean(axis=0)[:, 0]
+    assert f"ε = 0.01: {result.rank_in[0]} in X, {means[0]:.4g} at h = 1, {means[1]:.4g} at h = 4" in drawn.caption
+    assert "seed 3, read from the saved result." in drawn.caption
+    assert len(drawn.frame) == len(result.to_frame())
+    with pytest.raises(DataError, match="holds another experiment than f1: name the result of f1"):
+        draw(FIGURES["9"], Settings(data=tmp_path / "f3.json"))
+    report = tmp_path / "theory.json"  # as `rankscope theory f3 --out theory.json` writes it
+    report.write_text(json.dumps({"schema": "rankscope/theory@1", "checks": [], "experiments": [result.to_json()]}))
+    assert draw(FIGURES["11"], Settings(data=report))[0].frame.equals(drawn.frame)
+    with pytest.raises(DataError, match=r"theory\.json: it holds no experiment f1: run `rankscope theory f1"):
+        draw(FIGURES["9"], Settings(data=report))
+    (tmp_path / "f3.json").write_text(json.dumps({**result.to_json(), "schema": "rankscope/experiment@0"}))
+    with pytest.raises(DataError, match="expected a result of schema 'rankscope/experiment@1'"):
+        draw(FIGURES["11"], Settings(data=tmp_path))
+
+
+def test_quick_computes_the_reduced_size() -> None:
+    (drawn,) = draw(FIGURES["11"], Settings(quick=True, seed=2))
+    assert "reduced size, seed 2." in drawn.caption
+    assert "never falls" in drawn.caption
