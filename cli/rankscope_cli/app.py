@@ -11,8 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from rankscope_cli.exits import INTERRUPTED, report_error, say
-from rankscope_cli.main import DEBUG
+from rankscope_cli.exits import DEBUG, INTERRUPTED, report_error, say
 from rankscope_cli.output import recorded
 
 VERBS = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from rankscope.errors import RankscopeError
 
+DEBUG = "--debug"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 

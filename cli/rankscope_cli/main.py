@@ -9,14 +9,14 @@ import warnings
 from collections.abc import Sequence
 from types import FrameType
 
-DEBUG = "--debug"
-
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code: 0 done, 1 a check failed, 2 bad input, 130 interrupted."""
     words = list(sys.argv[1:] if args is None else args)
     try:
         signal.signal(signal.SIGTERM, _like_ctrl_c)
+        from rankscope_cli.exits import DEBUG
+
         _quieten(debug=DEBUG in words)
         from rankscope_cli.app import run
     except KeyboardInterrupt:  # so early that the app, which reports it otherwise, is not there yet

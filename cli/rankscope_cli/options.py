@@ -1,15 +1,20 @@
-"""Options that several verbs share, declared once, and the parsing of their values."""
+"""Options that several verbs share, declared once, and what their values stand for: numbers, words, models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rankscope.errors import OptionError, unknown_choice
+from rankscope_cli.exits import say
+
+if TYPE_CHECKING:
+    from rankscope.checkpoints import Checkpoint
 
 DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 RUNTIMES = ("auto", "fast", "stock")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 _OUTPUT, _RUNTIME = "Output", "Runtime"
@@ -63,7 +68,7 @@ Sites = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=_OUTPUT)]
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out names, atomically.", rich_help_panel=_OUTPUT)]
-Table = Annotated[
+Out = Annotated[
     str | None,
     typer.Option(
         "--out", "-o", metavar="FILE", help="Also write the result: .csv, .parquet or .json.", rich_help_panel=_OUTPUT
@@ -192,3 +197,54 @@ def refuse_dtype(dtype: str | None) -> None:
     check_choice("dtype", dtype, DTYPES)
     if dtype not in (None, "float32"):
         raise OptionError(f"--dtype {dtype} is of no use here: the model runs in float32, spectra in float64.")
+
+
+def training_precision(dtype: str | None) -> str | None:
+    """Return the name that configs of trainings have for a ``--dtype``; None for None.
+
+    Raises:
+        OptionError: a number format that no model is trained in.
+    """
+    check_choice("dtype", dtype, tuple(PRECISIONS))
+    return None if dtype is None else PRECISIONS[dtype]
+
+
+def open_model(model: str | None, revision: str | None = None) -> Checkpoint:
+    """Open a checkpoint; of a model that no family describes, say on stderr what was taken for what.
+
+    Raises:
+        RankscopeError: as `rankscope.checkpoints.open_checkpoint` says.
+    """
+    from rankscope.checkpoints import open_checkpoint
+
+    checkpoint = open_checkpoint(model, revision=revision)
+    if checkpoint.guesses:
+        say(f"{checkpoint.source}: family not known, guessed from names and shapes: {'; '.join(checkpoint.guesses)}.")
+    return checkpoint
+
+
+def forecaster_settings(
+    num_samples: int, batch_size: int, seed: int, device: str, dtype: str | None, runtime: str
+) -> dict[str, Any]:
+    """What the options say of how models forecast, by the names that `rankscope_eval` knows.
+
+    Raises:
+        OptionError: the device, the number format or the runtime cannot be used.
+    """
+    from rankscope.engine.device import resolve_device, resolve_dtype
+
+    check_choice("runtime", runtime, RUNTIMES)
+    where = {"device": resolve_device(device), "dtype": resolve_dtype(dtype), "runtime": runtime}
+    return {"num_samples": num_samples, "batch_size": batch_size, "seed": seed, **where}
+
+
+def at_revision(models: Sequence[str], revision: str | None, settings: dict[str, Any]) -> list[Any]:
+    """Give the models by name, or open those that are no baseline at a revision of theirs."""
+    if revision is None:
+        return list(models)
+    from rankscope_eval.baselines import BASELINES
+    from rankscope_eval.forecasters import open_forecaster
+
+    known = ("num_samples", "batch_size", "seed", "device", "dtype", "runtime")
+    options = {name: settings[name] for name in known if name in settings}
+    return [model if model in BASELINES else open_forecaster(model, revision=revision, **options) for model in models]

@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 
 from rankscope.errors import OutputError, unknown_choice
-from rankscope.io.atomic import atomic_file, refuse_existing
+from rankscope.io.atomic import atomic_file, refuse_existing, refuse_unwritable
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
     from rich.console import Console
 
+_FIGURE_SUFFIXES = (".png", ".svg")
 TABLE_SUFFIXES = (".csv", ".parquet", ".json")
 _COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
 _PIPE_WIDTH = 1000
@@ -222,3 +226,44 @@ def plain(value: Any) -> Any:
 
 def _cell(value: Any) -> Any:
     return json.dumps(plain(value)) if isinstance(value, (list, tuple, dict)) or hasattr(value, "tolist") else value
+
+
+def check_figures(folder: str | None, stems: Iterable[str], force: bool) -> None:
+    """Raise `OutputError` unless the figures named ``stems`` can be put into ``folder``; call it before long work."""
+    if folder is None:
+        return
+    place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise OutputError(f"--figures {place} is a file: name a folder.")
+    refuse_unwritable(place / "figure.png")
+    for stem in stems:
+        for suffix in _FIGURE_SUFFIXES:
+            file = place / f"{stem}{suffix}"
+            if file.exists() and not force:
+                raise OutputError(f"--figures: {file} exists already: choose another folder, or pass --force.")
+
+
+def drawing(folder: str | None, draw: Callable[[], Mapping[str, Figure]]) -> Callable[[], list[Path]] | None:
+    """What draws and saves figures when it is called; None without a folder."""
+    return None if folder is None else lambda: save_figures(folder, draw())
+
+
+def save_figures(folder: str | Path, drawn: Mapping[str, Figure]) -> list[Path]:
+    """Write every figure as PNG and SVG and move them into ``folder`` together; return what was written."""
+    from rankscope.plots import save_figure
+
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".figures.", suffix=".partial", dir=place) as work:
+            for stem, figure in drawn.items():
+                save_figure(figure, Path(work) / stem)
+            return [_moved(file, place) for file in sorted(Path(work).iterdir())]
+    except OSError as error:
+        raise OutputError(f"cannot write into {place}: {error.strerror or error}.") from error
+
+
+def _moved(file: Path, place: Path) -> Path:
+    target = place / file.name
+    os.replace(file, target)
+    return target

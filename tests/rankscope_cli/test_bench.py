@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rankscope_cli.bench_table import show_bench
+from rankscope_cli.verbs.bench import show_bench
 from rankscope_eval.bench.alternate import Spread
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow, Failure
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rankscope_cli.eval_table import show_eval
+from rankscope_cli.verbs.eval import show_eval
 from rankscope_eval import evaluation
 from rankscope_eval.report import EvalReport, EvalSummary
 

@@ -58,7 +58,7 @@ def test_the_document(document: Any, audit: Path, tmp_path: Path) -> None:
 
 
 def test_the_table_fits_a_terminal(cli: Any, audit: Path, tmp_path: Path) -> None:
-    from rankscope_cli.lab_ranks_table import show_ranks
+    from rankscope_cli.verbs.lab_ranks import show_ranks
 
     few = shutil.copytree(audit, tmp_path / "few", ignore=shutil.ignore_patterns("*-s1.*", "*-s2.*"))
     result = cli("lab", "ranks", few, "--cut", "--out", tmp_path / "ranks.json")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope_cli.lab_slt_table import show_slt
+from rankscope_cli.verbs.lab_slt import show_slt
 
 SMALL = ("--lookback", "48", "--horizon", "8")
 

@@ -60,7 +60,7 @@ def test_wide_numbers_fit_a_terminal() -> None:
 
     from rich.console import Console
 
-    from rankscope_cli.lab_tokenizers_table import show_tokenizers
+    from rankscope_cli.verbs.lab_tokenizers import show_tokenizers
     from rankscope_lab.tokenizers.study import Row, TokenizerReport
 
     ranks = {"0.1": 63.7, "0.05": 63.7, "0.01": 63.7}

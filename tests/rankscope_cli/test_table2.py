@@ -59,7 +59,7 @@ def test_the_table_fits_a_terminal() -> None:
 
     from rich.console import Console
 
-    from rankscope_cli.table2_table import show_table2
+    from rankscope_cli.verbs.table2 import show_table2
 
     stream = io.StringIO()
     show_table2(a_table(), Console(file=stream, width=80, highlight=False))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rankscope.errors import OptionError, OutputError
-from rankscope_cli.calibrate_table import show_calibration
 from rankscope_cli.exits import say
 from rankscope_cli.options import (
     BatchSize,
@@ -27,10 +27,15 @@ from rankscope_cli.options import (
 )
 from rankscope_cli.output import Output, check_file
 from rankscope_cli.progress import progress_lines
+from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rankscope.checkpoints import Checkpoint
+    from rankscope.compress.calibration import CalibrationReport
     from rankscope.families import Site
+
 
 DECODERS = ("teacher", "sampled")
 SUFFIX = ".safetensors"
@@ -133,3 +138,35 @@ def _matrices(checkpoint: Checkpoint, chosen: tuple[str, ...] | None) -> tuple[S
     if not selected:
         raise OptionError(f"--sites {','.join(chosen or ())} selects only a lookup table: choose from attention, mlp.")
     return tuple(site for site in with_partners(checkpoint, selected) if site.role != "embedding")
+
+
+_STACKS = {"memory": "decoder", "input_patch_embedding": "encoder"}
+"""Stack of the matrices that read a stream, where it is not the stream's."""
+
+
+def show_calibration(report: CalibrationReport, console: Console) -> None:
+    """Print one line per stack, and the command that uses the file."""
+    title = f"{report.model} on {report.corpus}: {report.series:,} series, decoder {report.decoder}"
+    table = plain_table(title=title)
+    add_columns(table, ["stack", "matrices", "positions", "per series", "width", "least eff. rank", "where"])
+    for stack in dict.fromkeys(stream.stack for stream in report.streams):
+        same = [stream for stream in report.streams if stream.stack == stack]
+        least = min(same, key=lambda stream: stream.effective_rank)
+        tokens = min(stream.tokens for stream in same)
+        table.add_row(
+            stack,
+            str(sum(len(stream.matrices) for stream in same)),
+            f"{tokens:,}",
+            figures(tokens / report.series),
+            str(max(stream.width for stream in same)),
+            figures(least.effective_rank),
+            f"{where(_STACKS.get(least.stack, least.stack), least.layer)} {least.role}",
+        )
+    print_table(table, console)
+    console.print()
+    console.print("Use it:", markup=False)
+    console.print(
+        f"  rankscope compress {shlex.quote(report.model)} --method joint --ratio 0.15 --calibration "
+        f"{shlex.quote(report.out)} --out small/",
+        markup=False,
+    )

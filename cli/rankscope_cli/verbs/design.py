@@ -24,9 +24,9 @@ from rankscope_cli.options import (
     out_folder,
     refuse_cuda,
     seed_option,
+    training_precision,
 )
 from rankscope_cli.output import Output
-from rankscope_cli.precision import training_precision
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, where
 
 if TYPE_CHECKING:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankscope_cli.drawing import EMBEDDING, check_figures, drawing, embedding_figures
-from rankscope_cli.flow_table import show_embedding
-from rankscope_cli.opening import open_model
 from rankscope_cli.options import (
     Count,
     Debug,
@@ -20,16 +17,27 @@ from rankscope_cli.options import (
     Json,
     Length,
     Models,
+    Out,
     Revision,
     Seed,
     Signal,
-    Table,
     numbers,
+    open_model,
     refuse_dtype,
     signal_or_file,
 )
-from rankscope_cli.output import Output
+from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.progress import progress_bar
+from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+
+    from rankscope.measure.embedding import EmbeddingReport
+
+FIGURES = ("embedding_spectra", "embedding_angles", "embedding_projection", "vocabulary_projection")
+"""Names of the figures that may be drawn."""
 
 
 def run(
@@ -48,7 +56,7 @@ def run(
     n_images: Annotated[int, typer.Option("--n-images", min=1, metavar="N", help="Images in the corpus.")] = 1000,
     eps: Eps = None,
     figures: Figures = None,
-    out: Table = None,
+    out: Out = None,
     force: Force = False,
     json: Json = False,
     device: Device = "auto",
@@ -73,7 +81,7 @@ def run(
 
     refuse_dtype(dtype)
     kind, file = signal_or_file(signal)
-    check_figures(figures, EMBEDDING, force)
+    check_figures(figures, FIGURES, force)
     with Output(json, out, force, signed=True) as output:
         tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
@@ -91,5 +99,46 @@ def run(
                 device=resolve_device(device),
                 progress=progress,
             )
-        drawn = drawing(figures, lambda: embedding_figures(report))
+        drawn = drawing(figures, lambda: _figures(report))
         output.deliver(report, lambda console: show_embedding(report, console), also=drawn)
+
+
+def _figures(report: EmbeddingReport) -> dict[str, Figure]:
+    """Draw spectra, and angles and projections of the matrices that there are."""
+    from rankscope import plots
+
+    drawn = {"embedding_spectra": plots.embedding_spectra(report)}
+    matrices = {row.matrix for row in report.rows}
+    if "corpus" in matrices:
+        drawn["embedding_angles"] = plots.embedding_angles(report)
+        drawn["embedding_projection"] = plots.embedding_projection(report)
+    if "vocabulary" in matrices:
+        drawn["vocabulary_projection"] = plots.embedding_projection(report, matrix="vocabulary")
+    return drawn
+
+
+def show_embedding(report: EmbeddingReport, console: Console) -> None:
+    """Print one row per embedding matrix: of embedded series, text or images, or of a vocabulary."""
+    levels = [repr(eps) for eps in report.eps]
+    table = plain_table()
+    names = ["model", "matrix", "patch", "shape", *(f"ε={level}" for level in levels), "of max.", "eff."]
+    add_columns(table, names, left=2, folds=True)
+    for row in report.rows:
+        ranks = [str(row.eps_ranks[level]) for level in levels]
+        share = f"{row.relative_ranks[levels[0]]:.0%}" if levels else MISSING
+        table.add_row(
+            row.model,
+            "vocab." if row.matrix == "vocabulary" else row.modality,
+            str(row.patch_size),
+            f"{row.tokens}×{row.d_model}",
+            *ranks,
+            share,
+            figures(row.effective_rank),
+        )
+    print_table(table, console)
+    console.print()
+    if levels:
+        console.print(f"of max.: ε-rank at ε={levels[0]} over the smaller side. Patch: numbers per token.")
+    others = dict.fromkeys(row.source for row in report.rows if row.source and row.modality != "series")
+    if others:
+        console.print(f"Other corpora: {'; '.join(others)}.", markup=False)

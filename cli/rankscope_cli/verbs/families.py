@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankscope_cli.options import Debug, Force, Json, Table
+from rankscope_cli.options import Debug, Force, Json, Out
 from rankscope_cli.output import Output
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rankscope.family_table import FamiliesReport
 
 
-def run(out: Table = None, force: Force = False, json: Json = False, debug: Debug = False) -> None:
+def run(out: Out = None, force: Force = False, json: Json = False, debug: Debug = False) -> None:
     """List the model families: how they embed, where to get them, and which verbs take them.
 
     Any other model that was saved with save_pretrained is measured, too: spectrum finds its attention, its MLPs and its

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +14,13 @@ from rankscope_cli.exits import BAD_INPUT, say
 from rankscope_cli.options import Debug, Device, Json, Seed, out_folder
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
+from rankscope_cli.tables import add_columns, plain_table, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope_paper.figures import FigureState, Recipe, Settings
+
 
 OUT = "rankscope-figures"
 _SOURCE = "What is drawn"
@@ -110,8 +113,6 @@ class _List:
 
     def show(self, console: Console) -> None:
         """Print the table."""
-        from rankscope_cli.figures_table import show_figures
-
         show_figures(self.states, console)
 
 
@@ -188,3 +189,24 @@ def _check(chosen: tuple[Recipe, ...], given: dict[str, bool]) -> None:
                 ", ".join(f"--{one}" for one in dict.fromkeys(one for r in chosen for one in r.takes)) or "no options"
             )
             raise OptionError(f"--{option} has no meaning for figure {numbers}, which takes {takes}.")
+
+
+def show_figures(states: Sequence[FigureState], console: Console) -> None:
+    """Print one line per figure: number, title, what it is drawn from, and below the table what is missing."""
+    table = plain_table(caption="rankscope figures ID… --out DIR draws them; --all those that are ready.")
+    add_columns(table, ["figure", "title", "drawn from", "ready"], left=4)
+    for one in states:
+        table.add_row(one.recipe.id, one.recipe.title, _drawn_from(one), "no" if one.missing else "yes")
+    print_table(table, console)
+    for one in states:
+        if one.missing:
+            console.print(f"{one.recipe.id}: {one.missing}", markup=False)
+
+
+def _drawn_from(one: FigureState) -> str:
+    if one.recipe.source == "nothing":
+        return "its formula"
+    if one.recipe.source == "saved":
+        return "saved result"
+    count = len([name for name in one.uses if name not in one.recipe.data])
+    return f"{count} model{'s' if count != 1 else ''}" if count else "models"

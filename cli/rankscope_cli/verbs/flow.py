@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope_cli.drawing import FLOW, check_figures, drawing, flow_figures
-from rankscope_cli.flow_table import show_flow
-from rankscope_cli.opening import open_model
+from typing import TYPE_CHECKING
+
 from rankscope_cli.options import (
     Count,
     Debug,
@@ -16,17 +15,29 @@ from rankscope_cli.options import (
     Json,
     Length,
     Model,
+    Out,
     Revision,
     Seed,
     Signal,
-    Table,
     Text,
     numbers,
+    open_model,
     refuse_dtype,
     signal_or_file,
 )
-from rankscope_cli.output import Output
+from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.progress import progress_bar
+from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where, width
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+    from rich.table import Table
+
+    from rankscope.measure.flow import FlowReport
+
+FIGURES = ("flow_encoder", "flow_decoder")
+"""Names of the figures that may be drawn."""
 
 
 def run(
@@ -37,7 +48,7 @@ def run(
     text: Text = None,
     eps: Eps = None,
     figures: Figures = None,
-    out: Table = None,
+    out: Out = None,
     force: Force = False,
     json: Json = False,
     device: Device = "auto",
@@ -61,7 +72,7 @@ def run(
 
     refuse_dtype(dtype)
     kind, file = signal_or_file(signal)
-    check_figures(figures, FLOW, force)
+    check_figures(figures, FIGURES, force)
     with Output(json, out, force, signed=True) as output:
         tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
@@ -77,5 +88,55 @@ def run(
                 device=resolve_device(device),
                 progress=progress,
             )
-        drawn = drawing(figures, lambda: flow_figures(report))
+        drawn = drawing(figures, lambda: _figures(report))
         output.deliver(report, lambda console: show_flow(report, console), also=drawn)
+
+
+def _figures(report: FlowReport) -> dict[str, Figure]:
+    """Draw the flow of ranks through each stack."""
+    from rankscope import plots
+
+    return {f"flow_{stack}": plots.flow(report, stack=stack) for stack in dict.fromkeys(r.stack for r in report.layers)}
+
+
+def show_flow(report: FlowReport, console: Console) -> None:
+    """Print per layer the ε-ranks of its input, and those of its weights at the first ε: one table if it fits."""
+    roles = list(dict.fromkeys(role for row in report.layers for role in row.weight_eps_ranks))
+    title = f"{report.model}: {report.n} series of {report.length} values, signal {report.signal}"
+    console.print(title, style="bold", markup=False)
+    both = _flow_table(report, inputs=True, roles=roles)
+    if width(both, console) <= console.width:
+        print_table(both, console)
+    else:
+        print_table(_flow_table(report, inputs=True, roles=[]), console)
+        console.print()
+        print_table(_flow_table(report, inputs=False, roles=roles), console)
+    console.print()
+    console.print(f"Under a role: ε-rank of that weight at ε={report.eps[0]!r} (s. self, c. cross, g. group).")
+
+
+def _flow_table(report: FlowReport, inputs: bool, roles: list[str]) -> Table:
+    levels = [repr(eps) for eps in report.eps]
+    header = ["tokens", "σ₁", *(f"ε={level}" for level in levels), "eff."] if inputs else []
+    table = plain_table()
+    add_columns(table, ["layer", *header, *(_short(role) for role in roles)])
+    stack = None
+    for row in report.layers:
+        if stack not in (None, row.stack):
+            table.add_section()
+        stack = row.stack
+        cells = [str(row.tokens), figures(float(row.sigma[0])), *(str(row.eps_ranks[level]) for level in levels)]
+        cells.append(figures(row.effective_rank))
+        weights = [str(row.weight_eps_ranks[role][levels[0]]) if role in row.weight_eps_ranks else "" for role in roles]
+        table.add_row(where(row.stack, row.layer), *(cells if inputs else []), *weights)
+    return table
+
+
+def _short(role: str) -> str:
+    """Short name of a role.
+
+    >>> _short("cross.q")
+    'c.q'
+    """
+    scope, _, letter = role.partition(".")
+    return f"{scope[0]}.{letter}" if letter else role

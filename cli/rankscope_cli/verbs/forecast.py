@@ -11,7 +11,6 @@ import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
-from rankscope_cli.forecasters import at_revision, forecaster_settings
 from rankscope_cli.options import (
     BatchSize,
     Debug,
@@ -24,8 +23,10 @@ from rankscope_cli.options import (
     Runtime,
     Samples,
     Seed,
+    at_revision,
     check_choice,
     choice,
+    forecaster_settings,
     numbers,
 )
 from rankscope_cli.output import TABLE_SUFFIXES, Output

@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankscope_cli.exits import say
-from rankscope_cli.options import Debug, Device, Dtype, Json, Revision, Seed, choice, number, out_folder, words
+from rankscope_cli.options import (
+    Debug,
+    Device,
+    Dtype,
+    Json,
+    Revision,
+    Seed,
+    choice,
+    number,
+    out_folder,
+    training_precision,
+    words,
+)
 from rankscope_cli.output import Output
-from rankscope_cli.precision import training_precision
 from rankscope_cli.progress import progress_lines
 
 TRAINED = ("all", "compressed")

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from rankscope_cli.app import HELP, Verb, help_text, load_verb
-from rankscope_cli.main import DEBUG
+from rankscope_cli.exits import DEBUG
 
 EXPERIMENTS = {
     "encoders": "How several channels enter a transformer: the tables of an audit of eight encoders.",

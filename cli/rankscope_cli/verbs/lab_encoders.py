@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,17 +11,23 @@ import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
-from rankscope_cli.lab_encoders_table import show_audit
 from rankscope_cli.options import DEVICES, Debug, Device, Json, check_choice, choice, out_folder, words
 from rankscope_cli.output import Output, write_report
 from rankscope_cli.progress import progress_lines
+from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rankscope_lab.encoders.cell import Cell, RunResult
     from rankscope_lab.encoders.data import CellData
-    from rankscope_lab.encoders.report import Protocol
+    from rankscope_lab.encoders.findings import Finding, FindingsTable
+    from rankscope_lab.encoders.published import Published
+    from rankscope_lab.encoders.report import AuditReport, Protocol
+    from rankscope_lab.encoders.tables import PairedRow, PairedTable, Row, TableResult
     from rankscope_lab.encoders.training import How
     from rankscope_lab.fan_out import Engine
+
 
 ENGINES = ("local", "ray")
 PRECISIONS = ("float32", "bfloat16")
@@ -221,3 +229,186 @@ def _trained(
         same = "the same command without --force" if force else "the same command"
         say(f"stopped: {same} goes on where this one left off.")
         raise
+
+
+PAPER = "paper"
+"""What states a printed test; the others follow from the released runs."""
+_TOPICS = {
+    "zeros": "Seven leading outcomes are 0: what they do to NLL and accuracy (C=4)",
+    "positions": "Size and place of positions (C=4); gain: lower NLL than linear",
+    "baselines": "ETTh1 without a transformer",
+    "angles": "Directions of channels beside random ones",
+}
+
+
+def show_audit(report: AuditReport, console: Console) -> None:
+    """Print all tables, then what kind of runs they are made of."""
+    for table in report.tables:
+        _show_table(table, console)
+    if report.paired is not None:
+        _show_paired(report.paired, console)
+    if report.findings is not None:
+        _show_findings(report.findings, console)
+    diverged = f", {report.diverged} diverged" if report.diverged else ""
+    console.print(f"{report.runs} of {report.needed} runs{diverged}", markup=False)
+    judged = [row.verdict for table in report.tables for row in table.rows if row.verdict]
+    if judged:
+        counts = {name: judged.count(name) for name in dict.fromkeys(judged)}
+        console.print(", ".join(f"{count} × {name}" for name, count in counts.items()), markup=False)
+    if report.warning:
+        console.print(report.warning, style="bold", markup=False)
+
+
+def _show_table(result: TableResult, console: Console) -> None:
+    named = f"Table {result.id}" if result.id.isdigit() else result.id
+    console.print(f"{named}: {result.title}", style="bold", markup=False)
+    for title, rows in groupby(_by_measure(result.rows), key=lambda row: row.title):
+        _show_rows(title, list(rows), console)
+    if result.checks:
+        held = ", ".join(f"{check.subject} {check.seeds}/{check.n}" for check in result.checks)
+        console.print(f"Seeds with {result.checks[0].claim}, as printed: {held}", markup=False)
+    _show_notes(result.notes, console)
+
+
+def _by_measure(rows: Sequence[Row]) -> list[Row]:
+    """Rows of one measure together, in the order in which measures and rows come."""
+    titles = list(dict.fromkeys(row.title for row in rows))
+    return sorted(rows, key=lambda row: titles.index(row.title))
+
+
+def _show_rows(title: str, rows: list[Row], console: Console) -> None:
+    all_seeds = any(row.overall.n > row.summary.n for row in rows)
+    table = plain_table(title=title)
+    names = ["", "", "ours", "n", *(["all seeds"] if all_seeds else []), "printed", "diff.", ""]
+    add_columns(table, names, left=2)
+    shown = None
+    for row in rows:
+        overall = [_spread(row.overall.known, row.overall.std, row.digits)] if all_seeds else []
+        table.add_row(
+            "" if row.setting == shown else row.setting,
+            row.encoder,
+            _spread(row.summary.known, row.summary.std, row.digits),
+            f"{row.summary.n}/{row.wanted}",
+            *overall,
+            _printed(row.published, row.digits),
+            _signed(row.difference, row.digits),
+            row.verdict,
+        )
+        shown = row.setting
+    print_table(table, console)
+
+
+def _spread(mean: float | None, std: float | None, digits: int) -> str:
+    if mean is None:
+        return MISSING
+    return (
+        f"{mean:,.{digits}f}" if std is None or (digits == 0 and not std) else f"{mean:,.{digits}f} ± {std:.{digits}f}"
+    )
+
+
+def _signed(value: float | None, digits: int) -> str:
+    """A difference with its sign; what rounds to nothing has a plus.
+
+    >>> _signed(-0.0001, 3), _signed(-0.25, 2)
+    ('+0.000', '-0.25')
+    """
+    return MISSING if value is None else f"{round(value, digits) + 0.0:+,.{digits}f}"
+
+
+def _printed(value: Published | None, digits: int) -> str:
+    if value is None:
+        return MISSING
+    if value.std is None and value.interval is not None:
+        low, high = value.interval
+        return f"{value.mean:.{digits}f} [{low:.{digits}f},{high:.{digits}f}]"
+    return _spread(value.mean, value.std, digits)
+
+
+def _show_paired(result: PairedTable, console: Console) -> None:
+    console.print("Paired tests: NLL of the other less NLL of the better, seed by seed", style="bold", markup=False)
+    table = plain_table()
+    add_columns(table, ["better", "other", "ours", "p", "wins", "print", "p", "wins", "same"], left=2)
+    settings = list(dict.fromkeys(row.published.setting for row in result.rows))
+    shown = None
+    for row in sorted(result.rows, key=lambda one: settings.index(one.published.setting)):
+        printed = row.published
+        if printed.setting != shown:
+            shown = printed.setting
+            table.add_row(f"{shown}:")
+        table.add_row(
+            printed.better,
+            printed.other,
+            *_measured(row),
+            _signed(printed.difference, 3) + ("" if printed.stated == PAPER else "*"),
+            _p(printed.p),
+            MISSING if printed.wins is None else f"{printed.wins}/{printed.n}",
+            {True: "yes", False: "no", None: ""}[row.agrees],
+        )
+    print_table(table, console)
+    console.print("Same: at the level 0.05 both see no difference, or one of the same sign.", markup=False)
+    if any(row.published.stated != PAPER for row in result.rows):
+        console.print("*: not in the paper's text, computed from its released runs.", markup=False)
+    _show_notes(result.notes, console)
+
+
+def _measured(row: PairedRow) -> tuple[str, str, str]:
+    found = row.measured
+    if found is None:
+        return MISSING, MISSING, MISSING
+    return _signed(found.difference.mean, 3), _p(found.p), f"{found.higher}/{found.difference.n}"
+
+
+def _p(value: float | None) -> str:
+    """A p-value in five characters.
+
+    >>> _p(2.6e-06), _p(0.036), _p(None)
+    ('3e-06', '0.036', '–')
+    """
+    if value is None:
+        return MISSING
+    return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
+
+
+def _show_findings(result: FindingsTable, console: Console) -> None:
+    console.print("Findings beside the paper's reading", style="bold", markup=False)
+    for topic, rows in groupby(result.rows, key=lambda row: row.topic):
+        console.print(_TOPICS[topic], markup=False)
+        _show_topic(list(rows), console)
+    _show_notes(result.notes, console)
+    console.print("Where the paper's text and its released runs differ:", markup=False)
+    for one in result.disagreements:
+        console.print(f"- {one.about}: text: {one.paper}; runs: {one.released}.", markup=False)
+
+
+def _show_topic(rows: list[Finding], console: Console) -> None:
+    table = plain_table()
+    add_columns(table, ["", "", "ours", "n", "known", "p"], left=2)
+    shown = None
+    for row in rows:
+        places = _places(row.mean if row.expected is None else row.expected)
+        table.add_row(
+            "" if row.quantity == shown else row.quantity,
+            row.subject,
+            _spread(row.mean, row.std, places),
+            str(row.n) if row.n else "",
+            "" if row.expected is None else f"{row.expected:,.{places}f}",
+            _p(row.p) if row.p is not None else "",
+        )
+        shown = row.quantity
+    print_table(table, console)
+
+
+def _places(value: float | None) -> int:
+    """Digits after the point: four, fewer for larger numbers.
+
+    >>> _places(0.5), _places(52.3), _places(5120.0)
+    (4, 2, 0)
+    """
+    size = abs(value or 0.0)
+    return 0 if size >= 1000 else 2 if size >= 10 else 4
+
+
+def _show_notes(notes: Sequence[str], console: Console) -> None:
+    for note in notes:
+        console.print(note, markup=False)
+    console.print()

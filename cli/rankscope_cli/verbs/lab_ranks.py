@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
-from rankscope_cli.lab_ranks_table import show_ranks
-from rankscope_cli.options import Debug, Eps, Force, Json, Table, numbers
+from rankscope_cli.options import Debug, Eps, Force, Json, Out, numbers
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
+from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from rankscope_lab.ranks.statistics import Finding
+    from rankscope_lab.ranks.study import RankStudy
+    from rankscope_lab.ranks.tables import CurveRow, RankRow
 
 
 def run(
@@ -26,7 +35,7 @@ def run(
         str | None,
         typer.Option("--data", metavar="DIR", help="Folder of ETTh1.csv and so on, where weights are looked at."),
     ] = None,
-    out: Table = None,
+    out: Out = None,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -68,3 +77,81 @@ def run(
         say(f"{left} of {len(runs)} runs were not cut: give --data DIR with the CSV files of their tables.")
     for name in found.diverged:
         say(f"diverged: {name}: it is part of no number.")
+
+
+def show_ranks(study: RankStudy, console: Console) -> None:
+    """Print ranks by depth and of codebooks, losses by what is cut, and what was found."""
+    counts = ", ".join(f"{count} of {name}" for name, count in study.runs.items())
+    kinds = f"{study.diverged} diverged, {study.unmeasured} without ranks, {study.cut_short} cut short"
+    console.print(f"Runs: {counts}; {kinds}", markup=False)
+    for setting, rows in _by_setting(study.rows).items():
+        _streams(setting, rows, study.eps, console)
+    for setting, curves in _by_setting(study.curves).items():
+        _curves(setting, curves, console)
+    _findings(study.findings, console)
+
+
+def _by_setting(rows: Sequence[RankRow] | Sequence[CurveRow]) -> dict[str, list]:
+    found: dict[str, list] = {}
+    for row in rows:
+        found.setdefault(row.setting, []).append(row)
+    return found
+
+
+def _streams(setting: str, rows: Sequence[RankRow], eps: Sequence[str], console: Console) -> None:
+    shown = [row for row in rows if row.what in ("input", "output", "codebook", "stream")]
+    if not shown:
+        return
+    console.print()
+    table = plain_table(f"{setting}: mean ranks")
+    add_columns(table, ["of", "where", "eff.", "±", "centred", *(f"ε={level}" for level in eps), "most", "n"], left=2)
+    stacks: dict[str, set[str]] = {}
+    for row in shown:
+        stacks.setdefault(row.variant, set()).add(row.stack)
+    for row in shown:
+        ranks = [f"{row.eps_ranks[level]:.1f}" for level in eps]
+        spread = figures(row.effective_std, 2)
+        cells = [figures(row.effective), spread, figures(row.centred), *ranks, str(row.size), str(row.seeds)]
+        table.add_row(row.variant, _where(row, several=len(stacks[row.variant]) > 1), *cells)
+    print_table(table, console)
+
+
+def _where(row: RankRow, *, several: bool) -> str:
+    """Depth of the stream: before layer 0, 1, …, after the last; and in which of ``several`` stacks."""
+    if row.layer is None:
+        return row.what
+    return f"{row.stack.rpartition('.')[2] if several else 'depth'} {row.layer + (row.what == 'output')}"
+
+
+def _curves(setting: str, rows: Sequence[CurveRow], console: Console) -> None:
+    ratios = sorted({row.asked for row in rows if row.asked < 1}, reverse=True)
+    found = {(row.variant, row.kind, row.method, row.asked): row.relative for row in rows}
+    console.print()
+    table = plain_table(f"{setting}: loss over the whole model's, one kind of layer cut to at most")
+    add_columns(table, ["of", "layers", "by", *(f"{ratio:g}" for ratio in ratios)], left=3)
+    for variant, kind, method in dict.fromkeys(key[:3] for key in found):
+        losses = [found.get((variant, kind, method, ratio)) for ratio in ratios]
+        cells = [MISSING if loss is None else f"{loss:.3f}" for loss in losses]
+        table.add_row(variant, kind.replace("_", "-"), method, *cells)
+    print_table(table, console)
+
+
+def _findings(findings: Sequence[Finding], console: Console) -> None:
+    from rankscope_lab.ranks.questions import QUESTIONS
+
+    for letter, question in QUESTIONS.items():
+        asked = [one for one in findings if one.question == letter]
+        clear = [one for one in asked if one.verdict != "unclear"]
+        console.print()
+        console.print(f"({letter}) {question}", style="bold", markup=False)
+        console.print(f"{len(clear)} of {len(asked)} claims are clear, adjusted p below 0.05.", markup=False)
+        if not clear:
+            continue
+        table = plain_table()
+        add_columns(table, ["claim", "first", "second", "p", "above", "says"], folds=True)
+        for one in clear:
+            p = figures(one.adjusted, 2)
+            above = f"{one.above}/{one.pairs}"
+            claim = f"{one.claim}, {one.measure}"
+            table.add_row(claim, figures(one.mean_first), figures(one.mean_second), p, above, one.verdict)
+        print_table(table, console)

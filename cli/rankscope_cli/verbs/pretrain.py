@@ -12,9 +12,18 @@ import typer
 
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope_cli.exits import BAD_INPUT, INTERRUPTED, say
-from rankscope_cli.options import Debug, Device, Dtype, Force, Json, out_folder, seed_option, worker_count
+from rankscope_cli.options import (
+    Debug,
+    Device,
+    Dtype,
+    Force,
+    Json,
+    out_folder,
+    seed_option,
+    training_precision,
+    worker_count,
+)
 from rankscope_cli.output import Output
-from rankscope_cli.precision import training_precision
 from rankscope_cli.progress import progress_lines
 
 if TYPE_CHECKING:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankscope_cli.drawing import SPECTRUM, check_figures, drawing, spectrum_figures
-from rankscope_cli.opening import open_model
 from rankscope_cli.options import (
     Debug,
     Device,
@@ -18,16 +17,37 @@ from rankscope_cli.options import (
     Force,
     Json,
     Model,
+    Out,
     Revision,
     Seed,
     Sites,
-    Table,
     numbers,
+    open_model,
     words,
 )
-from rankscope_cli.output import Output
+from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.progress import progress_bar
-from rankscope_cli.spectrum_table import show_spectrum
+from rankscope_cli.tables import (
+    MISSING,
+    add_columns,
+    figures,
+    plain_table,
+    print_table,
+    ratio_text,
+    spread,
+    where,
+    width,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+    from rich.table import Table
+
+    from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
+
+FIGURES = ("ranks_by_layer", "size_by_eps", "spectra_encoder", "spectra_decoder")
+"""Names of the figures that may be drawn."""
 
 
 def run(
@@ -38,7 +58,7 @@ def run(
         bool, typer.Option("--ranks-only", help="Count ε-ranks without singular values: faster on large matrices.")
     ] = False,
     figures: Figures = None,
-    out: Table = None,
+    out: Out = None,
     force: Force = False,
     json: Json = False,
     dtype: Dtype = None,
@@ -60,7 +80,7 @@ def run(
     from rankscope.engine.device import resolve_dtype
     from rankscope.measure.spectrum import DEFAULT_EPS, measure_spectrum
 
-    check_figures(figures, SPECTRUM, force)
+    check_figures(figures, FIGURES, force)
     with Output(json, out, force, signed=True) as output:
         with progress_bar("opening the model") as progress:
             report = measure_spectrum(
@@ -73,5 +93,98 @@ def run(
                 progress=progress,
             )
         whole = partial(report.to_json, sigma=True)
-        drawn = drawing(figures, lambda: spectrum_figures(report))
+        drawn = drawing(figures, lambda: _figures(report))
         output.deliver(report, lambda console: show_spectrum(report, console), whole=whole, also=drawn)
+
+
+Cells = Callable[["SiteSpectrum", str], list[str]]
+
+
+def _figures(report: SpectrumReport) -> dict[str, Figure]:
+    """Draw what a spectrum report holds: ranks need attention matrices, the others need singular values."""
+    from rankscope import plots
+
+    drawn: dict[str, Figure] = {}
+    attention = any(row.site.kind == "attention" for row in report.sites)
+    if attention:
+        drawn["ranks_by_layer"] = plots.ranks_by_layer(report)
+    if report.ranks_only:
+        return drawn
+    if attention:
+        drawn["size_by_eps"] = plots.size_by_eps({report.model: plots.size_of_report(report)})
+    for stack in dict.fromkeys(row.site.stack for row in report.sites):
+        role = next(row.site.role for row in report.sites if row.site.stack == stack)
+        drawn[f"spectra_{stack}"] = plots.spectra(report, role=role, stack=stack)
+    return drawn
+
+
+def show_spectrum(report: SpectrumReport, console: Console) -> None:
+    """Print the spectrum table: one where it fits the console, else one of ranks and one of heads and sizes."""
+    keys = list(report.size_ratio)
+    whole = _table(report, keys, ("rank", "heads", "size"), lambda row, key: [_rank(row, key), *_heads(row, key)])
+    console.print(report.model, style="bold", markup=False)
+    if width(whole, console) <= console.width:
+        print_table(whole, console)
+    else:
+        _print_fitting(console, keys, lambda part: _table(report, part, ("rank",), lambda row, key: [_rank(row, key)]))
+        console.print()
+        _print_fitting(console, keys, lambda part: _table(report, part, ("heads", "size"), _heads, shape=False))
+    console.print()
+    print_table(_by_role(report, keys), console)
+
+
+def _print_fitting(console: Console, keys: list[str], build: Callable[[list[str]], Table]) -> None:
+    """Print the table of all ε, or several with as many ε each as the console has room for."""
+    count = len(keys)
+    while count > 1 and width(build(keys[:count]), console) > console.width:
+        count -= 1
+    print_table(build(keys[:count]), console)
+    if keys[count:]:
+        console.print()
+        _print_fitting(console, keys[count:], build)
+
+
+def _table(report: SpectrumReport, keys: list[str], names: tuple[str, ...], cells: Cells, shape: bool = True) -> Table:
+    """One row per matrix; every ε has a group of columns, headed by the ε on their first line."""
+    header = ["\nlayer", "\nmatrix", *(["\nshape", "\nσ₁", "\neff.", "\nstable"] if shape else [])]
+    for key in keys:
+        header += [f"ε={key}\n{names[0]}", *(f"\n{name}" for name in names[1:])]
+    table = plain_table()
+    add_columns(table, header, left=2)
+    last = None
+    for row in report.sites:
+        layer = where(row.site.stack, row.site.layer)
+        if last not in (None, layer):
+            table.add_section()
+        groups = [cell for key in keys for cell in cells(row, key)]
+        table.add_row(layer if layer != last else "", row.site.role, *(_of_site(row) if shape else []), *groups)
+        last = layer
+    return table
+
+
+def _of_site(row: SiteSpectrum) -> list[str]:
+    rows, columns = row.shape
+    return [f"{rows}×{columns}", figures(row.sigma_max), figures(row.effective_rank), figures(row.stable_rank)]
+
+
+def _rank(row: SiteSpectrum, key: str) -> str:
+    return str(row.eps_ranks[key])
+
+
+def _heads(row: SiteSpectrum, key: str) -> list[str]:
+    ranks = row.per_head_eps_ranks.get(key)
+    return [spread(ranks) if ranks else MISSING, ratio_text(row.size_ratio[key])]
+
+
+def _by_role(report: SpectrumReport, keys: list[str]) -> Table:
+    """Mean ε-rank of every role, and what factoring all sites at ε would store."""
+    table = plain_table(title="mean ε-rank by role")
+    add_columns(table, ["matrix", "count", *(f"ε={key}" for key in keys)])
+    roles = dict.fromkeys(row.site.role for row in report.sites)
+    for role in roles:
+        same = [row for row in report.sites if row.site.role == role]
+        means = [sum(row.eps_ranks[key] for row in same) / len(same) for key in keys]
+        table.add_row(role, str(len(same)), *(f"{mean:.1f}" for mean in means))
+    table.add_section()
+    table.add_row("size ratio", str(len(report.sites)), *(ratio_text(report.size_ratio[key], 3) for key in keys))
+    return table
