@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.compress import ALLOCATIONS, CompressReport, compress
+from rankscope.choices import ALLOCATIONS, METHOD_NAMES
+from rankscope.compress import CompressReport, compress
 from rankscope.compress.calibrated import needs_calibration
 from rankscope.compress.calibration import Calibration, calibrate, load_calibration
 from rankscope.compress.calibration._calibration import fingerprint
-from rankscope.compress.groups import METHOD_NAMES
 from rankscope.compress.heal import HealConfig, HealReport, heal
 from rankscope.compress.plan import validate_ratio
 from rankscope.engine.device import resolve_device
@@ -42,7 +42,7 @@ class Grid:
     Attributes:
         ratios: size ratios over the attention matrices, in (0, 1].
         methods: as `rankscope.compress.compress` takes them; ``joint+healed`` is one that is healed afterwards.
-        allocations: names of `rankscope.compress.ALLOCATIONS` that every method is tried with; none for each method's
+        allocations: names of `rankscope.choices.ALLOCATIONS` that every method is tried with; none for each method's
             own default.
         seeds: of calibration sets and healings; a method that has no seed is measured once.
         heal_steps: optimiser steps of a healing, on batches of 32 series.

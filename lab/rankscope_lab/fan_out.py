@@ -12,11 +12,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rankscope.choices import ENGINES
 from rankscope.engine.cluster import connect, import_ray
 from rankscope.engine.cores import available_cores
 from rankscope.errors import OptionError, RankscopeError, one_line, unknown_choice
 
-ENGINES = ("local", "ray")
 LOOK = 0.5
 """Seconds between two looks at how far the processes are."""
 RETRIES = 2

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rankscope.choices import BENCH_RUNTIMES, DTYPES
 from rankscope.errors import FamilyError, OptionError, unknown_choice
 from rankscope_eval.baselines import BASELINES
 
-RUNTIMES = ("auto", "fast", "stock", "compile")
 """``compile`` is the stock pipeline with its networks under ``torch.compile``."""
 LOCAL = "local"
 """Runtime of the models without a checkpoint, which are fitted series by series."""
@@ -118,13 +118,10 @@ def read_case(text: str, *, runtime: str = "auto", dtype: str | None = None, rev
             raise OptionError(f"{text!r} is not usable: {model} has one runtime and number format, its own.")
         return Case(model, LOCAL)
     how, kind = how or runtime, number or dtype
-    if how not in RUNTIMES:
-        raise OptionError(unknown_choice("runtime", how, RUNTIMES))
-    if kind is not None:
-        from rankscope.engine.device import DTYPES
-
-        if kind not in DTYPES:
-            raise OptionError(unknown_choice("dtype", kind, DTYPES))
+    if how not in BENCH_RUNTIMES:
+        raise OptionError(unknown_choice("runtime", how, BENCH_RUNTIMES))
+    if kind is not None and kind not in DTYPES:
+        raise OptionError(unknown_choice("dtype", kind, DTYPES))
     return Case(model, how, kind, revision=revision)
 
 

@@ -10,9 +10,6 @@ import numpy as np
 from rankscope_eval.forecast import forecast_rows, forecast_times
 from rankscope_eval.series import Series
 
-SHAPES = ("rows", "lists")
-FORMATS = ("parquet", "csv", "arrow")
-
 
 def encode(series: Sequence[Series], values: np.ndarray, levels: Sequence[float], shape: str, format: str) -> bytes:
     """A table of forecasts in a format; NaN stays NaN.

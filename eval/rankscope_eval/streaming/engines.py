@@ -11,7 +11,6 @@ from rankscope.errors import RankscopeError, one_line
 from rankscope_eval.streaming.chunks import Chunk
 from rankscope_eval.streaming.job import Job, Opening, Part, forecast_chunk, opened
 
-ENGINES = ("local", "ray")
 RETRIES = 2
 """How often Ray starts a task again whose worker was lost."""
 AHEAD = 2

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rankscope.choices import ENGINES, ON_DAMAGE, PART_FORMATS, PART_LAYOUTS
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope_eval.baselines import BASELINES
@@ -17,14 +18,12 @@ from rankscope_eval.layouts import Columns
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.series import check_horizon
 from rankscope_eval.streaming.chunks import Chunk, Stream, open_stream
-from rankscope_eval.streaming.encode import FORMATS, SHAPES
-from rankscope_eval.streaming.engines import ENGINES, Engine, prepare, run_local, run_ray
+from rankscope_eval.streaming.engines import Engine, prepare, run_local, run_ray
 from rankscope_eval.streaming.folder import PartFolder
 from rankscope_eval.streaming.job import Job, Opening
 from rankscope_eval.streaming.report import NAMED, StreamReport
 
 CHUNK = 4096
-ON_ERROR = ("stop", "skip")
 SAMPLED = 64
 """Places, of a MiB each, at which a large input is looked at to tell it from another."""
 
@@ -97,9 +96,9 @@ def forecast_stream(
     check_season(season_length)
     check_counts(num_samples=num_samples, batch_size=batch_size, chunk=chunk)
     for name, value, choices in (
-        ("on_error", on_error, ON_ERROR),
-        ("layout", shape, SHAPES),
-        ("format", format, FORMATS),
+        ("on_error", on_error, ON_DAMAGE),
+        ("layout", shape, PART_LAYOUTS),
+        ("format", format, PART_FORMATS),
         ("engine", how.name, ENGINES),
     ):
         if value not in choices:

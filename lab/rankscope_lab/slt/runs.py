@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankscope.choices import ENGINES
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, unknown_choice
-from rankscope_lab.fan_out import ENGINES, Engine, fan_out
+from rankscope_lab.fan_out import Engine, fan_out
 from rankscope_lab.slt.cell import Cell, CellResult
 from rankscope_lab.slt.cell_run import CellTask, check_cells, read_result, result_file, run_task
 

@@ -15,6 +15,7 @@ from rankscope.checkpoints._layouts import check_agreement, check_storage, expec
 from rankscope.checkpoints._safetensors import WEIGHT_DTYPES, TensorInfo, read_json, read_tensor
 from rankscope.checkpoints._sources import locate
 from rankscope.checkpoints._weights import read_index
+from rankscope.choices import Storage
 from rankscope.errors import CheckpointError, RankscopeError
 from rankscope.families import (
     Factored,
@@ -28,7 +29,7 @@ from rankscope.families import (
     select_sites,
 )
 from rankscope.families.generic import guess_family
-from rankscope.families.storage import Storage, linear_layers, read_storage, scale_name, scaled_weight
+from rankscope.families.storage import linear_layers, read_storage, scale_name, scaled_weight
 
 if TYPE_CHECKING:
     from rankscope.numerics.factored import FactoredMatrix

@@ -1,6 +1,6 @@
 """Smaller checkpoints: which rank where (plan), how (factorise), and the folder that results (apply)."""
 
-from rankscope.compress.allocate import ALLOCATIONS, Allocation, plan_by_budget, plan_by_ratio
+from rankscope.compress.allocate import Allocation, plan_by_budget, plan_by_ratio
 from rankscope.compress.apply import compress
 from rankscope.compress.budget import Budget
 from rankscope.compress.factorise import truncated_svd
@@ -13,7 +13,6 @@ __all__ = [
     "compress",
     "compress_to_loss",
     "CompressOptions",
-    "ALLOCATIONS",
     "Allocation",
     "Budget",
     "plan_by_budget",

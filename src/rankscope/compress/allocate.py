@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankscope.choices import ALLOCATIONS
 from rankscope.compress.budget import Budget
 from rankscope.compress.plan import Plan, Spectrum, plan_by_eps, rounded, site_plan, validate_ratio
 from rankscope.errors import OptionError, unknown_choice
@@ -21,7 +22,6 @@ from rankscope.numerics import relative_spectrum
 from rankscope.train.rank_schedule import RankDesign, rank_at
 
 SENSITIVITY = "sensitivity"
-ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", SENSITIVITY, "schedule")
 ENERGY_OF_SCHEDULE = 0.99
 """Share of Σσ² whose rank, layer by layer, a schedule's growth is fitted to."""
 _ROUNDING = 1e-9

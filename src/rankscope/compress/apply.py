@@ -84,7 +84,7 @@ def compress(
         sites: words as for `rankscope.families.select_sites`; embedding tables are never factored.
         method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads), ``theorem3``, ``asvd`` or
             ``random``; see `rankscope.compress.methods` and `rankscope.compress.joint`.
-        allocation: a name of `rankscope.compress.ALLOCATIONS`, or an `Allocation`. By default ``uniform-eps`` for
+        allocation: a name of `rankscope.choices.ALLOCATIONS`, or an `Allocation`. By default ``uniform-eps`` for
             ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a
             text model), ``energy`` for the other methods.
         calibration: moments of the layers' inputs for methods that need them: a `Calibration`, a file that one was

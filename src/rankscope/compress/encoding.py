@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.choices import Storage
 from rankscope.compress.write import TensorSpec
 from rankscope.families import Layout
-from rankscope.families.storage import Storage, linear_layers, scale_name
+from rankscope.families.storage import linear_layers, scale_name
 from rankscope.numerics.quantise import SCALE_DTYPE, quantise
 
 

@@ -20,7 +20,6 @@ from rankscope.families import Factored, HeadWidth, Layout, Site
 from rankscope.numerics import FactoredMatrix, singular_values
 
 JOINT = "joint"
-METHOD_NAMES = ("svd", "whitened", JOINT, "theorem3", "asvd", "random")
 Matrices = Mapping[str, Tensor | FactoredMatrix]
 """Matrices by the module of their site."""
 

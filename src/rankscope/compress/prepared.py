@@ -9,21 +9,20 @@ from pathlib import Path
 import torch
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.choices import DECODERS, METHOD_NAMES, STORAGES, Storage
 from rankscope.compress.allocate import Allocation, least_plan, plan_by_budget
 from rankscope.compress.budget import Budget
 from rankscope.compress.calibrated import Source, calibration_for, needs_calibration
 from rankscope.compress.calibration import Calibration, CalibrationSet
-from rankscope.compress.calibration.passes import DECODERS
 from rankscope.compress.encoding import Encoding, encoding_of
 from rankscope.compress.grouping import check_method, make_groups
-from rankscope.compress.groups import JOINT, METHOD_NAMES, Group, Matrices
+from rankscope.compress.groups import JOINT, Group, Matrices
 from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
 from rankscope.compress.write import TensorSpec
 from rankscope.engine.device import resolve_dtype
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import FamilyError, OptionError, unknown_choice
 from rankscope.families import Layout, Site
-from rankscope.families.storage import STORAGES, Storage
 from rankscope.lowrank.layout import TARGETS
 from rankscope.measure.cache import cache_bytes
 from rankscope.numerics.parallel import parallel_map

@@ -6,15 +6,10 @@ import contextlib
 
 import torch
 
+from rankscope.choices import DEVICES, DTYPES
 from rankscope.errors import OptionError, unknown_choice
 
-DEVICES = ("auto", "cpu", "cuda")
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+_TORCH = {name: getattr(torch, name) for name in DTYPES}
 
 
 def resolve_device(device: str) -> str:
@@ -48,9 +43,9 @@ def resolve_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     if dtype is None:
         return None
     name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
+    if name not in _TORCH:
         raise OptionError(unknown_choice("dtype", name, DTYPES))
-    return DTYPES[name]
+    return _TORCH[name]
 
 
 WIDE = 512

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rankscope.choices import SKETCHES
 from rankscope.errors import CheckpointError, unknown_choice
 
 VERSION = 1
 LAYOUTS = ("dense", "factored", "head-width")
-SKETCHES = ("shared", "per-head")
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,12 @@ is two such weights. Embedding tables, output heads, norms, biases and position 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
+from rankscope.choices import STORAGES, Storage
 from rankscope.errors import CheckpointError, unknown_choice
 from rankscope.families._record import Site
 from rankscope.families.layouts import Factored, Layout
 
-Storage = Literal["float", "int8"]
-STORAGES: tuple[Storage, ...] = ("float", "int8")
 _SCALE = "_scale"
 
 

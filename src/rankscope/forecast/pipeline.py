@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from rankscope.checkpoints import open_checkpoint
+from rankscope.choices import RUNTIMES
 from rankscope.engine.device import resolve_device, resolve_dtype
 from rankscope.errors import CheckpointError, FamilyError, OptionError, RankscopeError, unknown_choice
 
 if TYPE_CHECKING:
     from chronos import BaseChronosPipeline
-
-RUNTIMES = ("auto", "fast", "stock")
 
 
 def load_pipeline(

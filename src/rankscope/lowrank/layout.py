@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rankscope.choices import Storage
 from rankscope.errors import FamilyError, unknown_choice
 from rankscope.families import Layout
 from rankscope.families.layouts import VERSION
-from rankscope.families.storage import Storage
 
 
 @dataclass(frozen=True)

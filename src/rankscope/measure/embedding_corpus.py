@@ -11,9 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.choices import IMAGE_SETS
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.series import corpus
-from rankscope.series.image_sets import IMAGE_SETS, image_batches
+from rankscope.series.image_sets import image_batches
 from rankscope.series.text import read_text, text_windows, token_ids
 
 REORDERED = ("wavetoken",)
@@ -32,7 +33,7 @@ class Corpora:
         seed: of every random choice.
         file: of the signal ``user``.
         text: file that text models read; without it their vocabulary is measured alone.
-        images: one of `rankscope.series.image_sets.IMAGE_SETS`.
+        images: one of `rankscope.choices.IMAGE_SETS`.
         image_count: images.
     """
 

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rankscope.choices import IMAGE_SETS
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.series.images import images
 
-IMAGE_SETS = ("generated", "cifar10")
 _CIFAR = "uoft-cs/cifar10"
 _SECONDS = 10.0
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rankscope.choices import PRECISIONS
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.rank_schedule import RankDesign
@@ -17,7 +18,6 @@ FAMILIES = ("chronos-t5", "chronos-bolt")
 STARTS = ("published", "broad", "recency")
 SCHEDULES = ("linear", "cosine", "constant", "warmup_stable_decay")
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "swish", "tanh")
-PRECISIONS = ("auto", "fp32", "bf16")
 EMBEDDING_SOURCES = ("random", "inherit", "chebyshev")
 SIZES = (
     "d_model", "d_kv", "d_ff", "num_layers", "num_decoder_layers", "num_heads", "n_tokens", "patch_size",

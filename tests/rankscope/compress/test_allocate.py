@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.compress import ALLOCATIONS, Allocation, Budget, Plan, Spectrum, plan_by_budget
+from rankscope.choices import ALLOCATIONS
+from rankscope.compress import Allocation, Budget, Plan, Spectrum, plan_by_budget
 from rankscope.compress.allocate import fitted_growth, least_plan
 from rankscope.errors import OptionError
 from rankscope.train.rank_schedule import RankDesign, rank_at

@@ -11,12 +11,13 @@ import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader, SequentialSampler
 
+from rankscope.choices import SHARD_FORMATS
 from rankscope.errors import DataError
 from rankscope.train.config import ModelShape, PretrainConfig
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.data.shard_writer import write_shards
 from rankscope.train.data.shards import open_shards
-from rankscope.train.data.synthesis import FORMATS, Synthesis
+from rankscope.train.data.synthesis import Synthesis
 from rankscope.train.stream import SeriesStream
 
 RAMPS = 40
@@ -29,12 +30,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     rows = [f"{k},{t},{1000 * k + t}" for k in range(1, RAMPS + 1) for t in range(60)]
     (home / "ramps.csv").write_text("item_id,time,value\n" + "\n".join(rows) + "\n")
     settings = {"files": (str(home / "ramps.csv"),), "file_share": 1.0, "min_length": 20, "shard_size": 30}
-    for format_ in FORMATS:
+    for format_ in SHARD_FORMATS:
         write_shards(Synthesis("mixture", 70, 60, format=format_, **settings), home / format_, workers=1)
-    return {format_: home / format_ for format_ in FORMATS}
+    return {format_: home / format_ for format_ in SHARD_FORMATS}
 
 
-@pytest.fixture(params=["generated", *FORMATS])
+@pytest.fixture(params=["generated", *SHARD_FORMATS])
 def config(request: pytest.FixtureRequest, folders: dict[str, Path]) -> PretrainConfig:
     """A run on each source of series."""
     return PretrainConfig(

@@ -15,8 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.choices import DECODERS
 from rankscope.compress.calibration.moments import InputMoments, MomentSink, from_tensors, to_tensors
-from rankscope.compress.calibration.passes import DECODERS, by_length, pass_inputs
+from rankscope.compress.calibration.passes import by_length, pass_inputs
 from rankscope.compress.calibration.sets import CalibrationSet
 from rankscope.compress.calibration.streams import stream_of, watch_streams, watched_modules
 from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype

@@ -13,8 +13,6 @@ from rankscope.families import Family
 
 LONE_AND_GROUPED = 8
 """Series of which Chronos-2 is given the first half one by one and the second half as one group."""
-DECODERS = ("teacher", "sampled")
-"""What the decoder reads: the values that did follow, or sample paths of the model's own."""
 
 
 @torch.no_grad()
@@ -36,7 +34,7 @@ def run_pass(
         family: its family.
         context: histories.
         future: what followed; tokens with a text model.
-        decoder: one of `DECODERS`.
+        decoder: one of `rankscope.choices.DECODERS`.
     """
     return module(**pass_inputs(module, family, context, future, decoder))
 

@@ -6,10 +6,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rankscope.choices import PRECISIONS, TRAINED
 from rankscope.errors import OptionError, unknown_choice
 
-TRAINED = ("all", "compressed")
-PRECISIONS = ("auto", "fp32", "bf16")
 MINUTES = 5.0
 _POSITIVE = ("minutes", "learning_rate", "max_grad_norm")
 _LEAST_ONE = ("batch_size", "log_steps")

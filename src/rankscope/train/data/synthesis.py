@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from rankscope.choices import SHARD_FORMATS
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.train.data.kernels import kernelsynth, standardised
 from rankscope.train.data.mixture import Mixture, clean_series
@@ -20,7 +21,6 @@ from rankscope.train.data.seasonal import structured_series
 Series = Float[np.ndarray, "series time"]
 Lengths = Int[np.ndarray, " series"]
 
-FORMATS = ("arrow", "parquet")
 LONGEST = 1 << 20
 """Most observations per series."""
 MOST_VALUES = 2**31 - 1
@@ -58,8 +58,8 @@ class Synthesis:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise OptionError(unknown_choice("kind", self.kind, KINDS))
-        if self.format not in FORMATS:
-            raise OptionError(unknown_choice("format", self.format, FORMATS))
+        if self.format not in SHARD_FORMATS:
+            raise OptionError(unknown_choice("format", self.format, SHARD_FORMATS))
         for name in ("n", "length", "shard_size"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} is {getattr(self, name)}: it must be at least 1.")

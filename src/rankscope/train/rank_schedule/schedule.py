@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rankscope.choices import CROSS_DEPTHS, RANK_LAYOUTS, ROUNDINGS, SKETCHES
 from rankscope.errors import OptionError, unknown_choice
 
-SCHEDULES = ("ceil", "pow2")
-CROSS_DEPTHS = ("restart", "continue")
-LAYOUTS = ("head-width", "factored")
-SKETCHES = ("shared", "per-head")
 _ROUNDING = 1e-9
 """Relative error that r0·(1+i)^alpha may carry: far above that of a power in float64, far below any step of r(i)."""
 
@@ -47,9 +44,9 @@ class RankDesign:
 
     def __post_init__(self) -> None:
         for field, value, choices in (
-            ("schedule", self.schedule, SCHEDULES),
+            ("schedule", self.schedule, ROUNDINGS),
             ("cross_depth", self.cross_depth, CROSS_DEPTHS),
-            ("layout", self.layout, LAYOUTS),
+            ("layout", self.layout, RANK_LAYOUTS),
             ("sketch", self.sketch, SKETCHES),
         ):
             if value not in choices:

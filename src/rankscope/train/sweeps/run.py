@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rankscope.choices import ENGINES
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.io.locks import held
@@ -18,7 +19,6 @@ from rankscope.train.sweeps.pools import InlinePool, Pool, ProcessPool, lost, vi
 from rankscope.train.sweeps.spec import Point, SweepSpec, with_steps
 from rankscope.train.sweeps.worker import BEAT, PointTask, Scoring, read_beat
 
-ENGINES = ("local", "ray")
 PLAN_SCHEMA = "rankscope/sweep-plan@1"
 
 Note = Callable[[str], None]

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rankscope.choices import SHARD_FORMATS
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
 from rankscope.train.data.shard_index import INDEX, read_index
 from rankscope.train.data.shard_writer import write_shards
 from rankscope.train.data.shards import Shards, open_shards
-from rankscope.train.data.synthesis import FORMATS, Synthesis, shard_series
+from rankscope.train.data.synthesis import Synthesis, shard_series
 
 SMALL = {"kind": "kernelsynth", "n": 50, "length": 24, "min_length": 10, "seed": 3, "shard_size": 20}
 
@@ -41,12 +42,12 @@ def expected(spec: Synthesis) -> list[np.ndarray]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One finished folder of each format, not to be changed."""
     home = tmp_path_factory.mktemp("shards")
-    for format_ in FORMATS:
+    for format_ in SHARD_FORMATS:
         write_shards(Synthesis(**SMALL, format=format_), home / format_, workers=1)
-    return {format_: home / format_ for format_ in FORMATS}
+    return {format_: home / format_ for format_ in SHARD_FORMATS}
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=SHARD_FORMATS)
 def folder(request: pytest.FixtureRequest, whole: dict[str, Path], tmp_path: Path) -> Path:
     """A copy of a finished folder."""
     import shutil
