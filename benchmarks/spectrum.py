@@ -5,7 +5,6 @@ parameters, about 800 MB in float32) into a temporary folder. Then alternates, e
 
 - ``svdvals``: bare `torch.linalg.svdvals` of the same matrices, one after the other, with torch's threads;
 - ``spectrum``: `rankscope.measure.spectrum.measure_spectrum`, all singular values and per-head ranks;
-- ``ranks-only``: the same with ``ranks_only=True``, at three ε (the default) and at one;
 - ``weightwatcher``: `WeightWatcher.analyze()` with its default options (no vectors, no randomisation, no plots) on
   a module of exactly these 144 linear layers, so that it neither reads nor fits anything else.
 
@@ -32,9 +31,8 @@ from typing import Any
 
 from provenance import child, conditions, origin, peak_mb, save, spread
 
-USED = tuple(f"src/rankscope/{part}" for part in ("analysis", "checkpoints", "families", "numerics"))
+USED = tuple(f"src/rankscope/{part}" for part in ("measure", "checkpoints", "families", "numerics"))
 D_MODEL, D_FF, HEADS, D_KV, VOCABULARY = 768, 3072, 12, 64, 4096
-EPS = {"ranks-only": (0.1, 0.05, 0.01), "ranks-only-one-eps": (0.05,), "spectrum": (0.1, 0.05, 0.01)}
 
 
 def write_checkpoint(folder: Path, layers: int) -> None:
@@ -96,7 +94,7 @@ def run_spectrum(folder: Path, case: str) -> dict[str, Any]:
 
     imported = peak_mb()
     start = time.perf_counter()
-    report = measure_spectrum(open_checkpoint(folder), EPS[case], ranks_only=case != "spectrum")
+    report = measure_spectrum(open_checkpoint(folder))
     seconds = time.perf_counter() - start
     ranks = sum(row.eps_ranks["0.05"] for row in report.sites)
     return {
@@ -194,8 +192,6 @@ def fastest(function: Callable[[], object], times: int = 10) -> float:
 RUNS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
     "svdvals": run_svdvals,
     "spectrum": run_spectrum,
-    "ranks-only": run_spectrum,
-    "ranks-only-one-eps": run_spectrum,
     "weightwatcher": run_weightwatcher,
     "floor": run_floor,
 }
@@ -212,19 +208,16 @@ def case_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def floor_seconds(rates: dict[str, Any], matrices: int, eps: int) -> dict[str, Any]:
-    """Least time of the arithmetic at the measured rates, for the Gram route and for counting at ``eps`` levels.
+def floor_seconds(rates: dict[str, Any], matrices: int) -> dict[str, Any]:
+    """Least time of the arithmetic at the measured rates.
 
     Gram matrix: half of 2n³, by symmetry. Reduction to tridiagonal form: 4n³/3, half of it matrix-vector products
-    that stream the trailing matrix, 8·n³/3 bytes, from a cache or from memory. LDLᵀ: n³/3 per ε.
+    that stream the trailing matrix, 8·n³/3 bytes, from a cache or from memory.
     """
     n3 = D_MODEL**3 * matrices / 1e9
     flops = rates["float64_gflops"]
     read = 4 * D_MODEL**2 * matrices / 1e9 / rates["read_gb_per_s"]
-    return {
-        "spectrum": {"gram": n3 / flops, "tridiagonal": 4 / 3 * n3 / flops, "read": read},
-        "ranks-only": {"gram": n3 / flops, "ldl": eps * n3 / 3 / flops, "read": read},
-    }
+    return {"gram": n3 / flops, "tridiagonal": 4 / 3 * n3 / flops, "read": read}
 
 
 def main() -> None:
@@ -263,14 +256,11 @@ def summary(cases: dict[str, dict[str, Any]], options: argparse.Namespace) -> di
     """Ratios between the cases, with where and when they were measured."""
     median = {case: row["seconds"]["median"] for case, row in cases.items()}
     rates = cases.pop("floor")
-    floors = floor_seconds(rates, cases["spectrum"]["matrices"], len(EPS["ranks-only"]))
+    floor = floor_seconds(rates, cases["spectrum"]["matrices"])
     ratios = {
         "spectrum_over_svdvals": median["spectrum"] / median["svdvals"],
         "weightwatcher_over_spectrum": median["weightwatcher"] / median["spectrum"],
-        "spectrum_over_ranks_only": median["spectrum"] / median["ranks-only"],
-        "spectrum_over_ranks_only_one_eps": median["spectrum"] / median["ranks-only-one-eps"],
-        "spectrum_over_floor": median["spectrum"] / sum(floors["spectrum"].values()),
-        "ranks_only_over_floor": median["ranks-only"] / sum(floors["ranks-only"].values()),
+        "spectrum_over_floor": median["spectrum"] / sum(floor.values()),
         "peak_mb": {case: row["peak_mb"] for case, row in cases.items()},
     }
     return {
@@ -278,7 +268,7 @@ def summary(cases: dict[str, dict[str, Any]], options: argparse.Namespace) -> di
         "layers": options.layers,
         "cases": cases,
         "rates": {key: value for key, value in rates.items() if "per_s" in key or "gflops" in key},
-        "floor_seconds": floors,
+        "floor_seconds": floor,
         "ratios": ratios,
     }
 

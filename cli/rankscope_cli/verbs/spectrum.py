@@ -55,7 +55,7 @@ def run(
     eps: Eps = None,
     sites: Sites = None,
     ranks_only: Annotated[
-        bool, typer.Option("--ranks-only", help="Count ε-ranks without singular values: faster on large matrices.")
+        bool, typer.Option("--ranks-only", help="Report ε-ranks and sizes alone, without spectra.")
     ] = False,
     figures: Figures = None,
     out: Out = None,

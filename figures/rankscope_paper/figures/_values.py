@@ -13,7 +13,7 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import DataError
 from rankscope.numerics import eps_rank
-from rankscope.numerics.chebyshev import chebyshev_embedding
+from rankscope.numerics.embedding import chebyshev_embedding
 from rankscope.plots.chebyshev import embedded_line
 from rankscope.plots.values import EmbeddedValues, embedded_values
 from rankscope_paper.figures import _models

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,19 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.families import Site
-from rankscope.measure.decompose import Decomposition, Plan, decompose
-from rankscope.numerics.inertia import countable_eps
+from rankscope.numerics.factored import FactoredMatrix
 from rankscope.numerics.parallel import parallel_map
-from rankscope.numerics.rank import validate_eps
-from rankscope.numerics.size import factored_parameters, size_ratio
-from rankscope.numerics.spectrum import working_dtype
-from rankscope.numerics.workspace import Workspace
+from rankscope.numerics.rank import (
+    effective_rank,
+    eps_ranks,
+    factored_parameters,
+    size_ratio,
+    stable_rank,
+    validate_eps,
+)
+from rankscope.numerics.spectrum import (
+    Workspace,
+    choose_method,
+    gram,
+    gram_singular_values,
+    per_head_of_widths,
+    power_of_two,
+    singular_values,
+    working_dtype,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,11 +54,11 @@ class SiteSpectrum:
         layout: how the checkpoint stores it: ``dense``, ``factored`` or ``head-width``.
         shape: (d_out, d_in) of the matrix.
         sigma: singular values, descending; of a factored matrix the leading ``rank`` ones, the others are
-            zero. None where only ranks were counted.
+            zero. None where spectra were left out.
         sigma_max: the largest singular value.
         eps_ranks: ε-rank by ε.
         per_head_eps_ranks: ε-rank of every head's slice by ε (Q6); empty for a matrix without heads.
-        effective_rank: exponential of the entropy of σ²; None where only ranks were counted.
+        effective_rank: exponential of the entropy of σ²; None where spectra were left out.
         stable_rank: Σσ²/σ_1².
         size_ratio: numbers stored at the ε-rank over numbers stored dense, by ε (Q7).
     """
@@ -88,7 +103,7 @@ class SpectrumReport:
         model: the name the checkpoint was opened by.
         family: its model family.
         eps: the tolerances, as given.
-        ranks_only: whether ε-ranks were counted without singular values.
+        ranks_only: the spectra were left out.
         sites: one entry per matrix.
         guesses: of a model that no family describes, what was taken for what.
     """
@@ -157,10 +172,9 @@ def measure_spectrum(
 
     Args:
         checkpoint: from `rankscope.open_checkpoint`.
-        eps: tolerances in [0, 1); at least 1e-5 with ``ranks_only``.
+        eps: tolerances in [0, 1).
         sites: which matrices; see `rankscope.families.select_sites`.
-        ranks_only: count the ε-ranks of matrices by inertia, without singular values; it pays at one or two ε,
-            each further one costs about a sixth of all singular values.
+        ranks_only: leave singular values and effective ranks out of the report.
         dtype: float32 or float64; None is float32 for all but float64 weights.
         device: ``cpu``, ``cuda`` or ``auto``.
         workers: matrices at a time; None is one per core, or one on a GPU.
@@ -172,46 +186,96 @@ def measure_spectrum(
     """
     if not eps:
         raise OptionError("eps needs at least one tolerance in [0, 1); try 0.05.")
-    levels = tuple(countable_eps(level) if ranks_only else validate_eps(level) for level in eps)
+    levels = tuple(validate_eps(level) for level in eps)
     if dtype is not None:
         working_dtype(dtype, dtype)
     chosen = checkpoint.sites(sites)
     where = resolve_device(device)
-    plan = Plan(levels, ranks_only, dtype, where, Workspace())
+    space = Workspace()
     report = progress or silent
     report(0, len(chosen), "spectrum")
     rows: list[SiteSpectrum] = []
     if workers is None and where != "cpu":
         workers = 1
-    for site, found in parallel_map(partial(_measure, checkpoint, plan), chosen, workers):
-        rows.append(_row(checkpoint, site, found, levels))
-        report(len(rows), len(chosen), site.name)
+    measure = partial(_measure, checkpoint, levels, ranks_only, dtype, where, space)
+    for row in parallel_map(measure, chosen, workers):
+        rows.append(row)
+        report(len(rows), len(chosen), row.site.name)
     return SpectrumReport(
         checkpoint.source, checkpoint.family.name, levels, ranks_only, tuple(rows), checkpoint.guesses
     )
 
 
-def _measure(checkpoint: Checkpoint, plan: Plan, site: Site) -> tuple[Site, Decomposition]:
-    return site, decompose(checkpoint.matrix(site), site.head_widths, site.head_axis, plan)
-
-
-def _row(checkpoint: Checkpoint, site: Site, found: Decomposition, levels: tuple[float, ...]) -> SiteSpectrum:
+def _measure(
+    checkpoint: Checkpoint,
+    levels: tuple[float, ...],
+    ranks_only: bool,
+    dtype: torch.dtype | None,
+    device: str,
+    space: Workspace,
+    site: Site,
+) -> SiteSpectrum:
+    w = checkpoint.matrix(site)
+    if isinstance(w, FactoredMatrix):
+        w = FactoredMatrix(w.up.to(device), w.down.to(device))
+        sigma, heads = w.singular_values(dtype=dtype), None
+        if site.head_widths:
+            heads = w.per_head_singular_values(site.head_widths, site.head_axis or 0, dtype=dtype)
+    else:
+        sigma, heads = _decomposed(w.to(device), site.head_widths, site.head_axis, min(levels), dtype, space)
     keys = [eps_key(level) for level in levels]
-    dense = found.shape[0] * found.shape[1]
+    ranks = eps_ranks(sigma, levels).tolist()
+    rows, columns = shape = int(w.shape[0]), int(w.shape[1])
     return SiteSpectrum(
         site=site,
         layout=checkpoint.layout(site),
-        shape=found.shape,
-        sigma=found.sigma,
-        sigma_max=found.sigma_max,
-        eps_ranks=dict(zip(keys, found.ranks, strict=True)),
-        per_head_eps_ranks=dict(zip(keys, found.head_ranks, strict=True)) if found.head_ranks else {},
-        effective_rank=found.effective_rank,
-        stable_rank=found.stable_rank,
+        shape=shape,
+        sigma=None if ranks_only else sigma.cpu().numpy(),
+        sigma_max=float(sigma[0]) if len(sigma) else 0.0,
+        eps_ranks=dict(zip(keys, ranks, strict=True)),
+        per_head_eps_ranks={} if heads is None else dict(zip(keys, eps_ranks(heads, levels).mT.tolist(), strict=True)),
+        effective_rank=None if ranks_only else float(effective_rank(sigma)),
+        stable_rank=float(stable_rank(sigma)),
         size_ratio={
-            key: factored_parameters(found.shape, rank) / dense for key, rank in zip(keys, found.ranks, strict=True)
+            key: factored_parameters(shape, rank) / (rows * columns) for key, rank in zip(keys, ranks, strict=True)
         },
     )
+
+
+def _decomposed(
+    w: Tensor,
+    widths: tuple[int, ...],
+    head_axis: int | None,
+    smallest_eps: float,
+    dtype: torch.dtype | None,
+    space: Workspace,
+) -> tuple[Tensor, Tensor | None]:
+    """Singular values of a matrix, and of its heads' slices where it has any."""
+    work = working_dtype(w.dtype, dtype)
+    # where float64 is asked for, every singular value is meant to be good, not only those that decide a rank
+    smallest = None if work == torch.float64 else smallest_eps
+    axis = head_axis or 0
+    if choose_method(tuple(w.shape), smallest, work) == "svd":
+        w = w.to(work)
+        heads = torch.linalg.svdvals(per_head_of_widths(w, widths, axis)) if widths else None
+        return torch.linalg.svdvals(w), heads
+    scale = power_of_two(w)
+    w = w / scale if scale != 1.0 else w
+    side = 0 if w.shape[0] < w.shape[1] else 1
+    if w.shape[0] == w.shape[1] and head_axis is not None:
+        side = head_axis
+    g = gram(w, side, space)
+    heads = None
+    if widths and side == head_axis:
+        # the heads' Gram matrices are diagonal blocks of the whole one
+        corners = zip(itertools.accumulate(widths), widths, strict=True)
+        blocks = [g[end - width : end, end - width : end] for end, width in corners]
+        pads = [max(widths) - width for width in widths]
+        padded = [torch.nn.functional.pad(block, (0, pad, 0, pad)) for block, pad in zip(blocks, pads, strict=True)]
+        heads = scale * gram_singular_values(torch.stack(padded))
+    elif widths:
+        heads = scale * singular_values(per_head_of_widths(w, widths, axis), method="gram", dtype=torch.float64)
+    return (scale * gram_singular_values(g)).to(work), heads
 
 
 def _flat(row: SiteSpectrum) -> dict[str, Any]:

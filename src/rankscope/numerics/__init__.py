@@ -1,18 +1,20 @@
-"""Pure functions on matrices: rank, spectrum, inertia, angles, flow, size. Tensors in, tensors out."""
+"""Pure functions on matrices: rank, spectrum, factors, angles, flow, size. Tensors in, tensors out."""
 
-from rankscope.numerics.angles import angle_matrix, row_angles
-from rankscope.numerics.factored import FactoredMatrix
-from rankscope.numerics.flow import flow_of_ranks, mean_by_role
+from rankscope.numerics.embedding import angle_matrix, row_angles
+from rankscope.numerics.factored import FactoredMatrix, symmetric_root
 from rankscope.numerics.rank import (
     effective_rank,
     eps_rank,
     eps_ranks,
+    factored_parameters,
+    factoring_pays,
+    flow_of_ranks,
+    mean_by_role,
     relative_spectrum,
+    size_ratio,
     stable_rank,
     validate_eps,
 )
-from rankscope.numerics.roots import symmetric_root
-from rankscope.numerics.size import factored_parameters, factoring_pays, size_ratio
 from rankscope.numerics.spectrum import choose_method, per_head, singular_values, spectra
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A matrix kept as a product of two thin factors, and its spectrum without ever forming it."""
+"""Matrices as products: two thin factors, whose spectrum needs no product; second moments as squares of a root."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.numerics.spectrum import per_head_of_widths, singular_values, upcast
+
+NOT_POSITIVE = 1e-6
+"""A negative eigenvalue beyond this share of the largest is no rounding error of a sum of squares in float32."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,38 @@ def joined_heads(
     split = up if axis == 0 else down
     blocks = torch.block_diag(*split.reshape(heads, -1, split.shape[1]))
     return FactoredMatrix(blocks, down) if axis == 0 else FactoredMatrix(up, blocks)
+
+
+def symmetric_root(
+    moment: Float[Tensor, "d d"], ridge: float = 0.0, tolerance: float = NOT_POSITIVE
+) -> tuple[Float[Tensor, "d d"], Float[Tensor, " d"]]:
+    """Return S with S Sᵀ = C + ridge·mean(diag C)·I, and the eigenvalues of that sum, descending.
+
+    S = V √Λ from the eigenvectors of C, so that a singular C needs no special case, where a Cholesky factor does not
+    exist. Columns of S are ordered as the eigenvalues. Computed in float64.
+
+    Args:
+        moment: C, symmetric and positive semidefinite up to rounding.
+        ridge: what is added to every eigenvalue, in units of their mean.
+        tolerance: largest negative eigenvalue, as a share of the largest, that counts as rounding and becomes zero.
+
+    >>> root, values = symmetric_root(torch.tensor([[2.0, 2.0], [2.0, 2.0]]))
+    >>> (root @ root.T).round(decimals=6).tolist(), values.round(decimals=6).tolist()
+    ([[2.0, 2.0], [2.0, 2.0]], [4.0, 0.0])
+
+    Raises:
+        DataError: the moment is not finite, or has a negative eigenvalue that rounding does not explain.
+    """
+    c = moment.to(torch.float64)
+    if not bool(torch.isfinite(c).all()):
+        raise DataError("a second moment holds NaN or Inf: calibrate again, on series that the model can take.")
+    values, vectors = torch.linalg.eigh((c + c.mT) / 2)
+    if float(values[0]) < -tolerance * max(float(values[-1]), 0.0) or float(values[-1]) < 0.0:
+        raise DataError(
+            f"a second moment has the negative eigenvalue {float(values[0]):.3g}, which none has: calibrate again."
+        )
+    values = values.clamp(min=0.0).flip(0) + ridge * float(c.diagonal().mean())
+    return vectors.flip(1) * values.sqrt(), values
 
 
 def _right(factor: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -1,14 +1,16 @@
-"""ε-rank, effective rank and stable rank of a spectrum: each definition lives here and nowhere else."""
+"""ε-rank, effective and stable rank of a spectrum, flow of ranks, size at a rank: each definition lives here only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankscope.errors import OptionError
+
+Shape = tuple[int, int]
 
 
 def validate_eps(eps: float) -> float:
@@ -92,3 +94,60 @@ def stable_rank(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
     1.25
     """
     return relative_spectrum(sigma.to(torch.float64)).square().sum(-1)
+
+
+def flow_of_ranks(spectra: Sequence[Float[Tensor, " _"]], eps: Sequence[float]) -> Int[Tensor, "layers eps"]:
+    """ε-ranks of every layer, from one spectrum per layer; the spectra may differ in length.
+
+    >>> flow_of_ranks([torch.tensor([1.0, 0.2]), torch.tensor([1.0, 0.5, 0.4])], [0.3, 0.1]).tolist()
+    [[1, 2], [3, 3]]
+    """
+    if not spectra:
+        return torch.zeros((0, len(eps)), dtype=torch.int64)
+    return torch.stack([eps_ranks(sigma, eps).cpu() for sigma in spectra])
+
+
+def mean_by_role(roles: Sequence[str], ranks: Int[Tensor, "items eps"]) -> dict[str, Float[Tensor, " eps"]]:
+    """Mean ε-ranks of each role's items, in order of first appearance (Fig. 4a,b average W_Q over layers).
+
+    >>> mean_by_role(["self.q", "self.k", "self.q"], torch.tensor([[2], [5], [4]]))["self.q"].tolist()
+    [3.0]
+    """
+    return {
+        role: ranks[[i for i, other in enumerate(roles) if other == role]].to(torch.float64).mean(0)
+        for role in dict.fromkeys(roles)
+    }
+
+
+def factoring_pays(shape: Shape, rank: int) -> bool:
+    """Whether a rank-``rank`` factorisation of an m×n matrix stores fewer numbers: r(m+n) < mn.
+
+    >>> factoring_pays((768, 768), 383), factoring_pays((768, 768), 384)
+    (True, False)
+    """
+    rows, columns = shape
+    return rank * (rows + columns) < rows * columns
+
+
+def factored_parameters(shape: Shape, rank: int) -> int:
+    """Numbers stored at rank ``rank``: r(m+n) where that is fewer than mn, else the dense mn.
+
+    >>> factored_parameters((768, 768), 10), factored_parameters((768, 768), 700)
+    (15360, 589824)
+    """
+    rows, columns = shape
+    if rank < 0:
+        raise OptionError(f"rank must be at least 0, not {rank}.")
+    return rank * (rows + columns) if factoring_pays(shape, rank) else rows * columns
+
+
+def size_ratio(shapes: Iterable[Shape], ranks: Iterable[int]) -> float:
+    """Σ stored parameters after over before, of matrices of ``shapes`` kept at ``ranks`` (Q7); 1 for none.
+
+    >>> size_ratio([(768, 768), (768, 768)], [96, 700])
+    0.625
+    """
+    pairs = list(zip(shapes, ranks, strict=True))
+    before = sum(rows * columns for (rows, columns), _ in pairs)
+    after = sum(factored_parameters(shape, rank) for shape, rank in pairs)
+    return after / before if before else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.numerics.parallel import parallel_map
-from rankscope.numerics.workspace import Workspace
 
 GRAM_SMALLEST_EPS = 1e-6
 """Relative size below which the float64 Gram matrix no longer tells singular values apart."""
@@ -206,3 +206,24 @@ def power_of_two(m: Float[Tensor, " ..."]) -> float:
     if largest == 0.0 or _SAFE[0] < largest < _SAFE[1]:
         return 1.0
     return 2.0 ** math.floor(math.log2(largest))
+
+
+class Workspace(threading.local):
+    """Named tensors that a thread keeps between matrices, allocated again only when the shape or device changes.
+
+    Allocators return blocks of several MB to the system at once, and touching them afresh costs page faults
+    worth a third of a matrix product of that size.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+
+    def take(
+        self, name: str, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.float64
+    ) -> Tensor:
+        """The buffer called ``name``, with whatever it held before."""
+        held = self._buffers.get(name)
+        if held is None or held.shape != shape or held.device != device or held.dtype != dtype:
+            held = torch.empty(shape, dtype=dtype, device=device)
+            self._buffers[name] = held
+        return held

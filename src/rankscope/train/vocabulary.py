@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.numerics.chebyshev import chebyshev_embedding
+from rankscope.numerics.embedding import chebyshev_embedding
 from rankscope.train.config import EmbeddingStart
 
 HEAD = "lm_head.weight"
@@ -17,7 +17,7 @@ HEAD = "lm_head.weight"
 def chebyshev_vocabulary(
     chronos_config: dict[str, Any], d_model: int, rank: int, seed: int
 ) -> Float[Tensor, "tokens d_model"]:
-    """Embed the centre of every bin by `rankscope.numerics.chebyshev.chebyshev_embedding`.
+    """Embed the centre of every bin by `rankscope.numerics.embedding.chebyshev_embedding`.
 
     Which id holds which centre is chronos' own tokenizer's to say: the id after the special tokens is used by no
     value and decodes to the lowest bin, so it gets that bin's row. The special tokens (padding, which also starts

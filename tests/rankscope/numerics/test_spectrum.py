@@ -13,8 +13,7 @@ from rankscope.errors import OptionError
 from rankscope.numerics import FactoredMatrix, choose_method, eps_ranks, per_head, singular_values, spectra
 from rankscope.numerics.factored import joined_heads
 from rankscope.numerics.parallel import parallel_map
-from rankscope.numerics.spectrum import GRAM_SMALLEST_EPS, gram, per_head_of_widths
-from rankscope.numerics.workspace import Workspace
+from rankscope.numerics.spectrum import GRAM_SMALLEST_EPS, Workspace, gram, per_head_of_widths
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

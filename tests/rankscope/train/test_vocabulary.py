@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from rankscope import open_checkpoint
 from rankscope.errors import OptionError
-from rankscope.numerics.chebyshev import random_frame
+from rankscope.numerics.embedding import random_frame
 from rankscope.train import PretrainConfig, config_from_dict, pretrain
 from rankscope.train.config import EmbeddingStart
 from rankscope.train.models import chronos_config, new_model

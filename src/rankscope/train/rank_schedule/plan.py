@@ -8,7 +8,7 @@ from typing import Any
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import Factored, HeadWidth, Layout, Site, family_of
 from rankscope.lowrank.layout import low_rank_config
-from rankscope.numerics.size import factoring_pays
+from rankscope.numerics.rank import factoring_pays
 from rankscope.train.rank_schedule.schedule import RankDesign, rank_at
 
 Shape = tuple[int, int]
