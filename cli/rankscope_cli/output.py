@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
 import shlex
 import sys
@@ -16,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 
 from rankscope.errors import OutputError, unknown_choice
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file, refuse_existing, refuse_unwritable
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class Output:
             files += also() if also is not None else []
         finally:
             if self.as_json:
-                self._stdout.write(to_json_text(self._sign(report.to_json())) + "\n")
+                self._stdout.write(codec.text(self._sign(report.to_json())) + "\n")
             else:
                 show(self.console())
             self._stdout.flush()
@@ -176,7 +175,7 @@ def write_report(
     """Write a report as its suffix says: .json its document (or the ``whole`` one), else its table."""
     with atomic_file(file, force=force) as path:
         if file.suffix.lower() == ".json":
-            path.write_text(to_json_text((whole or report.to_json)()) + "\n", encoding="utf-8")
+            path.write_text(codec.text((whole or report.to_json)()) + "\n", encoding="utf-8")
         elif file.suffix.lower() == ".csv" and hasattr(report, "to_csv"):  # a published layout of its own
             path.write_text(report.to_csv(), encoding="utf-8")
         else:
@@ -198,34 +197,8 @@ def write_frame(frame: pd.DataFrame, path: Path, suffix: str) -> None:
     flat.to_csv(path, index=False)
 
 
-def to_json_text(document: Mapping[str, Any]) -> str:
-    """One JSON document; numbers that JSON does not know (NaN, ±Inf) become null.
-
-    >>> to_json_text({"a": float("nan"), "b": [1]})
-    '{"a": null, "b": [1]}'
-    """
-    return json.dumps(plain(document), allow_nan=False, ensure_ascii=False)
-
-
-def plain(value: Any) -> Any:
-    """Turn numpy values, paths, tuples and odd floats into what JSON has."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, str) or value is None or isinstance(value, bool):
-        return value
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    return [plain(item) for item in value]
-
-
 def _cell(value: Any) -> Any:
-    return json.dumps(plain(value)) if isinstance(value, (list, tuple, dict)) or hasattr(value, "tolist") else value
+    return codec.text(value) if isinstance(value, (list, tuple, dict)) or hasattr(value, "tolist") else value
 
 
 def check_figures(folder: str | None, stems: Iterable[str], force: bool) -> None:

@@ -11,14 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from rankscope import __version__
 from rankscope.errors import OutputError
 from rankscope_cli.options import numbers, words
-from rankscope_cli.output import Output, plain, to_json_text, write_frame
+from rankscope_cli.output import Output, write_frame
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import figures, plain_table, print_table, size, spread
 
@@ -26,13 +25,6 @@ from rankscope_cli.tables import figures, plain_table, print_table, size, spread
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def test_json_has_no_nan_and_plain_types() -> None:
-    value = {"a": np.float32("nan"), 1: [np.int64(3), float("inf"), None, True], "p": Path("x"), "m": np.eye(1)}
-    text = to_json_text(value)
-    assert json.loads(text) == {"a": None, "1": [3, None, None, True], "p": "x", "m": [[1.0]]}
-    assert plain((1, "é")) == [1, "é"]
 
 
 def test_only_the_result_reaches_stdout(capsys: pytest.CaptureFixture[str]) -> None:

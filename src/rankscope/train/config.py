@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 from rankscope.choices import PRECISIONS
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.io import codec
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.rank_schedule import RankDesign
-from rankscope.train.reading import build, read_mapping
 
 FAMILIES = ("chronos-t5", "chronos-bolt")
 STARTS = ("published", "broad", "recency")
@@ -248,10 +247,6 @@ class PretrainConfig:
                 f"embedding.rank {self.embedding.rank} is above model.d_model {self.model.d_model}: lower the rank."
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain nested dicts, as the YAML file holds them."""
-        return dataclasses.asdict(self)
-
 
 def read_config(path: Path | str) -> PretrainConfig:
     """Read a run from YAML.
@@ -259,7 +254,7 @@ def read_config(path: Path | str) -> PretrainConfig:
     Raises:
         OptionError: the file is missing, no YAML mapping, names an unknown field or has a value that makes no sense.
     """
-    return config_from_dict(read_mapping(path, "config"))
+    return codec.build(PretrainConfig, codec.load(path, "config", OptionError), where=f"config {path}")
 
 
 def config_from_dict(values: Mapping[str, Any]) -> PretrainConfig:
@@ -268,7 +263,7 @@ def config_from_dict(values: Mapping[str, Any]) -> PretrainConfig:
     Raises:
         OptionError: a field is unknown, or a value is of another kind than the field or makes no sense.
     """
-    return build(PretrainConfig, values)
+    return codec.build(PretrainConfig, values)
 
 
 def _check_least(record: Any, prefix: str, least: int, names: Sequence[str]) -> None:

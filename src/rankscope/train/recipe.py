@@ -13,12 +13,12 @@ import yaml
 
 from rankscope.checkpoints import Description
 from rankscope.errors import FamilyError, OptionError
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
 from rankscope.train.config import FAMILIES, EmbeddingStart, ModelShape, PretrainConfig, config_from_dict
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import DesignReport, RankDesign, design_report
-from rankscope.train.reading import build
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -144,8 +144,7 @@ def not_kept(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, .
 
 def to_yaml(config: PretrainConfig) -> str:
     """Every field of a run, as `rankscope.train.read_config` reads it."""
-    plain = json.loads(json.dumps(config.to_dict()))
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(codec.plain(config), sort_keys=False, allow_unicode=True)
 
 
 def _own_run(source: Description) -> PretrainConfig | None:
@@ -169,7 +168,7 @@ def _shape(source: Description) -> ModelShape:
         shape["patch_size"] = inner["input_patch_size"]
         shape.pop("tie_word_embeddings", None)  # Chronos-Bolt reads no tokens out
     try:
-        return build(ModelShape, shape)
+        return codec.build(ModelShape, shape)
     except OptionError as error:
         raise OptionError(f"{source.source}: config.json gives no shape of a network: {error}") from error
 

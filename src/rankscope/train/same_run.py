@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.errors import OptionError, OutputError
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.train.config import PretrainConfig, config_from_dict
 
@@ -125,7 +126,7 @@ def go_on(run: Path, earlier: RunRecord, now: RunRecord, step: int, *, diverged:
 
 def differences(earlier: PretrainConfig, now: PretrainConfig) -> list[tuple[str, Any, Any]]:
     """Fields that two configs differ in, those that `MAY_CHANGE` left out: (dotted name, earlier value, new value)."""
-    was, is_ = earlier.to_dict(), now.to_dict()
+    was, is_ = codec.plain(earlier), codec.plain(now)
     return [found for name in was if name not in MAY_CHANGE for found in _differences(name, was[name], is_[name])]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, OutputError
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
 from rankscope.train import curves, events, processes, run_folder
 from rankscope.train.arguments import resolve_precision, training_arguments
@@ -271,7 +272,7 @@ def _save(
     with atomic_folder(target, force=force) as folder:
         model.config.use_cache = True  # the Trainer turns it off, and forecasts would be slow for it
         model.to("cpu").save_pretrained(folder)
-        written: dict[str, Any] = {"config": record.config.to_dict(), "report": report.to_json()}
+        written: dict[str, Any] = {"config": codec.plain(record.config), "report": report.to_json()}
         if record.changes:
             written["changes"] = [asdict(change) for change in record.changes]
         (folder / RECORD).write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
+from rankscope.io import codec
 from rankscope.train import PretrainConfig
 
 
@@ -20,17 +20,12 @@ def write_config() -> Callable[[Path, PretrainConfig], Path]:
     """``write_config(file, config)``: the YAML that ``rankscope pretrain`` reads."""
 
     def write(file: Path, config: PretrainConfig) -> Path:
-        plain = yaml.safe_load(yaml.safe_dump(_plain(config.to_dict())))
-        file.write_text(yaml.safe_dump({name: value for name, value in plain.items() if value is not None}))
+        file.write_text(
+            yaml.safe_dump({name: value for name, value in codec.plain(config).items() if value is not None})
+        )
         return file
 
     return write
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,12 @@
 """Values of a config are of their field's kind, or refused in one line that says what is expected."""
 
-import json
 import re
 from typing import Any
 
 import pytest
 
 from rankscope.errors import OptionError
+from rankscope.io import codec
 from rankscope.train import PretrainConfig, config_from_dict, read_config
 from rankscope.train.rank_schedule import RankDesign
 from rankscope.train.sweeps import read_sweep
@@ -20,25 +20,25 @@ from rankscope.train.sweeps import read_sweep
         ("max_steps: 10.0", "max_steps is 10.0: it must be a whole number."),
         ("max_steps:", "max_steps is None: it must be a whole number."),
         ("seed: true", "seed is True: it must be a whole number."),
-        ("learning_rate: fast", "learning_rate is 'fast': it must be a finite number."),
+        ("learning_rate: fast", "learning_rate is 'fast': it must be a number."),
         ("learning_rate: .nan", "learning_rate is nan: it must be a finite number."),
         ("learning_rate: 1e999", "learning_rate is '1e999': it must be a finite number."),
-        ("learning_rate: true", "learning_rate is True: it must be a finite number."),
-        ("learning_rate: [0.1]", "learning_rate is [0.1]: it must be a finite number."),
+        ("learning_rate: true", "learning_rate is True: it must be a number."),
+        ("learning_rate: [0.1]", "learning_rate is [0.1]: it must be a number."),
         ("compile: yes-please", "compile is 'yes-please': it must be true or false."),
         ("compile: 1", "compile is 1: it must be true or false."),
         ("shards: 5", "shards is 5: it must be text."),
-        ("spectra: {steps: 5}", "spectra.steps is 5: it must be a list of whole numbers."),
-        ("spectra: {steps: [1, 2.5]}", "spectra.steps is [1, 2.5]: it must be a list of whole numbers."),
-        ("spectra: {roles: qk}", "spectra.roles is 'qk': it must be a list of texts."),
-        ("mixture: {files: a.csv}", "mixture.files is 'a.csv': it must be a list of texts."),
-        ("mixture: {kernel_share: half}", "mixture.kernel_share is 'half': it must be a finite number."),
+        ("spectra: {steps: 5}", "spectra.steps is 5: it must be a list."),
+        ("spectra: {steps: [1, 2.5]}", "spectra.steps[1] is 2.5: it must be a whole number."),
+        ("spectra: {roles: qk}", "spectra.roles is 'qk': it must be a list."),
+        ("mixture: {files: a.csv}", "mixture.files is 'a.csv': it must be a list."),
+        ("mixture: {kernel_share: half}", "mixture.kernel_share is 'half': it must be a number."),
         ("model: {d_model: 64.0}", "model.d_model is 64.0: it must be a whole number."),
         ("model: {d_model: 0}", "model.d_model is 0: it must be at least 1."),
         ("model: {dropout_rate: 1}", "model.dropout_rate is 1.0: it must lie in [0, 1)."),
-        ("model: 64", "model must be a mapping of fields to values, not 64."),
-        ("model:", "model must be a mapping of fields to values, not None."),
-        ("low_rank: {r0: three}", "low_rank.r0 is 'three': it must be a finite number."),
+        ("model: 64", "model is 64: it must be a mapping of fields to values."),
+        ("model:", "model is None: it must be a mapping of fields to values."),
+        ("low_rank: {r0: three}", "low_rank.r0 is 'three': it must be a number."),
         ("low_rank: {mlp: 2}", "low_rank.mlp is 2: it must be true or false."),
         ("seed: -1", "seed is -1: it must be at least 0."),
         ("beta2: 1", "beta2 is 1.0: it must lie in [0, 1)."),
@@ -50,7 +50,7 @@ def test_a_value_of_another_kind_is_refused(text, message, tmp_path):
     file.write_text(text)
     with pytest.raises(OptionError) as caught:
         read_config(file)
-    assert str(caught.value) == message
+    assert str(caught.value).removeprefix(f"config {file}: ") == message
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
@@ -75,10 +75,10 @@ def paths(config: dict[str, Any]) -> list[tuple[str, ...]]:
     return [(name,) for name in config] + inner
 
 
-@pytest.mark.parametrize("path", paths(PretrainConfig(low_rank=RankDesign()).to_dict()), ids=".".join)
+@pytest.mark.parametrize("path", paths(codec.plain(PretrainConfig(low_rank=RankDesign()))), ids=".".join)
 def test_every_field_is_checked(path):
     values = {path[-1]: object()}
-    with pytest.raises(OptionError, match=rf"^{re.escape('.'.join(path))} (is <object|must be a mapping)"):
+    with pytest.raises(OptionError, match=rf"^{re.escape('.'.join(path))} is <object"):
         config_from_dict({path[0]: values} if len(path) > 1 else values)
 
 
@@ -87,21 +87,20 @@ def test_values_of_a_sweep_are_numbers(tmp_path):
     file.write_text("axes: {learning_rate: [1e-3, 3e-4]}\nseeds: [0]\neps: [1e-1, 0.01]\n")
     spec = read_sweep(file)
     points = spec.expand()
-    assert [point.config.to_dict()["learning_rate"] for point in points] == [0.001, 0.0003]
+    assert [point.config.learning_rate for point in points] == [0.001, 0.0003]
     assert [point.fields for point in points] == [{"learning_rate": rate, "seed": 0} for rate in (0.001, 0.0003)]
     assert [point.name for point in points] == ["learning_rate-1e-3", "learning_rate-3e-4"]
     assert spec.eps == (0.1, 0.01)
-    assert json.dumps(points[0].config.to_dict()).count('"0.001"') == 0
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("axes: {learning_rate: [fast]}", "point 'learning_rate-fast': learning_rate is 'fast': it must be a finite"),
+        ("axes: {learning_rate: [fast]}", "point 'learning_rate-fast': learning_rate is 'fast': it must be a"),
         ("points: {a: {max_steps: '9'}}", "point 'a': max_steps is '9': it must be a whole number"),
         ("points: {a: {}}\nbase: {compile: maybe}", "compile is 'maybe': it must be true or false"),
-        ("points: {a: {}}\neps: 0.1", "eps is 0.1: it must be a list of finite numbers"),
-        ("points: {a: {}}\neps: [small]", r"eps is \['small'\]: it must be a list of finite numbers"),
+        ("points: {a: {}}\neps: 0.1", "eps is 0.1: it must be a list"),
+        ("points: {a: {}}\neps: [small]", r"eps\[0\] is 'small': it must be a number"),
         ("points: {a: {}}\nabout: [x]", r"about is \['x'\]: it must be text"),
     ],
 )

@@ -11,7 +11,7 @@ from rankscope.compress.heal.config import HealConfig
 from rankscope.compress.heal.report import FILE
 from rankscope.errors import OutputError
 from rankscope.io.atomic import atomic_file
-from rankscope.train.reading import build
+from rankscope.io.codec import build
 
 RECORD = FILE
 """In the folder of an unfinished healing: its record. In a healed folder: the report, which holds the record too."""

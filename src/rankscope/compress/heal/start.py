@@ -12,8 +12,8 @@ from rankscope.compress.heal.record import HealRecord, differences, go_on, read_
 from rankscope.compress.heal.report import HealReport, read_report
 from rankscope.errors import OutputError
 from rankscope.io.atomic import refuse_existing
+from rankscope.io.codec import build
 from rankscope.train import curves, run_folder
-from rankscope.train.reading import build
 from rankscope.train.run_folder import Snapshot
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.errors import OutputError
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.measure.sweep import SCHEMA, SweepReport, SweepRow, row_from_json
 from rankscope.train.config import PretrainConfig, config_from_dict
@@ -73,7 +74,7 @@ class SweepFolder:
 
     def report(self, spec: SweepSpec, points: tuple[Point, ...]) -> SweepReport:
         """All points with what is known of each."""
-        rows = (self.row(p.name) or SweepRow(p.name, dict(p.fields), p.config.to_dict()) for p in points)
+        rows = (self.row(p.name) or SweepRow(p.name, dict(p.fields), codec.plain(p.config)) for p in points)
         return SweepReport(spec.name, spec.about, str(self.root), spec.eps, tuple(rows))
 
     def write_report(self, report: SweepReport) -> None:
@@ -142,6 +143,6 @@ class SweepFolder:
 def _plain(config: PretrainConfig) -> dict[str, Any]:
     """Dotted field → value, as JSON would give it back."""
     flat: dict[str, Any] = {}
-    for name, value in json.loads(json.dumps(config.to_dict())).items():
+    for name, value in codec.plain(config).items():
         flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
     return flat

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rankscope.engine.progress import Progress, silent
+from rankscope.io import codec
 from rankscope.measure.sweep import SweepRow
 from rankscope.train.sweeps.folder import SweepFolder
 from rankscope.train.sweeps.worker import PointTask, run_point
@@ -134,7 +135,7 @@ def lost(task: PointTask, why: str) -> SweepRow:
     known = folder.row(task.point.name)
     log = folder.log(task.point.name)
     hint = f"; see {log}" if log.exists() else ""
-    row = known or SweepRow(task.point.name, dict(task.point.fields), task.point.config.to_dict())
+    row = known or SweepRow(task.point.name, dict(task.point.fields), codec.plain(task.point.config))
     row = replace(row, state="failed", error=f"{why}{hint}")
     folder.write_row(row)
     return row

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.io import codec
 from rankscope.measure.sweep import SWEEP_EPS
 from rankscope.numerics.rank import validate_eps
 from rankscope.train.config import PretrainConfig, config_from_dict
-from rankscope.train.reading import checked, read_mapping
 
 SHIPPED = Path(__file__).with_name("shipped")
 REFERENCE = "@"
@@ -103,7 +103,9 @@ def read_sweep(path: Path | str) -> SweepSpec:
         OptionError: the file is missing, no YAML mapping, names an unknown field or has a value that makes no sense.
     """
     file = Path(path)
-    loaded = read_mapping(file, "sweep", "with base, and points or axes")
+    loaded = codec.load(file, "sweep", OptionError)
+    if not isinstance(loaded, dict):
+        raise OptionError(f"sweep {file} must be a mapping with base, and points or axes.")
     known = [f.name for f in dataclasses.fields(SweepSpec) if f.name != "name"]
     for name in loaded:
         if name not in known:
@@ -139,7 +141,7 @@ def with_fields(config: PretrainConfig, fields: Mapping[str, Any]) -> PretrainCo
     Raises:
         OptionError: a field is unknown, or the run makes no sense with it.
     """
-    values = config.to_dict()
+    values = codec.plain(config)
     for dotted, value in fields.items():
         *sections, name = dotted.split(".")
         inner = values
@@ -190,12 +192,12 @@ def _checked(values: dict[str, Any]) -> SweepSpec:
     seeds = values.get("seeds", [])
     if not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds):
         raise OptionError(f"seeds must be whole numbers of at least 0, not {seeds!r}.")
-    levels = checked(tuple[float, ...], values.get("eps", SWEEP_EPS), "eps")
+    levels = codec.build(tuple[float, ...], values.get("eps", SWEEP_EPS), "eps")
     read = {
         "base": config_from_dict(values.get("base", {})),
         "seeds": tuple(dict.fromkeys(seeds)),
         "eps": tuple(validate_eps(level) for level in levels),
-        "about": checked(str, values.get("about", ""), "about"),
+        "about": codec.build(str, values.get("about", ""), "about"),
     }
     spec = SweepSpec(**{**values, **read})
     spec.expand()
@@ -263,6 +265,6 @@ def _check_names(sweep: str, points: Sequence[Point]) -> None:
 
 def _dotted_names(config: PretrainConfig) -> list[str]:
     names = []
-    for name, value in config.to_dict().items():
+    for name, value in codec.plain(config).items():
         names += [f"{name}.{inner}" for inner in value] if isinstance(value, dict) else [name]
     return names

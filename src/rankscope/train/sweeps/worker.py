@@ -14,6 +14,7 @@ from typing import Any
 
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OutputError, one_line
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.locks import held
 from rankscope.measure.spectrum import eps_key
@@ -116,7 +117,7 @@ def inheriting(task: PointTask) -> PretrainConfig:
 
 def _first_row(task: PointTask) -> SweepRow:
     point = task.point
-    return SweepRow(point.name, dict(point.fields), point.config.to_dict(), folder=f"points/{point.name}")
+    return SweepRow(point.name, dict(point.fields), codec.plain(point.config), folder=f"points/{point.name}")
 
 
 def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Progress) -> SweepRow:

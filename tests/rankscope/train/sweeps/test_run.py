@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 import rankscope.train.trainer as trainer
 from rankscope.errors import OptionError, OutputError, RankscopeError
+from rankscope.io import codec
 from rankscope.io.locks import held
 from rankscope.measure.sweep import SweepReport, SweepRow, sweep_from_json
 from rankscope.train.models import new_model
@@ -211,7 +212,7 @@ class ScriptedPool:
             return []
         point = self.open.pop().point
         state = "failed" if point.name in self.fails else "done"
-        row = SweepRow(point.name, {}, point.config.to_dict(), state=state, error="broken", loss=1.0)
+        row = SweepRow(point.name, {}, codec.plain(point.config), state=state, error="broken", loss=1.0)
         self.folder.write_row(row)
         return [row]
 

@@ -1,0 +1,319 @@
+"""Records, configs and suites to and from JSON and YAML: one codec, one rule for numbers that are none.
+
+A record is a dataclass of numbers, texts, arrays, tuples, dicts and further records; its fields are the keys. Two class
+variables say the rest:
+
+``SCHEMA``  name and version of the document (``rankscope/heal@1``). It is the first key, and no other is read.
+``KEYS``    the keys in order, where they are not just the fields. ``"site.name"`` lies in a field's own record and is
+            written under its last word, ``"pass=passed"`` is a field under another key, ``"sigma?"`` is left out where
+            it is None or empty. A property is written, and passed over in reading.
+
+NaN, +∞ and −∞ are no JSON: all three are written as null, and null is read as NaN where a field is a ``float``.
+
+What people write (`build`) is strict: unknown fields are refused, numbers are finite. What a release of ours wrote
+(`parse`) may hold keys that a later one added within its version: they are passed over. Either way a field that is
+missing or of another kind is refused in one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import types
+from collections.abc import Mapping
+from functools import cache, partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from rankscope.errors import DataError, OptionError, RankscopeError, unknown_choice
+from rankscope.io.atomic import atomic_file
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+Record = TypeVar("Record")
+
+UNWRITTEN = {"json": False}
+"""Metadata of a field that is no part of the document."""
+_WANTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping of fields to values",
+    "array": "an array of numbers",
+}
+"""Kinds of errors that pydantic tells apart, as what was expected."""
+
+
+def plain(value: Any, digits: int | None = None) -> Any:
+    """Return what JSON holds of a value: records become objects, arrays lists, and numbers that are none null.
+
+    Args:
+        value: a record, or whatever lies in one.
+        digits: significant digits of floats; all by default.
+
+    >>> plain({"a": (float("nan"), 1.25), 2: Path("x")}, digits=2)
+    {'a': [None, 1.2], '2': 'x'}
+    """
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else float(value) if digits is None else float(f"{value:.{digits}g}")
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, digits) for key, item in value.items()}
+    if dataclasses.is_dataclass(value):
+        return _object(value, digits)
+    if hasattr(value, "tolist"):  # of numpy and torch
+        return plain(value.tolist(), digits)
+    return str(value) if isinstance(value, Path) else [plain(item, digits) for item in value]
+
+
+def document(record: Any, digits: int | None = None) -> dict[str, Any]:
+    """Return a record as the document of its schema."""
+    return {"schema": record.SCHEMA, **plain(record, digits)}
+
+
+def text(data: Any, indent: int | None = None) -> str:
+    """Return plain data, or a record, as JSON."""
+    whole = document(data) if hasattr(data, "SCHEMA") else plain(data)
+    return json.dumps(whole, indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def write(file: Path | str, data: Any, indent: int | None = 1) -> None:
+    """Write plain data, or a record, as a JSON file, whole or not at all.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    with atomic_file(file) as path:
+        path.write_text(text(data, indent) + "\n", encoding="utf-8")
+
+
+def load(file: Path | str, what: str = "", error: type[RankscopeError] = DataError) -> Any:
+    """Read plain data from a JSON or, by its suffix, YAML file.
+
+    Args:
+        file: its path.
+        what: begins the message: "config".
+        error: the kind that is raised.
+
+    Raises:
+        RankscopeError: the file cannot be read, or is neither.
+    """
+    import yaml
+
+    path, named = Path(file), f"{what} {file}".lstrip()
+    kind = "YAML" if path.suffix in (".yaml", ".yml") else "JSON"
+    try:
+        content = path.read_text(encoding="utf-8")
+        return json.loads(content) if kind == "JSON" else yaml.safe_load(content)
+    except OSError as found:
+        raise error(f"{named} cannot be read: {found.strerror or found}.") from found
+    except (ValueError, RecursionError, yaml.YAMLError) as found:
+        raise error(f"{named} is no valid {kind}: {' '.join(str(found).split())[:200]}.") from found
+
+
+def read(kind: type[Record], path: Path | str, inside: str = "") -> Record:
+    """Read the document of a record: its file, or the folder that holds it as ``inside``.
+
+    Raises:
+        DataError: there is none, it is no JSON, of another schema or version, or lacks a part; the file is named.
+    """
+    file = Path(path)
+    if inside and file.is_dir():
+        file = file / inside
+        if not file.is_file():
+            raise DataError(f"folder {path} holds no {inside}: name the folder or file of a result.")
+    elif not file.is_file():
+        raise DataError(f"there is no file{' or folder' * bool(inside)} {file}: name a saved result.")
+    return parse(kind, load(file), str(file))
+
+
+def parse(kind: type[Record], data: Any, where: str = "") -> Record:
+    """Make a record of its document.
+
+    Args:
+        kind: the record's class.
+        data: the parsed JSON.
+        where: begins the error: the file.
+
+    Raises:
+        DataError: it is of another schema or version, or a field is missing or of another kind.
+    """
+    schema = getattr(kind, "SCHEMA", None)
+    if schema is not None:
+        found = data.get("schema") if isinstance(data, Mapping) else None
+        if found != schema:
+            told = f"is {found}" if isinstance(found, str) else "names no schema"
+            raise DataError(f"{where or 'the document'} {told}: this release reads {schema}.")
+    return _read(kind, data, False, where, DataError)
+
+
+def build(kind: Any, data: Any, name: str = "", where: str = "") -> Any:
+    """Make a config, or one of its values, of what a person wrote.
+
+    Args:
+        kind: a dataclass, or the type of a value.
+        data: the parsed YAML or JSON.
+        name: dotted name of the field that holds it; empty for the outermost.
+        where: begins the error: the file.
+
+    Raises:
+        OptionError: a field is unknown or missing, or a value of another kind than its field or out of range.
+
+    >>> build(float, "1e-3", "learning_rate"), build(tuple[int, ...], [0, 5], "steps")
+    (0.001, (0, 5))
+    """
+    return _read(kind, data, True, where, OptionError, name)
+
+
+def _read(kind: Any, data: Any, strict: bool, where: str, error: type[RankscopeError], name: str = "") -> Any:
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(kind, strict).validate_python(data)
+    except ValidationError as found:
+        raise error((f"{where}: " if where else "") + _told(found, data, name)) from found
+
+
+def _object(record: Any, digits: int | None) -> dict[str, Any]:
+    values = {key: (reduce(getattr, steps, record), sparse) for key, steps, sparse in _keys(record.__class__)}
+    return {
+        key: plain(value, digits)
+        for key, (value, sparse) in values.items()
+        if not sparse or (value is not None and len(value))
+    }
+
+
+@cache
+def _keys(kind: type) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+    """Key, attributes that lead to its value, and whether it is left out where there is none."""
+    written = [one.name for one in dataclasses.fields(kind) if one.metadata.get("json", True)]
+    found = []
+    for entry in getattr(kind, "KEYS", written):
+        key, _, path = entry.removesuffix("?").rpartition("=")
+        steps = tuple(path.split("."))
+        found.append((key or steps[-1], steps, entry.endswith("?")))
+    return tuple(found)
+
+
+@cache
+def _adapter(kind: Any, strict: bool) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(_seen(kind, strict))
+
+
+def _seen(hint: Any, strict: bool) -> Any:
+    """A type as pydantic is to read it."""
+    from pydantic import AfterValidator, AllowInfNan, BeforeValidator, Strict
+
+    if hint is float:
+        return Annotated[
+            float, Strict(), AllowInfNan(not strict), BeforeValidator(_from_text if strict else _from_null)
+        ]
+    if hint in (int, bool, str):
+        return Annotated[hint, Strict()]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        made = AfterValidator(lambda values: hint(**values))
+        return Annotated[_fields(hint, strict), BeforeValidator(partial(_gathered, hint, strict)), made]
+    if hasattr(hint, "array_type") or getattr(hint, "__name__", "") == "ndarray":
+        return Annotated[Any, AfterValidator(partial(_array, hint))]
+    if get_origin(hint) in (None, Literal):
+        return hint
+    inner = tuple(_seen(one, strict) for one in get_args(hint))
+    return Union[inner] if _is_union(hint) else get_origin(hint)[inner]  # noqa: UP007
+
+
+def _fields(kind: Any, strict: bool) -> Any:
+    """The fields of a record as a typed dict; those with a default need not be there."""
+    from pydantic import Field
+    from typing_extensions import NotRequired, TypedDict
+
+    hints, keys = get_type_hints(kind), {steps[0]: key for key, steps, _ in _keys(kind) if len(steps) == 1}
+    inner = {steps[0] for _, steps, _ in _keys(kind) if len(steps) > 1}
+    seen = {}
+    for one in dataclasses.fields(kind):
+        if one.init and (one.name in keys or one.name in inner):
+            read: Any = Annotated[_seen(hints[one.name], strict), Field(alias=keys.get(one.name, one.name))]
+            bare = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+            seen[one.name] = read if bare else NotRequired[read]
+    return TypedDict(kind.__name__, seen)  # type: ignore[operator]
+
+
+def _gathered(kind: type, strict: bool, data: Any) -> Any:
+    """Gather the keys of an object under the fields that they come from, and refuse those of none if ``strict``."""
+    if not isinstance(data, Mapping):
+        return data
+    from pydantic_core import PydanticCustomError
+
+    values: dict[str, Any] = {}
+    known = {key: steps for key, steps, _ in _keys(kind)}
+    for key, value in data.items():
+        if key not in known and strict:
+            raise PydanticCustomError("unknown", "unknown", {"key": key, "known": list(known)})
+        head, *rest = known.get(key, ("",))
+        if rest:
+            values[head] = {**values.get(head, {}), rest[0]: value}
+        elif head:
+            values[key] = value
+    return values
+
+
+def _from_text(value: Any) -> Any:
+    """Take a number as text too: YAML 1.1 reads ``1e-3``, without a point, as text."""
+    with contextlib.suppress(ValueError):
+        return float(value) if isinstance(value, str) else value
+    return value
+
+
+def _from_null(value: Any) -> Any:
+    return math.nan if value is None else value
+
+
+def _array(hint: Any, value: Any) -> Any:
+    import numpy as np
+    from pydantic_core import PydanticCustomError
+
+    with contextlib.suppress(ValueError, TypeError):  # of what is ragged or no number
+        array = np.asarray(value)
+        if array.dtype == object or (array.dtype.kind == "i" and not isinstance(array, hint)):
+            array = array.astype(np.float64)  # None becomes NaN
+        if array.dtype.kind in "biuf" and isinstance(array, hint):
+            return array
+    raise PydanticCustomError("array", "no array")
+
+
+def _told(found: ValidationError, data: Any, name: str) -> str:
+    """Say in one line what is wrong, where, and what was expected."""
+    first = found.errors(include_url=False)[0]
+    about = first.get("ctx", {})
+    if isinstance(about.get("error"), RankscopeError):
+        return str(about["error"])
+    place, value = name, data
+    for step in first["loc"]:  # unions add steps of their own, and records that are written among other fields
+        if isinstance(value, Mapping) and step in value:
+            place, value = f"{place}.{step}" if place else str(step), value[step]
+        elif isinstance(value, (list, tuple)) and isinstance(step, int) and step < len(value):
+            place, value = f"{place}[{step}]", value[step]
+    inside = f"{place}." if place else ""
+    if first["type"] == "unknown":
+        return unknown_choice("field", f"{inside}{about['key']}", [inside + key for key in about["known"]])
+    if first["type"] == "missing":
+        return f"{inside}{first['loc'][-1]} is missing."
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else shown[:59] + "…"
+    wanted = _WANTED.get(first["type"])
+    return f"{place or 'the document'} is {shown}: {f'it must be {wanted}' if wanted else first['msg']}."
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (Union, types.UnionType)
