@@ -20,7 +20,7 @@ from rankscope.compress.plan import validate_ratio
 from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope.measure.table2 import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
 from rankscope_eval.forecast_yardstick import ForecastYardstick
 from rankscope_eval.table2_folder import LOCK, Table2Folder
@@ -150,7 +150,7 @@ def run_table2(
     folder = Table2Folder(Path(out).resolve())
     folder.check(known, resume, force)
     folder.root.mkdir(parents=True, exist_ok=True)
-    with held(folder.root / LOCK, f"the table 2 in {folder.root} is being measured"):
+    with locked(folder.root / LOCK, f"the table 2 in {folder.root} is being measured"):
         folder.begin(settings, force)
         _Run(checkpoint, stick, folder, progress or silent).go(points)
         report = _report(checkpoint, settings, folder)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from rankscope.errors import DataError
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope_cli.verbs.lab_encoders import run as verb
 from rankscope_lab.encoders import runs
 from rankscope_lab.encoders.cell import Cell, Point, RunResult
@@ -128,7 +128,7 @@ def test_force_forgets_nothing_while_another_process_makes_runs(refused: Any, tm
     for suffix in (".json", ".state", ".safetensors"):
         (tmp_path / f"{cell.id}{suffix}").write_text(made_up(cell).to_json())
     ours = ("--encoders", "linear", "--seeds", 1, "--force", "--device", "cpu", "--out", tmp_path)
-    with held(tmp_path / ".lock", "the test"):
+    with locked(tmp_path / ".lock", "the test"):
         assert "are being made by another process" in refused("lab", "encoders", *ours)
     assert "no file" in refused("lab", "encoders", "13", "--data", tmp_path / "ETTh9.csv", *ours)
     assert len(list(tmp_path.glob(f"{cell.id}.*"))) == 3

@@ -12,7 +12,7 @@ from typing import Any
 
 from rankscope.errors import OptionError, OutputError
 from rankscope.io.atomic import atomic_file
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope_eval.streaming.convert import BadRow
 from rankscope_eval.streaming.job import Part
 
@@ -67,7 +67,7 @@ class PartFolder:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"cannot write {self.root}: {error.strerror or error}.") from error
-        with held(self.root / LOCK, f"{self.root} is written"):
+        with locked(self.root / LOCK, f"{self.root} is written"):
             if force:
                 self._clear()
             else:

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope.io.atomic import atomic_file
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope_lab.encoders.cell import SYNTHETIC, Cell, RunResult
 from rankscope_lab.encoders.data import CellData, cell_data
 from rankscope_lab.encoders.diagnostics import diagnose
@@ -97,7 +97,7 @@ def run_cells(
         raise OptionError(unknown_choice("precision", how.precision, PRECISIONS))
     folder.mkdir(parents=True, exist_ok=True)
     unique = list(dict.fromkeys(cells))
-    with held(folder / ".lock", "these runs are being made"):
+    with locked(folder / ".lock", "these runs are being made"):
         ready = {} if force else _ready(folder, unique, how)
         waiting = [cell for cell in unique if cell not in ready]
         for cell in {replace(cell, seed=0) for cell in waiting if cell.data != SYNTHETIC}:

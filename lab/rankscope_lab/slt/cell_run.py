@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from rankscope.io.atomic import atomic_file
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope_lab.data.table import VariableTable, benchmark_columns, read_table
 from rankscope_lab.data.windows import ForecastData, forecast_data
 from rankscope_lab.fan_out import Ticks
@@ -88,7 +88,7 @@ def run_task(task: CellTask, ticks: Ticks) -> None:
     """Train one cell in this process; write its result, the tested weights beside it; nothing where it is there."""
     root, cell = Path(task.out), task.cell
     file, state = result_file(root, cell), root / f".{cell.id}.state"
-    with held(root / ".locks" / cell.id, f"run {cell.id} is being trained"):
+    with locked(root / ".locks" / cell.id, f"run {cell.id} is being trained"):
         if file.is_file():
             return
         data = cell_data(cell, Path(task.data), ignore_times=task.ignore_times)

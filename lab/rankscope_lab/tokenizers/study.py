@@ -12,7 +12,7 @@ from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OutputError
 from rankscope.io.atomic import atomic_file
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope.measure.spectrum import DEFAULT_EPS, eps_key
 from rankscope_lab.data.table import VariableTable
 from rankscope_lab.statistics import spread
@@ -139,7 +139,7 @@ def run_study(
     data.check()
     tasks = plan.tasks()
     total, done = sum(task.cost for task in tasks), 0
-    with held(folder / "study.lock", f"the study in {folder} is being run"):
+    with locked(folder / "study.lock", f"the study in {folder} is being run"):
         kept = {task: None if force else _read(folder, task, data) for task in tasks}
         runs = []
         for task in tasks:

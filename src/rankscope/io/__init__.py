@@ -1,1 +1,1 @@
-"""Files of rankscope's own: atomic writes and locks."""
+"""Files of rankscope's own: atomic writes, and runs that can be stopped."""

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from rankscope.errors import DataError, OptionError, RankscopeError
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope_lab.data.windows import ForecastData
 from rankscope_lab.ranks.runs import read_runs
 from rankscope_lab.slt import cell_run
@@ -169,7 +169,7 @@ def test_tables_are_found_however_they_are_spelt(tables: Path, tmp_path: Path) -
 
 def test_a_cell_is_trained_by_one_process(tables: Path, tmp_path: Path) -> None:
     with (
-        held(tmp_path / ".locks" / CELLS[0].id, "the test"),
+        locked(tmp_path / ".locks" / CELLS[0].id, "the test"),
         pytest.raises(RankscopeError, match="is being trained by another process"),
     ):
         run_cells(CELLS, tables, tmp_path)

@@ -10,7 +10,7 @@ from typing import Any
 from rankscope.choices import ENGINES
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, unknown_choice
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope.measure.sweep import SweepReport, SweepRow
 from rankscope.train.config import EmbeddingStart, PretrainConfig
 from rankscope.train.sweeps.folder import LOCK, SweepFolder
@@ -183,7 +183,7 @@ def run_sweep(
     points, chosen = choose_points(spec, steps=steps, seed=seed, only=only)
     folder.check(spec, tuple(point for point in points if not force or point.name not in chosen))
     root.mkdir(parents=True, exist_ok=True)
-    with held(root / LOCK, f"the sweep in {root} is being run"):
+    with locked(root / LOCK, f"the sweep in {root} is being run"):
         if force:
             for name in chosen:
                 folder.forget(name)

@@ -16,7 +16,7 @@ from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OutputError, one_line
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope.measure.spectrum import eps_key
 from rankscope.measure.sweep import ALL, SweepRow, measure_point
 from rankscope.train.config import PretrainConfig
@@ -88,7 +88,7 @@ def run_point(task: PointTask, progress: Progress = silent) -> SweepRow:
         RankscopeError: another process is at work on the point.
     """
     folder = SweepFolder(Path(task.root))
-    with held(folder.lock(task.point.name), f"point {task.point.name!r} is being trained", wait=PATIENCE):
+    with locked(folder.lock(task.point.name), f"point {task.point.name!r} is being trained", wait=PATIENCE):
         row = folder.row(task.point.name) or _first_row(task)
         try:
             row = _trained(task, folder, row, progress)

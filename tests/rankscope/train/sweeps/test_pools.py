@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -18,7 +17,6 @@ from typing import Any
 import pytest
 
 from rankscope.errors import OptionError
-from rankscope.io.locks import held
 from rankscope.train.sweeps import Engine, PointTask, run_sweep
 from rankscope.train.sweeps.folder import SweepFolder
 from rankscope.train.sweeps.pools import InlinePool, ProcessPool, lost, visible_gpus
@@ -193,21 +191,6 @@ def test_which_pool_runs_the_points(monkeypatch):
     one = _pool(Engine(jobs=1), silent)  # in this process transformers would use both GPUs
     assert isinstance(one, ProcessPool)
     assert isinstance(_pool(Engine(device="cpu", jobs=3), silent), ProcessPool)
-
-
-def test_a_lock_dies_with_its_process_and_can_be_waited_for(tmp_path):
-    code = (
-        "import sys, time\nfrom pathlib import Path\nfrom rankscope.io.locks import held\n"
-        f"with held(Path({str(tmp_path / 'lock')!r}), 'it runs'):\n    print('held', flush=True)\n    time.sleep(600)\n"
-    )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    assert child.stdout.readline() == "held\n"
-    with pytest.raises(ValueError, match="it runs by another process"), held(tmp_path / "lock", "it runs"):
-        pass
-    threading.Timer(0.5, child.kill).start()
-    with held(tmp_path / "lock", "it runs", wait=100.0):
-        assert child.wait() == -signal.SIGKILL
 
 
 def test_a_lost_point_names_its_log(sweep, tmp_path):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 import rankscope.train.trainer as trainer
 from rankscope.errors import OptionError, OutputError, RankscopeError
 from rankscope.io import codec
-from rankscope.io.locks import held
+from rankscope.io.run_store import locked
 from rankscope.measure.sweep import SweepReport, SweepRow, sweep_from_json
 from rankscope.train.models import new_model
 from rankscope.train.sweeps import Engine, PointTask, Scoring, choose_points, find_sweep, plan_sweep, run_sweep
@@ -170,7 +170,7 @@ def test_folders_that_hold_something_else_are_refused(sweep, tmp_path):
 
 def test_a_sweep_runs_once_at_a_time(sweep, tmp_path):
     run(sweep(), tmp_path / "out", only=["small"])
-    with held(tmp_path / "out" / "sweep.lock", ""), pytest.raises(RankscopeError, match="is being run by another"):
+    with locked(tmp_path / "out" / "sweep.lock", ""), pytest.raises(RankscopeError, match="is being run by another"):
         run(sweep(), tmp_path / "out")
 
 
