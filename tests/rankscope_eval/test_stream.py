@@ -1,11 +1,8 @@
-"""Forecasts in chunks: the same as in memory, whatever the format, the engine, or the number of kills."""
+"""Forecasts in chunks: the same as in memory, whatever the format or the engine."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import signal
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,9 +20,10 @@ import torch
 
 from rankscope import load_pipeline
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
+from rankscope.io.run_store import LOCK
 from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecaster, pipeline_forecaster
-from rankscope_eval.streaming import Engine, chunks, folder, open_stream
+from rankscope_eval.streaming import Engine, chunks, open_stream
 from rankscope_eval.streaming.seen import SeenIds
 
 Write = Callable[[pd.DataFrame, Path], Path]
@@ -62,7 +60,7 @@ def whole(out: Path) -> pd.DataFrame:
 
 
 def content(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != folder.LOCK}
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != LOCK}
 
 
 @pytest.fixture(autouse=True)
@@ -261,69 +259,19 @@ def test_rows_alive_are_bounded_by_the_chunk(
     assert 0 < peak[0] <= 2 * rows_of_a_chunk + 3 * 16
 
 
-# --- kills ------------------------------------------------------------------------------------------------------
+# --- going on ---------------------------------------------------------------------------------------------------
 
 
-def _killed_at(path: str, out: str, call: int) -> None:
-    """What a process does that is killed in its nth wait for the disk."""
-    calls = [0]
-    real = os.fsync
-
-    def fsync(handle: int) -> None:
-        calls[0] += 1
-        if calls[0] == call:
-            os.kill(os.getpid(), signal.SIGKILL)
-        real(handle)
-
-    os.fsync = fsync
-    forecast_stream("seasonal-naive", path, 4, out, resume=True, **HOW)
-
-
-@pytest.mark.parametrize("calls", [(1,), (4,), (5,), (6,), (7,), (9,), (12,), (5, 5, 5), (8, 7)])
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, listed: Path, calls: tuple[int, ...]):
-    forecast_stream("seasonal-naive", listed, 4, tmp_path / "whole", **HOW)
-    out = tmp_path / "out"
-    for call in calls:
-        process = multiprocessing.get_context("fork").Process(target=_killed_at, args=(str(listed), str(out), call))
-        process.start()
-        process.join(120)
-        assert process.exitcode == -signal.SIGKILL
-    there = {path: path.stat().st_mtime_ns for path in out.glob("part-*")} if out.exists() else {}
-    report = forecast_stream("seasonal-naive", listed, 4, out, resume=True, **HOW)
-    assert content(out) == content(tmp_path / "whole")
-    assert report.parts == 4
-    kept = sum(path.stat().st_mtime_ns == time for path, time in there.items())
-    assert report.parts_kept in (kept, kept - 1)  # a part whose record is missing is made anew
-    assert kept >= len(there) - 1
-
-
-def test_a_torn_record_and_a_torn_part_are_made_anew(tmp_path: Path, listed: Path):
+def test_parts_that_were_lost_are_made_again(tmp_path: Path, listed: Path):
     out = tmp_path / "out"
     forecast_stream("naive", listed, 4, out, **HOW)
     wanted = content(out)
-    records = (out / folder.RECORDS).read_text()
-    manifest = json.loads((out / folder.MANIFEST).read_text())
-    (out / folder.MANIFEST).write_text(json.dumps({**manifest, "state": "unfinished"}))
-    (out / folder.RECORDS).write_text(records[:-20])
+    (out / "part-000000.parquet").unlink()
     part = out / "part-000001.parquet"
     part.write_bytes(part.read_bytes()[:-5])
     report = forecast_stream("naive", listed, 4, out, resume=True, **HOW)
     assert report.parts_kept == 2
     assert content(out) == wanted
-
-
-def test_records_behind_a_torn_one_are_kept(tmp_path: Path):
-    rows = [{**row, "start": "2020", "freq": "D"} for row in list_frame().to_dict("records")]
-    rows[-1]["target"] = []
-    path, out = tmp_path / "x.jsonl", tmp_path / "out"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for kept in (0, 1):  # the second go begins behind a torn line and is stopped by the last row, too
-        with pytest.raises(DataError, match="3 finished parts"):
-            forecast_stream("naive", path, 2, out, resume=bool(kept), **HOW)
-        records = (out / folder.RECORDS).read_text()
-        (out / folder.RECORDS).write_text(records[: records.index("\n") + 9] if not kept else records)
-    report = forecast_stream("naive", path, 2, out, resume=True, on_error="skip", **HOW)
-    assert (report.parts_kept, report.left_out) == (3, 1)
 
 
 def test_a_finished_folder_is_left_as_it_is(tmp_path: Path, listed: Path, monkeypatch: pytest.MonkeyPatch):
@@ -358,8 +306,6 @@ def test_what_was_begun_otherwise_is_refused(tmp_path: Path, listed: Path, chang
     with pytest.raises(OutputError, match="holds forecasts already"):
         forecast_stream(**how)
     assert content(out) == before
-    forecast_stream(**{**how, **changed}, force=True)
-    assert len(list(out.glob("part-*"))) == (3 if "chunk" in changed else 4)
 
 
 def test_other_weights_and_another_input_are_refused(
@@ -382,16 +328,6 @@ def test_other_weights_and_another_input_are_refused(
     changed = write_table(list_frame().assign(start="2021-01-01"), tmp_path / "changed.parquet")
     with pytest.raises(OutputError, match="was begun with input"):
         forecast_stream(str(moved), changed, 2, out, resume=True, **HOW)
-
-
-def test_a_folder_of_something_else_is_never_touched(tmp_path: Path, listed: Path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "thesis.tex").write_text("years of work")
-    for how in ({}, {"resume": True}, {"force": True}):
-        with pytest.raises(OutputError, match="holds no forecasts: choose another place"):
-            forecast_stream("naive", listed, 4, out, **how, **HOW)
-    assert [path.name for path in out.iterdir()] == ["thesis.tex"]
 
 
 # --- damaged rows -----------------------------------------------------------------------------------------------

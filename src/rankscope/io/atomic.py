@@ -130,16 +130,6 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
         work.unlink(missing_ok=True)
 
 
-def atomic_text(target: Path | str, text: str) -> None:
-    """Write a text file, whole or not at all, in place of one that is there.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    with atomic_file(target) as path:
-        path.write_text(text, encoding="utf-8")
-
-
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -7,16 +7,19 @@ import json
 import shutil
 from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rankscope.errors import OptionError, OutputError
-from rankscope.io.atomic import atomic_text, refuse_workplace
+from rankscope.errors import DataError, OptionError, OutputError
+from rankscope.io import codec
+from rankscope.io.atomic import refuse_workplace
 
 MANIFEST = "_manifest.json"  # readers of folders (pandas, Arrow, Spark, Ray Data) skip names that begin so
 LOCK = ".lock"
 EMPTYING, UNFINISHED, FINISHED = "emptying", "unfinished", "finished"
 """States of a run; one that is begun anew passes through the first, lest a kill leave items of the run before it."""
 
+Record = TypeVar("Record")
+Record = TypeVar("Record")
 MayChange = Container[str] | Callable[[str, Any, Any], bool]
 """Settings that a run may go on with other values of: their names, or a function of name, earlier and new value."""
 
@@ -184,7 +187,7 @@ class RunStore:
     def __contains__(self, name: str) -> bool:
         return self.path(name).is_file()
 
-    def get(self, name: str) -> dict[str, Any] | None:
+    def get(self, name: str, kind: type[Record]) -> Record | None:
         """Record of an item, None where it is not done.
 
         Raises:
@@ -194,13 +197,13 @@ class RunStore:
         if not file.is_file():
             return None
         try:
-            return dict(json.loads(file.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise OutputError(f"{file} is damaged: delete it, and going on makes it anew.") from error
+            return codec.parse(kind, codec.load(file), str(file))
+        except DataError as error:
+            raise OutputError(f"{str(error).rstrip('.')}: delete the file, and going on makes it anew.") from error
 
-    def put(self, name: str, record: Mapping[str, Any]) -> None:
-        """Keep the record of an item; it is on disk when this returns."""
-        atomic_text(self.path(name), json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    def put(self, name: str, record: Any) -> None:
+        """Keep the record of an item, a dataclass; it is on disk when this returns."""
+        codec.write(self.path(name), record)
 
     def claim(self, name: str, wait: float = 0.0) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of one item, for runs whose items are made by several processes.
@@ -245,7 +248,7 @@ class RunStore:
 
     def _write(self, state: str) -> None:
         document = {"schema": self.schema, **self.facts, "settings": self.settings, "state": state}
-        atomic_text(self.root / MANIFEST, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        codec.write(self.root / MANIFEST, document)
 
 
 _OWN_FIELDS = ("schema", "settings", "state")
@@ -267,4 +270,4 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(json.loads(json.dumps(settings)))
+    return dict(json.loads(codec.text(settings)))

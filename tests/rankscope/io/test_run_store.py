@@ -9,19 +9,25 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rankscope.errors import OptionError, OutputError
-from rankscope.io.atomic import atomic_text
+from rankscope.io import codec
 from rankscope.io.run_store import FINISHED, LOCK, MANIFEST, RunStore, locked
 
 SETTINGS = {"power": 2, "shape": {"rows": 1, "columns": 4}}
 NUMBERS = ("0", "1", "2", "3")
 NOW = {"resume": False, "force": False}
 RESUME, FORCE = {"resume": True}, {"force": True}
+
+
+@dataclass(frozen=True)
+class Square:
+    value: int
 
 
 def store(root: Path, settings: Any = SETTINGS, **options: Any) -> RunStore:
@@ -34,12 +40,12 @@ def work(run: RunStore, stop: int = len(NUMBERS), **how: bool) -> list[str]:
     with run.open(**how):
         for name in NUMBERS:
             if name not in run and len(made) < stop:
-                run.put(name, {"value": int(name) ** (run.settings or SETTINGS)["power"]})
+                run.put(name, Square(int(name) ** (run.settings or SETTINGS)["power"]))
                 made.append(name)
         if run.names() == list(NUMBERS) and not run.finished:
-            values = [record["value"] for record in map(run.get, NUMBERS) if record]
-            atomic_text(run.root / "total.txt", str(sum(values)))
-            run.seal(total=sum(values))
+            total = sum(square.value for name in NUMBERS if (square := run.get(name, Square)))
+            codec.write(run.root / "total.txt", {"total": total})
+            run.seal(total=total)
     return made
 
 
@@ -145,7 +151,7 @@ def test_what_may_change(tmp_path: Path) -> None:
 def test_facts_beside_the_settings(tmp_path: Path) -> None:
     run = store(tmp_path / "out", facts={"model": "a"})
     with run.open():
-        run.put("0", {})
+        run.put("0", Square(0))
         run.note(diverged="the loss is NaN")
     again = store(tmp_path / "out", facts={"model": "b"})
     with again.open(resume=True):
@@ -176,7 +182,7 @@ def test_an_error_before_the_first_item_leaves_nothing(tmp_path: Path) -> None:
             with run.open():
                 work_on = NUMBERS[:items]
                 for name in work_on:
-                    run.put(name, {})
+                    run.put(name, Square(0))
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
@@ -206,10 +212,11 @@ def test_options_and_places_that_make_no_sense(tmp_path: Path, monkeypatch: pyte
 
 def test_a_damaged_item_is_named(tmp_path: Path) -> None:
     folder(tmp_path / "out", "begun")
-    store(tmp_path / "out").path("1").write_text("[")
-    with pytest.raises(OutputError, match=r"1\.json is damaged: delete it"):
-        store(tmp_path / "out").get("1")
-    assert store(tmp_path / "out").get("9") is None
+    for text, reason in (("[", "is no valid JSON"), ('{"value": "two"}', "value is 'two': it must be a whole number")):
+        store(tmp_path / "out").path("1").write_text(text)
+        with pytest.raises(OutputError, match=rf"1\.json.*{reason}.*: delete the file, and going on makes it anew"):
+            store(tmp_path / "out").get("1", Square)
+    assert store(tmp_path / "out").get("9", Square) is None
 
 
 def test_a_folder_without_a_manifest_is_shared_with_anything(tmp_path: Path) -> None:
@@ -219,7 +226,7 @@ def test_a_folder_without_a_manifest_is_shared_with_anything(tmp_path: Path) -> 
         with run.open():
             new = [name for name in ("0", "1") if name not in run]
             for name in new:
-                run.put(name, {"value": 1})
+                run.put(name, Square(1))
         assert new == made
     assert sorted(contents(tmp_path / "out")) == ["0.json", "1.json", "thesis.txt"]
 
