@@ -36,13 +36,13 @@ def cases(folder: Path) -> list[str]:
 
 def scored(text: str, options: argparse.Namespace) -> dict[str, float]:
     """WQL and MASE of a case over those of seasonal naive."""
-    from rankscope_eval import evaluate
+    from rankscope_eval import Forecasting, evaluate
     from rankscope_eval.bench import read_case
 
     case = read_case(text)
-    how: dict[str, Any] = {} if case.runtime == "local" else {"runtime": case.runtime, "dtype": case.dtype}
+    how = Forecasting() if case.runtime == "local" else Forecasting(runtime=case.runtime, dtype=case.dtype)
     report = evaluate(
-        [case.model], suite=options.suite, data=options.data, baseline=REFERENCE, max_series=options.max_series, **how
+        [case.model], options.suite, how, data=options.data, max_series=options.max_series, baseline=REFERENCE
     )
     (row,) = [one for one in report.to_json()["summary"] if one["benchmark"] == "all" and one["model"] == case.model]
     return {"WQL": row["relative_WQL"], "MASE": row["relative_MASE"]}

@@ -105,11 +105,12 @@ def healing() -> HealConfig:
 def scores(original: str, small: Path, healed: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Scores on the embedded suite over the original's, before and after; all of them beside the models."""
     from rankscope_cli.progress import progress_lines
-    from rankscope_eval import evaluate
+    from rankscope_eval import Forecasting, evaluate
 
-    how: dict[str, Any] = {"tasks": ["nile", "generated_ar1"], "num_samples": 2} if REHEARSAL else {"batch_size": 256}
+    how = Forecasting(2 if REHEARSAL else 20, 32 if REHEARSAL else 256, device=device())
+    tasks = ["nile", "generated_ar1"] if REHEARSAL else None
     with progress_lines(f"{small.name}: scores") as progress:
-        found = evaluate([str(small), str(healed)], baseline=original, device=device(), progress=progress, **how)
+        found = evaluate([str(small), str(healed)], how=how, tasks=tasks, baseline=original, progress=progress)
     text = json.dumps(found.to_json(), indent=2) + "\n"
     small.with_name(f"{small.name}-scores.json").write_text(text, encoding="utf-8")
     summary = [row for row in found.to_json()["summary"] if row["benchmark"] == "all"]

@@ -59,7 +59,7 @@ def run(config: PretrainConfig, name: str) -> dict[str, Any]:
         Parameters, steps per second, final loss, WQL and MASE relative to seasonal-naive.
     """
     from rankscope_cli.progress import progress_bar
-    from rankscope_eval import evaluate
+    from rankscope_eval import Forecasting, evaluate
 
     config, target = rehearsed(config), RUNS / name
     if not target.exists():
@@ -68,7 +68,8 @@ def run(config: PretrainConfig, name: str) -> dict[str, Any]:
         with progress_bar(name) as progress:
             pretrain(config, target, resume=started, force=not started, workers=workers, progress=progress)
     report = json.loads((target / "pretrain.json").read_text(encoding="utf-8"))["report"]
-    scores = evaluate([str(target)], max_series=2 if REHEARSAL else None, device=device()).to_json()["summary"]
+    how = Forecasting(device=device())
+    scores = evaluate([str(target)], how=how, max_series=2 if REHEARSAL else None).to_json()["summary"]
     whole = next(row for row in scores if row["model"] == str(target) and row["benchmark"] == "all")
     return {
         "name": name,

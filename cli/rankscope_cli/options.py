@@ -12,6 +12,7 @@ from rankscope_cli.exits import say
 
 if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
+    from rankscope_eval import Forecasting
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
@@ -223,28 +224,23 @@ def open_model(model: str | None, revision: str | None = None) -> Checkpoint:
     return checkpoint
 
 
-def forecaster_settings(
-    num_samples: int, batch_size: int, seed: int, device: str, dtype: str | None, runtime: str
-) -> dict[str, Any]:
-    """What the options say of how models forecast, by the names that `rankscope_eval` knows.
+def forecasting(
+    num_samples: int,
+    batch_size: int,
+    seed: int,
+    device: str,
+    dtype: str | None,
+    runtime: str = "auto",
+    revision: str | None = None,
+) -> Forecasting:
+    """What the options say of how models forecast.
 
     Raises:
         OptionError: the device, the number format or the runtime cannot be used.
     """
     from rankscope.engine.device import resolve_device, resolve_dtype
+    from rankscope_eval import Forecasting
 
     check_choice("runtime", runtime, RUNTIMES)
-    where = {"device": resolve_device(device), "dtype": resolve_dtype(dtype), "runtime": runtime}
-    return {"num_samples": num_samples, "batch_size": batch_size, "seed": seed, **where}
-
-
-def at_revision(models: Sequence[str], revision: str | None, settings: dict[str, Any]) -> list[Any]:
-    """Give the models by name, or open those that are no baseline at a revision of theirs."""
-    if revision is None:
-        return list(models)
-    from rankscope_eval.baselines import BASELINES
-    from rankscope_eval.forecasters import open_forecaster
-
-    known = ("num_samples", "batch_size", "seed", "device", "dtype", "runtime")
-    options = {name: settings[name] for name in known if name in settings}
-    return [model if model in BASELINES else open_forecaster(model, revision=revision, **options) for model in models]
+    where = resolve_device(device), resolve_dtype(dtype)
+    return Forecasting(num_samples, batch_size, seed, *where, runtime, revision)

@@ -16,18 +16,22 @@ if TYPE_CHECKING:
     from rankscope_eval.bench import run_bench
     from rankscope_eval.evaluation import evaluate
     from rankscope_eval.forecast import forecast_file, forecast_series
+    from rankscope_eval.forecasters import Forecasting, open_forecaster
     from rankscope_eval.readers import read_series
     from rankscope_eval.relative import geometric_mean, relative_scores
     from rankscope_eval.report import EvalReport, EvalRow, EvalSummary
+    from rankscope_eval.scorer import Scorer, score_during_training
     from rankscope_eval.series import Series
+    from rankscope_eval.sources import LoadedSuite, read_suite
     from rankscope_eval.streaming import StreamReport, forecast_stream
     from rankscope_eval.suites import Suite, Task, list_suites, load_suite
     from rankscope_eval.table2 import Grid, run_table2
-    from rankscope_eval.validation import score_during_training
     from rankscope_eval.yard import Yard
 
 __all__ = [
     "evaluate",
+    "Forecasting",
+    "open_forecaster",
     "EvalReport",
     "EvalRow",
     "EvalSummary",
@@ -35,6 +39,9 @@ __all__ = [
     "Task",
     "list_suites",
     "load_suite",
+    "LoadedSuite",
+    "read_suite",
+    "Scorer",
     "Series",
     "read_series",
     "forecast_file",
@@ -68,7 +75,12 @@ _HOME = {
     "StreamReport": "streaming",
     "geometric_mean": "relative",
     "relative_scores": "relative",
-    "score_during_training": "validation",
+    "score_during_training": "scorer",
+    "Scorer": "scorer",
+    "LoadedSuite": "sources",
+    "read_suite": "sources",
+    "Forecasting": "forecasters",
+    "open_forecaster": "forecasters",
     "run_table2": "table2",
     "run_bench": "bench",
     "Grid": "table2",

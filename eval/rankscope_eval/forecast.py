@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankscope.errors import DataError, OptionError
-from rankscope_eval.forecasters import Forecaster, open_forecaster, quiet_imports
+from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 from rankscope_eval.layouts import Columns
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.readers import read_series
@@ -32,12 +32,7 @@ def forecast_file(
     target_column: str | None = None,
     season_length: int | None = None,
     context: int | None = None,
-    num_samples: int = 20,
-    batch_size: int = 32,
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: Any = None,
-    runtime: str = "auto",
+    how: Forecasting | None = None,
 ) -> pd.DataFrame:
     """Forecast every series of a file (CSV, Parquet, JSON lines or Arrow) for ``horizon`` steps after its
     end.
@@ -56,18 +51,7 @@ def forecast_file(
     check_quantiles(quantiles)
     series = read_series(input, freq=freq, columns=Columns(id_column, time_column, target_column), numbers=False)
     return forecast_series(
-        model,
-        series,
-        horizon,
-        quantiles=quantiles,
-        season_length=season_length,
-        context=context,
-        num_samples=num_samples,
-        batch_size=batch_size,
-        seed=seed,
-        device=device,
-        dtype=dtype,
-        runtime=runtime,
+        model, series, horizon, quantiles=quantiles, season_length=season_length, context=context, how=how
     )
 
 
@@ -79,12 +63,7 @@ def forecast_series(
     quantiles: Sequence[float] = QUANTILES,
     season_length: int | None = None,
     context: int | None = None,
-    num_samples: int = 20,
-    batch_size: int = 32,
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: Any = None,
-    runtime: str = "auto",
+    how: Forecasting | None = None,
 ) -> pd.DataFrame:
     """Forecast series in memory; see ``forecast_file``.
 
@@ -96,15 +75,7 @@ def forecast_series(
     check_season(season_length)
     check_series(series, "series", numbers=False)
     quiet_imports()
-    options = {
-        "num_samples": num_samples,
-        "batch_size": batch_size,
-        "seed": seed,
-        "device": device,
-        "dtype": dtype,
-        "runtime": runtime,
-    }
-    forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, **options)
+    forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, how)
     check_context(context, forecaster.context, forecaster.name)
     season = season_length or seasonality(series[0].start.freqstr)
     shown = [one.last(context or forecaster.context) for one in series]

@@ -21,13 +21,13 @@ from rankscope.compress.calibration.sets import DEFAULT
 from rankscope.engine.progress import Progress
 from rankscope.errors import DataError, OptionError
 from rankscope.measure.table2 import DatasetScore, Measures, Original
-from rankscope_eval.evaluation import evaluate
-from rankscope_eval.forecasters import pipeline_forecaster, quiet_imports
+from rankscope_eval.forecasters import pipeline_forecaster
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.overlap import mean_overlap, quantile_distance, quantile_forecasts, top_tokens
 from rankscope_eval.relative import relative_scores
-from rankscope_eval.sources import check_local, data_folder
-from rankscope_eval.suites import DEFAULT_SUITE, load_suite
+from rankscope_eval.scorer import Scorer
+from rankscope_eval.sources import read_suite
+from rankscope_eval.suites import DEFAULT_SUITE
 from rankscope_eval.timing import time_against
 from rankscope_eval.yard import OVERLAP_SEED, TIMED, Yard, common_settings, counts, sizes
 
@@ -39,23 +39,23 @@ class ForecastYardstick:
         if yard.text is not None:
             raise OptionError(f"{checkpoint.source} forecasts series: a text is of no use, leave it out.")
         self.checkpoint, self.yard = checkpoint, replace(yard, calibration=yard.calibration or DEFAULT)
-        self.suite = load_suite(yard.suite or DEFAULT_SUITE)
-        check_local(self.suite, data_folder(self.suite, yard.data), yard.max_series)
+        self.scorer = Scorer(read_suite(yard.suite or DEFAULT_SUITE, yard.data, max_series=yard.max_series), yard.how)
         self.context, self.horizon = lengths(checkpoint)
         self.calibration(0)
 
     def settings(self) -> dict[str, Any]:
         """Suite, series, seeds, device."""
         yard = self.yard
-        tasks = hashlib.sha256(repr(self.suite.tasks).encode()).hexdigest()[:16]
+        suite = self.scorer.suite.suite
+        tasks = hashlib.sha256(repr(suite.tasks).encode()).hexdigest()[:16]
         data = None if yard.data is None else str(Path(yard.data).resolve())
         return {
-            "suite": self.suite.name,
+            "suite": suite.name,
             "tasks": tasks,
             "data": data,
             "max_series": yard.max_series,
-            "num_samples": yard.num_samples,
-            "batch_size": yard.batch_size,
+            "num_samples": yard.how.num_samples,
+            "batch_size": yard.how.batch_size,
             **common_settings(yard),
         }
 
@@ -75,7 +75,8 @@ class ForecastYardstick:
         self, folder: Path, original: Original, progress: Progress
     ) -> tuple[Measures, tuple[DatasetScore, ...]]:
         """Score a model on the suite, compare its outputs, time its forecasts."""
-        pipeline = load_pipeline(folder, device=self.yard.device, dtype=self.yard.dtype)
+        smaller = open_checkpoint(folder)
+        pipeline = self._open(smaller)
         scores = self._scores(pipeline, progress)
         if self.checkpoint.family.strategy == "continuous":
             near = Measures(quantile_distance=self._distance(pipeline))
@@ -83,20 +84,23 @@ class ForecastYardstick:
             near = Measures(overlap=mean_overlap(self._tokens, self._top(pipeline, progress)))
         progress(0, 0, "time")
         versus = time_against(self._forecast(self._pipeline), self._forecast(pipeline))
-        size = sizes(open_checkpoint(folder))
         measures = replace(
             near,
             relative_WQL=_relative(scores, original.scores, "WQL"),
             relative_MASE=_relative(scores, original.scores, "MASE"),
-            **counts(size),
+            **counts(sizes(smaller)),
             forecast_seconds=median(versus.second),
             time_ratio=versus.ratio,
         )
         return measures, scores
 
+    def _open(self, checkpoint: Checkpoint) -> Any:
+        how = self.yard.how
+        return load_pipeline(checkpoint, device=how.device, dtype=how.dtype, runtime=how.runtime)
+
     @cached_property
     def _pipeline(self) -> Any:
-        return load_pipeline(self.checkpoint.folder, device=self.yard.device, dtype=self.yard.dtype)
+        return self._open(self.checkpoint)
 
     @cached_property
     def _series(self) -> CalibrationSet:
@@ -116,35 +120,19 @@ class ForecastYardstick:
         return top_tokens(pipeline.inner_model, self.checkpoint.family, self._series, progress=progress)
 
     def _quantiles_of(self, pipeline: Any) -> Tensor:
-        return quantile_forecasts(pipeline, self._series.context, self.horizon, QUANTILES, self.yard.batch_size)
+        return quantile_forecasts(pipeline, self._series.context, self.horizon, QUANTILES, self.yard.how.batch_size)
 
     def _distance(self, pipeline: Any) -> float:
         return quantile_distance(self._quantiles, self._quantiles_of(pipeline), self._series.context)
 
     def _scores(self, pipeline: Any, progress: Progress) -> tuple[DatasetScore, ...]:
-        yard = self.yard
-        quiet_imports()
-        options: dict[str, Any] = {
-            "num_samples": yard.num_samples,
-            "batch_size": yard.batch_size,
-            "seed": yard.seed,
-        }
-        forecaster = pipeline_forecaster("model", pipeline, **options)
-        report = evaluate(
-            [forecaster],
-            baseline=forecaster,  # relative scores are taken of the saved scores of the original
-            suite=self.suite,
-            data=yard.data,
-            max_series=yard.max_series,
-            progress=progress,
-            **options,
-        )
-        return tuple(DatasetScore(r.benchmark, r.dataset, _finite(r.WQL), _finite(r.MASE)) for r in report.rows)
+        rows = self.scorer.rows(pipeline_forecaster("model", pipeline, self.yard.how), progress)
+        return tuple(DatasetScore(r.benchmark, r.dataset, _finite(r.WQL), _finite(r.MASE)) for r in rows)
 
     def _forecast(self, pipeline: Any) -> Callable[[], Any]:
         series = self._series.context[:TIMED]
         if pipeline.forecast_type.name == "SAMPLES":
-            count = self.yard.num_samples
+            count = self.yard.how.num_samples
             return lambda: pipeline.predict(series, prediction_length=self.horizon, num_samples=count)
         return lambda: quantile_forecasts(pipeline, series, self.horizon, QUANTILES)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,34 @@ from rankscope_eval.baselines import BASELINES
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.series import Entry
 
-BATCH_SIZE = 32
-NUM_SAMPLES = 20
+if TYPE_CHECKING:
+    from rankscope.checkpoints import Checkpoint
+
+
+@dataclass(frozen=True)
+class Forecasting:
+    """How models forecast; those that are fitted series by series heed none of it but the seed.
+
+    Attributes:
+        num_samples: sample paths per series, of models that draw them.
+        batch_size: series per forward pass.
+        seed: of the sample paths.
+        device: where checkpoints run: ``cpu``, ``cuda`` or ``auto``.
+        dtype: number format to compute in; that of the checkpoint by default.
+        runtime: ``auto``, ``fast`` or ``stock``; see `rankscope.load_pipeline`.
+        revision: branch, tag or commit of a hub model.
+    """
+
+    num_samples: int = 20
+    batch_size: int = 32
+    seed: int = 0
+    device: str = "cpu"
+    dtype: Any = None
+    runtime: str = "auto"
+    revision: str | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(num_samples=self.num_samples, batch_size=self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -46,36 +72,38 @@ class Forecaster:
         return self.run(entries, horizon, season_length, levels)
 
 
-def open_forecaster(
-    model: str,
-    *,
-    num_samples: int = NUM_SAMPLES,
-    batch_size: int = BATCH_SIZE,
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: Any = None,
-    runtime: str = "auto",
-    revision: str | None = None,
-) -> Forecaster:
-    """Forecaster of a baseline name or of a checkpoint (hub id, folder or bundled name).
+def open_forecaster(model: str | Checkpoint, how: Forecasting | None = None) -> Forecaster:
+    """Forecaster of a baseline name or of a checkpoint: an open one, or a hub id, folder or bundled name.
 
     Checkpoints run as `rankscope.load_pipeline` says: by the fast runtime where it knows them, by default.
 
     Raises:
         CheckpointError: the checkpoint cannot be read or cannot forecast.
         FamilyError: the runtime does not know the checkpoint.
-        OptionError: the number of samples or the batch size is not positive, or the runtime is unknown.
+        OptionError: the runtime, the device or the number format is unknown.
     """
-    check_counts(num_samples=num_samples, batch_size=batch_size)
-    if model in BASELINES:
-        return Forecaster(model, BASELINES[model], seed, files=())
+    how = how or Forecasting()
+    if isinstance(model, str) and model in BASELINES:
+        return Forecaster(model, BASELINES[model], how.seed, files=())
     from rankscope import load_pipeline
     from rankscope.checkpoints import open_checkpoint
 
-    pipeline = load_pipeline(model, device=device, dtype=dtype, runtime=runtime, revision=revision)
-    made = pipeline_forecaster(str(model), pipeline, num_samples=num_samples, batch_size=batch_size, seed=seed)
-    folder = open_checkpoint(model, revision=revision).folder
-    return replace(made, files=tuple(sorted(path for path in folder.iterdir() if path.is_file())))
+    checkpoint = open_checkpoint(model, revision=how.revision) if isinstance(model, str) else model
+    pipeline = load_pipeline(checkpoint, device=how.device, dtype=how.dtype, runtime=how.runtime)
+    made = pipeline_forecaster(model if isinstance(model, str) else checkpoint.source, pipeline, how)
+    return replace(made, files=tuple(sorted(path for path in checkpoint.folder.iterdir() if path.is_file())))
+
+
+def live_pipeline(network: Any) -> Any:
+    """Wrap a module in the pipeline that chronos-forecasting would load its saved folder into."""
+    from chronos import ChronosBoltPipeline, ChronosConfig, ChronosPipeline
+    from chronos.chronos import ChronosModel
+
+    settings = network.config.chronos_config
+    if "input_patch_size" in settings:
+        return ChronosBoltPipeline(network)
+    config: Any = ChronosConfig(**settings)
+    return ChronosPipeline(config.create_tokenizer(), ChronosModel(config, network))
 
 
 def check_counts(**counts: int) -> None:
@@ -97,29 +125,28 @@ def quiet_imports() -> None:
             import_module(name)
 
 
-def pipeline_forecaster(
-    name: str, pipeline: Any, *, num_samples: int = NUM_SAMPLES, batch_size: int = BATCH_SIZE, seed: int = 0
-) -> Forecaster:
+def pipeline_forecaster(name: str, pipeline: Any, how: Forecasting | None = None) -> Forecaster:
     """Forecaster of a loaded chronos pipeline.
 
     One that draws samples gives GluonTS ``SampleForecast``, one that emits quantiles ``QuantileForecast``; contexts
     are passed in single precision. The samples themselves are scored, as chronos-forecasting's script did first;
     its later form (release 2) takes nine quantiles of them for nine samples, which narrows the forecast.
     """
+    how = how or Forecasting()
 
     def run(
         entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
     ) -> tuple[list[Any], int]:
         samples = pipeline.forecast_type.name == "SAMPLES"
         forecasts: list[Any] = []
-        for batch in _batches(entries, batch_size):
+        for batch in _batches(entries, how.batch_size):
             if samples:
-                forecasts += _sample_batch(pipeline, batch, horizon, num_samples)
+                forecasts += _sample_batch(pipeline, batch, horizon, how.num_samples)
             else:
                 forecasts += _quantile_batch(pipeline, batch, horizon, levels)
         return forecasts, 0
 
-    return Forecaster(name, run, seed, pipeline.model_context_length)
+    return Forecaster(name, run, how.seed, pipeline.model_context_length)
 
 
 def _batches(entries: Sequence[Entry], size: int) -> Iterator[list[Entry]]:

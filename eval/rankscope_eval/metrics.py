@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from rankscope.errors import DataError
-from rankscope_eval.series import seasonality
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,56 +51,50 @@ def score(forecasts: Sequence[Any], test_data: Any, season_length: int | None = 
     Raises:
         DataError: a forecast is NaN.
     """
-    from gluonts.ev.metrics import MASE, MeanWeightedSumQuantileLoss
     from gluonts.model.evaluation import evaluate_forecasts_raw
 
+    sums = _Sums()
     # GluonTS draws its own progress bar on stderr, and divides by zero on purpose.
     with redirect_stderr(io.StringIO()), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            found = evaluate_forecasts_raw(
+            evaluate_forecasts_raw(
                 forecasts,
                 test_data=test_data,
-                metrics=[MASE(), MeanWeightedSumQuantileLoss(list(QUANTILES)), _Sums],
+                metrics=[lambda axis: sums],
                 axis=None,
                 batch_size=5000,
                 seasonality=season_length,
             )
         except ValueError as error:
             raise DataError(f"the forecasts cannot be scored: {error}") from error
-        unscaled = sum(_has_no_scale(entry, season_length) for entry in test_data.input)
-    wql = _number(found["mean_weighted_sum_quantile_loss"])
-    return Scores(_number(found["MASE[0.5]"]), wql, unscaled, found[_Sums.name])
+        *losses, labels, scaled, count = sums.totals
+        mase, wql = scaled / count, np.mean([loss / labels for loss in losses])
+    return Scores(float(mase), float(wql), sums.unscaled, np.concatenate(sums.windows))
 
 
 class _Sums:
-    """What GluonTS' two scores are quotients of, window by window; it is used like one of its metrics."""
+    """What both scores are quotients of; GluonTS takes it for one of its metrics, and every loss is computed once."""
 
     name = "sums"
 
-    def __init__(self, axis: Any) -> None:
-        self._parts: list[np.ndarray] = []
+    def __init__(self) -> None:
+        self.totals = np.zeros(len(QUANTILES) + 3)
+        self.windows: list[np.ndarray] = []
+        self.unscaled = 0
 
     def update(self, data: Any) -> None:
         from gluonts.ev.stats import absolute_label, absolute_scaled_error, quantile_loss
 
-        loss = sum(quantile_loss(data, q) for q in QUANTILES) / len(QUANTILES)
-        scaled = absolute_scaled_error(data, "0.5")
-        totals = [np.ma.filled(np.ma.sum(one, axis=1), 0.0) for one in (loss, absolute_label(data), scaled)]
-        self._parts.append(np.stack([*totals, np.ma.count(scaled, axis=1)], axis=1).astype(np.float64))
+        names = ("label", "seasonal_error", *map(str, QUANTILES))
+        data = {name: data[name] for name in names}  # GluonTS sorts sample paths each time that it is asked
+        losses = [quantile_loss(data, q) for q in QUANTILES]
+        labels, scaled = absolute_label(data), absolute_scaled_error(data, "0.5")
+        count = np.ma.count(scaled, axis=1)
+        self.totals += [*(np.ma.sum(one) or 0.0 for one in (*losses, labels, scaled)), count.sum()]
+        rows = [np.ma.filled(np.ma.sum(one, axis=1), 0.0) for one in (sum(losses) / len(losses), labels, scaled)]
+        self.windows.append(np.stack([*rows, count], axis=1).astype(np.float64))
+        self.unscaled += int((~(data["seasonal_error"] > 0)).sum())
 
-    def get(self) -> Float[np.ndarray, "windows 4"]:
-        return np.concatenate(self._parts)
-
-
-def _has_no_scale(entry: dict[str, Any], season_length: int | None) -> bool:
-    """Whether every step over a season is 0 or missing, so that GluonTS' seasonal error is 0."""
-    context = np.asarray(entry["target"], dtype=float)
-    season = season_length or seasonality(entry["start"].freqstr)
-    lag = season if season <= len(context) else 1  # GluonTS' rule for a context shorter than a season
-    steps = context[lag:] - context[: len(context) - lag]
-    return not (steps[~np.isnan(steps)] != 0).any()
-
-
-def _number(value: Any) -> float:
-    return float("nan") if np.ma.is_masked(value) else float(value)
+    def get(self) -> None:
+        """Return nothing: the caller has the object."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankscope_eval.intervals import Draws, Interval, Sums, interval, resample
-from rankscope_eval.published import PublishedScore
 from rankscope_eval.relative import relative_scores
+from rankscope_eval.suites import PublishedScore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +43,11 @@ class EvalRow:
     published_WQL: float | None = None
     sums: Sums | None = field(default=None, compare=False, repr=False)
     """Per series, what the scores are quotients of; not written to files."""
+
+    @property
+    def key(self) -> str:
+        """Benchmark and data set: two benchmarks may hold a data set of one name."""
+        return f"{self.benchmark}/{self.dataset}"
 
     def plain(self) -> dict[str, Any]:
         """What is written of it."""
@@ -143,8 +148,7 @@ def summarise(rows: Sequence[EvalRow], models: Sequence[str], baseline: str) -> 
 
 
 def _by_data_set(rows: Sequence[EvalRow], model: str) -> dict[str, EvalRow]:
-    """Two benchmarks may hold a data set of one name: the key tells them apart, the plain name is what is shown."""
-    return {f"{row.benchmark}/{row.dataset}": row for row in rows if row.model == model}
+    return {row.key: row for row in rows if row.model == model}
 
 
 def _draws(rows: Sequence[EvalRow], model: str, baseline: str) -> dict[str, tuple[Draws | None, Draws | None]]:

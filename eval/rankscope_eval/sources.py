@@ -1,17 +1,83 @@
-"""Where the series of a task come from: the task's files, an embedded set, the data folder, or the hub."""
+"""The series of a suite: from the tasks' files, an embedded set, the data folder, or the Hugging Face hub."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from rankscope.errors import DataError, unknown_choice
+import numpy as np
+
+from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope_eval.embedded import EMBEDDED, embedded_series
-from rankscope_eval.hub import hub_series
 from rankscope_eval.layouts import Columns
 from rankscope_eval.readers import ENDINGS, read_series
-from rankscope_eval.series import Series, check_series
-from rankscope_eval.suites import Suite, Task
+from rankscope_eval.series import Series, check_series, infer_freq, period
+from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task, load_suite
+
+SCRIPTED = "autogluon/chronos_datasets_extra"
+"""A repository that consists of a loading script; scripts are never run here."""
+
+
+@dataclass(frozen=True)
+class LoadedSuite:
+    """A suite and its series; every source is read once, however many models and points are scored on it.
+
+    Attributes:
+        suite: the tasks.
+        folder: where their files are.
+        max_series: how many series of each data set count, the first ones; None for all.
+        held: series by task, those of local files from the beginning, others from when they are first asked for.
+    """
+
+    suite: Suite
+    folder: Path | None = None
+    max_series: int | None = None
+    held: dict[Task, list[Series]] = field(default_factory=dict, repr=False, compare=False)
+
+    def files(self, task: Task) -> tuple[Path, ...]:
+        """Local files of a task, none where it is embedded or comes from the hub."""
+        return task_files(task, self.folder)
+
+    def series(self, task: Task) -> list[Series]:
+        """Series of a task.
+
+        Raises:
+            DataError: they cannot be had, or cannot be evaluated as the task asks.
+        """
+        if task not in self.held:
+            self.held[task] = task_series(task, self.folder, self.max_series)
+        return self.held[task]
+
+
+def read_suite(
+    suite: str | Path | Suite = DEFAULT_SUITE,
+    data: str | Path | None = None,
+    *,
+    tasks: Sequence[str] | None = None,
+    max_series: int | None = None,
+) -> LoadedSuite:
+    """Read every local data set of a suite, so that a bad one is found before the first forecast and not after hours.
+
+    Args:
+        suite: a shipped suite, a YAML file, or one at hand.
+        data: folder of local data files; that of the YAML by default.
+        tasks: names of the tasks to keep; all by default.
+        max_series: how many series of each data set to keep, the first ones; all in the published protocol.
+
+    Raises:
+        RankscopeError: the suite or an option cannot be used, a task has no source, or a local one cannot be evaluated
+            as the task asks.
+    """
+    if max_series is not None and (isinstance(max_series, bool) or max_series < 1):
+        raise OptionError(f"max_series {max_series!r} is not usable: give a whole number, at least 1.")
+    chosen = (suite if isinstance(suite, Suite) else load_suite(suite)).select(None if tasks is None else list(tasks))
+    loaded = LoadedSuite(chosen, data_folder(chosen, data), max_series)
+    local = [task for task in chosen.tasks if loaded.files(task)]
+    for task in local:
+        loaded.series(task)
+    return loaded
 
 
 def data_folder(suite: Suite, data: str | Path | None) -> Path | None:
@@ -54,18 +120,6 @@ def task_files(task: Task, folder: Path | None) -> tuple[Path, ...]:
         where = f"data folder {folder}" if folder is not None else "no data folder (give --data)"
         raise DataError(f"task {task.name!r} states no file, and {where} has none of its name.")
     return ()
-
-
-def check_local(suite: Suite, folder: Path | None, max_series: int | None = None) -> None:
-    """Read every local data set once, so that a bad one is found before the first forecast and not after hours.
-
-    Raises:
-        DataError: a task has no source, or a local one cannot be evaluated as the task asks.
-    """
-    found = [(task, task_files(task, folder)) for task in suite.tasks]
-    for task, paths in found:
-        if paths:
-            task_series(task, folder, max_series)
 
 
 def task_series(task: Task, folder: Path | None, max_series: int | None = None) -> list[Series]:
@@ -111,3 +165,66 @@ def _from_files(task: Task, paths: tuple[Path, ...]) -> list[Series]:
             found = [replace(one, item_id=f"{path.stem}_{one.item_id}") for one in found]
         series += found
     return series
+
+
+def hub_series(repo: str, name: str) -> list[Series]:
+    """Series of data set ``name`` of a hub repository; each list column is one univariate series of its row.
+
+    Values pass through single precision, as they do where the published scores were computed.
+
+    Raises:
+        DataError: the package ``datasets``, the network or the data set is missing.
+    """
+    if repo == SCRIPTED:
+        raise DataError(
+            f"{repo} generates {name!r} with a script, which is not run here: put the CSV files of "
+            f"github.com/zhouhaoyi/ETDataset into DATA/{name}/ and give --data DATA."
+        )
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError(
+            f"data set {name!r} comes from {repo} through the package `datasets`, which is not installed: "
+            f"pip install 'rankscope[hub]', or put {name}.parquet into a folder and give --data."
+        ) from error
+    try:
+        table = datasets.load_dataset(repo, name, split="train").with_format("numpy")
+    except Exception as error:  # hub, network, cache and parser each raise their own
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise DataError(
+            f"data set {name!r} cannot be had from {repo} ({type(error).__name__}: {reason[:160]}): "
+            f"check the network, or put {name}.parquet into a folder and give --data."
+        ) from error
+    return table_to_series(table, f"{repo}/{name}")
+
+
+def table_to_series(table: Any, where: str) -> list[Series]:
+    """Series of a numpy-formatted ``datasets.Dataset`` with a ``timestamp`` list column.
+
+    Raises:
+        DataError: there is no timestamp column, no list of numbers, or no frequency to be told.
+    """
+    import pandas as pd
+
+    columns = list(table.features)
+    if "timestamp" not in columns or len(table) == 0:
+        raise DataError(f"{where} has no rows with a timestamp column; its columns are {', '.join(columns)}.")
+    first = table[0]
+    fields = [c for c in columns if c != "timestamp" and _is_numbers(first[c])]
+    if not fields:
+        raise DataError(f"{where} has no list column of numbers; its columns are {', '.join(columns)}.")
+    freq = infer_freq(pd.DatetimeIndex(first["timestamp"]))  # one frequency for the whole set, as published
+    if freq is None:
+        raise DataError(f"{where}: the frequency cannot be told from the timestamps of its first row.")
+    series = []
+    for number, row in enumerate(table):
+        base = str(row["id"]) if "id" in row else f"T{number}"
+        start = period(row["timestamp"][0], freq, where)
+        for name in fields:
+            item_id = base if len(fields) == 1 else f"{base}_{name}"
+            series.append(Series(item_id, start, np.asarray(row[name], dtype=np.float32)))
+    return series
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "fiu"

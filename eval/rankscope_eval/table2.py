@@ -164,7 +164,7 @@ def run_table2(
 
 
 def _yardstick(checkpoint: Checkpoint, yard: Yard) -> Yardstick:
-    where = replace(yard, device=resolve_device(yard.device))
+    where = replace(yard, how=replace(yard.how, device=resolve_device(yard.how.device)))
     return (ForecastYardstick if checkpoint.family.forecastable else TextYardstick)(checkpoint, where)
 
 
@@ -198,7 +198,7 @@ class _Run:
         file = self.folder.moments(seed)
         file.parent.mkdir(exist_ok=True)
         series = self.stick.calibration(seed)
-        calibrate(self.checkpoint, series, file=file, device=self.stick.yard.device, progress=self.progress)
+        calibrate(self.checkpoint, series, file=file, device=self.stick.yard.how.device, progress=self.progress)
 
     def _moments(self, point: Table2Point) -> Calibration | None:
         if point.seed is None or not needs_calibration(plain(point.method)):
@@ -250,7 +250,7 @@ class _Run:
             self.checkpoint,
             HealConfig(steps=point.heal_steps, seed=point.seed or 0),
             force=True,
-            device=self.stick.yard.device,
+            device=self.stick.yard.how.device,
             progress=progress,
         )
 

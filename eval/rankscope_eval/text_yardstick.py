@@ -87,7 +87,7 @@ class TextYardstick:
         return measures, ()
 
     def _module_of(self, checkpoint: Checkpoint) -> Any:
-        return checkpoint.module(resolve_dtype(self.yard.dtype) or torch.float32).to(self.yard.device)
+        return checkpoint.module(resolve_dtype(self.yard.how.dtype) or torch.float32).to(self.yard.how.device)
 
     @cached_property
     def _module(self) -> Any:

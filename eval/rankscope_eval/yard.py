@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,10 +10,9 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration import CalibrationSet
 from rankscope.engine.device import resolve_dtype
 from rankscope.engine.progress import Progress
-from rankscope.errors import OptionError
 from rankscope.measure.cache import cache_bytes
 from rankscope.measure.table2 import DatasetScore, Measures, Original
-from rankscope_eval.forecasters import BATCH_SIZE, NUM_SAMPLES
+from rankscope_eval.forecasters import Forecasting, check_counts
 
 OVERLAP_SEED = 1_000_000
 """Seed of the series that outputs are compared on: no calibration set has it."""
@@ -29,34 +28,23 @@ class Yard:
         suite: shipped suite or YAML file that forecasts are scored on; ``embedded`` by default.
         data: folder of local data files.
         max_series: only the first series of each data set.
-        num_samples: sample paths of a model that draws them.
-        batch_size: series per forward pass of a forecast.
-        seed: of sample paths.
+        how: models forecast.
         overlap_series: generated series, or windows of a text, that outputs are compared on.
         calibration: name of the set that methods look at, ``mixture:256`` by default; ``text:N`` with a text model.
         text: file of a text model.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        dtype: number format of the forecasts.
     """
 
     suite: str | None = None
     data: str | None = None
     max_series: int | None = None
-    num_samples: int = NUM_SAMPLES
-    batch_size: int = BATCH_SIZE
-    seed: int = 0
+    how: Forecasting = field(default_factory=lambda: Forecasting(runtime="stock"))
     overlap_series: int = 1000
     calibration: str | None = None
     text: str | None = None
-    device: str = "cpu"
-    dtype: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("overlap_series", "num_samples", "batch_size", "max_series"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise OptionError(f"{name} {value!r} is not usable: give a whole number, at least 1.")
-        resolve_dtype(self.dtype)
+        check_counts(overlap_series=self.overlap_series)
+        resolve_dtype(self.how.dtype)
 
 
 class Yardstick(Protocol):
@@ -89,8 +77,14 @@ class Yardstick(Protocol):
 
 def common_settings(yard: Yard) -> dict[str, Any]:
     """What every measurement depends on."""
-    names = ("seed", "overlap_series", "calibration", "device", "dtype")
-    return {name: getattr(yard, name) for name in names} | {"overlap_seed": OVERLAP_SEED}
+    return {
+        "seed": yard.how.seed,
+        "overlap_series": yard.overlap_series,
+        "calibration": yard.calibration,
+        "device": yard.how.device,
+        "dtype": yard.how.dtype,
+        "overlap_seed": OVERLAP_SEED,
+    }
 
 
 def sizes(checkpoint: Checkpoint) -> Original:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from rankscope import open_checkpoint
 from rankscope.compress.calibration import calibrate, calibration_set
 from rankscope_cli.progress import progress_bar
+from rankscope_eval import Scorer
 
 SET = ("--calibration", "kernelsynth:16")
 
@@ -145,16 +146,20 @@ def test_the_search_is_told_and_shown(
     whole = open_checkpoint(bolt_folder).parameters
     asked: dict[str, Any] = {}
 
-    def known(original: str, **settings: Any) -> Callable[[Path], float]:
-        asked.update(settings, original=original)
-        return lambda folder: 2 - open_checkpoint(folder).parameters / whole
+    class Known(Scorer):
+        def score_baseline(self, progress: Any) -> None:
+            asked.update(vars(self))
 
-    monkeypatch.setattr("rankscope_eval.against.relative_wql", known)
+        def __call__(self, model: Any) -> dict[str, float]:
+            return {"relative_WQL": 2 - open_checkpoint(model).parameters / whole}
+
+    monkeypatch.setattr("rankscope_eval.Scorer", Known)
     how = ("--max-loss", "0.1", "--allocation", "energy", "--data", tmp_path, "--max-series", 3, "--seed", 5)
     result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert result.exit_code == 0, result.stderr
-    assert (asked["original"], asked["suite"], asked["data"]) == (str(bolt_folder), "embedded", str(tmp_path))
-    assert (asked["max_series"], asked["seed"]) == (3, 5)
+    assert (asked["baseline"].source, asked["how"].seed) == (str(bolt_folder), 5)
+    loaded = asked["suite"]
+    assert (loaded.suite.name, loaded.folder, loaded.max_series) == ("embedded", tmp_path, 3)
     report = json.loads((tmp_path / "small" / "compress.json").read_text())
     assert 1.05 < report["search"]["score"] <= 1.1
     assert 1 - 0.1 <= open_checkpoint(tmp_path / "small").parameters / whole < 0.95
@@ -170,7 +175,8 @@ def test_the_search_is_told_and_shown(
 def test_a_loss_that_nothing_holds_names_the_nearest(
     refused: Callable[..., str], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankscope_eval.against.relative_wql", lambda *_, **__: lambda folder: 1.03)
+    monkeypatch.setattr("rankscope_eval.Scorer.rows", lambda *_: [])
+    monkeypatch.setattr("rankscope_eval.Scorer.__call__", lambda self, model: {"relative_WQL": 1.03})
     monkeypatch.setattr("rankscope_cli.verbs.compress.progress_lines", progress_bar)
     monkeypatch.setattr("rankscope_cli.verbs.compress._outspoken", lambda progress: progress)
     line = refused("compress", bolt_folder, "--max-loss", "0.01", "--out", tmp_path / "small")

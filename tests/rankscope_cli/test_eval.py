@@ -22,7 +22,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Tasks that were really measured, in a folder of their own."""
     monkeypatch.chdir(tmp_path)
     seen: list[str] = []
-    plain = evaluation.evaluate_task
+    plain = evaluation.score_task
 
     def counting(forecaster: Any, task: Any, series: Any) -> Any:
         if len(seen) == 3 and not PARTIAL.with_name("go").exists():
@@ -30,7 +30,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         seen.append(f"{task.name} {forecaster.name}")
         return plain(forecaster, task, series)
 
-    monkeypatch.setattr(evaluation, "evaluate_task", counting)
+    monkeypatch.setattr(evaluation, "score_task", counting)
     return seen
 
 

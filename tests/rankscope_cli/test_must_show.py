@@ -104,7 +104,7 @@ def test_a_compressed_model_forecasts_the_same_in_plain_chronos_code(
     from chronos import BaseChronosPipeline
 
     from rankscope_eval import evaluate
-    from rankscope_eval.forecasters import pipeline_forecaster
+    from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
 
     small = tmp_path / "small"
     # Random matrices, and those of a short run from a broad start, have no small singular values: a ratio thins them.
@@ -115,8 +115,8 @@ def test_a_compressed_model_forecasts_the_same_in_plain_chronos_code(
     rows = document("eval", small, "--baseline", model, *few)["rows"]
     ours = {row["dataset"]: (row["MASE"], row["WQL"]) for row in rows if row["model"] == str(small)}
     pipeline = BaseChronosPipeline.from_pretrained(str(small))
-    plain = pipeline_forecaster("plain", pipeline, num_samples=5, seed=3)
-    report = evaluate([plain], suite="embedded", tasks=["nile", "generated_ar1"], seed=3)
+    plain = pipeline_forecaster("plain", pipeline, Forecasting(num_samples=5, seed=3))
+    report = evaluate([plain], suite="embedded", tasks=["nile", "generated_ar1"])
     assert {row.dataset: (row.MASE, row.WQL) for row in report.rows if row.model == "plain"} == ours
 
     how = ("--num-samples", 5, "--seed", 3, "--quantiles", 0.5, "--runtime", "stock")

@@ -16,7 +16,7 @@ from chronos import BaseChronosPipeline
 import rankscope_eval
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
 from rankscope_eval import evaluate
-from rankscope_eval.forecasters import Forecaster, pipeline_forecaster
+from rankscope_eval.forecasters import Forecaster, Forecasting, pipeline_forecaster
 from rankscope_eval.report import EvalReport
 from rankscope_eval.suites import Suite, Task
 
@@ -120,7 +120,7 @@ def test_the_baseline_is_evaluated_once_and_only_summarised_when_asked_for() -> 
 
 def test_a_row_does_not_depend_on_the_other_tasks(sampling_folder: Path) -> None:
     pipeline = BaseChronosPipeline.from_pretrained(sampling_folder, device_map="cpu")
-    model = pipeline_forecaster("m", pipeline, num_samples=3)
+    model = pipeline_forecaster("m", pipeline, Forecasting(num_samples=3))
     both = evaluate([model], tasks=["nile", "air_passengers"])
     alone = evaluate([model], tasks=["air_passengers"])
     assert [r.WQL for r in both.rows if r.dataset == "air_passengers"] == [r.WQL for r in alone.rows]
@@ -280,7 +280,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_a_checkpoint_is_opened_by_its_folder(bolt_folder: Path) -> None:
-    report = evaluate([str(bolt_folder)], tasks=["nile"], dtype="float32", runtime="stock")
+    report = evaluate([str(bolt_folder)], how=Forecasting(dtype="float32", runtime="stock"), tasks=["nile"])
     pipeline = BaseChronosPipeline.from_pretrained(bolt_folder, device_map="cpu")
     stock = evaluate([pipeline_forecaster("stock", pipeline)], tasks=["nile"])
     assert report.rows[0].model == str(bolt_folder)
@@ -328,7 +328,7 @@ def test_rows_are_kept_and_an_interrupted_evaluation_goes_on(tmp_path: Path) -> 
     assert len(seen) == 6
     go(resume=True)
     assert len(seen) == 6
-    for changed in ({"seed": 1}, {"max_series": 1}):
+    for changed in ({"how": Forecasting(seed=1)}, {"max_series": 1}):
         go(resume=True, **changed)
     assert len(seen) == 12
     weights.write_text("other weights")

@@ -7,7 +7,7 @@ from chronos import BaseChronosPipeline
 
 from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope_eval import forecast_file
-from rankscope_eval.forecasters import pipeline_forecaster
+from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_checkpoints_give_ordered_quantiles_and_repeat(
     sales: Path, fixture: str, request: pytest.FixtureRequest
 ) -> None:
     pipeline = BaseChronosPipeline.from_pretrained(request.getfixturevalue(fixture), device_map="cpu")
-    model = pipeline_forecaster("m", pipeline, num_samples=5)
+    model = pipeline_forecaster("m", pipeline, Forecasting(num_samples=5))
     table = forecast_file(model, sales, 4, quantiles=[0.9, 0.2, 0.5])
     assert list(table.columns[3:]) == ["0.2", "0.5", "0.9"]
     assert len(table) == 8

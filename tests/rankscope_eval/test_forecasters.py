@@ -9,7 +9,7 @@ from chronos import BaseChronosPipeline
 from gluonts.model.forecast import QuantileForecast, SampleForecast
 
 from rankscope.errors import OptionError
-from rankscope_eval.forecasters import open_forecaster, pipeline_forecaster
+from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
 from rankscope_eval.metrics import QUANTILES
 
 
@@ -25,7 +25,9 @@ def pipeline(folder: Path) -> Any:
 
 def test_a_sampling_pipeline_gives_what_its_predict_draws(sampling_folder: Path) -> None:
     loaded = pipeline(sampling_folder)
-    forecasts, fallbacks = pipeline_forecaster("m", loaded, num_samples=7, seed=3).forecast(entries(), 5, 1)
+    forecasts, fallbacks = pipeline_forecaster("m", loaded, Forecasting(num_samples=7, seed=3)).forecast(
+        entries(), 5, 1
+    )
     torch.manual_seed(3)
     contexts = [torch.tensor(e["target"], dtype=torch.float32) for e in entries()]
     expected = loaded.predict(contexts, prediction_length=5, num_samples=7).numpy()
@@ -50,19 +52,20 @@ def test_a_quantile_pipeline_gives_its_quantiles(fixture: str, request: pytest.F
 
 
 def test_forecasts_do_not_depend_on_what_ran_before(sampling_folder: Path) -> None:
-    model = pipeline_forecaster("m", pipeline(sampling_folder), num_samples=3)
+    model = pipeline_forecaster("m", pipeline(sampling_folder), Forecasting(num_samples=3))
     first, _ = model.forecast(entries(), 4, 1)
     torch.rand(17)
     again, _ = model.forecast(entries(), 4, 1)
     np.testing.assert_array_equal(first[2].samples, again[2].samples)
-    other, _ = pipeline_forecaster("m", pipeline(sampling_folder), num_samples=3, seed=1).forecast(entries(), 4, 1)
+    reseeded = pipeline_forecaster("m", pipeline(sampling_folder), Forecasting(num_samples=3, seed=1))
+    other, _ = reseeded.forecast(entries(), 4, 1)
     assert any((a.samples != b.samples).any() for a, b in zip(first, other, strict=True))
 
 
 def test_batches_cover_every_series_in_order(bolt_folder: Path) -> None:
     loaded = pipeline(bolt_folder)
-    whole, _ = pipeline_forecaster("m", loaded, batch_size=32).forecast(entries(5), 4, 1)
-    parts, _ = pipeline_forecaster("m", loaded, batch_size=2).forecast(entries(5), 4, 1)
+    whole, _ = pipeline_forecaster("m", loaded, Forecasting(batch_size=32)).forecast(entries(5), 4, 1)
+    parts, _ = pipeline_forecaster("m", loaded, Forecasting(batch_size=2)).forecast(entries(5), 4, 1)
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_allclose(a.forecast_array, b.forecast_array, rtol=1e-4, atol=1e-5)
 
@@ -71,4 +74,4 @@ def test_batches_cover_every_series_in_order(bolt_folder: Path) -> None:
 @pytest.mark.parametrize("value", [0, -1, 2.5, True])
 def test_options_below_one_are_refused(option: str, value: Any) -> None:
     with pytest.raises(OptionError, match=f"{option} .* at least 1"):
-        open_forecaster("naive", **{option: value})
+        Forecasting(**{option: value})

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rankscope.errors import DataError
-from rankscope_eval.hub import hub_series, table_to_series
+from rankscope_eval.sources import hub_series, table_to_series
 
 
 class Table(list):

@@ -7,8 +7,8 @@ import pytest
 from gluonts.model.forecast import QuantileForecast, SampleForecast
 
 from rankscope.errors import DataError
-from rankscope_eval.evaluation import split_windows
 from rankscope_eval.metrics import QUANTILES, score
+from rankscope_eval.scorer import split_windows
 from rankscope_eval.series import Series
 from rankscope_eval.suites import Task
 

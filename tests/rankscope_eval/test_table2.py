@@ -20,7 +20,7 @@ from rankscope.compress.calibration import load_calibration
 from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import DataError, FamilyError, OptionError, OutputError, RankscopeError
 from rankscope.measure.table2 import DONE, FAILED, OUT_OF_REACH, Table2Report
-from rankscope_eval import Grid, Yard, evaluate, run_table2
+from rankscope_eval import Forecasting, Grid, Yard, evaluate, run_table2
 from rankscope_eval.forecast_yardstick import ForecastYardstick
 
 SMALL = Grid((0.6, 0.4), ("svd", "joint"), seeds=(0, 1))
@@ -33,7 +33,9 @@ def yard(tmp_path: Path) -> Yard:
     (tmp_path / "s.csv").write_text("date,x,y\n" + "\n".join(rows) + "\n")
     suite = tmp_path / "one.yaml"
     suite.write_text("- {name: s, benchmark: b, prediction_length: 4, offset: -4, file: [s.csv]}\n")
-    return Yard(suite=str(suite), num_samples=3, overlap_series=4, calibration="mixture:8")
+    return Yard(
+        suite=str(suite), how=Forecasting(num_samples=3, runtime="stock"), overlap_series=4, calibration="mixture:8"
+    )
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def test_every_point_is_what_the_verbs_would_say(sampling_folder: Path, tmp_path
     ]
     # the same by hand
     small = compress(sampling_folder, out=tmp_path / "small", ratio=0.4, method="svd")
-    options: dict[str, Any] = {"suite": yard.suite, "num_samples": 3, "batch_size": 32, "runtime": "stock"}
+    options: dict[str, Any] = {"suite": yard.suite, "how": yard.how}
     scores = evaluate([str(tmp_path / "small")], baseline=str(sampling_folder), **options).summary[0]
     measures = report.points[3].measures
     assert measures.relative_WQL == pytest.approx(scores.relative_WQL, rel=1e-12)
@@ -126,7 +128,7 @@ def test_what_is_done_stays_done(sampling_folder: Path, tmp_path: Path, yard: Ya
 
 KILLED = """
 import os, signal, sys
-from rankscope_eval import Grid, Yard, run_table2
+from rankscope_eval import Forecasting, Grid, Yard, run_table2
 from rankscope_eval.forecast_yardstick import ForecastYardstick
 
 compare, calls = ForecastYardstick.compare, []
@@ -176,6 +178,7 @@ def test_another_table_is_not_gone_on_with(
     ]
     for change in changes:
         (name,) = change
+        change = change if hasattr(yard, name) else {"how": replace(yard.how, **change)}
         with pytest.raises(OutputError, match=f"measured with {name}"):
             run_table2(sampling_folder, out, grid=grid, yard=replace(yard, **change), resume=True)
     with pytest.raises(OutputError, match="measured with weights"):
@@ -183,7 +186,9 @@ def test_another_table_is_not_gone_on_with(
     with pytest.raises(OutputError, match="holds no table 2"):
         run_table2(sampling_folder, bolt_folder, grid=grid, yard=yard, force=True)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    fresh = run_table2(sampling_folder, out, grid=Grid((0.4,), ("svd",)), yard=replace(yard, seed=1), force=True)
+    fresh = run_table2(
+        sampling_folder, out, grid=Grid((0.4,), ("svd",)), yard=replace(yard, how=Forecasting(seed=1)), force=True
+    )
     assert [point.ratio for point in fresh.points] == [0.4]
 
 
@@ -249,8 +254,8 @@ def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> No
         ({}, {"calibration": "mixture:0"}, "at least 1"),
         ({}, {"calibration": "nowhere.csv"}, "nowhere.csv"),
         ({}, {"text": "x.txt"}, "forecasts series"),
-        ({}, {"device": "tpu"}, "device 'tpu'"),
-        ({}, {"dtype": "int3"}, "dtype 'int3'"),
+        ({}, {"how": Forecasting(device="tpu")}, "device 'tpu'"),
+        ({}, {"how": Forecasting(dtype="int3")}, "dtype 'int3'"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
@@ -296,7 +301,7 @@ def test_a_healed_method_is_the_method_and_then_heal(bolt_folder: Path, tmp_path
     options: dict[str, Any] = {"ratio": 0.4, "method": "joint", "calibration": load_calibration(moments), "seed": 1}
     compress(bolt_folder, out=tmp_path / "small", **options)
     heal(tmp_path / "small", bolt_folder, HealConfig(steps=2, seed=1), out=tmp_path / "healed", device="cpu")
-    options = {"suite": yard.suite, "num_samples": 3, "batch_size": 32}
+    options = {"suite": yard.suite, "how": Forecasting(num_samples=3)}
     scores = evaluate([str(tmp_path / "healed")], baseline=str(bolt_folder), **options).summary[0]
     assert healed.measures.relative_WQL == pytest.approx(scores.relative_WQL, rel=1e-6)
     assert healed.measures.relative_WQL != cut.measures.relative_WQL

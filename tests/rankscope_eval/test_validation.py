@@ -13,7 +13,9 @@ from rankscope.train import pretrain
 from rankscope.train.as_saved import as_saved
 from rankscope.train.config import Validation
 from rankscope.train.models import new_model
-from rankscope_eval import evaluate, score_during_training
+from rankscope_eval import Forecasting, evaluate, score_during_training
+
+FEW = Forecasting(num_samples=3)
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_the_last_scores_are_those_of_the_checkpoint(family, suite, tmp_path, ru
     pretrain(run(family), tmp_path / "out", device="cpu", validate=score_during_training(suite, series=2))
     rows = curve(tmp_path / "out")
     assert [row["step"] for row in rows] == [2, 4, 5]
-    report = evaluate([str(tmp_path / "out")], suite=suite, max_series=2, runtime="stock")
+    report = evaluate([str(tmp_path / "out")], suite, Forecasting(runtime="stock"), max_series=2)
     ours = [row for row in report.rows if row.model == str(tmp_path / "out")]
     assert len(ours) == 2
     assert report.summary[0].relative_WQL == pytest.approx(rows[-1]["relative_WQL"], rel=1e-5)
@@ -64,7 +66,7 @@ def test_scores_change_no_weight(family, suite, tmp_path, run):
     from safetensors.torch import load_file
 
     config = run(family)
-    pretrain(config, tmp_path / "with", device="cpu", validate=score_during_training(suite, series=1, num_samples=3))
+    pretrain(config, tmp_path / "with", device="cpu", validate=score_during_training(suite, 1, how=FEW))
     pretrain(dataclasses.replace(config, validation=Validation()), tmp_path / "without", device="cpu")
     ours, plain = (load_file(tmp_path / name / "model.safetensors") for name in ("with", "without"))
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
@@ -98,7 +100,7 @@ def test_the_network_is_scored_as_it_would_be_saved_and_put_back(suite, run):
     with as_saved(model) as network:
         assert not any(module.training for module in network.modules())
         assert network.config.use_cache
-        found = score_during_training(suite, series=1, num_samples=2)(network)
+        found = score_during_training(suite, 1, how=FEW)(network)
         random.random(), np.random.rand()  # noqa: NPY002
     assert set(found) == {"WQL", "MASE", "relative_WQL", "relative_MASE"}
     assert model.training

@@ -24,7 +24,6 @@ from rankscope_cli.options import (
     Revision,
     Seed,
     Sites,
-    at_revision,
     choice,
     number,
     out_folder,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from rankscope.checkpoints import Checkpoint
     from rankscope.compress import CompressReport, LossSearch, SiteReport
 
 
@@ -216,7 +216,7 @@ def run(
             options = CompressOptions(**how)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("measuring the original") as progress:
-                score = _score(model or "bundled", revision, how, settings, progress)
+                score = _score(checkpoint, how, settings, progress)
                 report = compress_to_loss(
                     checkpoint,
                     options,
@@ -239,14 +239,16 @@ def _refuse_settings(settings: dict[str, Any]) -> None:
 
 
 def _score(
-    model: str, revision: str | None, how: dict[str, Any], settings: dict[str, Any], progress: Progress
+    checkpoint: Checkpoint, how: dict[str, Any], settings: dict[str, Any], progress: Progress
 ) -> Callable[[Path], float]:
     """Measure the original, and return what measures a folder against it."""
-    from rankscope_eval.against import relative_wql
+    from rankscope_eval import Forecasting, Scorer, read_suite
 
-    run = {"num_samples": 20, "batch_size": 32, "seed": how["seed"], "device": how["device"], "dtype": None}
-    (original,) = at_revision([model], revision, run)
-    return relative_wql(original, progress=progress, **run, **{**settings, "suite": settings["suite"] or SUITE})
+    run = Forecasting(seed=how["seed"], device=how["device"])
+    suite = read_suite(settings["suite"] or SUITE, settings["data"], max_series=settings["max_series"])
+    scorer = Scorer(suite, run, checkpoint)
+    scorer.score_baseline(progress)
+    return lambda folder: scorer(folder)["relative_WQL"]
 
 
 def _outspoken(progress: Progress) -> Progress:

@@ -24,8 +24,7 @@ from rankscope_cli.options import (
     Runtime,
     Samples,
     Seed,
-    at_revision,
-    forecaster_settings,
+    forecasting,
     words,
 )
 from rankscope_cli.output import Output
@@ -92,21 +91,21 @@ def run(
     """
     from rankscope_eval import evaluate
 
-    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype, runtime)
+    how = forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     with Output(json, out, force, signed=True) as output:
         kept = _kept(out, resume, force)
         with _mentioned(kept), progress_bar("opening the model") as progress:
             report = evaluate(
-                at_revision(models or ["bundled"], revision, settings),
-                suite=suite,
+                models or ["bundled"],
+                suite,
+                how,
                 data=data,
-                baseline=baseline,
                 tasks=words(tasks),
                 max_series=max_series,
+                baseline=baseline,
                 kept=kept,
                 resume=resume,
                 progress=progress,
-                **settings,
             )
         output.deliver(report, lambda console: show_eval(report, console))
         if kept is not None:

@@ -23,10 +23,9 @@ from rankscope_cli.options import (
     Runtime,
     Samples,
     Seed,
-    at_revision,
     check_choice,
     choice,
-    forecaster_settings,
+    forecasting,
     numbers,
 )
 from rankscope_cli.output import TABLE_SUFFIXES, Output
@@ -152,7 +151,7 @@ def run(
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --on-error skip --resume
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --engine ray --address auto
     """
-    settings = forecaster_settings(num_samples, batch_size, seed, device, dtype, runtime)
+    how = forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     stream = {"chunk": chunk, "shape": layout, "format": part_format, "on_error": on_error, "resume": resume or None}
     given = {name: value for name, value in stream.items() if value is not None}
     if out is not None and _names_folder(out):
@@ -170,11 +169,10 @@ def run(
             freq=freq,
             season_length=season_length,
             context=context,
-            revision=revision,
+            how=how,
             engine=Engine(engine, address, jobs),
             force=force,
             **given,
-            **settings,
         )
         return
     check_choice("engine", engine, ("local", "ray"))
@@ -189,7 +187,7 @@ def run(
         with progress_bar("forecasting"):
             name = model or "bundled"
             frame = forecast_file(
-                at_revision([name], revision, settings)[0],
+                name,
                 input,
                 horizon,
                 quantiles=levels,
@@ -199,7 +197,7 @@ def run(
                 target_column=target_column,
                 season_length=season_length,
                 context=context,
-                **settings,
+                how=how,
             )
         forecast = Forecast(name, horizon, frame)
         _warn_of_nan(frame.loc[frame["mean"].isna(), "item_id"].nunique())

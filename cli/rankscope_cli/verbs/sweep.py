@@ -160,9 +160,10 @@ def _scoring(
             raise OptionError("--data and --max-series say how to score: name the suite with --score.")
         return None
     from rankscope.train.sweeps import Scoring
-    from rankscope_eval.checkpoint_scores import checkpoint_scorer
+    from rankscope_eval import Forecasting, Scorer, read_suite
 
-    scorer = checkpoint_scorer(suite, data, max_series, num_samples=num_samples, device=device)
+    how = Forecasting(num_samples=num_samples, device=device)
+    scorer = Scorer(read_suite(suite, data, max_series=max_series), how)
     limits = f", first {max_series} series" if max_series is not None else ""
     return Scoring(scorer, f"{suite}, {num_samples} samples{limits}")
 

@@ -136,6 +136,7 @@ def run(
         rankscope table2 small-t5/ --text book.txt --out text/ --resume
     """
     from rankscope.checkpoints import open_checkpoint
+    from rankscope_eval.forecasters import Forecasting
     from rankscope_eval.table2 import run_table2
     from rankscope_eval.yard import Yard
 
@@ -146,14 +147,10 @@ def run(
         suite=suite,
         data=data,
         max_series=max_series,
-        num_samples=num_samples,
-        batch_size=batch_size,
-        seed=seed,
+        how=Forecasting(num_samples, batch_size, seed, device, dtype, "stock"),
         overlap_series=overlap_series,
         calibration=calibration,
         text=text,
-        device=device,
-        dtype=dtype,
     )
     with Output(json) as output:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from rankscope.engine.cluster import connect, import_ray
 from rankscope.errors import RankscopeError, one_line
 from rankscope_eval.streaming.chunks import Chunk
-from rankscope_eval.streaming.job import Job, Opening, Part, forecast_chunk, opened
+from rankscope_eval.streaming.job import Job, Part, forecast_chunk, opened
 
 RETRIES = 2
 """How often Ray starts a task again whose worker was lost."""
@@ -38,8 +38,8 @@ def prepare(job: Job, engine: Engine) -> None:
     Raises:
         RankscopeError: it cannot be opened.
     """
-    if engine.name == "local" and isinstance(job.model, Opening):
-        opened(job.model)
+    if engine.name == "local" and isinstance(job.model, str):
+        opened(job.model, job.how)
 
 
 def run_local(job: Job, chunks: Iterator[Chunk]) -> Iterator[Part]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from rankscope.errors import DataError
 from rankscope_eval.forecast import forecast_values
-from rankscope_eval.forecasters import Forecaster, open_forecaster, quiet_imports
+from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 from rankscope_eval.layouts import ListLayout, LongLayout
 from rankscope_eval.series import Series, seasonality
 from rankscope_eval.streaming.chunks import Chunk
@@ -20,29 +19,16 @@ from rankscope_eval.streaming.encode import encode
 
 
 @dataclass(frozen=True)
-class Opening:
-    """Which model to open, and how; see `open_forecaster`."""
-
-    model: str
-    num_samples: int
-    batch_size: int
-    device: str
-    dtype: Any
-    runtime: str
-    revision: str | None
-
-
-@dataclass(frozen=True)
 class Job:
     """What is to be done with every chunk.
 
     Attributes:
         model: one to open, or one that is open.
+        how: it forecasts; its seed is that of the first chunk, the others have seeds derived from it.
         horizon: steps.
         levels: of the quantiles, ascending.
         season_length: of the baselines; that of each series' frequency by default.
         context: values of each series that the model sees; its own context by default.
-        seed: of the first chunk; the others have seeds derived from it.
         stop: whether a damaged row ends the run.
         path: of the input, for errors.
         unit: what its rows are called.
@@ -51,12 +37,12 @@ class Job:
         format: of the parts.
     """
 
-    model: Opening | Forecaster
+    model: str | Forecaster
+    how: Forecasting
     horizon: int
     levels: tuple[float, ...]
     season_length: int | None
     context: int | None
-    seed: int
     stop: bool
     path: str
     unit: str
@@ -93,8 +79,8 @@ def forecast_chunk(job: Job, chunk: Chunk) -> Part:
     series, bad = to_series(chunk, job.layout, job.path, job.unit)
     if bad and job.stop:
         return Part(chunk.number, b"", 0, 0, tuple(bad))
-    model = job.model if isinstance(job.model, Forecaster) else opened(job.model)
-    forecaster = replace(model, seed=chunk_seed(job.seed, chunk.number))
+    model = job.model if isinstance(job.model, Forecaster) else opened(job.model, job.how)
+    forecaster = replace(model, seed=chunk_seed(job.how.seed, chunk.number))
     shown = [one.last(job.context or forecaster.context) for one in series]
     there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
     values = np.full((len(series), 1 + len(job.levels), job.horizon), np.nan)
@@ -121,18 +107,10 @@ def chunk_seed(seed: int, number: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def opened(how: Opening) -> Forecaster:
+def opened(model: str, how: Forecasting) -> Forecaster:
     """Open a model, once in a process."""
     quiet_imports()
-    return open_forecaster(
-        how.model,
-        num_samples=how.num_samples,
-        batch_size=how.batch_size,
-        device=how.device,
-        dtype=how.dtype,
-        runtime=how.runtime,
-        revision=how.revision,
-    )
+    return open_forecaster(model, how)
 
 
 def _forecasts(forecaster: Forecaster, series: Sequence[Series], job: Job) -> np.ndarray:

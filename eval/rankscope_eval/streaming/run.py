@@ -6,21 +6,20 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rankscope.choices import ENGINES, ON_DAMAGE, PART_FORMATS, PART_LAYOUTS
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope_eval.baselines import BASELINES
 from rankscope_eval.forecast import check_context, check_quantiles, check_season
-from rankscope_eval.forecasters import Forecaster, check_counts
+from rankscope_eval.forecasters import Forecaster, Forecasting, check_counts
 from rankscope_eval.layouts import Columns
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.series import check_horizon
 from rankscope_eval.streaming.chunks import Chunk, Stream, open_stream
 from rankscope_eval.streaming.engines import Engine, prepare, run_local, run_ray
 from rankscope_eval.streaming.folder import PartFolder
-from rankscope_eval.streaming.job import Job, Opening
+from rankscope_eval.streaming.job import Job
 from rankscope_eval.streaming.report import NAMED, StreamReport
 
 CHUNK = 4096
@@ -33,6 +32,7 @@ def forecast_stream(
     input: str | Path,
     horizon: int,
     out: str | Path,
+    how: Forecasting | None = None,
     *,
     chunk: int = CHUNK,
     quantiles: Sequence[float] = QUANTILES,
@@ -40,13 +40,6 @@ def forecast_stream(
     freq: str | None = None,
     season_length: int | None = None,
     context: int | None = None,
-    num_samples: int = 20,
-    batch_size: int = 32,
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: Any = None,
-    runtime: str = "auto",
-    revision: str | None = None,
     shape: str = "rows",
     format: str = "parquet",
     on_error: str = "stop",
@@ -66,19 +59,13 @@ def forecast_stream(
         input: Parquet, Arrow, CSV or JSON lines, see `open_stream`.
         horizon: steps.
         out: the folder.
+        how: the model forecasts.
         chunk: series per part.
         quantiles: levels in (0, 1).
         columns: names of the id, time and target columns, where they are not the usual ones.
         freq: frequency, where the file does not tell it.
         season_length: of the baselines.
         context: values of each series that the model sees; as many as it can by default.
-        num_samples: sample paths, of models that draw them.
-        batch_size: series per forward pass.
-        seed: of the sample paths.
-        device: ``cpu`` or ``cuda``.
-        dtype: number format of the model.
-        runtime: see `rankscope.load_pipeline`.
-        revision: of a hub model.
         shape: ``rows`` (one per series and step) or ``lists`` (one row per series).
         format: of the parts: ``parquet``, ``csv`` or ``arrow``.
         on_error: ``stop`` at a damaged row, or ``skip`` it and count it; finished parts stay either way.
@@ -90,23 +77,24 @@ def forecast_stream(
     Raises:
         RankscopeError: the file, the model or an option cannot be used, or the folder holds something else.
     """
-    how = engine or Engine()
+    how = how or Forecasting()
+    engine = engine or Engine()
     levels = check_quantiles(quantiles)
     check_horizon(horizon)
     check_season(season_length)
-    check_counts(num_samples=num_samples, batch_size=batch_size, chunk=chunk)
+    check_counts(chunk=chunk)
     for name, value, choices in (
         ("on_error", on_error, ON_DAMAGE),
         ("layout", shape, PART_LAYOUTS),
         ("format", format, PART_FORMATS),
-        ("engine", how.name, ENGINES),
+        ("engine", engine.name, ENGINES),
     ):
         if value not in choices:
             raise OptionError(unknown_choice(name, value, choices))
     if (shape, format) == ("lists", "csv"):
         raise OptionError("layout 'lists' has no place in CSV: use format parquet or arrow, or layout rows.")
     begun = time.perf_counter()
-    title, weights = _identity(model, context, revision)
+    title, weights = _identity(model, context, how.revision)
     names = columns or Columns()
     settings = {
         "weights": weights,
@@ -114,12 +102,12 @@ def forecast_stream(
         "quantiles": levels,
         "context": context,
         "season_length": season_length,
-        "seed": seed,
-        "num_samples": num_samples,
-        "batch_size": batch_size,
-        "device": device.partition(":")[0],
-        "dtype": str(dtype),
-        "runtime": runtime,
+        "seed": how.seed,
+        "num_samples": how.num_samples,
+        "batch_size": how.batch_size,
+        "device": how.device.partition(":")[0],
+        "dtype": str(how.dtype),
+        "runtime": how.runtime,
         "chunk": chunk,
         "layout": shape,
         "format": format,
@@ -128,18 +116,13 @@ def forecast_stream(
         "input": _digest(Path(input)),
     }
     stream = open_stream(input, chunk, columns=names, freq=freq)
-    opening = (
-        model
-        if isinstance(model, Forecaster)
-        else Opening(str(model), num_samples, batch_size, device, dtype, runtime, revision)
-    )
     job = Job(
-        model=opening,
+        model=model if isinstance(model, Forecaster) else str(model),
+        how=how,
         horizon=horizon,
         levels=levels,
         season_length=season_length,
         context=context,
-        seed=seed,
         stop=on_error == "stop",
         path=str(input),
         unit=stream.source.unit,
@@ -150,7 +133,7 @@ def forecast_stream(
     folder = PartFolder(Path(out), title, settings)
     with folder.opened(resume, force):
         kept = len(folder.records)
-        speed = _fill(folder, job, stream, how, progress)
+        speed = _fill(folder, job, stream, engine, progress)
     return _report(folder, title, horizon, kept, time.perf_counter() - begun, speed)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from rankscope.checkpoints import open_checkpoint
+from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import RUNTIMES
 from rankscope.engine.device import resolve_device, resolve_dtype
 from rankscope.errors import CheckpointError, FamilyError, OptionError, RankscopeError, unknown_choice
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_pipeline(
-    model: str | Path | None = None,
+    model: Checkpoint | str | Path | None = None,
     *,
     device: str = "cpu",
     dtype: str | torch.dtype | None = None,
@@ -33,7 +33,7 @@ def load_pipeline(
     runtime, one that is called as it is and gives the same forecasts for less time and memory.
 
     Args:
-        model: a bundled name, a local folder or a hub id; the bundled default without one.
+        model: an open checkpoint, a bundled name, a local folder or a hub id; the bundled default without one.
         device: ``cpu``, ``cuda`` (or ``cuda:N``) or ``auto``.
         dtype: number format to compute in; the one that the config names by default.
         revision: branch, tag or commit of a hub model.
@@ -49,7 +49,7 @@ def load_pipeline(
     target, kind = resolve_device(device), resolve_dtype(dtype)
     if runtime not in RUNTIMES:
         raise OptionError(unknown_choice("runtime", runtime, RUNTIMES))
-    checkpoint = open_checkpoint(model, revision=revision)
+    checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model, revision=revision)
     if not checkpoint.family.forecastable:
         raise FamilyError(
             f"{checkpoint.source} is a {checkpoint.family.title} model, with which rankscope forecasts no series: "

@@ -96,7 +96,7 @@ def pretrain(
         workers: processes that generate series, per training process; 0 generates in the training process.
         progress: told the step, the total and the loss with the speed.
         validate: scores by name of the network as it is then, in evaluation mode; needed, and called in the first
-            process only, where ``config.validation.every`` is set. ``rankscope_eval.validation`` makes one.
+            process only, where ``config.validation.every`` is set. ``rankscope_eval.score_during_training`` makes one.
         skip_damaged: leave damaged files of ``config.shards`` out, where they are otherwise an error.
         tensorboard: also write event files, into the folder ``tensorboard``.
 
@@ -116,7 +116,7 @@ def pretrain(
     if config.validation.every and validate is None:
         raise OptionError(
             f"validation.every is {config.validation.every}, but nothing was given to score with: pass validate, e.g. "
-            "rankscope_eval.validation.score_during_training(suite)."
+            "rankscope_eval.score_during_training(suite)."
         )
     begun = time.perf_counter()
     target = Path(out)
