@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from rankscope.errors import OptionError
 from rankscope.measure.saved import read_json
-from rankscope.plots.lab_ranks import LabRanks, Line, lab_ranks
+from rankscope.plots.labels import whole_numbers
+from rankscope.plots.style import MARKS, figure, styled
 from rankscope_lab.measure.record import INPUT, OUTPUT
 from rankscope_lab.ranks.questions import QUESTIONS
 from rankscope_lab.ranks.runs import CODEBOOK, ENCODERS, SLT, STREAM, TOKENIZERS
@@ -25,6 +30,9 @@ CUT_VARIANTS = ("slt", "linear")
 """Whose layers are shown cut: the first that there is."""
 EPS = "0.1"
 Row = TypeVar("Row", RankRow, CurveRow)
+Line = tuple[list[float], list[float], list[float]]
+"""Places, means over seeds there, standard deviations (0 of one seed)."""
+Lines = Mapping[str, Line]
 
 
 def draw_lab_ranks(settings: Settings) -> tuple[Drawn, ...]:
@@ -32,12 +40,12 @@ def draw_lab_ranks(settings: Settings) -> tuple[Drawn, ...]:
     study = read_json(settings.data or carried(DATA, MAKE), DATA, study_from_json)
     settings_of = {name: _largest(study.rows, name) for name in (ENCODERS, SLT, TOKENIZERS)}
     cut = _cut_of(study.curves)
-    shown = LabRanks(
-        _by_depth(study.rows, settings_of[ENCODERS], ENCODER_LINES),
-        _by_depth(study.rows, settings_of[SLT], LAYER_LINES),
-        _by_codes(study.rows, settings_of[TOKENIZERS]),
-        _by_ratio(study.curves, cut),
-    )
+    shown = {
+        "encoders": _by_depth(study.rows, settings_of[ENCODERS], ENCODER_LINES),
+        "layers": _by_depth(study.rows, settings_of[SLT], LAYER_LINES),
+        "codebooks": _by_codes(study.rows, settings_of[TOKENIZERS]),
+        "cuts": _by_ratio(study.curves, cut),
+    }
     return (Drawn(lab_ranks(shown), _frame(shown), _caption(study, settings_of, cut)),)
 
 
@@ -94,22 +102,16 @@ def _line(
     rows: Mapping[int, Row] | Mapping[float, Row], mean: Callable[[Row], float], std: Callable[[Row], float | None]
 ) -> Line:
     found = sorted(rows.items(), key=lambda item: item[0])
-    return Line([float(x) for x, _ in found], [mean(row) for _, row in found], [std(row) or 0.0 for _, row in found])
+    return [float(x) for x, _ in found], [mean(row) for _, row in found], [std(row) or 0.0 for _, row in found]
 
 
-def _frame(shown: LabRanks) -> pd.DataFrame:
-    panels = {
-        "encoders": shown.encoders,
-        "layers": shown.layers,
-        "codebooks": shown.codebooks,
-        "cuts": shown.cuts,
-    }
+def _frame(panels: Mapping[str, Lines]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {"panel": panel, "line": name, "x": x, "mean": y, "std": spread}
             for panel, lines in panels.items()
             for name, line in lines.items()
-            for x, y, spread in zip(line.x, line.y, line.spread, strict=True)
+            for x, y, spread in zip(*line, strict=True)
         ],
         columns=["panel", "line", "x", "mean", "std"],
     )
@@ -130,3 +132,69 @@ def _caption(study: RankStudy, settings: Mapping[str, str], cut: tuple[str, str]
         f"loss after cutting; mean and standard deviation over seeds. {named}.{shown} Read from a saved study of "
         f"{counts} ({study.diverged} diverged). {' '.join(f'{one}.' for one in verdicts)}"
     )
+
+
+PANEL = 2.0
+"""Height of a panel in inches."""
+
+
+def lab_ranks(panels: Mapping[str, Lines]) -> Figure:
+    """One panel below the other; those without lines are left out.
+
+    Args:
+        panels: lines by label, of ``encoders`` and ``layers`` (effective rank of the stream by depth), ``codebooks``
+            (rank by number of codes) and ``cuts`` (loss over the whole model's, by share of numbers kept).
+
+    Raises:
+        OptionError: there is nothing to draw, or a panel has more lines than there are marks.
+    """
+    kept = {name: lines for name, lines in panels.items() if lines}
+    if not kept:
+        raise OptionError("no panel has a line: nothing can be drawn.")
+    if any(len(lines) > len(MARKS) for lines in kept.values()):
+        raise OptionError(f"a panel has more than {len(MARKS)} lines: they could not be told apart.")
+    with styled():
+        fig, axes = figure(len(kept), 1, height=PANEL * len(kept))
+        for ax, letter, (name, lines) in zip(axes, "abcd", kept.items(), strict=False):
+            title, finish = _PANELS[name]
+            for mark, (label, (x, means, spread)) in zip(MARKS, lines.items(), strict=False):
+                ax.errorbar(x, means, spread, label=label, elinewidth=0.6, capsize=1.5, **mark.kwargs())
+            finish(ax, lines)
+            ax.set_title(f"({letter})  {title}")
+            ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return fig
+
+
+def _depth(ax: Axes, lines: Lines) -> None:
+    ax.set_ylim(bottom=0)
+    whole_numbers(ax)
+    ax.set_xlabel("blocks passed")
+    ax.set_ylabel("effective rank")
+
+
+def _codes(ax: Axes, lines: Lines) -> None:
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_locator(FixedLocator(sorted({x for places, _, _ in lines.values() for x in places})))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("codes")
+    ax.set_ylabel("rank")
+
+
+def _cuts(ax: Axes, lines: Lines) -> None:
+    ax.set_xscale("log")
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_locator(FixedLocator([0.1, 0.25, 0.5, 1.0]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
+    ax.set_xlabel("share of the layers' numbers")
+    ax.set_ylabel("loss / whole model")
+
+
+_PANELS = {
+    "encoders": ("input encoders", _depth),
+    "layers": ("kinds of layers", _depth),
+    "codebooks": ("codebooks", _codes),
+    "cuts": ("cutting one kind of layer", _cuts),
+}

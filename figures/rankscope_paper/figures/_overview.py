@@ -1,16 +1,21 @@
-"""Fig. 1: the three claims of the paper, each as a measurement."""
+"""Three claims of the paper as measurements: low-rank inputs, ranks by depth, the cost of compression (Fig. 1)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from rankscope.checkpoints import Checkpoint, describe, list_bundled
-from rankscope.errors import RankscopeError
+from rankscope.errors import OptionError, RankscopeError
 from rankscope.measure.spectrum import measure_spectrum
 from rankscope.measure.table2 import Table2Report, read_table2
-from rankscope.plots.labels import short_names
-from rankscope.plots.overview import Overview, overview
+from rankscope.plots.labels import short_names, whole_numbers
+from rankscope.plots.style import MARKS, figure, styled
 from rankscope_paper.figures import _models
 from rankscope_paper.figures._embedding import CORPUS, corpus_of, inputs_of, measured
 from rankscope_paper.figures._record import Drawn, Settings
@@ -44,7 +49,6 @@ def draw_overview(settings: Settings) -> tuple[Drawn, ...]:
     path = settings.data or carried(TABLES["bundled-bolt"], MAKE_TABLE)
     table = read_table2(path)
     cost = _cost(table)
-    shown = Overview(embeddings, depth, EPS, cost, "WQL")
     spans = "; ".join(f"{name} {ranks[0]:.2f} to {ranks[-1]:.2f}" for name, ranks in depth.items())
     shares = "; ".join(f"{name} {(sigma > EPS).mean():.2f}" for name, sigma in embeddings.items())
     caption = (
@@ -55,7 +59,7 @@ def draw_overview(settings: Settings) -> tuple[Drawn, ...]:
         f"left. Panels a and b measured on {_models.listed(checkpoints)}, seed {settings.seed}; c from the saved "
         f"Table 2 of {table.model}."
     )
-    return (Drawn(overview(shown), _frame(shown), caption),)
+    return (Drawn(overview(embeddings, depth, cost), _frame(embeddings, depth, cost), caption),)
 
 
 def _is(name: str, modality: str, family: str | None) -> bool:
@@ -91,20 +95,98 @@ def _cost(table: Table2Report) -> dict[str, tuple[list[float], list[float]]]:
     return found
 
 
-def _frame(shown: Overview) -> pd.DataFrame:
+def _frame(embeddings: Mapping[str, np.ndarray], depth: Mapping[str, Sequence[float]], cost: Curves) -> pd.DataFrame:
     rows = [
         ("a", name, "relative_sigma", (j + 1) / len(sigma), float(value))
-        for name, sigma in shown.embeddings.items()
+        for name, sigma in embeddings.items()
         for j, value in enumerate(np.asarray(sigma))
     ]
     rows += [
         ("b", name, "relative_rank", float(layer), rank)
-        for name, ranks in shown.depth.items()
+        for name, ranks in depth.items()
         for layer, rank in enumerate(ranks)
     ]
     rows += [
         ("c", method, "relative_WQL", size, score)
-        for method, (sizes, scores) in shown.cost.items()
+        for method, (sizes, scores) in cost.items()
         for size, score in zip(sizes, scores, strict=True)
     ]
     return pd.DataFrame(rows, columns=["panel", "line", "quantity", "x", "value"])
+
+
+FLOOR = 1e-6
+"""Relative singular values below this are rounding of the stored weights."""
+_TICKS = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+def overview(embeddings: Mapping[str, np.ndarray], depth: Mapping[str, Sequence[float]], cost: Curves) -> Figure:
+    """One panel below the other: embedding spectra, relative ranks by layer, relative score by size.
+
+    Args:
+        embeddings: model → relative singular values of its embedding matrix, descending.
+        depth: model → ε-rank over width of W_Q in each encoder layer.
+        cost: method → size ratios of the attention, and the WQL there over the original's.
+
+    Raises:
+        OptionError: one of the three is empty.
+    """
+    for name, lines in {"embeddings": embeddings, "depth": depth, "cost": cost}.items():
+        if not lines:
+            raise OptionError(f"{name} is empty: nothing can be drawn.")
+    # a model has the same mark in both panels
+    models = dict.fromkeys((*embeddings, *depth))
+    looks = {name: MARKS[i % len(MARKS)].kwargs() for i, name in enumerate(models)}
+    with styled():
+        fig, axes = figure(3, 1, height=6.3)
+        _spectra(axes[0], embeddings, looks)
+        _depth(axes[1], depth, looks)
+        _compressed(axes[2], cost)
+        for ax, letter in zip(axes, "abc", strict=True):
+            ax.set_title(f"({letter})  {ax.get_title(loc='left')}")
+    return fig
+
+
+def _spectra(ax: Axes, embeddings: Mapping[str, np.ndarray], looks: Mapping[str, dict]) -> None:
+    ax.set_title("spectrum of the embedded input")
+    for name, sigma in embeddings.items():
+        kept = sigma[sigma > FLOOR]
+        place = np.arange(1, len(kept) + 1) / len(sigma)
+        ax.plot(place, kept, label=name, gid=f"embedding: {name}", markevery=max(len(kept) // 7, 1), **looks[name])
+    ax.set_yscale("log")
+    ax.set_xlim(0, 1)
+    ax.set_ylim(top=1.5)
+    ax.set_xlabel("index $j$ / width $d$")
+    ax.set_ylabel(r"$\sigma_j / \sigma_1$")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _depth(ax: Axes, depth: Mapping[str, Sequence[float]], looks: Mapping[str, dict]) -> None:
+    ax.set_title("rank of $W_Q$ by layer")
+    for name, ranks in depth.items():
+        ax.plot(range(len(ranks)), ranks, label=name, gid=f"depth: {name}", **looks[name])
+    ax.set_ylim(0, 1)
+    ax.margins(x=0.05)
+    whole_numbers(ax)
+    ax.set_xlabel("encoder layer")
+    ax.set_ylabel(f"ε-rank / $d$, ε = {EPS:g}")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _compressed(ax: Axes, cost: Curves) -> None:
+    ax.set_title("accuracy after compression")
+    for mark, (method, (sizes, scores)) in zip(MARKS, cost.items(), strict=False):
+        ax.plot(sizes, scores, label=method, gid=f"cost: {method}", **mark.kwargs())
+    ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
+    for axis, log in ((ax.xaxis, ax.set_xscale), (ax.yaxis, ax.set_yscale)):
+        log("log")
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_major_locator(FixedLocator(list(_TICKS)))
+    low, high = ax.get_ylim()
+    ax.yaxis.set_major_locator(FixedLocator([tick for tick in (1, 1.2, 1.5, 2, 3, 5, 10) if low <= tick <= high]))
+    ax.set_xlabel("size ratio of the attention")
+    ax.set_ylabel("WQL / original")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

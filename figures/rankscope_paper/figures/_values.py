@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy import ndarray
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.errors import DataError
+from rankscope.errors import DataError, OptionError
 from rankscope.numerics import eps_rank
 from rankscope.numerics.embedding import chebyshev_embedding
-from rankscope.plots.chebyshev import embedded_line
-from rankscope.plots.values import EmbeddedValues, embedded_values
+from rankscope.plots.style import MARKS, figure, styled
 from rankscope_paper.figures import _models
 from rankscope_paper.figures._record import Drawn, Settings
 
@@ -119,3 +126,94 @@ def _frame(one: EmbeddedValues, what: str, columns: np.ndarray) -> pd.DataFrame:
         for i in range(columns.shape[1])
     ]
     return pd.concat(parts, ignore_index=True)
+
+
+@dataclass(frozen=True)
+class EmbeddedValues:
+    """An embedding along the number line.
+
+    Attributes:
+        name: of the model.
+        kind: ``quantised`` or ``continuous``.
+        values: numbers x.
+        coordinates: some coordinates of φ(x), relative to the largest of all.
+        projections: φ(x) on its leading right singular vectors, relative to σ_1.
+    """
+
+    name: str
+    kind: str
+    values: Float[ndarray, " points"]
+    coordinates: Float[ndarray, "points _"]
+    projections: Float[ndarray, "points _"]
+
+
+def embedded_values(models: Sequence[EmbeddedValues]) -> Figure:
+    """One column per model: above, coordinates of φ(x) against x, below its leading projections.
+
+    Raises:
+        OptionError: no model.
+    """
+    if not models:
+        raise OptionError("models is empty: give at least one embedding.")
+    with styled():
+        fig, axes = figure(2, len(models), height=3.3, sharex=True, sharey="row")
+        for column, model in enumerate(models):
+            above, below = axes[column], axes[len(models) + column]
+            dotted = model.kind == "quantised"
+            _lines(above, model.values, model.coordinates, dotted, "coordinate")
+            _lines(below, model.values, model.projections, dotted, "direction")
+            above.set_title(f"{model.name}, {model.kind}")
+            below.set_xlabel("number $x$")
+        axes[0].set_ylabel(r"$\phi_i(x)$ / largest")
+        axes[len(models)].set_ylabel(r"$v_j^{\top}\phi(x)$ / largest")
+        count = max(one.projections.shape[1] for one in models)
+        handles = [Line2D([], [], **(mark.kwargs() | {"markerfacecolor": mark.colour})) for mark in MARKS[:count]]
+        names = [f"$i, j = {i + 1}$" if i == 0 else f"{i + 1}" for i in range(count)]
+        fig.legend(handles, names, loc="outside lower center", ncols=len(names))
+    return fig
+
+
+def _lines(ax: Axes, x: ndarray, values: ndarray, dotted: bool, what: str) -> None:
+    ax.axhline(0, color="#d5dbe1", linewidth=0.6, zorder=0)
+    for i, (column, mark) in enumerate(zip(values.T, MARKS, strict=False)):
+        gid = f"{what}-{i + 1}"
+        if dotted:  # a vocabulary is a set of points: no line may pretend what lies between them
+            look: dict[str, Any] = {"color": mark.colour, "linestyle": "none", "marker": mark.marker, "markersize": 1.1}
+            ax.plot(x, column, gid=gid, markeredgewidth=0, rasterized=True, **look)
+        else:
+            ax.plot(x, column, gid=gid, color=mark.colour, linestyle=mark.dash)
+
+
+def embedded_line(values: Float[ndarray, " points"], embedded: Mapping[int, Float[ndarray, "points 2"]]) -> Figure:
+    """The embedded number line in two dimensions, one panel per rank of the embedding, coloured by the number.
+
+    Args:
+        values: the numbers.
+        embedded: rank → two coordinates of each number.
+
+    Raises:
+        OptionError: no rank.
+    """
+    if not embedded:
+        raise OptionError("embedded is empty: give at least one rank.")
+    columns = min(2, len(embedded))
+    lines = ceil(len(embedded) / columns)
+    with styled():
+        fig, axes = figure(lines, columns, height=0.65 + 1.3 * lines)
+        for ax, (rank, points) in zip(axes, embedded.items(), strict=False):
+            x, y = points.T
+            dots = ax.scatter(x, y, c=values, s=1.2, linewidths=0, rasterized=True, gid=f"rank-{rank}")
+            ax.set_title(f"rank {rank}")
+            ax.xaxis.set_major_locator(MaxNLocator(3))
+            ax.yaxis.set_major_locator(MaxNLocator(3))
+        for ax in axes[len(embedded) :]:
+            ax.set_axis_off()
+        for position, ax in enumerate(axes[: len(embedded)]):
+            if position % columns == 0:
+                ax.set_ylabel("second coordinate")
+            if position + columns >= len(embedded):
+                ax.set_xlabel("first coordinate")
+        bar = fig.colorbar(dots, ax=axes, location="bottom", aspect=45, pad=0.03)
+        bar.set_label("number $x$")
+        bar.outline.set_linewidth(0.4)
+    return fig

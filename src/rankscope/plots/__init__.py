@@ -1,17 +1,11 @@
 """Results as figures: one function each, one journal column wide, legible without colour."""
 
-from rankscope.plots.angles import angle_maps, embedding_angles
-from rankscope.plots.bench import CostPoint, pareto_of_points
-from rankscope.plots.change import start_and_end
-from rankscope.plots.embedding import embedding_projection, embedding_spectra
+from rankscope.plots.bench import CostPoint, memory_over_time, pareto_of_points, time_growth
+from rankscope.plots.embedding import angle_maps, embedding_angles, embedding_projection, embedding_spectra
 from rankscope.plots.flow import flow
-from rankscope.plots.growth import time_growth
 from rankscope.plots.histograms import histograms
-from rankscope.plots.memory import memory_over_time
 from rankscope.plots.pareto import pareto
-from rankscope.plots.ranks import ranks_by_layer
-from rankscope.plots.size import size_by_eps, size_of_report
-from rankscope.plots.spectra import spectra
+from rankscope.plots.spectra import ranks_by_layer, size_by_eps, size_of_report, spectra, start_and_end
 from rankscope.plots.style import MARKS, STYLE_FILE, Mark, figure, save_figure, styled
 from rankscope.plots.sweep import ranks_by_heads, ranks_by_vocabulary, ranks_by_width, spectra_by_patch
 from rankscope.plots.table2 import table2

@@ -1,18 +1,23 @@
-"""Relative spectra of one role's matrices, layer by layer."""
+"""Weights of a model: spectra and ε-ranks by layer, before and after training, and sizes by ε (Fig. 5a, b; Q7)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError, unknown_choice
-from rankscope.plots.labels import label_ends, sequence_colours, thinned
-from rankscope.plots.style import figure, styled
+from rankscope.numerics import eps_ranks, size_ratio
+from rankscope.plots.flow import eps_key
+from rankscope.plots.labels import label_ends, sequence_colours, short_names, thinned, whole_numbers
+from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.measure.spectrum import SpectrumReport
+    from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 
 FLOOR = 1e-6
 """Relative singular values below this are rounding of float32 weights."""
@@ -54,7 +59,8 @@ def spectra(report: SpectrumReport, *, role: str = "self.q", stack: str = "encod
     return fig
 
 
-def _relative(sigma: np.ndarray) -> np.ndarray:
+def _relative(sigma: np.ndarray | None) -> np.ndarray:
+    assert sigma is not None
     values = np.asarray(sigma, dtype=np.float64)
     return values / values[0] if values.size and values[0] > 0 else values
 
@@ -66,3 +72,167 @@ def _role_title(role: str) -> str:
 
 def _layer_title(layer: int | None) -> str:
     return "model" if layer is None else f"layer {layer}"
+
+
+_LETTERS = ("q", "k", "v", "o")
+_SCOPES = ("self", "cross", "group")
+
+
+def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figure:
+    """ε-rank of W_Q, W_K, W_V and W_O against layer, one panel per stack and kind of attention.
+
+    Args:
+        report: from `rankscope.measure.spectrum.measure_spectrum`.
+        eps: one of the report's, the first by default.
+
+    Raises:
+        OptionError: the report has no attention matrix, or not this ε.
+    """
+    panels = _panels(report, eps)
+    if not panels:
+        raise OptionError("the report holds no attention matrix: measure sites q, k, v or o.")
+    key = eps_key(eps, report.sites[0].eps_ranks)
+    with styled():
+        fig, axes = figure(1, len(panels), height=2.2, sharey=True)
+        for ax, ((stack, scope), roles) in zip(axes, panels.items(), strict=True):
+            for letter, mark in zip(_LETTERS, MARKS, strict=False):
+                if letter in roles:
+                    layers, ranks = zip(*sorted(roles[letter].items()), strict=True)
+                    ax.plot(
+                        layers, ranks, label=f"$W_{letter.upper()}$", gid=f"{stack}.{scope}.{letter}", **mark.kwargs()
+                    )
+            ax.set_title(f"{stack}, {scope}")
+            ax.set_xlabel("layer")
+            ax.margins(x=0.08)
+            whole_numbers(ax, most=4)
+        axes[0].set_ylabel(f"ε-rank, ε = {key}")
+        axes[0].set_ylim(bottom=0)
+        named = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+        fig.legend(named.values(), named.keys(), loc="outside upper center", ncols=4)
+    return fig
+
+
+def _panels(report: SpectrumReport, eps: float | None) -> dict[tuple[str, str], dict[str, dict[int, int]]]:
+    """(stack, scope) → letter → layer → ε-rank, in the order self, cross, group of each stack."""
+    found: dict[tuple[str, str], dict[str, dict[int, int]]] = {}
+    for row in report.sites:
+        scope, _, letter = row.site.role.partition(".")
+        if letter and row.site.layer is not None:
+            roles = found.setdefault((row.site.stack, scope), {})
+            roles.setdefault(letter, {})[row.site.layer] = row.eps_ranks[eps_key(eps, row.eps_ranks)]
+    order = [(stack, scope) for stack in ("encoder", "decoder") for scope in _SCOPES]
+    return {panel: found[panel] for panel in order if panel in found}
+
+
+def size_by_eps(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Figure:
+    """Size ratio against ε on a logarithmic axis, one line per model.
+
+    Args:
+        curves: model → (ε, size ratio), ε above 0.
+
+    Raises:
+        OptionError: no curve.
+    """
+    if not curves:
+        raise OptionError("curves is empty: give at least one model.")
+    with styled():
+        fig, (ax,) = figure(height=2.2 if len(curves) == 1 else 2.5)
+        names = short_names(list(curves))
+        for i, (name, (eps, ratios)) in enumerate(zip(names, curves.values(), strict=True)):
+            mark = MARKS[i % len(MARKS)].kwargs() | {"markevery": max(len(eps) // 8, 1)}
+            ax.plot(eps, ratios, label=name, gid=name, **mark)
+        ax.set_xscale("log")
+        ax.set_ylim(0, 1.05)
+        ax.set_xlabel("tolerance ε")
+        ax.set_ylabel("size ratio")
+        if len(curves) > 1:
+            fig.legend(loc="outside upper left", ncols=1)
+        else:
+            ax.set_title(names[0])
+    return fig
+
+
+def size_of_report(report: SpectrumReport, eps: Sequence[float] | None = None) -> tuple[list[float], list[float]]:
+    """Size ratio of the report's attention matrices at each ε, by default 61 of them from 1e-4 to 0.5.
+
+    Raises:
+        OptionError: the report holds ranks only.
+    """
+    levels = list(eps) if eps is not None else np.geomspace(1e-4, 0.5, 61).tolist()
+    rows = [row for row in report.sites if row.site.kind == "attention"]
+    if not rows or any(row.sigma is None for row in rows):
+        raise OptionError("the report holds no spectra of attention matrices: measure them, not ranks only.")
+    ranks = torch.stack([eps_ranks(torch.as_tensor(row.sigma), levels) for row in rows])
+    shapes = [(int(row.shape[0]), int(row.shape[1])) for row in rows]
+    return levels, [size_ratio(shapes, column.tolist()) for column in ranks.T]
+
+
+START_COLOUR = "#9a9a9a"
+MOST_LABELS = 8
+
+
+def start_and_end(
+    start: SpectrumReport, end: SpectrumReport, *, role: str = "self.q", stack: str = "encoder"
+) -> Figure:
+    """Relative spectra of one role before (dashed) and after training, and below them ε-ranks against layer.
+
+    Args:
+        start: spectra of the network as it was drawn.
+        end: spectra of the same network trained.
+        role: e.g. ``self.q``.
+        stack: ``encoder`` or ``decoder``.
+
+    Raises:
+        OptionError: a report lacks the site or its spectra, or the two are of different networks.
+    """
+    before, after = (_rows(report, role, stack) for report in (start, end))
+    if [row.shape for row in before] != [row.shape for row in after]:
+        raise OptionError(f"{start.model} and {end.model} differ in the shapes of {stack} {role}: give one network.")
+    with styled():
+        fig, (top, below) = figure(2, 1, height=3.9, height_ratios=(3, 2))
+        _both_spectra(top, before, after)
+        top.set_title(f"{stack}, $W_{role[-1].upper()}$ of {role.partition('.')[0]}-attention")
+        _both_ranks(below, before, after, list(after[0].eps_ranks))
+    return fig
+
+
+def _rows(report: SpectrumReport, role: str, stack: str) -> list[SiteSpectrum]:
+    rows = [row for row in report.sites if (row.site.stack, row.site.role) == (stack, role)]
+    if not rows or any(row.sigma is None for row in rows):
+        raise OptionError(f"the report of {report.model} has no spectra of {stack} {role}: measure them.")
+    return rows
+
+
+def _both_spectra(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum]) -> None:
+    for row in before:
+        sigma = _relative(row.sigma)
+        ax.plot(np.arange(1, len(sigma) + 1), sigma, color=START_COLOUR, linestyle="--", linewidth=0.7)
+    lines = []
+    for row, colour in zip(after, sequence_colours(len(after)), strict=True):
+        sigma = _relative(row.sigma)
+        lines += ax.plot(np.arange(1, len(sigma) + 1), sigma, color=colour, gid=row.site.name)
+    smallest = min(
+        float(values[values > 0].min(initial=1.0)) for values in (_relative(row.sigma) for row in [*before, *after])
+    )
+    ax.set_yscale("log")
+    ax.set_ylim(max(FLOOR, smallest / 1.5), 1.5)
+    ax.set_xlim(1, max(2, *(len(_relative(row.sigma)) for row in after)))
+    ax.set_xlabel("index $j$ of the singular value (dashed: before training)")
+    ax.set_ylabel(r"$\sigma_j / \sigma_1$")
+    shown = thinned(len(after), MOST_LABELS)
+    label_ends(ax, [lines[i] for i in shown], [f"layer {after[i].site.layer}" for i in shown], height=1.7)
+
+
+def _both_ranks(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum], keys: list[str]) -> None:
+    layers = [row.site.layer or 0 for row in after]
+    for key, mark in zip(keys, MARKS, strict=False):
+        look = mark.kwargs()
+        ax.plot(layers, [row.eps_ranks[key] for row in after], label=f"ε = {key}", **look)
+        faint = look | {"alpha": 0.35, "linestyle": "--"}
+        ax.plot(layers, [row.eps_ranks[key] for row in before], **faint)
+    ax.set_xlabel("layer (faint: before training)")
+    ax.set_ylabel("ε-rank")
+    ax.set_ylim(bottom=0)
+    ax.margins(x=0.08)
+    whole_numbers(ax, most=6)
+    ax.legend(ncols=len(keys), loc="best")

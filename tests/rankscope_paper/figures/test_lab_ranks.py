@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from rankscope.errors import DataError, OptionError
-from rankscope.plots.lab_ranks import LabRanks, Line, lab_ranks
 from rankscope_lab.ranks.compress import CurvePoint
 from rankscope_lab.ranks.study import RankStudy
 from rankscope_lab.ranks.tables import RankRow, RunCurve, curve_rows
 from rankscope_paper.figures import FIGURES, Settings, draw
+from rankscope_paper.figures._lab_ranks import lab_ranks
 
 
 def row(study: str, setting: str, variant: str, what: str, layer: int | None, rank: float, seeds: int = 3) -> RankRow:
@@ -76,6 +76,6 @@ def test_what_cannot_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="rankscope lab ranks"):
         draw(FIGURES["lab-ranks"], Settings(data=tmp_path))
     with pytest.raises(OptionError, match="nothing can be drawn"):
-        lab_ranks(LabRanks())
+        lab_ranks({})
     with pytest.raises(OptionError, match="could not be told apart"):
-        lab_ranks(LabRanks({str(i): Line([0.0], [1.0], [0.0]) for i in range(7)}))
+        lab_ranks({"layers": {str(i): ([0.0], [1.0], [0.0]) for i in range(7)}})

@@ -1,72 +1,27 @@
-"""Figures 1, 6, 7, 8, 12, 15: what is drawn equals what was given."""
+"""Figures 1, 6, 7, 8, 15: what is drawn equals what was given."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
+import torch
 from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError
-from rankscope.families import Site
+from rankscope.measure.embedding import EmbeddingSpectrum, Projection
+from rankscope.numerics import angle_matrix
 from rankscope.plots.bench import CostPoint
-from rankscope.plots.chebyshev import embedded_line
-from rankscope.plots.frontier import DesignPoint, frontier
-from rankscope.plots.histograms import counts, histograms
-from rankscope.plots.overview import Overview, overview
-from rankscope.plots.strategies import strategies
 from rankscope.plots.style import COLUMN
-from rankscope.plots.values import EmbeddedValues, embedded_values
+from rankscope_paper.figures._overview import overview
+from rankscope_paper.figures._results import DesignPoint, frontier
+from rankscope_paper.figures._strategies import strategies
+from rankscope_paper.figures._values import EmbeddedValues, embedded_line, embedded_values
 
 
 def lines(fig: Figure) -> dict[str, Any]:
     return {line.get_gid(): line for ax in fig.axes for line in ax.lines if line.get_gid()}
-
-
-def report(model: str, sigmas: list[np.ndarray], role: str = "self.q") -> Any:
-    sites = [
-        SimpleNamespace(site=Site(f"{i}.weight", "encoder", i, role), sigma=sigma) for i, sigma in enumerate(sigmas)
-    ]
-    return SimpleNamespace(model=model, sites=tuple(sites))
-
-
-def test_counts_agree_with_a_slow_loop() -> None:
-    sigma = np.random.default_rng(0).lognormal(0, 3, 500)
-    found, edges = counts(sigma)
-    relative = sigma / sigma.max()
-    for count, low, high in zip(found, edges[:-1], edges[1:], strict=True):
-        assert count == sum(low < value <= high for value in relative)
-    assert found.sum() == (relative > 1e-5).sum()
-
-
-def test_a_value_on_the_edge_belongs_to_the_decade_below() -> None:
-    found, _ = counts(np.array([1.0, 0.1, 0.01, 1e-5]))
-    assert [int(part.sum()) for part in np.split(found, 5)] == [0, 0, 1, 1, 1]
-
-
-def test_bars_of_the_histograms() -> None:
-    sigmas = [np.geomspace(1, 1e-4, 40), np.geomspace(1, 1e-2, 40)]
-    fig = histograms([report("a/x", sigmas), report("b/y", sigmas)])
-    left, right = fig.axes[:2]
-    assert left.get_title(loc="left") == "x, $W_Q$"
-    assert not right.patches  # no W_MLP was measured
-    bands = [container.patches for container in left.containers]
-    assert len(bands) == 2
-    tallest = max(int(counts(sigma)[0].max()) for sigma in sigmas)
-    for floor, patches, sigma in zip((1, 0), bands, sigmas, strict=True):
-        np.testing.assert_allclose([bar.get_height() for bar in patches], 0.9 * counts(sigma)[0] / tallest)
-        assert {bar.get_y() for bar in patches} == {floor}
-        shades = [to_rgb(bar.get_facecolor()) for bar in patches]
-        assert len(set(shades)) == 5
-        brightness = [sum(shade) for shade in shades]
-        assert brightness == sorted(brightness)  # fainter towards σ_1
-    with pytest.raises(OptionError, match="has no spectra of W_Q or W_MLP"):
-        histograms([report("x", sigmas, "self.k")])
-    with pytest.raises(OptionError, match="there is no report"):
-        histograms([])
 
 
 def test_the_frontier_has_every_point() -> None:
@@ -113,18 +68,25 @@ def test_one_panel_per_rank() -> None:
 
 def test_three_panels_of_the_overview() -> None:
     sigma = np.array([1.0, 0.5, 0.25, 0.0])
-    shown = Overview({"m": sigma}, {"m": [0.2, 0.4]}, 0.1, {"SVD": ([0.1, 0.5], [2.0, 1.0])}, "WQL")
-    drawn = lines(overview(shown))
+    cost = {"SVD": ([0.1, 0.5], [2.0, 1.0])}
+    drawn = lines(overview({"m": sigma}, {"m": [0.2, 0.4]}, cost))
     np.testing.assert_allclose(drawn["embedding: m"].get_xydata(), [[0.25, 1], [0.5, 0.5], [0.75, 0.25]])
     np.testing.assert_allclose(drawn["depth: m"].get_xydata(), [[0, 0.2], [1, 0.4]])
     np.testing.assert_allclose(drawn["cost: SVD"].get_xydata(), [[0.1, 2], [0.5, 1]])
     assert drawn["embedding: m"].get_marker() == drawn["depth: m"].get_marker()
     with pytest.raises(OptionError, match="depth is empty"):
-        overview(Overview({"m": sigma}, {}, 0.1, shown.cost, "WQL"))
+        overview({"m": sigma}, {}, cost)
 
 
-def test_strategies_show_each_model_under_each_signal(embedding_report) -> None:
-    a, _, b = embedding_report.rows
+def embedded(model: str, seed: int) -> EmbeddingSpectrum:
+    x = torch.randn(40, 24, generator=torch.Generator().manual_seed(seed)) * torch.exp(-0.3 * torch.arange(24.0))
+    sigma, shown = torch.linalg.svdvals(x).numpy(), Projection(x[:, :2].numpy(), np.arange(40.0), "patch mean")
+    angles = angle_matrix(x).numpy()
+    return EmbeddingSpectrum(model, "f", "patch", 1, "corpus", 40, 24, sigma, {"0.1": 9}, 3.0, 2.0, angles, shown)
+
+
+def test_strategies_show_each_model_under_each_signal() -> None:
+    a, b = embedded("a", 0), embedded("b", 1)
     fig = strategies({"noise": {"a": a, "b": b}, "sine": {"a": b, "b": a}})
     images = [ax.images[0].get_array() for ax in fig.axes if ax.images and ax.get_label() != "<colorbar>"]
     for image, row in zip(images, (a, b, b, a), strict=True):

@@ -1,4 +1,4 @@
-"""Growth of time: a panel per size, lines that colour is not needed for, a guide of slope 1 through the last points."""
+"""Benchmarks: growth of time, a panel per size with a guide of slope 1 through the last points; memory over time."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rankscope.errors import OptionError
-from rankscope.plots import time_growth
+from rankscope.plots import memory_over_time, time_growth
 
 
 def factor(name: str, values: tuple[int, ...], power: float) -> dict[str, Any]:
@@ -62,3 +62,17 @@ def test_all_times_lie_inside_the_shared_limits(result: dict[str, Any]) -> None:
 def test_nothing_varied_is_refused() -> None:
     with pytest.raises(OptionError, match="nothing can be drawn"):
         time_growth({"factors": []})
+
+
+def test_the_resumed_run_is_drawn_behind_the_killed_one() -> None:
+    runs = {
+        "whole": {"samples": [[0.0, 100.0, 0], [600.0, 500.0, 4]]},
+        "killed": {"samples": [[0.0, 110.0, 0], [300.0, 510.0, 2]]},
+        "resumed": {"samples": [[0.0, 120.0, 2], [360.0, 520.0, 4]]},
+    }
+    (axes,) = memory_over_time({"runs": runs}).axes
+    assert axes.get_xlabel() == "minutes"
+    lines = {line.get_label(): line.get_xydata() for line in axes.lines}
+    np.testing.assert_allclose(lines["whole"], [[0, 100], [10, 500]])
+    np.testing.assert_allclose(lines["killed"], [[0, 110], [5, 510]])
+    np.testing.assert_allclose(lines["resumed"], [[5, 120], [11, 520]])
