@@ -14,8 +14,7 @@ from typing import Any
 
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope_paper.figures._recipes import FIGURES
-from rankscope_paper.figures._record import Drawn, Recipe, Settings
-from rankscope_paper.figures._saved import CARRIED, carried
+from rankscope_paper.figures._record import CARRIED, Drawn, Recipe, Settings, carried
 from rankscope_paper.figures._write import caption_head, refuse_existing_files, write_drawn
 
 SCHEMA = "rankscope/figures@1"

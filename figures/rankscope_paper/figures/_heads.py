@@ -16,8 +16,7 @@ from rankscope.numerics import row_angles
 from rankscope.plots import angle_maps
 from rankscope_paper.figures import _models
 from rankscope_paper.figures._embedding import angle_frame, mean_angle
-from rankscope_paper.figures._record import Drawn, Settings
-from rankscope_paper.figures._saved import CARRIED, carried
+from rankscope_paper.figures._record import CARRIED, Drawn, Settings, carried
 from rankscope_paper.figures._sweeps import HEADS, measured_on
 
 SCHEMA = "rankscope/head-angles@1"

@@ -19,8 +19,7 @@ from rankscope_lab.ranks.questions import QUESTIONS
 from rankscope_lab.ranks.runs import CODEBOOK, ENCODERS, SLT, STREAM, TOKENIZERS
 from rankscope_lab.ranks.study import RankStudy, study_from_json
 from rankscope_lab.ranks.tables import CurveRow, RankRow
-from rankscope_paper.figures._record import Drawn, Settings
-from rankscope_paper.figures._saved import carried
+from rankscope_paper.figures._record import Drawn, Settings, carried
 
 DATA = "lab_ranks.json"
 MAKE = "rankscope lab ranks DIR... --cut --data DIR --out ranks.json"

@@ -18,8 +18,7 @@ from rankscope.numerics import eps_rank
 from rankscope.plots import flow, histograms, ranks_by_layer, training_spectra
 from rankscope.plots.histograms import HISTOGRAM_ROLES
 from rankscope_paper.figures import _models
-from rankscope_paper.figures._record import Drawn, Settings
-from rankscope_paper.figures._saved import carried
+from rankscope_paper.figures._record import Drawn, Settings, carried
 
 EPS = 0.1
 SMALL = 1e-5

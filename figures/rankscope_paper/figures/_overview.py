@@ -18,9 +18,8 @@ from rankscope.plots.labels import short_names, whole_numbers
 from rankscope.plots.style import MARKS, figure, styled
 from rankscope_paper.figures import _models
 from rankscope_paper.figures._embedding import CORPUS, corpus_of, inputs_of, measured
-from rankscope_paper.figures._record import Drawn, Settings
+from rankscope_paper.figures._record import Drawn, Settings, carried
 from rankscope_paper.figures._results import MAKE_TABLE, TABLES
-from rankscope_paper.figures._saved import carried
 
 EPS = 0.1
 METHODS = {"svd": "SVD", "whitened": "whitened", "joint": "joint"}

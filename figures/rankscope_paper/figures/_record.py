@@ -1,4 +1,4 @@
-"""What a recipe of a figure is (`Recipe`), what it is told (`Settings`) and what it gives back (`Drawn`)."""
+"""Recipe of a figure, its settings, the drawn figure, and the saved results that the package carries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rankscope.engine.progress import Progress, silent
+from rankscope.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 Source = Literal["models", "saved", "nothing"]
 """What a recipe draws from: checkpoints that it measures, a saved result, or nothing but its formula."""
 Option = Literal["model", "data", "quick", "rerun", "seed"]
+
+CARRIED = Path(__file__).with_name("data")
+"""Folder of the results that the package carries."""
 
 
 @dataclass(frozen=True)
@@ -100,3 +104,15 @@ class Recipe:
         ('fig4a', 'table2')
         """
         return f"fig{self.id}" if self.id[0].isdigit() else self.id
+
+
+def carried(name: str, make: str) -> Path:
+    """Path of a result that the package carries.
+
+    Raises:
+        DataError: it does not; the message names the command that makes it.
+    """
+    file = CARRIED / name
+    if not file.is_file():
+        raise DataError(f"there is no saved {name}: make it with `{make}`, and name it with --data.")
+    return file

@@ -21,8 +21,7 @@ from rankscope.plots import pareto, table2
 from rankscope.plots.bench import CostPoint
 from rankscope.plots.pareto import front, name_points
 from rankscope.plots.style import MARKS, Mark, figure, styled
-from rankscope_paper.figures._record import Drawn, Settings
-from rankscope_paper.figures._saved import carried
+from rankscope_paper.figures._record import Drawn, Settings, carried
 from rankscope_paper.figures._sweeps import measured_on
 
 BY_DESIGN, PEERS = "by_design.json", "peers.json"

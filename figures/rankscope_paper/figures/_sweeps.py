@@ -24,8 +24,7 @@ from rankscope.measure.sweep import (
     read_sweep_report,
 )
 from rankscope.plots import ranks_by_heads, ranks_by_vocabulary, ranks_by_width, spectra_by_patch
-from rankscope_paper.figures._record import Drawn, Settings
-from rankscope_paper.figures._saved import carried
+from rankscope_paper.figures._record import Drawn, Settings, carried
 
 Frame = Callable[[SweepReport], pd.DataFrame]
 

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from rankscope.errors import DataError
 from rankscope.measure.saved import read_json
 from rankscope_paper.experiments import F1Result, F2Result, F3Result, Slope, experiment_from_json, run_experiment
-from rankscope_paper.figures._record import Drawn, Settings
-from rankscope_paper.figures._saved import carried
+from rankscope_paper.figures._record import Drawn, Settings, carried
 from rankscope_paper.figures.theory_plots import figure9, figure10, figure11
 
 FIGURES: dict[str, Callable[[Any], Figure]] = {"f1": figure9, "f2": figure10, "f3": figure11}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import contextlib
 import textwrap
 from pathlib import Path
 
 from rankscope.errors import OutputError
+from rankscope.io.atomic import atomic_file
 from rankscope.plots import save_figure
 from rankscope_paper.figures._record import Drawn, Recipe
 
@@ -35,31 +35,26 @@ def write_drawn(recipe: Recipe, drawn: Drawn, folder: Path, *, force: bool = Fal
         OutputError: a file exists (without ``force``), or the place cannot be written.
     """
     stem = f"{recipe.stem}_{drawn.name}" if drawn.name else recipe.stem
+    text = textwrap.fill(f"{caption_head(recipe)} {drawn.caption}", CAPTION_WIDTH, break_on_hyphens=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".figures.", suffix=".partial", dir=folder) as place:
-            base = Path(place) / stem
-            save_figure(drawn.figure, base)
-            drawn.frame.to_csv(base.with_name(f"{stem}.csv"), index=False, float_format="%.6g")
-            text = textwrap.fill(f"{caption_head(recipe)} {drawn.caption}", CAPTION_WIDTH, break_on_hyphens=False)
-            base.with_name(f"{stem}.txt").write_text(text + "\n", encoding="utf-8")
-            if drawn.compact is not None:
-                drawn.compact.to_parquet(base.with_name(f"{stem}.parquet"), index=False, compression="zstd")
-            made = sorted(Path(place).iterdir())
-            for file in made:
-                if (folder / file.name).exists() and not force:
-                    raise OutputError(f"--out: {folder / file.name} exists already: choose another folder, or --force.")
-            return [_moved(file, folder / file.name) for file in made]
     except OSError as error:
         raise OutputError(f"cannot write into {folder}: {error.strerror or error}.") from error
+    with contextlib.ExitStack() as together:
+
+        def place(ending: str) -> Path:
+            return together.enter_context(atomic_file(folder / f"{stem}{ending}", force))
+
+        made = [folder / f"{stem}{ending}" for ending in (".csv", ".txt")]
+        drawn.frame.to_csv(place(".csv"), index=False, float_format="%.6g")
+        place(".txt").write_text(text + "\n", encoding="utf-8")
+        if drawn.compact is not None:
+            drawn.compact.to_parquet(place(".parquet"), index=False, compression="zstd")
+            made.append(folder / f"{stem}.parquet")
+        return sorted([*made, *save_figure(drawn.figure, folder / stem, force=force)])
 
 
 def caption_head(recipe: Recipe) -> str:
     """Beginning of a caption."""
     number = f"Fig. {recipe.id}" if recipe.id[0].isdigit() else recipe.id.replace("table", "Table ")
     return f"{number}. {recipe.title}."
-
-
-def _moved(file: Path, target: Path) -> Path:
-    os.replace(file, target)
-    return target
