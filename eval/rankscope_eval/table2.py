@@ -20,10 +20,9 @@ from rankscope.compress.plan import validate_ratio
 from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
-from rankscope.io.run_store import locked
 from rankscope.measure.table2 import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
 from rankscope_eval.forecast_yardstick import ForecastYardstick
-from rankscope_eval.table2_folder import LOCK, Table2Folder
+from rankscope_eval.table2_folder import Table2Folder
 from rankscope_eval.text_yardstick import TextYardstick
 from rankscope_eval.yard import OVERLAP_SEED, Yard, Yardstick
 
@@ -147,11 +146,8 @@ def run_table2(
     stick = _yardstick(checkpoint, yard or Yard())
     settings = {"model": checkpoint.source, "weights": fingerprint(checkpoint), **stick.settings()}
     known = {name: value for name, value in settings.items() if name != "model"}
-    folder = Table2Folder(Path(out).resolve())
-    folder.check(known, resume, force)
-    folder.root.mkdir(parents=True, exist_ok=True)
-    with locked(folder.root / LOCK, f"the table 2 in {folder.root} is being measured"):
-        folder.begin(settings, force)
+    folder = Table2Folder(Path(out).resolve(), checkpoint.source, known)
+    with folder.opened(resume, force):
         _Run(checkpoint, stick, folder, progress or silent).go(points)
         report = _report(checkpoint, settings, folder)
         folder.write(report)
@@ -176,7 +172,7 @@ class _Run:
 
     def go(self, points: Sequence[Table2Point]) -> None:
         """Measure all points that are not known."""
-        left = [point for point in points if self.folder.point(point.name) is None]
+        left = [point for point in points if point not in self.folder]
         original = self.folder.original()
         if original is None:
             original = self.stick.original(self.progress)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rankscope.errors import OutputError
-from rankscope.io.atomic import atomic_file, refuse_workplace
+from rankscope.io import codec
+from rankscope.io.atomic import atomic_file
+from rankscope.io.run_store import RunStore
 from rankscope.measure.table2 import (
     MEASURES,
     PUBLISHED,
@@ -20,14 +21,11 @@ from rankscope.measure.table2 import (
     Table2Point,
     Table2Report,
     Table2Row,
-    original_from_json,
-    point_from_json,
 )
 
-LOCK = "table2.lock"
-SETTINGS = "settings.json"
 SCHEMA = "rankscope/table2-settings@1"
-ENDINGS = (".json", ".csv", ".md", ".png", ".svg")
+ORIGINAL = "original"
+"""Entry that is no point."""
 _HEADS = {
     "relative_WQL": "rel. WQL",
     "relative_MASE": "rel. MASE",
@@ -44,106 +42,67 @@ _HEADS = {
 }
 
 
-@dataclass(frozen=True)
 class Table2Folder:
     """Where everything of a table lies.
 
-    ``entries/<point>.json`` is what is known of a point, ``calibration/seed-<n>.safetensors`` the moments of a seed,
-    ``original.json`` the original's own scores, ``settings.json`` what all of it is a function of.
+    ``entries/<point>.json`` is what is known of a point, ``entries/original.json`` the original's own scores,
+    ``calibration/seed-<n>.safetensors`` the moments of a seed, ``work`` the model that is measured now.
+
+    Args:
+        root: the folder.
+        model: name of the model; another name for the same weights is no other table.
+        settings: what the table is a function of.
     """
 
-    root: Path
+    def __init__(self, root: Path, model: str, settings: Mapping[str, Any]) -> None:
+        owns = ("table2.*", "calibration", "work", "work.*")
+        self.root, self.work = root, root / "work"
+        self._store = RunStore(root, "a table 2", SCHEMA, settings, facts={"model": model}, items="entries", owns=owns)
 
     def moments(self, seed: int) -> Path:
         """File of the moments of a seed."""
         return self.root / "calibration" / f"seed-{seed}.safetensors"
 
-    @property
-    def work(self) -> Path:
-        """Folder of the model that is measured now; it is emptied when a run begins."""
-        return self.root / "work"
-
-    def check(self, settings: Mapping[str, Any], resume: bool, force: bool) -> None:
-        """Refuse a folder that holds anything else than this table, before anything is written.
+    @contextlib.contextmanager
+    def opened(self, resume: bool, force: bool) -> Iterator[None]:
+        """Begin the table or go on with it; nobody else can until the block ends.
 
         Raises:
-            OutputError: it exists and neither ``resume`` nor ``force`` is given, holds no table, or one that was
-                measured otherwise.
+            OutputError: see `RunStore.open`.
         """
-        refuse_workplace(self.root)
-        if not self.root.exists():
-            return
-        if not self.root.is_dir():
-            raise OutputError(f"--out {self.root} is a file: name a folder.")
-        earlier = self._settings()
-        if earlier is None:
-            if any(path.name != LOCK for path in self.root.iterdir()):
-                raise OutputError(f"--out {self.root} exists and holds no table 2: choose another place.")
-            return
-        if force:
-            return
-        if not resume:
-            raise OutputError(f"--out {self.root} holds a table 2: --resume goes on with it, --force measures it anew.")
-        for name, value in json.loads(json.dumps(settings)).items():
-            if earlier.get(name) != value:
-                raise OutputError(
-                    f"the table 2 in {self.root} was measured with {name} {earlier.get(name)!r}, not {value!r}: choose "
-                    "another --out, or measure it anew with --force."
-                )
+        with self._store.open(resume, force):
+            for path in (self.work, *self.root.glob("work.*"), *self.root.glob(".work.*")):  # of a killed run
+                shutil.rmtree(path, ignore_errors=True)
+            yield
 
-    def begin(self, settings: Mapping[str, Any], force: bool) -> None:
-        """Write the settings; what a killed run left half done, and with ``force`` all else, is removed."""
-        if force:
-            for name in ("entries", "calibration"):
-                shutil.rmtree(self.root / name, ignore_errors=True)
-            (self.root / "original.json").unlink(missing_ok=True)
-            for ending in ENDINGS:
-                (self.root / f"table2{ending}").unlink(missing_ok=True)
-        for path in (self.work, *self.root.glob("work.*"), *self.root.glob(".work.*")):
-            shutil.rmtree(path, ignore_errors=True)
-        _write(self.root / SETTINGS, {"schema": SCHEMA, **settings})
-
-    def point(self, name: str) -> Table2Point | None:
-        """What is known of a point, None for nothing."""
-        file = self.root / "entries" / f"{name}.json"
-        return point_from_json(_read(file)) if file.exists() else None
+    def __contains__(self, point: Table2Point) -> bool:
+        return point.name in self._store
 
     def points(self) -> list[Table2Point]:
         """Every point that is known."""
-        files = sorted((self.root / "entries").glob("*.json"))
-        return [point_from_json(_read(file)) for file in files if not file.name.startswith(".")]
+        names = (name for name in self._store.names() if name != ORIGINAL)
+        return [point for name in names if (point := self._store.get(name, Table2Point))]
 
     def keep(self, point: Table2Point) -> None:
         """Remember a point."""
-        _write(self.root / "entries" / f"{point.name}.json", asdict(point))
+        self._store.put(point.name, point)
 
     def original(self) -> Original | None:
         """What is known of the original, None for nothing."""
-        file = self.root / "original.json"
-        return original_from_json(_read(file)) if file.exists() else None
+        return self._store.get(ORIGINAL, Original)
 
     def keep_original(self, original: Original) -> None:
         """Remember the original's own scores."""
-        _write(self.root / "original.json", asdict(original))
+        self._store.put(ORIGINAL, original)
 
-    def write(self, report: Table2Report) -> list[Path]:
+    def write(self, report: Table2Report) -> None:
         """Write table2.json, table2.csv and table2.md."""
-        files = [self.root / f"table2{ending}" for ending in (".json", ".csv", ".md")]
-        _write(files[0], report.to_json())
-        with atomic_file(files[1]) as path:
+        codec.write(self.root / "table2.json", report.to_json())
+        with atomic_file(self.root / "table2.csv") as path:
             report.to_frame().to_csv(path, index=False)
-        with atomic_file(files[2]) as path:
+        with atomic_file(self.root / "table2.md") as path:
             path.write_text(markdown(report), encoding="utf-8")
-        return files
-
-    def _settings(self) -> dict[str, Any] | None:
-        file = self.root / SETTINGS
-        if not file.exists():
-            return None
-        found = _read(file)
-        if found.get("schema") != SCHEMA:
-            raise OutputError(f"--out {self.root} exists and holds no table 2: choose another place.")
-        return found
+        self._store.seal()
 
 
 def markdown(report: Table2Report) -> str:
@@ -186,18 +145,3 @@ def _number(name: str, measures: Measures) -> str:
     if value is None or not math.isfinite(value):
         return "–"
     return f"{value:,.0f}" if name in ("parameters", "bytes", "cache_bytes") else f"{value:.3f}"
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise OutputError(f"{file} is damaged: delete it, and --resume measures it anew.") from error
-    if not isinstance(found, dict):
-        raise OutputError(f"{file} is damaged: delete it, and --resume measures it anew.")
-    return found
-
-
-def _write(file: Path, content: Mapping[str, Any]) -> None:
-    with atomic_file(file) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -88,16 +88,13 @@ def test_every_point_is_what_the_verbs_would_say(sampling_folder: Path, tmp_path
     assert report.points[4].measures.cache_bytes < report.original.cache_bytes
     # and on disk
     assert read_table2(out) == report
-    assert {path.name for path in out.glob("table2.*")} == {
-        f"table2.{e}" for e in ("json", "csv", "md", "png", "svg", "lock")
-    }
+    assert {path.name for path in out.glob("table2.*")} == {f"table2.{e}" for e in ("json", "csv", "md", "png", "svg")}
     assert (out / "calibration" / "seed-1.safetensors").exists()
     assert not (out / "work").exists()
     table = (out / "table2.md").read_text()
     assert "| 0.6 | " in table
     assert "| 0.073 | 4.409 |" in table
     assert seen[-1] == (6, 6, "0.4-joint-default-seed1")
-    assert "original" not in json.loads((out / "settings.json").read_text())
 
 
 def test_at_ratio_one_nothing_is_lost(sampling_folder: Path, bolt_folder: Path, tmp_path: Path, yard: Yard) -> None:
@@ -167,8 +164,7 @@ def test_another_table_is_not_gone_on_with(
 ) -> None:
     out, grid = tmp_path / "out", Grid((0.6,), ("svd",))
     run_table2(sampling_folder, out, grid=grid, yard=yard)
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(OutputError, match="--resume goes on"):
+    with pytest.raises(OutputError, match="go on with --resume"):
         run_table2(sampling_folder, out, grid=grid, yard=yard)
     changes: list[dict[str, Any]] = [
         {"num_samples": 4},
@@ -179,13 +175,10 @@ def test_another_table_is_not_gone_on_with(
     for change in changes:
         (name,) = change
         change = change if hasattr(yard, name) else {"how": replace(yard.how, **change)}
-        with pytest.raises(OutputError, match=f"measured with {name}"):
+        with pytest.raises(OutputError, match=f"was begun with {name}"):
             run_table2(sampling_folder, out, grid=grid, yard=replace(yard, **change), resume=True)
-    with pytest.raises(OutputError, match="measured with weights"):
+    with pytest.raises(OutputError, match="was begun with weights"):
         run_table2(bolt_folder, out, grid=grid, yard=yard, resume=True)
-    with pytest.raises(OutputError, match="holds no table 2"):
-        run_table2(sampling_folder, bolt_folder, grid=grid, yard=yard, force=True)
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     fresh = run_table2(
         sampling_folder, out, grid=Grid((0.4,), ("svd",)), yard=replace(yard, how=Forecasting(seed=1)), force=True
     )
