@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
@@ -14,51 +15,88 @@ from typer.main import get_command
 from rankscope_cli.exits import DEBUG, INTERRUPTED, report_error, say
 from rankscope_cli.output import recorded
 
-VERBS = {
-    "spectrum": "Singular values, ε-ranks and size ratios of every weight matrix.",
-    "flow": "ε-ranks of every layer's input, beside those of its weights.",
-    "embed": "Spectra, angles and projections of embedding matrices over a corpus.",
-    "families": "The model families: how they embed, where to get them, which verbs take them.",
-    "calibrate": "Look at what enters a model's layers, and keep it for compress.",
-    "compress": "Write a smaller checkpoint by truncated SVD, and the command that verifies it.",
-    "heal": "Train a compressed checkpoint to answer as its teacher does.",
-    "eval": "MASE and WQL on a suite of data sets, also relative to a baseline.",
-    "bench": "Time and peak memory of forecasts, side by side.",
-    "table2": "Compress by every method to every size, and measure what each costs.",
-    "forecast": "Forecast the series of a file.",
-    "synth": "Write generated series to shards for training.",
-    "design": "Design a network of low rank, and the run that trains it.",
-    "pretrain": "Train a model from scratch on generated series.",
-    "standin": "Train a small model of any family, to measure trained weights.",
-    "sweep": "Train, measure and score all points that a figure needs.",
-    "report": "Draw one HTML page from the results in a folder.",
-    "figures": "Draw the figures of the paper from measurements.",
-    "theory": "Check the paper's theorems numerically, on instances or on a model.",
-    "lab": "Experiments on input encoders, kinds of layers, tokenizers, and their ranks.",
+PANELS = {
+    "Look": {
+        "spectrum": "Compute singular values and ε-ranks of every weight matrix.",
+        "flow": "Compute ε-ranks of every layer's inputs, beside its weights'.",
+        "embed": "Compute spectra and angles of embeddings over a corpus.",
+        "families": "List model families, where to get them, and what they can do.",
+    },
+    "Shrink": {
+        "calibrate": "Collect calibration statistics of a model's layer inputs.",
+        "compress": "Write a smaller checkpoint: low rank, narrower heads, int8.",
+        "heal": "Distil the original model into its compressed checkpoint.",
+    },
+    "Prove": {
+        "eval": "Score forecasts on a suite (MASE, WQL), beside a baseline's.",
+        "bench": "Time forecasts of several models in turns, with peak memory.",
+        "table2": "Measure what every method costs at every size.",
+        "report": "Write one HTML page from the results in a folder.",
+    },
+    "Forecast": {"forecast": "Forecast the series of a file: mean and quantiles."},
+    "Train": {
+        "synth": "Generate series into shards for training.",
+        "design": "Derive a low-rank network and its training run from a model.",
+        "pretrain": "Train a model from scratch on generated series.",
+        "sweep": "Train, measure and score every point of a sweep.",
+        "standin": "Train a small proxy model of any family on the CPU.",
+    },
+    "Papers": {
+        "figures": "Draw the paper's figures from measurements.",
+        "theory": "Check the paper's theorems numerically.",
+        "lab": "Run the companion papers' experiments.",
+    },
 }
-"""Verb → the line that ``rankscope --help`` shows; the module ``rankscope_cli.verbs.<verb>`` holds it."""
+"""Panel of the help → verb → its summary; the module ``rankscope_cli.verbs.<verb>`` holds the verb."""
+VERBS = {name: line for verbs in PANELS.values() for name, line in verbs.items()}
 
-EPILOG = "MODEL is a hub id (amazon/chronos-t5-base), a local folder, or a bundled name."
+_EXAMPLE_WIDTH = 72
+EPILOG = "MODEL is a hub id (amazon/chronos-2), a local folder, or a bundled name."
+
+
+class Untyped:
+    """Mixin of commands: help shows no type beside flags and arguments, whose names say it."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Parameters of the command, the help option among them."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in params:
+            if one.param_type_name == "argument" or getattr(one, "is_flag", False):
+                one.display_type_rich = _no_type
+        return params
+
+
+def _no_type(ctx: Any) -> None:
+    return None
+
+
+class Command(Untyped, TyperCommand):
+    """A verb that has been imported."""
 
 
 class Verb(TyperCommand):
-    """Stands for a verb until it runs: the help of the app needs only its name and its line."""
+    """Stands for a verb until it runs: the help of the app needs only its name, its summary and its panel."""
+
+    def __init__(self, name: str, summary: str, panel: str | None = None, module: str | None = None) -> None:
+        super().__init__(name, help=summary, rich_help_panel=panel)
+        self.module = module or name
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Import the verb and let it parse its own arguments."""
-        return load_verb(str(self.name)).make_context(info_name, args, parent=parent, **extra)
+        return load_verb(self.module).make_context(info_name, args, parent=parent, **extra)
 
 
-class Verbs(TyperGroup):
-    """The verbs in the order of `VERBS`; errors become one line and an exit code."""
+class Verbs(Untyped, TyperGroup):
+    """The verbs, panel by panel; errors become one line and an exit code."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands.update({name: Verb(name, help=line) for name, line in VERBS.items()})
+        for panel, verbs in PANELS.items():
+            self.commands.update({name: Verb(name, line, panel) for name, line in verbs.items()})
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the verbs' names, not sorted: the order tells the story."""
-        return list(VERBS)
+        return list(self.commands)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run, and leave with the exit code in place of an exception."""
@@ -92,7 +130,7 @@ def root(
     ] = False,
     debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Measure the rank structure of time-series foundation models, compress them, prove that the forecasts held."""
+    """Measure ranks of time-series foundation models, compress them, and prove that the forecasts held."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -110,7 +148,7 @@ def load_verb(name: str) -> Any:
     if hasattr(home, "group"):
         return home.group()
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    single.command(name, help=help_text(home.run.__doc__), context_settings=HELP)(home.run)
+    single.command(name, cls=Command, help=help_text(home.run.__doc__), context_settings=HELP)(home.run)
     command: Any = get_command(single)
     return command
 
@@ -124,9 +162,18 @@ def help_text(doc: str) -> str:
     text, _, examples = inspect.cleandoc(doc).partition("\n\nExamples:\n")
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
     if examples:
-        lines = [f"  {line.strip()}" for line in examples.splitlines()]
+        lines = [f"  {_continued(line.strip())}" for line in examples.splitlines()]
         paragraphs += ["[bold]Examples[/bold]", "\n".join(lines)]
     return "\n\n".join(paragraphs)
+
+
+def _continued(command: str) -> str:
+    """Break a command that is wider than a terminal before an option, as a shell reads it."""
+    lines, *options = re.split(r" (?=-)", command)
+    for option in options:
+        fits = len(lines) - lines.rfind("\n") + len(option) < _EXAMPLE_WIDTH
+        lines += f" {option}" if fits else f" \\\n      {option}"
+    return lines
 
 
 def _run(click_main: Any, args: Sequence[str] | None, extra: dict[str, Any]) -> int:

@@ -64,7 +64,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
-    what = str(error.format_message()).rstrip(".")
+    what = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # pydantic's, which newer Typers show
     return f"{what}. See '{context.command_path} --help'." if context is not None else f"{what}."
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from rankscope import choices
+from rankscope.choices import DEVICES
 from rankscope.errors import OptionError, unknown_choice
 from rankscope_cli.exits import say
 
@@ -14,16 +16,20 @@ if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
     from rankscope_eval import Forecasting
 
-DEVICES = ("auto", "cpu", "cuda")
-PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
-RUNTIMES = ("auto", "fast", "stock")
-DTYPES = ("float32", "float64", "bfloat16", "float16")
-_OUTPUT, _RUNTIME = "Output", "Runtime"
+TRAINING_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
+"""``--dtype`` of a training → what configs of runs call it."""
+_OUTPUT, _RUNTIME, SPREAD = "Output", "Runtime", "Where it runs"
+_WIDEST = 24
+"""Columns that the choices of an option may take beside its name."""
 
 
-def choice(flag: str, choices: Sequence[str], help: str, panel: str | None = None) -> Any:
-    """Declare an option that takes one of a few words; `check_choice` checks it."""
-    return typer.Option(flag, metavar="|".join(choices), help=help, rich_help_panel=panel)
+def choice(flag: str, kind: Any, help: str, panel: str | None = None, short: str | None = None) -> Any:
+    """Declare an option that takes one of the words of a ``Literal``; many of them are listed in its help."""
+    words = get_args(kind)
+    metavar = "|".join(words)
+    if len(metavar) > _WIDEST:
+        metavar, help = "NAME", f"{help} One of {', '.join(words)}."
+    return typer.Option(flag, *([short] if short else []), metavar=metavar, help=help, rich_help_panel=panel)
 
 
 def out_folder(help: str) -> Any:
@@ -39,6 +45,18 @@ def worker_count(help: str) -> Any:
 def seed_option(help: str) -> Any:
     """Declare a ``--seed``."""
     return typer.Option("--seed", min=0, metavar="N", help=help, rich_help_panel=_RUNTIME)
+
+
+def known_device(device: str) -> str:
+    """Return the value of ``--device``.
+
+    Raises:
+        OptionError: it names none; whether there is such a GPU is looked at where a model runs.
+    """
+    kind, _, number = device.partition(":")
+    if kind not in DEVICES or (number and not (kind == "cuda" and number.isdecimal())):
+        raise OptionError(unknown_choice("--device", device, DEVICES))
+    return device
 
 
 Model = Annotated[
@@ -99,19 +117,34 @@ Text = Annotated[
     str | None, typer.Option("--text", metavar="FILE", help="What text models read: UTF-8 text, also gzipped.")
 ]
 Seed = Annotated[int, seed_option("Seed of every random choice.")]
-Device = Annotated[str, choice("--device", DEVICES, "Where the model runs.", _RUNTIME)]
-Dtype = Annotated[
-    str | None,
+Device = Annotated[
+    str,
     typer.Option(
-        "--dtype",
-        metavar="FORMAT",
-        help="Number format: float32, float64, bfloat16, float16.",
+        "--device",
+        metavar="|".join(DEVICES),
+        help="Where the model runs.",
         rich_help_panel=_RUNTIME,
+        callback=known_device,
     ),
 ]
-Runtime = Annotated[
+EngineName = Annotated[choices.Engine, choice("--engine", choices.Engine, "This machine, or a Ray cluster.", SPREAD)]
+Address = Annotated[
     str,
-    choice("--runtime", RUNTIMES, "rankscope's own, chronos-forecasting's, or the first that fits.", _RUNTIME),
+    typer.Option(
+        "--address",
+        metavar="A",
+        help="Ray cluster: auto, host:port or ray://host:port; without it Ray starts here.",
+        rich_help_panel=SPREAD,
+    ),
+]
+Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Number format of the model.", _RUNTIME)]
+TrainingDtype = Annotated[
+    choices.TrainingDtype | None,
+    choice("--dtype", choices.TrainingDtype, "Number format of matrix products.", _RUNTIME),
+]
+Runtime = Annotated[
+    choices.Runtime,
+    choice("--runtime", choices.Runtime, "rankscope's own, chronos-forecasting's, or the first that fits.", _RUNTIME),
 ]
 Revision = Annotated[
     str | None,
@@ -145,25 +178,31 @@ def numbers(parameter: str, values: Sequence[str] | None, default: Sequence[floa
         return tuple(default)
     if not parts:
         raise OptionError(f"--{parameter} is empty: give at least one number.")
-    return tuple(dict.fromkeys(number(parameter, part) for part in parts))
+    try:
+        return tuple(dict.fromkeys(float(part) for part in parts))
+    except ValueError:
+        raise OptionError(f"--{parameter} {','.join(parts)!r} is no list of numbers: write it like 0.1,0.05.") from None
 
 
-def number(parameter: str, text: str) -> float:
-    """One number of an option.
+def whole_numbers(
+    parameter: str, values: Sequence[str] | None, default: Sequence[int], least: int = 0
+) -> tuple[int, ...]:
+    """Whole numbers of a list option, as `numbers` gives them.
 
     Raises:
-        OptionError: it is none.
+        OptionError: a part is no whole number, or below ``least``, or there is none.
+
+    >>> whole_numbers("batch", ["1,8", "8"], ())
+    (1, 8)
     """
-    try:
-        return float(text)
-    except ValueError:
-        raise OptionError(f"--{parameter} {text!r} is no number: write it like 0.05.") from None
-
-
-def check_choice(parameter: str, value: str | None, choices: Sequence[str]) -> None:
-    """Raise `OptionError` unless ``value`` is None or one of ``choices``."""
-    if value is not None and value not in choices:
-        raise OptionError(unknown_choice(f"--{parameter}", value, choices))
+    parts = words(values)
+    if parts is None:
+        return tuple(default)
+    if not parts or not all(part.isdecimal() and int(part) >= least for part in parts):
+        raise OptionError(
+            f"--{parameter} {','.join(parts)!r} is not usable: give whole numbers, at least {least}, like 1,8,32."
+        )
+    return tuple(dict.fromkeys(int(part) for part in parts))
 
 
 def signal_or_file(signal: str) -> tuple[str, str | None]:
@@ -188,26 +227,19 @@ def signal_or_file(signal: str) -> tuple[str, str | None]:
 
 def refuse_cuda(device: str, why: str) -> None:
     """Raise `OptionError` where a verb that runs on the CPU only is asked to use a GPU."""
-    check_choice("device", device, DEVICES)
-    if device == "cuda":
-        raise OptionError(f"--device cuda is of no use here: {why} on the CPU; leave it at auto.")
+    if device.startswith("cuda"):
+        raise OptionError(f"--device {device} is of no use here: {why} on the CPU; leave it at auto.")
 
 
 def refuse_dtype(dtype: str | None) -> None:
     """Raise `OptionError` for another number format than float32, where the model runs in that only."""
-    check_choice("dtype", dtype, DTYPES)
     if dtype not in (None, "float32"):
         raise OptionError(f"--dtype {dtype} is of no use here: the model runs in float32, spectra in float64.")
 
 
-def training_precision(dtype: str | None) -> str | None:
-    """Return the name that configs of trainings have for a ``--dtype``; None for None.
-
-    Raises:
-        OptionError: a number format that no model is trained in.
-    """
-    check_choice("dtype", dtype, tuple(PRECISIONS))
-    return None if dtype is None else PRECISIONS[dtype]
+def training_precision(dtype: choices.TrainingDtype | None) -> str | None:
+    """Return the name that configs of runs have for a ``--dtype``; None for None."""
+    return None if dtype is None else TRAINING_PRECISIONS[dtype]
 
 
 def open_model(model: str | None, revision: str | None = None) -> Checkpoint:
@@ -236,11 +268,10 @@ def forecasting(
     """What the options say of how models forecast.
 
     Raises:
-        OptionError: the device, the number format or the runtime cannot be used.
+        OptionError: the device cannot be used.
     """
     from rankscope.engine.device import resolve_device, resolve_dtype
     from rankscope_eval import Forecasting
 
-    check_choice("runtime", runtime, RUNTIMES)
     where = resolve_device(device), resolve_dtype(dtype)
     return Forecasting(num_samples, batch_size, seed, *where, runtime, revision)

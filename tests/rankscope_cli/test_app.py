@@ -9,13 +9,14 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from rankscope.errors import DataError
-from rankscope_cli.app import VERBS, load_verb
+from rankscope_cli.app import PANELS, VERBS, load_verb
 from rankscope_cli.exits import report_error
+from rankscope_cli.verbs.lab import EXPERIMENTS
 
 HEAVY = ("torch", "numpy", "pandas", "scipy", "transformers", "chronos", "gluonts", "matplotlib", "datasets", "yaml")
 LIBRARY = {  # what each verb calls, where a test makes it fail
@@ -101,17 +102,29 @@ def test_spectrum_imports_only_what_it_needs(chronos_t5_folder: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("verb", [None, *VERBS])
-def test_help_fits_and_gives_examples(cli: Any, verb: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    result = cli(*([verb] if verb else []), "--help")
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("verb", [*VERBS, *(f"lab_{name}" for name in EXPERIMENTS)])
+def test_help_of_a_verb(cli: Any, verb: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    command = verb.replace("_", " ")
+    result = cli(*command.split(), "--help")
     assert result.exit_code == 0
-    assert max(len(line) for line in result.stdout.splitlines()) <= 100
-    if verb is None:
-        assert all(name in result.stdout for name in VERBS)
-    else:
-        assert 2 <= result.stdout.count(f"  rankscope {verb}") <= 4
-        assert "[bold]" not in result.stdout
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert max(map(len, lines)) <= columns
+    assert lines[3].strip() == {**VERBS, **{f"lab_{name}": line for name, line in EXPERIMENTS.items()}}[verb]
+    assert 2 <= sum(line.startswith(f"   rankscope {command}") for line in lines) <= 4
+    assert "[bold]" not in result.stdout
+    assert not any(f"<{name}>" in result.stdout for name in ("bool", "str", "int", "float"))
+
+
+def test_help_of_the_app_groups_the_verbs(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("--help").stdout.splitlines()
+    shown = [line.strip("│╭╮─ ").split("  ")[0].strip() for line in lines if line[:1] in "│╭"]
+    assert [word for word in shown if word in PANELS or word in VERBS] == [
+        word for panel, verbs in PANELS.items() for word in (panel, *verbs)
+    ]
+    assert all(any(summary in line for line in lines) for summary in VERBS.values()), "a summary takes one line"
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
@@ -149,6 +162,17 @@ def test_no_arguments_print_the_help(cli: Any) -> None:
 )
 def test_usage_errors_are_one_line(refused: Any, args: tuple[str, ...], part: str) -> None:
     assert part in refused(*args)
+
+
+@pytest.mark.parametrize("verb", [*VERBS, *(f"lab_{name}" for name in EXPERIMENTS)])
+def test_choices_are_checked_before_anything_runs(refused: Any, verb: str) -> None:
+    hints = get_type_hints(import_module(f"rankscope_cli.verbs.{verb}").run, include_extras=True)
+    flags = {"part_format": "--format", "cross_depth": "--cross-depth", "on_error": "--on-error"}
+    for name in (name for name, hint in hints.items() if "Literal" in str(hint)):
+        flag = flags.get(name, f"--{name}")
+        line = refused(*verb.split("_"), flag, "nonsense")
+        assert f"Invalid value for '{flag}'" in line
+        assert ": 'nonsense' is not one of '" in line
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

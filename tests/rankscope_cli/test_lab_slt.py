@@ -116,7 +116,6 @@ def test_bad_input_is_one_line(refused: Any, folder: Path, tmp_path: Path) -> No
 
     assert "did you mean 'Made'" in said("--datasets", "Mad")
     assert "did you mean 'dlinear'" in said("--datasets", "Made", "--models", "dliner")
-    assert "did you mean 'released'" in said("--protocol", "release")
     assert "did you mean 'offset'" in said("--datasets", "Made", "--ablation", "ofset")
     assert "choose a horizon of at most 12" in said("--datasets", "Made", "--lookback", "48", "--horizon", "13")
     assert "leave out --seeds" in said("--quick", "--seeds", "2")

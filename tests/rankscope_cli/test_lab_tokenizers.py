@@ -89,7 +89,7 @@ def test_bad_input(refused: Any, csv: Path, tmp_path: Path) -> None:
     assert "has no column 'c'; its columns are date, a, b" in line("--columns", "a,c")
     assert "did you mean 'forecast'" in line("forcast")
     for bad in ("6x", "²", "-4"):
-        assert f"--codes '{bad}' is no whole number" in line(f"--codes={bad}")
+        assert f"--codes '{bad}' is not usable" in line(f"--codes={bad}")
     assert "leave out --seeds" in line("--quick", "--seeds", "2")
     assert "choose a horizon of at most" in line("forecast", "--horizon", "900")
     gap = tmp_path / "gap.csv"

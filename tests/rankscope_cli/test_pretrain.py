@@ -79,7 +79,6 @@ def test_without_tensorboard_it_says_so_once(cli, run_yaml, monkeypatch, tmp_pat
         ("validation: {every: 1, series: -3}", (), "series"),
         ("spectra: {steps: [0], roles: [w]}", (), "'w'"),
         ("shards: nowhere", (), "nowhere"),
-        ("", ("--dtype", "float64"), "float32, bfloat16"),
         ("", ("--resume",), "nothing to resume"),
         ("", ("--data", "nowhere"), "--data"),
     ],

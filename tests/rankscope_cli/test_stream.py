@@ -82,11 +82,9 @@ def test_options_of_the_stream_need_a_folder(tmp_path: Path, series: Path, refus
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--horizon", "0"), "horizon 0 is not usable"),
-        (("--horizon", "2", "--on-error", "never"), "on_error 'never' is not known"),
-        (("--horizon", "2", "--engine", "spark"), "engine 'spark' is not known"),
+        (("--horizon", "0"), "--horizon"),
         (("--horizon", "2", "--resume", "--force"), "give one of them"),
-        (("--horizon", "2", "--context", "0"), "context 0 is not usable"),
+        (("--horizon", "2", "--context", "0"), "--context"),
         (("--horizon", "2", "--num-samples", "0"), "--num-samples"),
     ],
 )

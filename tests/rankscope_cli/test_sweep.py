@@ -111,7 +111,6 @@ def test_points_are_scored_on_a_suite(document, toy, tmp_path):
     [
         (("widht",), "did you mean 'width'"),
         (("width", "--only", "d-46"), "did you mean 'd-64'"),
-        (("width", "--engine", "spark"), "--engine 'spark' is not known"),
         (("width", "--address", "auto"), "it needs engine ray"),
         (("width", "--data", "."), "name the suite with --score"),
         (("width", "--score", "embeded"), "did you mean 'embedded'"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankscope import choices
 from rankscope.errors import OptionError
 from rankscope_cli.exits import FAILED
 from rankscope_cli.options import (
@@ -22,7 +23,7 @@ from rankscope_cli.options import (
     Samples,
     Seed,
     choice,
-    words,
+    whole_numbers,
 )
 from rankscope_cli.output import Output, check_figures, save_figures
 from rankscope_cli.progress import progress_bar
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
     from rankscope_eval.bench import BenchReport, BenchRow, Case
     from rankscope_eval.bench.alternate import Spread
-
-
-RUNTIMES = ("auto", "fast", "stock", "compile")
 
 
 def run(
@@ -70,7 +68,10 @@ def run(
     device: Device = "auto",
     dtype: Dtype = None,
     runtime: Annotated[
-        str, choice("--runtime", RUNTIMES, "Of models that name none; compile is torch.compile of stock.", "Runtime")
+        choices.BenchRuntime,
+        choice(
+            "--runtime", choices.BenchRuntime, "Of models that name none; compile is torch.compile of stock.", "Runtime"
+        ),
     ] = "auto",
     threads: Annotated[
         int | None,
@@ -86,7 +87,7 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Time and peak memory of forecasts, side by side, in processes that take turns.
+    """Time forecasts of several models in turns, with peak memory.
 
     Every model is loaded in a process of its own, warmed up, and forecasts once a round; medians and spreads are over
     rounds, ratios over those of the same round. Peak memory is what loading and forecasting added to the process (on a
@@ -104,7 +105,7 @@ def run(
     from rankscope_eval.bench import Settings, read_case, run_bench
 
     with Output(json, out, force, signed=True) as output:
-        batches = _batches(batch)
+        batches = whole_numbers("batch", batch, (1, 8, 32), least=1)
         settings = Settings(batches, num_samples, horizon, context, rounds, device, threads, seed, timeout)
         if bool(scores) != bool(figures):
             raise OptionError("--scores and --figures go together: the figures show scores against time.")
@@ -126,18 +127,6 @@ def run(
         output.deliver(report, lambda console: show_bench(report, console), also=drawn)
     if report.failures:
         raise typer.Exit(FAILED)
-
-
-def _batches(values: list[str] | None) -> tuple[int, ...]:
-    parts = words(values)
-    if parts is None:
-        return (1, 8, 32)
-    for part in parts:
-        if not part.isdecimal() or int(part) < 1:
-            raise OptionError(f"--batch {part!r} is not usable: give whole numbers, at least 1, like 1,8,32.")
-    if not parts:
-        raise OptionError("--batch is empty: give at least one number.")
-    return tuple(dict.fromkeys(int(part) for part in parts))
 
 
 def _draw(report: BenchReport, scores: str, folder: str) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankscope import choices
 from rankscope.errors import OptionError, OutputError
 from rankscope_cli.exits import say
 from rankscope_cli.options import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from rankscope.families import Site
 
 
-DECODERS = ("teacher", "sampled")
 SUFFIX = ".safetensors"
 _NEW = ".new"
 """Ending of what is to replace a file that exists, until it is finished."""
@@ -60,8 +60,8 @@ def run(
         str, typer.Option("--out", "-o", metavar="FILE", help="File of the moments.", rich_help_panel="Output")
     ] = "moments.safetensors",
     decoder: Annotated[
-        str,
-        choice("--decoder", DECODERS, "What the decoder reads: what did follow, or paths of its own (Chronos-T5)."),
+        choices.Decoder,
+        choice("--decoder", choices.Decoder, "What the decoder reads: what did follow, or its own paths (Chronos-T5)."),
     ] = "teacher",
     sites: Sites = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the FILE of a run that was stopped.")] = False,
@@ -74,12 +74,12 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Look at what enters the layers of a model once, and keep it for every compression.
+    """Collect calibration statistics of a model's layer inputs.
 
-    The file holds second moments, so its size depends on the model and not on the number of series, and
-    `rankscope compress --calibration FILE` takes it for any method, size and allocation; moments of other weights are
-    refused. The other matrices of a selected attention are looked at, too. A run that was stopped goes on with
-    --resume and ends with the same bits.
+    One pass serves every later compression. The file holds second moments, so its size depends on the model and not on
+    the number of series, and `rankscope compress --calibration FILE` takes it for any method, size and allocation;
+    moments of other weights are refused. The other matrices of a selected attention are looked at, too. A run that was
+    stopped goes on with --resume and ends with the same bits.
 
     Examples:
         rankscope calibrate amazon/chronos-t5-base --calibration mine.parquet,mixture:256 --out moments.safetensors

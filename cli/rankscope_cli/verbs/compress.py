@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankscope import choices
 from rankscope.engine.progress import Progress
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
@@ -25,7 +26,6 @@ from rankscope_cli.options import (
     Seed,
     Sites,
     choice,
-    number,
     out_folder,
     refuse_cuda,
     words,
@@ -43,37 +43,34 @@ if TYPE_CHECKING:
 
 
 SUITE = "embedded"
-METHODS = ("svd", "whitened", "joint", "theorem3", "asvd", "random")
-DECODERS = ("teacher", "sampled")
-STORAGES = ("float", "int8")
-ALLOCATIONS = ("uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule")
 
 
 def run(
     model: Model = None,
     *,
     eps: Annotated[
-        str | None, typer.Option("--eps", "-e", metavar="E", help="Keep the singular values above ε·σ₁; ε in [0, 1).")
+        float | None, typer.Option("--eps", "-e", metavar="E", help="Keep the singular values above ε·σ₁; ε in [0, 1).")
     ] = None,
     ratio: Annotated[
-        str | None,
+        float | None,
         typer.Option(
             "--ratio", "-r", metavar="R", help="Find the ε that shrinks the matrices to this share, in (0, 1]."
         ),
     ] = None,
     out: Annotated[str, out_folder("Folder of the new checkpoint.")],
     parameters: Annotated[
-        str | None, typer.Option("--parameters", metavar="N", help="Instead: at most N parameters in the whole model.")
+        float | None,
+        typer.Option("--parameters", metavar="N", help="Instead: at most N parameters in all."),
     ] = None,
     size_bytes: Annotated[
-        str | None, typer.Option("--bytes", metavar="N", help="Instead: at most N bytes of weights.")
+        float | None, typer.Option("--bytes", metavar="N", help="Instead: at most N bytes of weights.")
     ] = None,
     cache_bytes: Annotated[
-        str | None,
+        float | None,
         typer.Option("--cache-bytes", metavar="N", help="Instead: at most N bytes of cache for a series and a path."),
     ] = None,
     max_loss: Annotated[
-        str | None,
+        float | None,
         typer.Option(
             "--max-loss",
             "-l",
@@ -93,20 +90,15 @@ def run(
         typer.Option("--max-series", min=1, metavar="N", help="Only the first series of each data set of the suite."),
     ] = None,
     method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="|".join(METHODS),
-            help="How factors are found; all but svd and random look at series.",
-        ),
+        choices.Method,
+        choice("--method", choices.Method, "How factors are found; all but svd and random look at series.", short="-m"),
     ] = "svd",
     allocation: Annotated[
-        str | None,
-        typer.Option(
+        choices.Allocation | None,
+        choice(
             "--allocation",
-            metavar="|".join(ALLOCATIONS),
-            help="Which matrix gets which rank; by default uniform-eps for svd, sensitivity for joint, else energy.",
+            choices.Allocation,
+            "Which matrix gets which rank; by default uniform-eps for svd, sensitivity for joint, else energy.",
         ),
     ] = None,
     calibration: Annotated[
@@ -120,8 +112,12 @@ def run(
         ),
     ] = None,
     decoder: Annotated[
-        str | None,
-        choice("--decoder", DECODERS, "What the decoder reads meanwhile: what did follow (default), or its own paths."),
+        choices.Decoder | None,
+        choice(
+            "--decoder",
+            choices.Decoder,
+            "What the decoder reads meanwhile: what did follow (default), or its paths.",
+        ),
     ] = None,
     probe: Annotated[
         str | None,
@@ -136,10 +132,10 @@ def run(
         int, typer.Option("--multiple", min=1, metavar="N", help="Round ranks down to multiples of N; GPUs like 8.")
     ] = 1,
     storage: Annotated[
-        str | None,
+        choices.Storage | None,
         choice(
             "--storage",
-            STORAGES,
+            choices.Storage,
             "int8: weights of all linear layers as whole numbers with a scale per row; alone, nothing is cut. As the "
             "source by default.",
         ),
@@ -153,7 +149,7 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Write a smaller checkpoint, and the command that verifies it.
+    """Write a smaller checkpoint: low rank, narrower heads, int8.
 
     A matrix is stored as two thin ones where that takes fewer numbers; --method joint narrows whole heads instead,
     which shrinks the key/value cache too and holds forecasts at the smallest sizes. The folder loads in
@@ -178,7 +174,7 @@ def run(
         refuse_cuda(device, "matrices are decomposed by LAPACK")
     refuse_existing(out, force)
     limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes}
-    budgets = [Budget(kind, number(kind, limit)) for kind, limit in limits.items() if limit is not None]
+    budgets = [Budget(kind, limit) for kind, limit in limits.items() if limit is not None]
     if len(budgets) > 1:
         raise OptionError(f"give one budget, not --{budgets[0].kind} and --{budgets[1].kind}.")
     how: dict[str, Any] = {
@@ -202,8 +198,8 @@ def run(
                 report = compress(
                     open_checkpoint(model, revision=revision),
                     out=out,
-                    eps=None if eps is None else number("eps", eps),
-                    ratio=None if ratio is None else number("ratio", ratio),
+                    eps=eps,
+                    ratio=ratio,
                     budget=budgets[0] if budgets else None,
                     force=force,
                     progress=progress,
@@ -212,7 +208,7 @@ def run(
         else:
             if eps is not None or ratio is not None or budgets:
                 raise OptionError("--max-loss looks for the size itself: leave out --eps, --ratio and every budget.")
-            loss = validate_loss(number("max-loss", max_loss))
+            loss = validate_loss(max_loss)
             options = CompressOptions(**how)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("measuring the original") as progress:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rankscope import choices
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
 from rankscope_cli.options import (
     Debug,
     Device,
-    Dtype,
     Force,
     Json,
     Model,
     Revision,
-    check_choice,
+    TrainingDtype,
     choice,
-    number,
     out_folder,
     refuse_cuda,
     seed_option,
@@ -36,41 +35,40 @@ if TYPE_CHECKING:
     from rankscope.train.config import EmbeddingStart
     from rankscope.train.rank_schedule import DesignReport, RankDesign
 
-SCHEDULES = ("ceil", "pow2")
-CROSS_DEPTHS = ("restart", "continue")
-LAYOUTS = ("head-width", "factored")
-SKETCHES = ("per-head", "shared")
-EMBEDDINGS = ("random", "inherit")
+Start = Literal["random", "inherit"]
 _TRAINING = "Training"
 
 
 def run(
     model: Model = None,
     *,
-    r0: Annotated[str, typer.Option("--r0", metavar="R", help="Rank of the first layer, before rounding.")] = "3",
-    alpha: Annotated[str, typer.Option("--alpha", metavar="A", help="Growth of the rank with depth.")] = "0.27",
+    r0: Annotated[float, typer.Option("--r0", metavar="R", help="Rank of the first layer, before rounding.")] = 3,
+    alpha: Annotated[float, typer.Option("--alpha", min=0, metavar="A", help="Growth of the rank with depth.")] = 0.27,
     schedule: Annotated[
-        str, choice("--schedule", SCHEDULES, "Round up, or, as the released code, to the nearest power of two.")
+        choices.Rounding,
+        choice("--schedule", choices.Rounding, "Round up, or (released code) to a power of two."),
     ] = "ceil",
     cross_depth: Annotated[
-        str,
+        choices.CrossDepth,
         choice(
             "--cross-depth",
-            CROSS_DEPTHS,
+            choices.CrossDepth,
             "Depth of cross-attention: from 0, or after the encoder's last layer, as the released code.",
         ),
     ] = "restart",
     layout: Annotated[
-        str,
+        choices.RankLayout,
         choice(
-            "--layout", LAYOUTS, "Heads of width r(i), which shrinks the cache too, or matrices in two thin factors."
+            "--layout",
+            choices.RankLayout,
+            "Heads of width r(i), which shrinks the cache, too, or low-rank factors.",
         ),
     ] = "head-width",
     sketch: Annotated[
-        str | None,
+        choices.Sketch | None,
         choice(
             "--sketch",
-            SKETCHES,
+            choices.Sketch,
             "With --layout factored: factors of rank r(i) for each head (default), or for all heads together.",
         ),
     ] = None,
@@ -78,7 +76,7 @@ def run(
         bool, typer.Option("--mlp", help="Factor the feed-forward matrices too, at the rank of the self-attention.")
     ] = False,
     embedding: Annotated[
-        str, choice("--embedding", EMBEDDINGS, "Draw the embedding, or inherit MODEL's.", _TRAINING)
+        Start, choice("--embedding", Start, "Draw the embedding, or inherit MODEL's.", _TRAINING)
     ] = "random",
     freeze_embedding: Annotated[
         bool,
@@ -88,17 +86,17 @@ def run(
     force: Force = False,
     json: Json = False,
     seed: Annotated[int | None, seed_option("Seed of the run.")] = None,
-    dtype: Dtype = None,
+    dtype: TrainingDtype = None,
     device: Device = "auto",
     revision: Revision = None,
     debug: Debug = False,
 ) -> None:
-    """Design a network of low rank after MODEL's shape: layer i has rank r(i) = ⌈r0 (1+i)^alpha⌉, i from 0.
+    """Derive a low-rank network and its training run from a model.
 
-    Reads MODEL's config.json only. DIR gets pretrain.yaml, a run for `rankscope pretrain`, config.json, the network's
-    own, and design.json, what this prints. The run has the steps and data of MODEL's own pretrain.json where there is
-    one, so that both compare at equal cost, and Chronos' published recipe (200,000 steps) elsewhere: edit it freely.
-    --dtype float32 or bfloat16 is the precision it trains in.
+    Layer i has rank r(i) = ⌈r0 (1+i)^alpha⌉, i from 0. Reads MODEL's config.json only. DIR gets pretrain.yaml, a run
+    for `rankscope pretrain`, config.json, the network's own, and design.json, what this prints. The run has the steps
+    and data of MODEL's own pretrain.json where there is one, so that both compare at equal cost, and Chronos' published
+    recipe (200,000 steps) elsewhere: edit it freely. --dtype float32 or bfloat16 is the precision it trains in.
 
     A matrix whose two factors would store no fewer numbers stays dense. Size ratio: numbers stored of all attention
     matrices, after over before.
@@ -109,14 +107,6 @@ def run(
         rankscope design --layout factored --mlp --embedding inherit --freeze-embedding --out low/
         rankscope pretrain low/ --out mine/
     """
-    for name, value, choices in (
-        ("schedule", schedule, SCHEDULES),
-        ("cross-depth", cross_depth, CROSS_DEPTHS),
-        ("layout", layout, LAYOUTS),
-        ("sketch", sketch, SKETCHES),
-        ("embedding", embedding, EMBEDDINGS),
-    ):
-        check_choice(name, value, choices)
     if sketch is not None and layout != "factored":
         raise OptionError(f"--sketch {sketch} has no meaning with --layout {layout}: add --layout factored.")
     if freeze_embedding and embedding != "inherit":
@@ -128,12 +118,12 @@ def run(
     from rankscope.train.recipe import write_design
 
     design = RankDesign(
-        r0=number("r0", r0),
-        alpha=number("alpha", alpha),
+        r0=r0,
+        alpha=alpha,
         schedule=schedule,
         cross_depth=cross_depth,
         layout=layout,
-        sketch=sketch or SKETCHES[0],
+        sketch=sketch or "per-head",
         mlp=mlp,
     )
     with Output(json) as output:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankscope import choices
 from rankscope_cli.options import (
     Count,
     Debug,
@@ -21,6 +22,7 @@ from rankscope_cli.options import (
     Revision,
     Seed,
     Signal,
+    choice,
     numbers,
     open_model,
     refuse_dtype,
@@ -50,8 +52,8 @@ def run(
         typer.Option("--text", metavar="FILE", help="What text models read: UTF-8 text, also gzipped."),
     ] = None,
     images: Annotated[
-        str,
-        typer.Option("--images", metavar="NAME", help="What image models read: generated, or cifar10 (hub)."),
+        choices.ImageSet,
+        choice("--images", choices.ImageSet, "What image models read: generated, or from the hub."),
     ] = "generated",
     n_images: Annotated[int, typer.Option("--n-images", min=1, metavar="N", help="Images in the corpus.")] = 1000,
     eps: Eps = None,
@@ -65,7 +67,7 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Spectra, angles and projections of embedding matrices over a corpus.
+    """Compute spectra and angles of embeddings over a corpus.
 
     The rows of an embedding matrix are the embedded tokens of what a model reads: series embed --signal, texts --text,
     images --images. Models with a vocabulary are measured on that too; without --text, text models on that alone.

@@ -76,7 +76,7 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """MASE and WQL on a suite of data sets, also relative to a baseline.
+    """Score forecasts on a suite (MASE, WQL), beside a baseline's.
 
     MODEL may also be naive, seasonal-naive, auto-ets or auto-theta. Lower is better; relative scores are geometric
     means over data sets of score / score of the baseline, their 95 % intervals a bootstrap over data sets and series.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(out: Out = None, force: Force = False, json: Json = False, debug: Debug = False) -> None:
-    """List the model families: how they embed, where to get them, and which verbs take them.
+    """List model families, where to get them, and what they can do.
 
     Any other model that was saved with save_pretrained is measured, too: spectrum finds its attention, its MLPs and its
     embedding by names and shapes, and says what it took for what.

@@ -57,7 +57,7 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """ε-ranks of every layer's input, beside those of its weights.
+    """Compute ε-ranks of every layer's inputs, beside its weights'.
 
     A corpus runs through the model once; what enters a layer, one row per token, is a matrix whose singular values
     are computed in float64.

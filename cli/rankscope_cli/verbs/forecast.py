@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankscope import choices
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
 from rankscope_cli.options import (
+    SPREAD,
+    Address,
     BatchSize,
     Debug,
     Device,
     Dtype,
+    EngineName,
     Force,
     Json,
     Model,
@@ -23,7 +27,6 @@ from rankscope_cli.options import (
     Runtime,
     Samples,
     Seed,
-    check_choice,
     choice,
     forecasting,
     numbers,
@@ -51,7 +54,7 @@ def run(
     input: Annotated[
         str, typer.Option("--input", "-i", metavar="FILE", help="Series: .csv, .parquet, .jsonl or .arrow.")
     ],
-    horizon: Annotated[int, typer.Option("--horizon", "-H", metavar="STEPS", help="Steps to forecast.")],
+    horizon: Annotated[int, typer.Option("--horizon", "-H", min=1, metavar="STEPS", help="Steps to forecast.")],
     quantiles: Annotated[
         list[str] | None,
         typer.Option("--quantiles", "-q", metavar="Q,…", help="Levels in (0, 1); 0.1,0.5,0.9 by default."),
@@ -75,7 +78,9 @@ def run(
     ] = None,
     context: Annotated[
         int | None,
-        typer.Option("--context", metavar="N", help="Values of each series that the model sees; its own by default."),
+        typer.Option(
+            "--context", min=1, metavar="N", help="Values that the model sees of a series; its own by default."
+        ),
     ] = None,
     num_samples: Samples = 20,
     batch_size: BatchSize = 32,
@@ -94,29 +99,23 @@ def run(
         typer.Option("--chunk", min=1, metavar="N", help="Series per part; 4096 by default.", rich_help_panel=_STREAM),
     ] = None,
     layout: Annotated[
-        str | None, choice("--layout", ("rows", "lists"), "One row per step (default) or per series.", _STREAM)
+        choices.PartLayout | None,
+        choice("--layout", choices.PartLayout, "One row per step (default) or per series.", _STREAM),
     ] = None,
     part_format: Annotated[
-        str | None, choice("--format", ("parquet", "csv", "arrow"), "Of the parts; parquet by default.", _STREAM)
+        choices.PartFormat | None,
+        choice("--format", choices.PartFormat, "Of the parts; parquet by default.", _STREAM),
     ] = None,
     on_error: Annotated[
-        str | None,
-        choice("--on-error", ("stop", "skip"), "At a damaged row: stop (default), or leave it out.", _STREAM),
+        choices.OnDamage | None,
+        choice("--on-error", choices.OnDamage, "At a damaged row: stop (default), or leave it out.", _STREAM),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Go on behind the last whole part, if there is one.", rich_help_panel=_STREAM),
     ] = False,
-    engine: Annotated[str, choice("--engine", ("local", "ray"), "This process, or a Ray cluster.", _STREAM)] = "local",
-    address: Annotated[
-        str,
-        typer.Option(
-            "--address",
-            metavar="A",
-            help="Ray cluster: auto, host:port or ray://host:port; without it Ray starts here.",
-            rich_help_panel=_STREAM,
-        ),
-    ] = "",
+    engine: EngineName = "local",
+    address: Address = "",
     jobs: Annotated[
         int,
         typer.Option(
@@ -124,7 +123,7 @@ def run(
             min=0,
             metavar="N",
             help="Parts at a time on the cluster; 0: as many as fit.",
-            rich_help_panel=_STREAM,
+            rich_help_panel=SPREAD,
         ),
     ] = 0,
     force: Force = False,
@@ -136,7 +135,7 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Forecast the series of a file: mean and quantiles of every step.
+    """Forecast the series of a file: mean and quantiles.
 
     The file is long (id, time, value), wide (time and one column per series) or one row per series with a list. MODEL
     may also be naive, seasonal-naive, auto-ets or auto-theta.
@@ -175,7 +174,6 @@ def run(
             **given,
         )
         return
-    check_choice("engine", engine, ("local", "ray"))
     if given or engine != "local":
         flags = {"shape": "layout", "on_error": "on-error"}
         name = next((flags.get(one, one) for one in given), "engine")

@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankscope import choices
 from rankscope_cli.exits import say
 from rankscope_cli.options import (
     Debug,
     Device,
-    Dtype,
     Json,
     Revision,
     Seed,
+    TrainingDtype,
     choice,
-    number,
     out_folder,
     training_precision,
     words,
 )
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
-
-TRAINED = ("all", "compressed")
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,23 +37,24 @@ def run(
         str, typer.Option("--teacher", "-t", metavar="MODEL", help="What was compressed: hub id, folder, bundled name.")
     ],
     minutes: Annotated[
-        str | None, typer.Option("--minutes", metavar="M", help="Time to train, without loading; 5 by default.")
+        float | None, typer.Option("--minutes", metavar="M", help="Time to train, without loading; 5 by default.")
     ] = None,
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, metavar="N", help="Instead: optimiser steps, repeatable exactly.")
     ] = None,
     train: Annotated[
-        str, choice("--train", TRAINED, "Which parameters: all, or those of the compressed matrices.")
+        choices.Trained,
+        choice("--train", choices.Trained, "All parameters, or those of the compressed matrices."),
     ] = "all",
     series: Annotated[
         list[str] | None,
         typer.Option("--series", metavar="FILE,…", help="Half of the series are windows of those in these files."),
     ] = None,
     truth: Annotated[
-        str | None,
-        typer.Option("--truth", metavar="S", help="Share of the loss that looks at what did follow, from 0 to 1."),
+        float | None,
+        typer.Option("--truth", min=0, max=1, metavar="S", help="Share of the loss against what did follow."),
     ] = None,
-    lr: Annotated[str | None, typer.Option("--lr", metavar="R", help="Peak learning rate.")] = None,
+    lr: Annotated[float | None, typer.Option("--lr", metavar="R", help="Peak learning rate.")] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, metavar="N", help="Series per step.")] = 32,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of a stopped run.")] = False,
     out: Annotated[str | None, out_folder("Folder of the healed checkpoint; DIR-healed by default.")] = None,
@@ -64,17 +63,18 @@ def run(
         typer.Option("--force", help="Replace what --out names; without --out, DIR itself.", rich_help_panel="Output"),
     ] = False,
     json: Json = False,
-    dtype: Dtype = None,
+    dtype: TrainingDtype = None,
     device: Device = "auto",
     revision: Revision = None,
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Heal a compressed checkpoint: train it for some minutes to answer as its teacher does.
+    """Distil the original model into its compressed checkpoint.
 
-    On generated series, and on those of --series, a Chronos-T5 learns the teacher's token distributions, a Chronos-Bolt
-    its quantiles, and both besides what did follow. The learning rate falls to zero by the end of the minutes. Layout,
-    number format and config stay as they are. --dtype float32 or bfloat16 is the format that is computed in.
+    It trains for some minutes to answer as its teacher does. On generated series, and on those of --series, a
+    Chronos-T5 learns the teacher's token distributions, a Chronos-Bolt its quantiles, and both besides what did follow.
+    The learning rate falls to zero by the end of the minutes. Layout, number format and config stay as they are.
+    --dtype float32 or bfloat16 is the format that is computed in.
 
     Snapshots and loss.csv lie beside the output folder, in DIR.run, until it is done; what is stopped, however it was
     stopped, goes on with --resume, for the time or the steps that are left.
@@ -89,11 +89,11 @@ def run(
     from rankscope.engine.device import resolve_device
 
     config = HealConfig(
-        minutes=None if minutes is None else number("minutes", minutes),
+        minutes=minutes,
         steps=steps,
         train=train,
-        truth=HealConfig.truth if truth is None else number("truth", truth),
-        learning_rate=HealConfig.learning_rate if lr is None else number("lr", lr),
+        truth=HealConfig.truth if truth is None else truth,
+        learning_rate=HealConfig.learning_rate if lr is None else lr,
         batch_size=batch_size,
         files=words(series) or (),
         precision=training_precision(dtype) or "auto",

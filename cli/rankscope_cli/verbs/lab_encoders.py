@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankscope import choices
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
-from rankscope_cli.options import DEVICES, Debug, Device, Json, check_choice, choice, out_folder, words
+from rankscope_cli.options import (
+    SPREAD,
+    Address,
+    Debug,
+    Device,
+    EngineName,
+    Json,
+    choice,
+    out_folder,
+    words,
+)
 from rankscope_cli.output import Output, write_report
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
@@ -29,11 +40,9 @@ if TYPE_CHECKING:
     from rankscope_lab.fan_out import Engine
 
 
-ENGINES = ("local", "ray")
-PRECISIONS = ("float32", "bfloat16")
 QUICK_SEEDS, QUICK_EPOCHS = 2, 40
 REPORT = "audit"
-_RUNS, _SPREAD = "Runs", "Where it runs"
+_RUNS = "Runs"
 
 
 def run(
@@ -74,19 +83,11 @@ def run(
             min=0,
             metavar="N",
             help="Runs at a time; 0: one per core, the default on a CPU.",
-            rich_help_panel=_SPREAD,
+            rich_help_panel=SPREAD,
         ),
     ] = None,
-    engine: Annotated[str, choice("--engine", ENGINES, "This machine, or a Ray cluster.", _SPREAD)] = "local",
-    address: Annotated[
-        str,
-        typer.Option(
-            "--address",
-            metavar="A",
-            help="Ray cluster: auto, host:port or ray://host:port; without it Ray starts here.",
-            rich_help_panel=_SPREAD,
-        ),
-    ] = "",
+    engine: EngineName = "local",
+    address: Address = "",
     stack: Annotated[
         int,
         typer.Option(
@@ -94,11 +95,12 @@ def run(
             min=0,
             metavar="N",
             help="Most seeds trained as one; 0: 16 on a GPU, 1 on a CPU.",
-            rich_help_panel=_SPREAD,
+            rich_help_panel=SPREAD,
         ),
     ] = 0,
     precision: Annotated[
-        str, choice("--precision", PRECISIONS, "Of products; weights stay float32.", _SPREAD)
+        choices.TrainingDtype,
+        choice("--precision", choices.TrainingDtype, "Of matrix products.", SPREAD),
     ] = "float32",
     stop: Annotated[
         int,
@@ -115,11 +117,12 @@ def run(
     device: Device = "auto",
     debug: Debug = False,
 ) -> None:
-    """Audit the encoders of several channels: train what the tables need, and print them beside the published numbers.
+    """Audit eight encoders of several channels, beside the published tables.
 
-    Every run is one file in DIR; the same command goes on where a stopped one left off, and tables share runs. A
-    verdict says whether a mean is within one or two published standard deviations, inside a published interval, or
-    outside. Runs that diverge are counted and enter no mean. DIR/audit.json and .csv hold the tables.
+    Runs are trained as the tables need them. Every run is one file in DIR; the same command goes on where a stopped one
+    left off, and tables share runs. A verdict says whether a mean is within one or two published standard deviations,
+    inside a published interval, or outside. Runs that diverge are counted and enter no mean. DIR/audit.json and .csv
+    hold the tables.
 
     Examples:
         rankscope lab encoders --quick --out audit/
@@ -130,8 +133,6 @@ def run(
     from rankscope_lab.encoders.report import audit_cells, audit_report, needs_etth1
 
     asked = _asked(tables, seeds, epochs, encoders, quick)
-    check_choice("engine", engine, ENGINES)
-    check_choice("precision", precision, PRECISIONS)
     if show and force:
         raise OptionError("--show trains nothing and --force runs anew: give one of them.")
     cells = audit_cells(asked)
@@ -173,7 +174,6 @@ def _how(device: str, precision: str, stop: int, engine: str) -> How:
     from rankscope_lab.encoders.training import How
 
     if engine == "ray":  # the GPUs are the cluster's
-        check_choice("device", device, DEVICES)
         return How(torch.device("cuda" if device == "cuda" else "cpu"), precision, stop=stop)
     return How(torch.device(resolve_device(device)), precision, stop=stop)
 

@@ -40,11 +40,12 @@ def run(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare ranks of trained models: streams by depth, codebooks by size, loss by what is cut.
+    """Compare ranks of the models that the other experiments trained.
 
-    Runs of rankscope lab encoders, slt and tokenizers hold ε-ranks and spectra of their last weights; one that does not
-    is measured from its weights, if those are kept. Claims are tested seed by seed, p-values adjusted by Holm's method
-    over the claims of one question and setting; fewer than three seeds say nothing. Diverged runs are only counted.
+    Streams are compared by depth, codebooks by size, losses by what is cut. Runs of rankscope lab encoders, slt and
+    tokenizers hold ε-ranks and spectra of their last weights; one that does not is measured from its weights, if those
+    are kept. Claims are tested seed by seed, p-values adjusted by Holm's method over the claims of one question and
+    setting; fewer than three seeds say nothing. Diverged runs are only counted.
 
     Examples:
         rankscope lab ranks audit/ slt/ tokens/

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rankscope import choices
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
-from rankscope_cli.options import Debug, Device, Json, check_choice, choice, out_folder, words
+from rankscope_cli.options import SPREAD, Address, Debug, Device, EngineName, Json, choice, out_folder, words
 from rankscope_cli.output import Output, write_report
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table, ratio_text
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
     from rankscope_lab.statistics import Spread
 
 
-PROTOCOLS = ("released", "field", "both")
-ENGINES = ("local", "ray")
-PRECISIONS = ("float32", "bfloat16")
+Protocol = Literal["released", "field", "both"]
 REPORT = "slt"
 DEFAULT_QUESTIONS = ("published",)
-_SPREAD = "Where it runs"
 
 
 def run(
@@ -46,7 +44,7 @@ def run(
             "--models", metavar="NAME,…", help="slt patchtst nbeats dlinear naive (the default), or variants."
         ),
     ] = None,
-    protocol: Annotated[str, choice("--protocol", PROTOCOLS, "Split, look-back and choice of weights.")] = "released",
+    protocol: Annotated[Protocol, choice("--protocol", Protocol, "Split, look-back, choice of weights.")] = "released",
     ablation: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,26 +66,25 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="1 seed × 1 epoch on the first table, some 5 minutes: it runs, no more.")
     ] = False,
-    engine: Annotated[str, choice("--engine", ENGINES, "This machine, or a Ray cluster.", _SPREAD)] = "local",
+    engine: EngineName = "local",
     jobs: Annotated[
         int,
-        typer.Option("--jobs", min=0, metavar="N", help="Runs at a time; 0: one per core.", rich_help_panel=_SPREAD),
+        typer.Option("--jobs", min=0, metavar="N", help="Runs at a time; 0: one per core.", rich_help_panel=SPREAD),
     ] = 1,
-    address: Annotated[
-        str, typer.Option("--address", metavar="A", help="Of the Ray cluster.", rich_help_panel=_SPREAD)
-    ] = "",
+    address: Address = "",
     precision: Annotated[
-        str, choice("--precision", PRECISIONS, "bfloat16 rounds matrix products.", _SPREAD)
+        choices.TrainingDtype, choice("--precision", choices.TrainingDtype, "Of matrix products.", SPREAD)
     ] = "float32",
     json: Json = False,
     device: Device = "auto",
     debug: Debug = False,
 ) -> None:
-    """Train SLT and what it was compared with, and print errors and times beside the published ones.
+    """Train sparse-layered transformers, PatchTST and N-BEATS on ETT tables.
 
-    Every run is one JSON file in DIR, the weights that were tested beside it; the same command goes on where a stopped
-    one left off. Runs that diverge are counted and enter no mean. DIR/slt.json and slt.csv hold the tables of the last
-    command. Variants: slt-additive, patchtst-mult, slt-middle, slt-bottom, slt-offset, projections, head.
+    Errors and times are printed beside the published ones. Every run is one JSON file in DIR, the weights that were
+    tested beside it; the same command goes on where a stopped one left off. Runs that diverge are counted and enter no
+    mean. DIR/slt.json and slt.csv hold the tables of the last command. Variants: slt-additive, patchtst-mult,
+    slt-middle, slt-bottom, slt-offset, projections, head.
 
     Examples:
         rankscope lab slt --data ETTh/ --quick --out slt/
@@ -100,8 +97,6 @@ def run(
     from rankscope_lab.slt.models import MAIN
     from rankscope_lab.slt.report import study_report
 
-    for name, value, choices in (("protocol", protocol, PROTOCOLS), ("precision", precision, PRECISIONS)):
-        check_choice(name, value, choices)
     if quick and (seeds or epochs):
         raise OptionError("--quick is 1 seed × 1 epoch: leave out --seeds and --epochs, or --quick.")
     asked = words(ablation) or ()
@@ -111,7 +106,7 @@ def run(
     cells = study.study_cells(
         settings,
         tables[:1] if quick else tables,
-        PROTOCOLS[:2] if protocol == "both" else (protocol,),
+        ("released", "field") if protocol == "both" else (protocol,),
         1 if quick else seeds or 3,
         epochs=1 if quick else epochs or 10,
         precision=precision,

@@ -10,7 +10,7 @@ import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import say
-from rankscope_cli.options import Debug, Device, Json, out_folder, words
+from rankscope_cli.options import Debug, Device, Json, out_folder, whole_numbers, words
 from rankscope_cli.output import Output, write_report
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
@@ -62,12 +62,12 @@ def run(
     device: Device = "auto",
     debug: Debug = False,
 ) -> None:
-    """Train the parts that tokenizers and transformers are made of, and measure codebooks.
+    """Train regression, autoencoders, VQ tokenizers and a transformer.
 
-    Every run is one file in DIR/runs; the same command goes on where a stopped one left off. VQ tokenizers lie in
-    DIR/vq as checkpoints for embed and spectrum. DIR/tokenizers.json and .csv hold the table. Errors are in squared
-    standard deviations of the training rows, beside least squares, principal components or a seasonal naive. Runs that
-    diverge are counted and enter no mean.
+    Codebooks are measured, too. Every run is one file in DIR/runs; the same command goes on where a stopped one left
+    off. VQ tokenizers lie in DIR/vq as checkpoints for embed and spectrum. DIR/tokenizers.json and .csv hold the table.
+    Errors are in squared standard deviations of the training rows, beside least squares, principal components or a
+    seasonal naive. Runs that diverge are counted and enter no mean.
 
     Examples:
         rankscope lab tokenizers --data ETTh1.csv --quick --out tokens/
@@ -80,7 +80,7 @@ def run(
         raise OptionError("--quick is 1 seed and a few epochs: leave out --seeds and --epochs, or --quick.")
     plan = Plan(
         components=words(components) or COMPONENTS,
-        codes=_whole("codes", codes) or Plan.codes,
+        codes=whole_numbers("codes", codes, Plan.codes),
         updates=words(updates) or UPDATES,
         seeds=1 if quick else seeds or Plan.seeds,
         epochs=epochs,
@@ -116,14 +116,6 @@ def _run(table: VariableTable, plan: Plan, out: str, device: str, force: bool) -
     except KeyboardInterrupt:
         say("stopped: the same command goes on where this one left off.")
         raise
-
-
-def _whole(name: str, values: list[str] | None) -> tuple[int, ...]:
-    parts = words(values) or ()
-    for part in parts:
-        if not part.isdecimal():
-            raise OptionError(f"--{name} {part!r} is no whole number: write it like 64,256.")
-    return tuple(int(part) for part in parts)
 
 
 BESIDE = {

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankscope import choices
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope_cli.exits import BAD_INPUT, INTERRUPTED, say
 from rankscope_cli.options import (
     Debug,
     Device,
-    Dtype,
     Force,
     Json,
+    TrainingDtype,
     out_folder,
     seed_option,
     training_precision,
@@ -57,10 +58,10 @@ def run(
     seed: Annotated[int | None, seed_option("In place of the config's seed.")] = None,
     workers: Annotated[int, worker_count("Processes that make batches, per GPU.")] = 0,
     device: Device = "auto",
-    dtype: Dtype = None,
+    dtype: TrainingDtype = None,
     debug: Debug = False,
 ) -> None:
-    """Train a Chronos-T5 or Chronos-Bolt model from scratch on generated series.
+    """Train a model from scratch on generated series.
 
     Snapshots and loss.csv lie beside the output folder, in DIR.run, until the run is done; a stopped run, however it
     was stopped, goes on exactly with --resume. --dtype float32 or bfloat16 replaces the config's precision.
@@ -124,12 +125,8 @@ def find_config(config: str) -> Path:
     raise OptionError(unknown_choice("config", config, sorted(shipped), "The path of a YAML file works too."))
 
 
-def override(settings: PretrainConfig, seed: int | None, dtype: str | None) -> PretrainConfig:
-    """Put the options of the command line in place of the config's fields.
-
-    Raises:
-        OptionError: a number format that no model is trained in.
-    """
+def override(settings: PretrainConfig, seed: int | None, dtype: choices.TrainingDtype | None) -> PretrainConfig:
+    """Put the options of the command line in place of the config's fields."""
     changes: dict[str, Any] = {} if seed is None else {"seed": seed}
     precision = training_precision(dtype)
     if precision is not None:

@@ -67,7 +67,7 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Singular values, ε-ranks and size ratios of every weight matrix.
+    """Compute singular values and ε-ranks of every weight matrix.
 
     The ε-rank counts the singular values above ε·σ₁. Per head: median (lowest–highest). Size: what a factorisation
     of that rank stores, as a share of the matrix. A .json file holds every singular value. Nothing here is random.

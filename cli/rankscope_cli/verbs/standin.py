@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rankscope_cli.options import Debug, Force, Json, Seed, number, out_folder
+from rankscope_cli.options import Debug, Force, Json, Seed, choice, out_folder
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope.train.proxies import StandInReport
+
+
+WeightDtype = Literal["float32", "float16", "bfloat16"]
 
 
 def run(
@@ -25,7 +28,7 @@ def run(
         int | None, typer.Option("--batch-size", min=1, metavar="N", help="Examples per step.")
     ] = None,
     learning_rate: Annotated[
-        str | None, typer.Option("--learning-rate", metavar="X", help="Peak learning rate.")
+        float | None, typer.Option("--learning-rate", metavar="X", help="Peak learning rate.")
     ] = None,
     width: Annotated[int | None, typer.Option("--width", min=1, metavar="N", help="d_model, a multiple of 16.")] = None,
     layers: Annotated[int | None, typer.Option("--layers", min=1, metavar="N", help="Layers of each stack.")] = None,
@@ -35,13 +38,11 @@ def run(
     vocabulary: Annotated[int, typer.Option("--vocabulary", min=1, metavar="N", help="Tokens of a text model.")] = 4096,
     force: Force = False,
     json: Json = False,
-    dtype: Annotated[
-        str, typer.Option("--dtype", metavar="FORMAT", help="Of the stored weights: float32, float16, bfloat16.")
-    ] = "float32",
+    dtype: Annotated[WeightDtype, choice("--dtype", WeightDtype, "Of the stored weights.")] = "float32",
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Train a small model of a family on the CPU, in minutes.
+    """Train a small proxy model of any family on the CPU.
 
     Ranks of random weights say nothing: where the published model of a family cannot be had, this one is trained in its
     place, on generated series or images, or on a text. The folder holds weights, loss.csv and a model card.
@@ -54,8 +55,7 @@ def run(
     from rankscope.train.proxies import StandInOptions, train_standin
 
     with Output(json) as output:
-        rate = None if learning_rate is None else number("learning-rate", learning_rate)
-        options = StandInOptions(steps, batch_size, rate, width, layers, text, vocabulary, seed)
+        options = StandInOptions(steps, batch_size, learning_rate, width, layers, text, vocabulary, seed)
         with progress_lines("preparing") as progress:
             report = train_standin(family, out, options, dtype=dtype, force=force, progress=progress)
         output.deliver(report, lambda console: _show(report, console))

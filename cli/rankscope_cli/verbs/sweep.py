@@ -10,7 +10,7 @@ import typer
 
 from rankscope.errors import OptionError
 from rankscope_cli.exits import FAILED, say
-from rankscope_cli.options import Debug, Device, Json, check_choice, choice, out_folder, words
+from rankscope_cli.options import SPREAD, Address, Debug, Device, EngineName, Json, out_folder, words
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from rankscope.train.sweeps import Scoring, SweepPlan
 
 
-ENGINES = ("local", "ray")
-_SPREAD, _SCORES = "Where it runs", "Scores"
+_SCORES = "Scores"
 
 
 def run(
@@ -48,7 +47,7 @@ def run(
         typer.Option("--only", metavar="POINT,…", help="Only these points, and those that they inherit from."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points with parameters and steps.")] = False,
-    engine: Annotated[str, choice("--engine", ENGINES, "This machine, or a Ray cluster.", _SPREAD)] = "local",
+    engine: EngineName = "local",
     jobs: Annotated[
         int,
         typer.Option(
@@ -56,18 +55,10 @@ def run(
             min=0,
             metavar="N",
             help="Points at a time; 0: one per GPU, or one; on a cluster as many as fit.",
-            rich_help_panel=_SPREAD,
+            rich_help_panel=SPREAD,
         ),
     ] = 0,
-    address: Annotated[
-        str,
-        typer.Option(
-            "--address",
-            metavar="A",
-            help="Ray cluster: auto, host:port or ray://host:port; without it Ray starts here.",
-            rich_help_panel=_SPREAD,
-        ),
-    ] = "",
+    address: Address = "",
     score: Annotated[
         str | None,
         typer.Option(
@@ -111,7 +102,6 @@ def run(
     from rankscope.engine.device import resolve_device
     from rankscope.train import sweeps
 
-    check_choice("engine", engine, ENGINES)
     resolve_device("cpu" if engine == "ray" and device == "cuda" else device)  # the GPUs are the cluster's
     spec = sweeps.find_sweep(sweep)
     how = sweeps.Engine(engine, jobs=jobs, address=address, device=device)

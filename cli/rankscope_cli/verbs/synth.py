@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankscope import choices
 from rankscope.errors import OptionError
 from rankscope_cli.exits import FAILED, say
 from rankscope_cli.options import Debug, Device, Force, Json, Seed, choice, out_folder, refuse_cuda, words, worker_count
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from rankscope.train.data.shards import Shards
     from rankscope.train.data.synth_report import SynthReport
 
-FORMATS = ("arrow", "parquet")
 FILE_SHARE = 0.5
 """Share of series from the user's files where files are given and nothing else is said."""
 
@@ -28,8 +28,8 @@ FILE_SHARE = 0.5
 def run(
     *,
     kind: Annotated[
-        str | None,
-        typer.Option("--kind", "-k", metavar="KIND", help="kernelsynth, tsmixup, structured, or mixture of all three."),
+        choices.SeriesKind | None,
+        choice("--kind", choices.SeriesKind, "What generates the series; mixture is of all three.", short="-k"),
     ] = None,
     n: Annotated[
         int | None, typer.Option("--n", "-n", min=1, metavar="N", help="Series to write, e.g. 1_000_000.")
@@ -61,7 +61,7 @@ def run(
         bool, typer.Option("--verify", help="Write nothing: compare the checksums of the shards in --out.")
     ] = False,
     out: Annotated[str, out_folder("Folder of the shards.")],
-    format: Annotated[str, choice("--format", FORMATS, "Of the shards.", "Output")] = "arrow",
+    format: Annotated[choices.ShardFormat, choice("--format", choices.ShardFormat, "Of shards.", "Output")] = "arrow",
     shard_size: Annotated[
         int, typer.Option("--shard-size", min=1, metavar="N", help="Series per file.", rich_help_panel="Output")
     ] = 16384,
@@ -72,11 +72,11 @@ def run(
     device: Device = "auto",
     debug: Debug = False,
 ) -> None:
-    """Generate series and write them to Arrow or Parquet shards, so that training never waits for data.
+    """Generate series into shards for training.
 
-    A config's field shards names the folder. Every shard is a function of the options and its number, whatever
-    --workers is. Finished shards of a stopped run lie in DIR.partial until all are there. gluonts and datasets read
-    the shards, too.
+    Shards are Arrow or Parquet files, so that training never waits for data. A config's field shards names the folder.
+    Every shard is a function of the options and its number, whatever --workers is. Finished shards of a stopped run lie
+    in DIR.partial until all are there. gluonts and datasets read the shards, too.
 
     Examples:
         rankscope synth --kind kernelsynth --n 1_000_000 --out shards/

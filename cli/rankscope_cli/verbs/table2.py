@@ -22,6 +22,7 @@ from rankscope_cli.options import (
     Seed,
     numbers,
     out_folder,
+    whole_numbers,
     words,
 )
 from rankscope_cli.output import Output
@@ -122,12 +123,13 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """What every method of compression costs at every size: the paper's Table 2 on your model.
+    """Measure what every method costs at every size.
 
-    Every point is compressed, scored relative to the original, compared with it token by token (or quantile by
-    quantile), timed against it in turns, and removed. DIR holds table2.json, .csv, .md, .png and .svg. A stopped run
-    goes on with --resume; more ratios, methods or seeds add to the table. A method's name with +healed at its end is
-    the method and then rankscope heal. A text model is scored by its log-perplexity on the second half of a text.
+    This is the paper's Table 2 on your model. Every point is compressed, scored relative to the original, compared with
+    it token by token (or quantile by quantile), timed against it in turns, and removed. DIR holds table2.json, .csv,
+    .md, .png and .svg. A stopped run goes on with --resume; more ratios, methods or seeds add to the table. A method's
+    name with +healed at its end is the method and then rankscope heal. A text model is scored by its log-perplexity on
+    the second half of a text.
 
     Examples:
         rankscope table2 --out table/
@@ -183,15 +185,11 @@ def _grid(
     """
     from rankscope_eval.table2 import HEAL_STEPS, METHODS, RATIOS, SEEDS, Grid
 
-    whole = numbers("seeds", seeds, SEEDS)
-    odd = next((one for one in whole if one != int(one)), None)
-    if odd is not None:
-        raise OptionError(f"--seeds {odd:g} is no whole number.")
     return Grid(
         numbers("ratios", ratios, RATIOS),
         METHODS if methods is None else words(methods) or (),
         words(allocations) or (),
-        tuple(int(one) for one in whole),
+        whole_numbers("seeds", seeds, SEEDS),
         HEAL_STEPS if heal_steps is None else heal_steps,
     )
 

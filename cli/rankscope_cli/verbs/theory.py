@@ -48,12 +48,13 @@ def run(
     seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
-    """Check the paper's theorems numerically: measured over bound, at the worst of many instances.
+    """Check the paper's theorems numerically.
 
-    A ratio of at most 1 means that the statement held. Where the paper prints a statement that does not hold as it
-    stands, the corrected one is checked and the printed one is shown beside it. With --model hypotheses are tested
-    first: those not met are listed, or an error if the theorem was asked for by its ID. The experiments of App. F have
-    their published size and take minutes; their data goes into --out FILE.json. Exit code 1 if a check failed.
+    Every ratio is measured over bound, at the worst of many instances. A ratio of at most 1 means that the statement
+    held. Where the paper prints a statement that does not hold as it stands, the corrected one is checked and the
+    printed one is shown beside it. With --model hypotheses are tested first: those not met are listed, or an error if
+    the theorem was asked for by its ID. The experiments of App. F have their published size and take minutes; their
+    data goes into --out FILE.json. Exit code 1 if a check failed.
 
     Examples:
         rankscope theory --all
