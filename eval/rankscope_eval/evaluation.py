@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
-from rankscope_eval.kept_rows import KeptRows
+from rankscope_eval.kept_rows import kept_rows, row_key
 from rankscope_eval.report import EvalReport, EvalRow, summarise
 from rankscope_eval.scorer import BASELINE, score_suite, score_task
 from rankscope_eval.series import Series
@@ -46,7 +47,7 @@ def evaluate(
         tasks: names of tasks to keep.
         max_series: how many series of each data set to keep, the first ones; all in the published protocol.
         baseline: what relative scores divide by; seasonal-naive by default. It is evaluated too.
-        kept: file that holds every row as soon as it is measured, to be deleted when the report is safe; None keeps
+        kept: folder that holds every row as soon as it is measured, to be deleted when the report is safe; None keeps
             none.
         resume: take the rows that ``kept`` holds of the same models, tasks and settings, and measure the others.
         progress: called as ``progress(done, total, what)``.
@@ -57,7 +58,7 @@ def evaluate(
     if isinstance(models, str) or not models:
         raise OptionError("models is empty: name at least one, such as 'seasonal-naive' or a checkpoint.")
     if resume and kept is None:
-        raise OptionError("resume goes on with the rows of a file: name it as kept.")
+        raise OptionError("resume goes on with the rows of a folder: name it as kept.")
     started = time.perf_counter()
     how = how or Forecasting()
     if not isinstance(suite, LoadedSuite):
@@ -71,20 +72,22 @@ def evaluate(
         plain = replace(how, revision=None)
         opened[_name(base)] = base if isinstance(base, Forecaster) else open_forecaster(base, plain)
     published = {(one.dataset, one.model): one for one in suite.suite.published}
-    store = None if kept is None else KeptRows(kept, {**vars(how), "max_series": suite.max_series}, resume)
+    store = None if kept is None else kept_rows(kept)
+    shared = {**vars(how), "max_series": suite.max_series}
 
     def measured(forecaster: Forecaster, task: Task, series: Sequence[Series]) -> EvalRow:
         """Row that is kept, or a new one, beside the published scores."""
-        key = None if store is None else store.key(task, suite.files(task), forecaster)
-        row = None if store is None or key is None else store.get(key)
+        key = None if store is None else row_key(shared, task, suite.files(task), forecaster)
+        row = None if store is None or key is None else store.get(key, EvalRow)
         if row is None:
             row = score_task(forecaster, task, series)
             if store is not None and key is not None:
-                store.add(key, row)
+                store.put(key, row)
         known = published.get((task.name, forecaster.name))
         return row if known is None else replace(row, published_MASE=known.MASE, published_WQL=known.WQL)
 
-    rows, skipped = score_suite(suite, list(opened.values()), progress or silent, measured)
+    with contextlib.nullcontext() if store is None else store.open(resume=resume, force=not resume):
+        rows, skipped = score_suite(suite, list(opened.values()), progress or silent, measured)
     return EvalReport(
         suite=suite.suite.name,
         baseline=_name(base),

@@ -46,6 +46,9 @@ def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str])
     assert len(measured) == len(set(measured)) == 4
     assert Path("deep/scores.csv").read_text().count("\n") == 5
     assert not PARTIAL.exists()
+    finished = cli(*TASKS, "--resume")
+    assert finished.exit_code == 0
+    assert "deep/scores.csv is finished: there is nothing to go on with." in finished.stderr
     again = cli(*TASKS, "--force")
     assert again.exit_code == 0, again.stderr
     assert len(measured) == 8
@@ -77,7 +80,10 @@ def shown(report: EvalReport) -> list[str]:
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-def test_nothing_to_go_on_with(refused: Any, measured: list[str]) -> None:
-    assert "no unfinished run to go on with" in refused(*TASKS, "--resume")
+def test_going_on_needs_a_place(cli: Any, refused: Any, measured: list[str]) -> None:
     assert "give --out" in refused(*TASKS[:-2], "--resume")
     assert measured == []
+    Path("deep").mkdir()
+    PARTIAL.with_name("go").touch()
+    assert cli(*TASKS, "--resume").exit_code == 0  # where nothing was begun, it begins
+    assert len(measured) == 4

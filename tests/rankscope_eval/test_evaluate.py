@@ -306,7 +306,7 @@ def counted(name: str, seen: list[str], fail_at: int = 0, files: tuple[Path, ...
 
 
 def test_rows_are_kept_and_an_interrupted_evaluation_goes_on(tmp_path: Path) -> None:
-    weights, kept, seen = tmp_path / "weights", tmp_path / "rows.jsonl", []
+    weights, kept, seen = tmp_path / "weights", tmp_path / "kept", []
     weights.write_text("1")
     tasks = ["air_passengers", "nile", "generated_daily"]
 
@@ -316,9 +316,7 @@ def test_rows_are_kept_and_an_interrupted_evaluation_goes_on(tmp_path: Path) -> 
 
     with pytest.raises(KeyboardInterrupt):
         go(fail_at=2)
-    assert kept.read_text().count("\n") == 2  # one task of the model and of the baseline
-    with kept.open("a") as file:
-        file.write('{"schema": "rankscope/eval-row@1", "key": "half')
+    assert len(list((kept / "rows").iterdir())) == 2  # one task of the model and of the baseline
     whole = go(resume=True)
     assert len(seen) == 3
     anew = go()
@@ -336,29 +334,10 @@ def test_rows_are_kept_and_an_interrupted_evaluation_goes_on(tmp_path: Path) -> 
     assert len(seen) == 15
 
 
-def test_rows_kept_before_there_were_intervals_are_taken(tmp_path: Path) -> None:
-    kept, how = tmp_path / "rows.jsonl", {"tasks": ["air_passengers", "nile", "generated_daily"]}
-    whole = evaluate(["seasonal-naive", "naive"], baseline="naive", kept=kept, **how)
-    lines = [json.loads(line) for line in kept.read_text().splitlines()]
-    kept.write_text("".join(json.dumps({**line, "sums": None}) + "\n" for line in lines[:1]))
-    with kept.open("a") as file:
-        for line in lines[1:]:
-            line.pop("sums")
-            file.write(json.dumps(line) + "\n")
-    taken = evaluate(["seasonal-naive", "naive"], baseline="naive", kept=kept, resume=True, **how)
-    assert [row.plain() for row in taken.rows] == [row.plain() for row in whole.rows]
-    assert any(one.WQL_interval for one in whole.summary)
-    assert [one.relative_WQL for one in taken.summary] == [one.relative_WQL for one in whole.summary]
-    assert not any(one.WQL_interval for one in taken.summary)
-
-
 def test_rows_of_a_model_that_does_not_say_what_it_is_are_measured_again(tmp_path: Path) -> None:
     seen: list[str] = []
     for _ in range(2):
-        evaluate([counted("mine", seen, files=None)], tasks=["nile"], kept=tmp_path / "rows.jsonl", resume=True)
+        evaluate([counted("mine", seen, files=None)], tasks=["nile"], kept=tmp_path / "kept", resume=True)
     assert len(seen) == 2
-    (tmp_path / "rows.jsonl").write_text("date,a\n1,2\n")
-    with pytest.raises(DataError, match="holds no rows of an evaluation"):
-        evaluate(["naive"], tasks=["nile"], kept=tmp_path / "rows.jsonl", resume=True)
     with pytest.raises(OptionError, match="name it as kept"):
         evaluate(["naive"], tasks=["nile"], resume=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,8 +93,12 @@ def run(
     from rankscope_eval import evaluate
 
     how = forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
+    kept = _kept(out, resume, force)
+    if out is not None and kept is not None and resume and Path(out).exists():
+        shutil.rmtree(kept, ignore_errors=True)
+        say(f"{out} is finished: there is nothing to go on with.")
+        return
     with Output(json, out, force, signed=True) as output:
-        kept = _kept(out, resume, force)
         with _mentioned(kept), progress_bar("opening the model") as progress:
             report = evaluate(
                 models or ["bundled"],
@@ -109,25 +114,25 @@ def run(
             )
         output.deliver(report, lambda console: show_eval(report, console))
         if kept is not None:
-            kept.unlink(missing_ok=True)
+            shutil.rmtree(kept)
 
 
 def _kept(out: str | None, resume: bool, force: bool) -> Path | None:
     """Where rows are kept until the table is written: beside it.
 
     Raises:
-        OptionError: there is nothing to go on with, or something that would be lost.
+        OptionError: there is no place to keep rows in.
+        OutputError: rows of an unfinished run would be lost.
     """
     if out is None:
         if resume:
             raise OptionError("--resume goes on with what a run with --out kept: give --out.")
         return None
-    file = Path(out).with_name(f".{Path(out).name}.partial")
-    if resume and not file.exists():
-        raise OptionError(f"--resume: there is no {file}, so no unfinished run to go on with.")
-    if file.exists() and not resume and not force:
-        raise OptionError(f"rows of an unfinished run lie in {file}: go on with --resume, or start anew with --force.")
-    return file
+    from rankscope_eval.kept_rows import kept_rows
+
+    folder = Path(out).with_name(f".{Path(out).name}.partial")
+    kept_rows(folder).check(resume, force)
+    return folder
 
 
 @contextlib.contextmanager
