@@ -131,7 +131,8 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
     if not todo:
         return index
     context = get_context("spawn")  # a forked process would inherit threads and locks in any state
-    made, stop = context.Value("q", 0), context.Event()
+    # without locks: a worker that is killed while it holds one would let all others wait for ever
+    made, stop = context.RawArray("q", spec.shards), context.RawValue("b", 0)
     before = sum(file.rows for file in index.files)
     settings = (spec, str(partial), made, stop)
     begun = time.perf_counter()
@@ -146,8 +147,9 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
                     files = sorted((*index.files, future.result()), key=lambda file: file.name)
                     index = replace(index, files=tuple(files))
                     index.write(partial)
-                if made.value and pending:
-                    progress(before + made.value, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
+                count = sum(made)
+                if count and pending:
+                    progress(before + count, spec.n, _speed(count, spec, time.perf_counter() - begun))
                 let_through()
     except BrokenProcessPool as error:
         raise RankscopeError(
@@ -155,9 +157,9 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
             f"{len(index.files)} finished shards are in {partial}."
         ) from error
     finally:
-        stop.set()  # the shards at hand are given up at their next chunk
+        stop.value = 1  # the shards at hand are given up at their next chunk
         executor.shutdown(wait=True, cancel_futures=True)
-    progress(spec.n, spec.n, _speed(made.value, spec, time.perf_counter() - begun))
+    progress(spec.n, spec.n, _speed(sum(made), spec, time.perf_counter() - begun))
     return index
 
 
@@ -165,8 +167,7 @@ def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress
 def held_back() -> Iterator[Callable[[], None]]:
     """Hold SIGINT and SIGTERM back while the block runs; what it gets lets the first that came through, if any did.
 
-    An exception in the middle of a wait would leave a lock taken, of a future or of the shared counter, and those who
-    need it, the pool's own thread or the workers, would wait for ever.
+    An exception in the middle of a wait would leave a future's lock taken, and the pool's own thread waiting for it.
     """
     came: list[tuple[int, Any]] = []
 
