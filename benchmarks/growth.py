@@ -81,7 +81,7 @@ def measure(
 ) -> dict[tuple[Point, str], tuple[float, ...]]:
     """Seconds of every point in both runtimes, one number per round."""
     from rankscope import load_pipeline
-    from rankscope_eval.bench.alternate import alternate
+    from rankscope_eval.bench.turns import alternate
 
     points = {replace(Point(), **{name: value}): None for name, several in values.items() for value in several}
     context, horizon = max(one.context for one in points), max(one.horizon for one in points)
@@ -100,7 +100,7 @@ def factors(
     values: dict[str, tuple[int, ...]], seconds: dict[tuple[Point, str], tuple[float, ...]]
 ) -> list[dict[str, Any]]:
     """What is saved and drawn of every size: its values and, by runtime, seconds, exponents and verdict."""
-    from rankscope_eval.bench.growth import growth
+    from rankscope_eval.bench.turns import growth
 
     found = []
     for name, several in values.items():

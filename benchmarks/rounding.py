@@ -27,7 +27,7 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
     from rankscope import load_pipeline
     from rankscope.compress import compress
     from rankscope_eval import evaluate
-    from rankscope_eval.timing import time_against
+    from rankscope_eval.bench.turns import alternate, timed
 
     folders, ratios = [], []
     for multiple in (1, options.multiple):
@@ -37,17 +37,16 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
         ratios.append(report.ratio)
     series = torch.randn(options.batch, 512, generator=torch.Generator().manual_seed(0)).cumsum(1)
     works = [load_pipeline(folder) for folder in folders]
-    versus = time_against(
-        *(lambda one=one: one.predict_quantiles(series, prediction_length=64) for one in works), rounds=options.rounds
-    )
+    turns = [timed(lambda one=one: one.predict_quantiles(series, prediction_length=64)) for one in works]
+    first, second = alternate(dict(zip("12", turns, strict=True)), options.rounds).values()
     scores = evaluate(folders, baseline=model).to_json()["summary"]
     whole = {row["model"]: row["relative_WQL"] for row in scores if row["benchmark"] == "all"}
     found = {
         "model": model,
         "method": method,
         "size_ratio": ratios,
-        "seconds": [spread(versus.first), spread(versus.second)],
-        "time_ratio": spread([b / a for a, b in zip(versus.first, versus.second, strict=True)]),
+        "seconds": [spread(first), spread(second)],
+        "time_ratio": spread([b / a for a, b in zip(first, second, strict=True)]),
         "relative_WQL_embedded": [whole[folder] for folder in folders],
     }
     time = found["time_ratio"]

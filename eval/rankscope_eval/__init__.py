@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rankscope_eval.streaming import StreamReport, forecast_stream
     from rankscope_eval.suites import Suite, Task, list_suites, load_suite
     from rankscope_eval.table2 import Grid, run_table2
-    from rankscope_eval.yard import Yard
+    from rankscope_eval.tradeoff_scorers import TradeoffOptions
 
 __all__ = [
     "evaluate",
@@ -54,7 +54,7 @@ __all__ = [
     "run_table2",
     "run_bench",
     "Grid",
-    "Yard",
+    "TradeoffOptions",
 ]
 
 # No module may have the name of a function: once imported by another module, it would stand in its place.
@@ -84,7 +84,7 @@ _HOME = {
     "run_table2": "table2",
     "run_bench": "bench",
     "Grid": "table2",
-    "Yard": "yard",
+    "TradeoffOptions": "tradeoff_scorers",
 }
 
 

@@ -1,4 +1,4 @@
-"""How near a compressed model's output is to the original's: shared likeliest tokens, distance of quantiles."""
+"""Output of a compressed model beside the original's: likeliest tokens, quantiles, and how well a text is expected."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration import CalibrationSet
 from rankscope.compress.calibration.passes import pass_inputs
+from rankscope.compress.calibration.text import CONTEXT, HORIZON, check_length
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, FamilyError
 from rankscope.families import Family
@@ -156,3 +158,38 @@ def quantile_distance(
         raise DataError("every history is constant: distances between forecasts have no unit.")
     distance = (first.double() - second.double()).abs().mean(dim=(1, 2))
     return float((distance[kept] / deviation[kept]).mean())
+
+
+def text_windows(
+    tokens: Int[Tensor, " tokens"], count: int, *, context: int = CONTEXT, horizon: int = HORIZON
+) -> CalibrationSet:
+    """At most ``count`` windows from the second half of a text, side by side: those to be scored.
+
+    Raises:
+        DataError: the second half is shorter than one window.
+    """
+    half = tokens[len(tokens) // 2 :]
+    size = context + horizon
+    check_length(half, size)
+    rows = half[: len(half) // size * size].reshape(-1, size)[:count].float()
+    return CalibrationSet(f"text:{len(rows)}", rows[:, :context], rows[:, context:])
+
+
+def log_perplexity(
+    module: Any, checkpoint: Checkpoint, windows: CalibrationSet, progress: Progress | None = None
+) -> float:
+    """LPPL (Q9): mean cross-entropy in nats of the tokens that follow, given those in the encoder and before.
+
+    Raises:
+        DataError: a logit is not finite.
+    """
+    report = progress or silent
+    total, count = 0.0, 0
+    for done, batch in enumerate(teacher_passes(module, checkpoint.family, windows)):
+        report(done * BATCH_SIZE, len(windows), "log-perplexity")
+        losses = torch.nn.functional.cross_entropy(
+            logits_of(module, batch)[batch.real], batch.labels[batch.real], reduction="sum"
+        )
+        total, count = total + float(losses.double()), count + int(batch.real.sum())
+    report(len(windows), len(windows), "log-perplexity")
+    return total / count

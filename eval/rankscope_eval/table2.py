@@ -21,10 +21,8 @@ from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
 from rankscope.measure.table2 import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
-from rankscope_eval.forecast_yardstick import ForecastYardstick
 from rankscope_eval.table2_folder import Table2Folder
-from rankscope_eval.text_yardstick import TextYardstick
-from rankscope_eval.yard import OVERLAP_SEED, Yard, Yardstick
+from rankscope_eval.tradeoff_scorers import OVERLAP_SEED, ForecastScorer, TextScorer, TradeoffOptions
 
 RATIOS = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint")
@@ -112,7 +110,7 @@ def run_table2(
     out: str | Path,
     *,
     grid: Grid | None = None,
-    yard: Yard | None = None,
+    options: TradeoffOptions | None = None,
     resume: bool = False,
     force: bool = False,
     progress: Progress | None = None,
@@ -126,7 +124,7 @@ def run_table2(
         model: an open checkpoint, or what `open_checkpoint` takes.
         out: folder of the table; it holds ``table2.json``, ``.csv``, ``.md``, ``.png`` and ``.svg`` in the end.
         grid: ratios, methods, allocations, seeds.
-        yard: what is measured, and on what.
+        options: what is measured, and on what.
         resume: go on with the table in ``out``.
         force: measure the table in ``out`` anew.
         progress: told ``(points done, points, what)``.
@@ -143,12 +141,12 @@ def run_table2(
     """
     points = (grid or Grid()).points()
     checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model)
-    stick = _yardstick(checkpoint, yard or Yard())
-    settings = {"model": checkpoint.source, "weights": fingerprint(checkpoint), **stick.settings()}
+    scorer = _scorer(checkpoint, options or TradeoffOptions())
+    settings = {"model": checkpoint.source, "weights": fingerprint(checkpoint), **scorer.settings()}
     known = {name: value for name, value in settings.items() if name != "model"}
     folder = Table2Folder(Path(out).resolve(), checkpoint.source, known)
     with folder.opened(resume, force):
-        _Run(checkpoint, stick, folder, progress or silent).go(points)
+        _Run(checkpoint, scorer, folder, progress or silent).go(points)
         report = _report(checkpoint, settings, folder)
         folder.write(report)
         if any(point.state == DONE for point in report.points):
@@ -159,23 +157,25 @@ def run_table2(
         return report
 
 
-def _yardstick(checkpoint: Checkpoint, yard: Yard) -> Yardstick:
-    where = replace(yard, how=replace(yard.how, device=resolve_device(yard.how.device)))
-    return (ForecastYardstick if checkpoint.family.forecastable else TextYardstick)(checkpoint, where)
+def _scorer(checkpoint: Checkpoint, options: TradeoffOptions) -> ForecastScorer | TextScorer:
+    how = replace(options.how, device=resolve_device(options.how.device))
+    return (ForecastScorer if checkpoint.family.forecastable else TextScorer)(checkpoint, replace(options, how=how))
 
 
 class _Run:
     """Measures what is left to measure."""
 
-    def __init__(self, checkpoint: Checkpoint, stick: Yardstick, folder: Table2Folder, progress: Progress) -> None:
-        self.checkpoint, self.stick, self.folder, self.progress = checkpoint, stick, folder, progress
+    def __init__(
+        self, checkpoint: Checkpoint, scorer: ForecastScorer | TextScorer, folder: Table2Folder, progress: Progress
+    ) -> None:
+        self.checkpoint, self.scorer, self.folder, self.progress = checkpoint, scorer, folder, progress
 
     def go(self, points: Sequence[Table2Point]) -> None:
         """Measure all points that are not known."""
         left = [point for point in points if point not in self.folder]
         original = self.folder.original()
         if original is None:
-            original = self.stick.original(self.progress)
+            original = self.scorer.original(self.progress)
             self.folder.keep_original(original)
         seeds = {point.seed for point in left if point.seed is not None and needs_calibration(plain(point.method))}
         for seed in sorted(seeds):
@@ -193,8 +193,8 @@ class _Run:
     def _calibrate(self, seed: int) -> None:
         file = self.folder.moments(seed)
         file.parent.mkdir(exist_ok=True)
-        series = self.stick.calibration(seed)
-        calibrate(self.checkpoint, series, file=file, device=self.stick.yard.how.device, progress=self.progress)
+        series = self.scorer.calibration(seed)
+        calibrate(self.checkpoint, series, file=file, device=self.scorer.options.how.device, progress=self.progress)
 
     def _moments(self, point: Table2Point) -> Calibration | None:
         if point.seed is None or not needs_calibration(plain(point.method)):
@@ -211,7 +211,7 @@ class _Run:
             return replace(point, state=OUT_OF_REACH, reason=str(error))
         point = replace(point, allocation=made.allocation)
         try:
-            measures, scores = self.stick.compare(self.folder.work, original, progress)
+            measures, scores = self.scorer.compare(self.folder.work, original, progress)
         except (DataError, CheckpointError) as error:
             return replace(point, state=FAILED, reason=str(error))
         finally:
@@ -232,7 +232,7 @@ class _Run:
             method=plain(point.method),
             allocation=None if point.allocation == "default" else point.allocation,
             calibration=self._moments(point),
-            probe=self.stick.probe(point.seed or 0),
+            probe=self.scorer.probe(point.seed or 0),
             seed=point.seed or 0,
             force=True,
             progress=progress,
@@ -246,7 +246,7 @@ class _Run:
             self.checkpoint,
             HealConfig(steps=point.heal_steps, seed=point.seed or 0),
             force=True,
-            device=self.stick.yard.how.device,
+            device=self.scorer.options.how.device,
             progress=progress,
         )
 

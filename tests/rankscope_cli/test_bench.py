@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from rankscope_cli.verbs.bench import show_bench
-from rankscope_eval.bench.alternate import Spread
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow, Failure
+from rankscope_eval.bench.turns import Spread
 
 NUMBER = (int, float)
 SPREAD = {"median", "min", "max"}

@@ -25,10 +25,10 @@ from rankscope.train import ModelShape, PretrainConfig
 from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import RankDesign
 from rankscope_eval.bench import Case, Settings, read_case, run_bench
-from rankscope_eval.bench.alternate import Spread, alternate, ratios
 from rankscope_eval.bench.children import CaseError, Child
 from rankscope_eval.bench.counts import Phase, cache_bytes, phases, read_network
 from rankscope_eval.bench.roofline import Rates, best, floor_seconds, measure_rates
+from rankscope_eval.bench.turns import Spread, alternate, ratios
 
 SHAPE = ModelShape(
     d_model=24, d_kv=6, d_ff=40, num_layers=2, num_decoder_layers=2, num_heads=4, n_tokens=64, patch_size=4,

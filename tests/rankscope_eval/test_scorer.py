@@ -11,7 +11,7 @@ import pytest
 
 from rankscope.checkpoints import _checkpoint, open_checkpoint
 from rankscope.errors import DataError, RankscopeError
-from rankscope_eval import Forecasting, Grid, Scorer, Yard, evaluate, read_suite, run_table2, sources
+from rankscope_eval import Forecasting, Grid, Scorer, TradeoffOptions, evaluate, read_suite, run_table2, sources
 from rankscope_eval.forecasters import BASELINES
 
 SUITE = """
@@ -94,8 +94,8 @@ def test_every_file_is_read_once_and_every_checkpoint_opened_once(
         scorer(folder)
     assert used == {**files, "m0": 1, "m1": 1}
     used.clear()
-    yard = Yard(str(suite), overlap_series=2, calibration="mixture:2")
-    run_table2(pair[0], tmp_path / "table", grid=Grid((0.6, 0.4), ("svd", "joint"), seeds=(0,)), yard=yard)
+    options = TradeoffOptions(str(suite), overlap_series=2, calibration="mixture:2")
+    run_table2(pair[0], tmp_path / "table", grid=Grid((0.6, 0.4), ("svd", "joint"), seeds=(0,)), options=options)
     assert used == {**files, "m0": 1, "work": 4}
 
 

@@ -20,20 +20,20 @@ from rankscope.compress.calibration import load_calibration
 from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import DataError, FamilyError, OptionError, OutputError, RankscopeError
 from rankscope.measure.table2 import DONE, FAILED, OUT_OF_REACH, Table2Report
-from rankscope_eval import Forecasting, Grid, Yard, evaluate, run_table2
-from rankscope_eval.forecast_yardstick import ForecastYardstick
+from rankscope_eval import Forecasting, Grid, TradeoffOptions, evaluate, run_table2
+from rankscope_eval.tradeoff_scorers import ForecastScorer
 
 SMALL = Grid((0.6, 0.4), ("svd", "joint"), seeds=(0, 1))
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
+def options(tmp_path: Path) -> TradeoffOptions:
     """One data set of two monthly series, four series to compare on, eight to calibrate on."""
     rows = [f"{2018 + m // 12}-{m % 12 + 1:02d}-01,{m * m % 11 + 1},{9 - m % 5}" for m in range(40)]
     (tmp_path / "s.csv").write_text("date,x,y\n" + "\n".join(rows) + "\n")
     suite = tmp_path / "one.yaml"
     suite.write_text("- {name: s, benchmark: b, prediction_length: 4, offset: -4, file: [s.csv]}\n")
-    return Yard(
+    return TradeoffOptions(
         suite=str(suite), how=Forecasting(num_samples=3, runtime="stock"), overlap_series=4, calibration="mixture:8"
     )
 
@@ -57,10 +57,12 @@ def untimed(report: Table2Report) -> list[Any]:
     return [replace(point, measures=replace(point.measures, **gone)) for point in report.points]
 
 
-def test_every_point_is_what_the_verbs_would_say(sampling_folder: Path, tmp_path: Path, yard: Yard, made) -> None:
+def test_every_point_is_what_the_verbs_would_say(
+    sampling_folder: Path, tmp_path: Path, options: TradeoffOptions, made
+) -> None:
     seen: list[tuple[int, int, str]] = []
     out = tmp_path / "out"
-    report = run_table2(sampling_folder, out, grid=SMALL, yard=yard, progress=lambda *told: seen.append(told))
+    report = run_table2(sampling_folder, out, grid=SMALL, options=options, progress=lambda *told: seen.append(told))
     assert [(p.ratio, p.method, p.seed) for p in report.points] == [
         (ratio, method, seed) for ratio in (0.6, 0.4) for method, seed in (("svd", None), ("joint", 0), ("joint", 1))
     ]
@@ -72,8 +74,8 @@ def test_every_point_is_what_the_verbs_would_say(sampling_folder: Path, tmp_path
     ]
     # the same by hand
     small = compress(sampling_folder, out=tmp_path / "small", ratio=0.4, method="svd")
-    options: dict[str, Any] = {"suite": yard.suite, "how": yard.how}
-    scores = evaluate([str(tmp_path / "small")], baseline=str(sampling_folder), **options).summary[0]
+    again = evaluate([str(tmp_path / "small")], str(options.suite), options.how, baseline=str(sampling_folder))
+    scores = again.summary[0]
     measures = report.points[3].measures
     assert measures.relative_WQL == pytest.approx(scores.relative_WQL, rel=1e-12)
     assert measures.relative_MASE == pytest.approx(scores.relative_MASE, rel=1e-12)
@@ -97,10 +99,12 @@ def test_every_point_is_what_the_verbs_would_say(sampling_folder: Path, tmp_path
     assert seen[-1] == (6, 6, "0.4-joint-default-seed1")
 
 
-def test_at_ratio_one_nothing_is_lost(sampling_folder: Path, bolt_folder: Path, tmp_path: Path, yard: Yard) -> None:
+def test_at_ratio_one_nothing_is_lost(
+    sampling_folder: Path, bolt_folder: Path, tmp_path: Path, options: TradeoffOptions
+) -> None:
     grid = Grid((1.0,), ("svd",))
     for model, measure, same in ((sampling_folder, "overlap", 1.0), (bolt_folder, "quantile_distance", 0.0)):
-        report = run_table2(model, tmp_path / measure, grid=grid, yard=yard)
+        report = run_table2(model, tmp_path / measure, grid=grid, options=options)
         (row,) = report.rows
         assert (row.median.relative_WQL, row.median.relative_MASE) == (1.0, 1.0)
         assert getattr(row.median, measure) == same
@@ -108,16 +112,18 @@ def test_at_ratio_one_nothing_is_lost(sampling_folder: Path, bolt_folder: Path, 
         assert getattr(row.median, other) is None
 
 
-def test_what_is_done_stays_done(sampling_folder: Path, tmp_path: Path, yard: Yard, made, monkeypatch) -> None:
+def test_what_is_done_stays_done(
+    sampling_folder: Path, tmp_path: Path, options: TradeoffOptions, made, monkeypatch
+) -> None:
     out = tmp_path / "out"
     few = replace(SMALL, ratios=(0.6,))
-    first = run_table2(sampling_folder, out, grid=few, yard=yard)
+    first = run_table2(sampling_folder, out, grid=few, options=options)
     made.clear()
-    monkeypatch.setattr(ForecastYardstick, "original", None)  # its scores are kept
-    again = run_table2(sampling_folder, out, grid=few, yard=yard, resume=True)
+    monkeypatch.setattr(ForecastScorer, "original", None)  # its scores are kept
+    again = run_table2(sampling_folder, out, grid=few, options=options, resume=True)
     assert not made
     assert again == first
-    more = run_table2(sampling_folder, out, grid=replace(SMALL, seeds=(1, 2)), yard=yard, resume=True)
+    more = run_table2(sampling_folder, out, grid=replace(SMALL, seeds=(1, 2)), options=options, resume=True)
     assert made == ["0.6-joint-2", "0.4-svd-0", "0.4-joint-1", "0.4-joint-2"]
     assert [p for p in more.points if p.ratio == 0.6 and p.seed != 2] == list(first.points)
     assert more.rows[1].seeds == (0, 1, 2)
@@ -125,10 +131,10 @@ def test_what_is_done_stays_done(sampling_folder: Path, tmp_path: Path, yard: Ya
 
 KILLED = """
 import os, signal, sys
-from rankscope_eval import Forecasting, Grid, Yard, run_table2
-from rankscope_eval.forecast_yardstick import ForecastYardstick
+from rankscope_eval import Forecasting, Grid, TradeoffOptions, run_table2
+from rankscope_eval.tradeoff_scorers import ForecastScorer
 
-compare, calls = ForecastYardstick.compare, []
+compare, calls = ForecastScorer.compare, []
 
 def deadly(*args):
     calls.append(args)
@@ -136,36 +142,36 @@ def deadly(*args):
         os.kill(os.getpid(), signal.SIGKILL)
     return compare(*args)
 
-ForecastYardstick.compare = deadly
-run_table2(sys.argv[1], sys.argv[2], grid=Grid(*eval(sys.argv[3])), yard=Yard(*eval(sys.argv[4])))
+ForecastScorer.compare = deadly
+run_table2(sys.argv[1], sys.argv[2], grid=Grid(*eval(sys.argv[3])), options=TradeoffOptions(*eval(sys.argv[4])))
 """
 
 
-def test_a_killed_run_loses_one_point(sampling_folder: Path, tmp_path: Path, yard: Yard, made) -> None:
+def test_a_killed_run_loses_one_point(sampling_folder: Path, tmp_path: Path, options: TradeoffOptions, made) -> None:
     few = replace(SMALL, ratios=(0.6,))
-    whole = run_table2(sampling_folder, tmp_path / "whole", grid=few, yard=yard)
+    whole = run_table2(sampling_folder, tmp_path / "whole", grid=few, options=options)
     out = tmp_path / "out"
     grid = (few.ratios, few.methods, (), few.seeds)
-    values = tuple(vars(yard).values())
+    values = tuple(vars(options).values())
     words = [sys.executable, "-c", KILLED, str(sampling_folder), str(out), repr(grid), repr(values)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert (out / "work").is_dir()
     assert not (out / "table2.json").exists()
     made.clear()
-    report = run_table2(sampling_folder, out, grid=few, yard=yard, resume=True)
+    report = run_table2(sampling_folder, out, grid=few, options=options, resume=True)
     assert len(made) == 2
     assert not (out / "work").exists()
     assert untimed(report) == untimed(whole)
 
 
 def test_another_table_is_not_gone_on_with(
-    sampling_folder: Path, bolt_folder: Path, tmp_path: Path, yard: Yard
+    sampling_folder: Path, bolt_folder: Path, tmp_path: Path, options: TradeoffOptions
 ) -> None:
     out, grid = tmp_path / "out", Grid((0.6,), ("svd",))
-    run_table2(sampling_folder, out, grid=grid, yard=yard)
+    run_table2(sampling_folder, out, grid=grid, options=options)
     with pytest.raises(OutputError, match="go on with --resume"):
-        run_table2(sampling_folder, out, grid=grid, yard=yard)
+        run_table2(sampling_folder, out, grid=grid, options=options)
     changes: list[dict[str, Any]] = [
         {"num_samples": 4},
         {"overlap_series": 5},
@@ -174,48 +180,52 @@ def test_another_table_is_not_gone_on_with(
     ]
     for change in changes:
         (name,) = change
-        change = change if hasattr(yard, name) else {"how": replace(yard.how, **change)}
+        change = change if hasattr(options, name) else {"how": replace(options.how, **change)}
         with pytest.raises(OutputError, match=f"was begun with {name}"):
-            run_table2(sampling_folder, out, grid=grid, yard=replace(yard, **change), resume=True)
+            run_table2(sampling_folder, out, grid=grid, options=replace(options, **change), resume=True)
     with pytest.raises(OutputError, match="was begun with weights"):
-        run_table2(bolt_folder, out, grid=grid, yard=yard, resume=True)
+        run_table2(bolt_folder, out, grid=grid, options=options, resume=True)
     fresh = run_table2(
-        sampling_folder, out, grid=Grid((0.4,), ("svd",)), yard=replace(yard, how=Forecasting(seed=1)), force=True
+        sampling_folder, out, grid=Grid((0.4,), ("svd",)), options=replace(options, how=Forecasting(seed=1)), force=True
     )
     assert [point.ratio for point in fresh.points] == [0.4]
 
 
-def test_a_point_that_cannot_be_had_says_so(chronos2_folder: Path, sampling_folder: Path, tmp_path, yard) -> None:
-    report = run_table2(sampling_folder, tmp_path / "far", grid=Grid((0.6, 0.01), ("svd",)), yard=yard)
+def test_a_point_that_cannot_be_had_says_so(chronos2_folder: Path, sampling_folder: Path, tmp_path, options) -> None:
+    report = run_table2(sampling_folder, tmp_path / "far", grid=Grid((0.6, 0.01), ("svd",)), options=options)
     assert [point.state for point in report.points] == [DONE, OUT_OF_REACH]
     assert "is out of reach" in report.points[1].reason
     assert "- svd at 0.01: ratio 0.01 is out of reach" in (tmp_path / "far" / "table2.md").read_text()
-    both = run_table2(chronos2_folder, tmp_path / "2", grid=Grid((0.6,), ("whitened", "joint"), seeds=(0,)), yard=yard)
+    both = run_table2(
+        chronos2_folder, tmp_path / "2", grid=Grid((0.6,), ("whitened", "joint"), seeds=(0,)), options=options
+    )
     assert [point.state for point in both.points] == [DONE, DONE]
     assert all(point.measures.quantile_distance > 0 for point in both.points)
-    nothing = run_table2(sampling_folder, tmp_path / "none", grid=Grid((0.01,), ("svd",)), yard=yard)
+    nothing = run_table2(sampling_folder, tmp_path / "none", grid=Grid((0.01,), ("svd",)), options=options)
     assert nothing.rows[0].state == OUT_OF_REACH
     assert not (tmp_path / "none" / "table2.png").exists()
 
 
-def test_a_model_that_cannot_be_scored_fails_alone(sampling_folder: Path, tmp_path, yard, monkeypatch) -> None:
-    compare = ForecastYardstick.compare
+def test_a_model_that_cannot_be_scored_fails_alone(sampling_folder: Path, tmp_path, options, monkeypatch) -> None:
+    compare = ForecastScorer.compare
 
     def broken(self: Any, folder: Path, *args: Any) -> Any:
         if json.loads((folder / "compress.json").read_text())["target_ratio"] == 0.6:
             raise DataError("forecasts are NaN.")
         return compare(self, folder, *args)
 
-    monkeypatch.setattr(ForecastYardstick, "compare", broken)
-    report = run_table2(sampling_folder, tmp_path / "out", grid=Grid((0.6, 0.4), ("svd",)), yard=yard)
+    monkeypatch.setattr(ForecastScorer, "compare", broken)
+    report = run_table2(sampling_folder, tmp_path / "out", grid=Grid((0.6, 0.4), ("svd",)), options=options)
     assert [(point.state, point.reason) for point in report.points] == [(FAILED, "forecasts are NaN."), (DONE, "")]
     assert report.failed == report.points[:1]
 
 
 def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text(" ".join(str(2 + (7 * n * n + n // 9) % 61) for n in range(1400)))
-    yard = Yard(text=str(tmp_path / "ids.txt"), calibration="text:4")
-    report = run_table2(t5_folder, tmp_path / "out", grid=Grid((1.0, 0.5), ("svd", "joint"), seeds=(0, 1)), yard=yard)
+    options = TradeoffOptions(text=str(tmp_path / "ids.txt"), calibration="text:4")
+    report = run_table2(
+        t5_folder, tmp_path / "out", grid=Grid((1.0, 0.5), ("svd", "joint"), seeds=(0, 1)), options=options
+    )
     assert report.original.LPPL > 0
     assert report.settings["windows"] == 2
     whole = report.points[0].measures
@@ -225,13 +235,13 @@ def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> No
         assert point.measures.relative_LPPL != 1.0
     assert (tmp_path / "out" / "table2.svg").exists()
     rules = Grid((0.5,), ("joint",), ("energy", "sensitivity"), seeds=(0,))
-    both = run_table2(t5_folder, tmp_path / "rules", grid=rules, yard=yard).points
+    both = run_table2(t5_folder, tmp_path / "rules", grid=rules, options=options).points
     assert [(point.state, point.allocation) for point in both] == [("done", "energy"), ("done", "sensitivity")]
     assert both[0].measures.relative_LPPL != both[1].measures.relative_LPPL
 
 
 @pytest.mark.parametrize(
-    ("grid", "yard", "part"),
+    ("grid", "options", "part"),
     [
         ({"ratios": (1.2,)}, {}, r"ratio must lie in \(0, 1\]"),
         ({"ratios": ()}, {}, "ratios is empty"),
@@ -252,10 +262,10 @@ def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> No
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
-    bolt_folder: Path, tmp_path: Path, grid: dict[str, Any], yard: dict[str, Any], part: str
+    bolt_folder: Path, tmp_path: Path, grid: dict[str, Any], options: dict[str, Any], part: str
 ) -> None:
     with pytest.raises(RankscopeError, match=part):
-        run_table2(bolt_folder, tmp_path / "out", grid=Grid(**grid), yard=Yard(**yard))
+        run_table2(bolt_folder, tmp_path / "out", grid=Grid(**grid), options=TradeoffOptions(**options))
     assert not (tmp_path / "out").exists()
 
 
@@ -264,25 +274,27 @@ def test_text_models_want_a_text_and_nothing_else(
 ) -> None:
     (tmp_path / "ids.txt").write_text("3 4 5 " * 500)
     text = str(tmp_path / "ids.txt")
-    wrong: list[tuple[Yard, str]] = [
-        (Yard(), "--text FILE"),
-        (Yard(text=text, max_series=3), "max_series says how to score forecasts"),
-        (Yard(text=text, calibration="mixture:8"), "try text:256"),
-        (Yard(text=str(tmp_path / "nowhere")), "cannot be read"),
+    wrong: list[tuple[TradeoffOptions, str]] = [
+        (TradeoffOptions(), "--text FILE"),
+        (TradeoffOptions(text=text, max_series=3), "max_series says how to score forecasts"),
+        (TradeoffOptions(text=text, calibration="mixture:8"), "try text:256"),
+        (TradeoffOptions(text=str(tmp_path / "nowhere")), "cannot be read"),
     ]
-    for yard, part in wrong:
+    for options, part in wrong:
         with pytest.raises((OptionError, DataError), match=part):
-            run_table2(t5_folder, tmp_path / "out", yard=yard)
+            run_table2(t5_folder, tmp_path / "out", options=options)
     config = {**tiny_config("t5"), "is_encoder_decoder": False, "architectures": ["T5EncoderModel"]}
     lone = write_checkpoint(tmp_path / "encoder", config)
     with pytest.raises(FamilyError, match="no decoder"):
-        run_table2(lone, tmp_path / "out", yard=Yard(text=text))
+        run_table2(lone, tmp_path / "out", options=TradeoffOptions(text=text))
     assert not (tmp_path / "out").exists()
 
 
-def test_a_healed_method_is_the_method_and_then_heal(bolt_folder: Path, tmp_path: Path, yard: Yard) -> None:
+def test_a_healed_method_is_the_method_and_then_heal(
+    bolt_folder: Path, tmp_path: Path, options: TradeoffOptions
+) -> None:
     grid = Grid((0.4,), ("joint", "joint+healed"), seeds=(1,), heal_steps=2)
-    report = run_table2(bolt_folder, tmp_path / "out", grid=grid, yard=yard)
+    report = run_table2(bolt_folder, tmp_path / "out", grid=grid, options=options)
     cut, healed = report.points
     assert (cut.name, cut.heal_steps, cut.measures.heal_seconds) == ("0.4-joint-default-seed1", None, None)
     assert (healed.name, healed.heal_steps) == ("0.4-joint+healed-default-seed1-2steps", 2)
@@ -291,16 +303,16 @@ def test_a_healed_method_is_the_method_and_then_heal(bolt_folder: Path, tmp_path
     assert [getattr(cut.measures, name) for name in sizes] == [getattr(healed.measures, name) for name in sizes]
     # the same by hand
     moments = tmp_path / "out" / "calibration" / "seed-1.safetensors"
-    options: dict[str, Any] = {"ratio": 0.4, "method": "joint", "calibration": load_calibration(moments), "seed": 1}
-    compress(bolt_folder, out=tmp_path / "small", **options)
+    calibration = load_calibration(moments)
+    compress(bolt_folder, out=tmp_path / "small", ratio=0.4, method="joint", calibration=calibration, seed=1)
     heal(tmp_path / "small", bolt_folder, HealConfig(steps=2, seed=1), out=tmp_path / "healed", device="cpu")
-    options = {"suite": yard.suite, "how": Forecasting(num_samples=3)}
-    scores = evaluate([str(tmp_path / "healed")], baseline=str(bolt_folder), **options).summary[0]
+    again = evaluate([str(tmp_path / "healed")], str(options.suite), Forecasting(), baseline=str(bolt_folder))
+    scores = again.summary[0]
     assert healed.measures.relative_WQL == pytest.approx(scores.relative_WQL, rel=1e-6)
     assert healed.measures.relative_WQL != cut.measures.relative_WQL
     # longer healings are rows of their own
     grid = replace(grid, methods=("joint+healed",), heal_steps=3)
-    more = run_table2(bolt_folder, tmp_path / "out", grid=grid, yard=yard, resume=True)
+    more = run_table2(bolt_folder, tmp_path / "out", grid=grid, options=options, resume=True)
     assert [(row.method, row.heal_steps) for row in more.rows] == [
         ("joint", None),
         ("joint+healed", 2),
@@ -310,9 +322,9 @@ def test_a_healed_method_is_the_method_and_then_heal(bolt_folder: Path, tmp_path
     assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(("work", ".work"))) == []
 
 
-def test_what_cannot_be_healed_says_so(chronos2_folder: Path, tmp_path: Path, yard: Yard) -> None:
+def test_what_cannot_be_healed_says_so(chronos2_folder: Path, tmp_path: Path, options: TradeoffOptions) -> None:
     grid = Grid((0.6,), ("svd+healed",), seeds=(0,))
-    report = run_table2(chronos2_folder, tmp_path / "out", grid=grid, yard=yard)
+    report = run_table2(chronos2_folder, tmp_path / "out", grid=grid, options=options)
     assert report.points[0].state == OUT_OF_REACH
     assert "can be healed" in report.points[0].reason
     assert not (tmp_path / "out" / "work").exists()

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from rankscope.checkpoints import open_checkpoint
+from rankscope.compress.calibration.text import calibration_windows, read_tokens
 from rankscope.errors import DataError
-from rankscope_eval.text import calibration_windows, log_perplexity, read_tokens, text_windows
+from rankscope_eval.overlap import log_perplexity, text_windows
 
 
 @pytest.fixture

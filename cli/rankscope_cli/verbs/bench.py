@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope_eval.bench import BenchReport, BenchRow, Case
-    from rankscope_eval.bench.alternate import Spread
+    from rankscope_eval.bench.turns import Spread
 
 
 def run(
@@ -189,7 +189,7 @@ def _show_batch(report: BenchReport, rows: list[BenchRow], console: Console) -> 
 def _span(seconds: Spread) -> str:
     """Milliseconds, or seconds where there are ten or more.
 
-    >>> from rankscope_eval.bench.alternate import Spread
+    >>> from rankscope_eval.bench.turns import Spread
     >>> _span(Spread(0.0123, 0.0120, 0.0127)), _span(Spread(12.3, 12.0, 12.7))
     ('12.3 (12.0–12.7)', '12.3s (12.0–12.7)')
     """

@@ -140,12 +140,12 @@ def run(
     from rankscope.checkpoints import open_checkpoint
     from rankscope_eval.forecasters import Forecasting
     from rankscope_eval.table2 import run_table2
-    from rankscope_eval.yard import Yard
+    from rankscope_eval.tradeoff_scorers import TradeoffOptions
 
     if resume and force:
         raise OptionError("--resume goes on and --force starts anew: give one of them.")
     grid = _grid(ratios, methods, allocations, seeds, heal_steps)
-    yard = Yard(
+    options = TradeoffOptions(
         suite=suite,
         data=data,
         max_series=max_series,
@@ -158,7 +158,9 @@ def run(
         try:
             with progress_lines("opening the model") as progress:
                 source = open_checkpoint(model, revision=revision)
-                report = run_table2(source, out, grid=grid, yard=yard, resume=resume, force=force, progress=progress)
+                report = run_table2(
+                    source, out, grid=grid, options=options, resume=resume, force=force, progress=progress
+                )
         except KeyboardInterrupt:
             if Path(out).exists():
                 say("stopped: the same command with --resume goes on where this one left off.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rankscope_eval.bench.alternate import Spread
 from rankscope_eval.bench.roofline import Rates
+from rankscope_eval.bench.turns import Spread
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,12 +13,12 @@ from typing import Any
 from rankscope.engine.cores import available_cores
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
-from rankscope_eval.bench.alternate import Spread, alternate, ratios
 from rankscope_eval.bench.case import LOCAL, Case, Settings, checked, distinct, read_case, sized
 from rankscope_eval.bench.children import CaseError, Child
 from rankscope_eval.bench.counts import Phase
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow, Failure
 from rankscope_eval.bench.roofline import Rates, best, floor_seconds
+from rankscope_eval.bench.turns import Spread, alternate, ratios
 
 
 def run_bench(

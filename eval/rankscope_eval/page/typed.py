@@ -27,7 +27,7 @@ def build(cls: type[T], data: Any, where: str = "") -> T:
     Raises:
         DataError: a key without a default is missing, or a value is of another kind.
 
-    >>> from rankscope_eval.bench.alternate import Spread
+    >>> from rankscope_eval.bench.turns import Spread
     >>> build(Spread, {"median": 1, "min": None, "max": 2.5, "new": "x"})
     Spread(median=1.0, min=nan, max=2.5)
     """

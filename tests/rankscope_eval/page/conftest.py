@@ -57,8 +57,8 @@ def parsed() -> Callable[[str], Tree]:
 
 
 def bench_document(model: str = "small", baseline: str = "chronos-bolt") -> dict[str, Any]:
-    from rankscope_eval.bench.alternate import Spread
     from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
+    from rankscope_eval.bench.turns import Spread
 
     def row(name: str, batch: int, middle: float) -> BenchRow:
         case = (f"{name}:fast", name, "fast", "cpu", "float32", batch, 1, 8, 32, 1)

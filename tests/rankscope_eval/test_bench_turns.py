@@ -1,13 +1,20 @@
-"""Exponents of time over size: power laws are found again, and a constant cost hides less of the larger half."""
+"""Turns, and exponents of time over size: power laws are found again, a constant cost hides less of the larger half."""
 
 from __future__ import annotations
 
 import pytest
 
 from rankscope.errors import OptionError
-from rankscope_eval.bench.growth import exponent, growth
+from rankscope_eval.bench.turns import exponent, growth, timed
 
 SIZES = (8, 16, 32, 64, 128)
+
+
+def test_work_is_done_once_before_it_is_timed() -> None:
+    calls: list[int] = []
+    turn = timed(lambda: calls.append(1), clock=lambda: 5.0 * len(calls) ** 2)
+    assert len(calls) == 1
+    assert (turn(), turn()) == (15.0, 25.0)
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])

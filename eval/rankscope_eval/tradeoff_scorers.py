@@ -1,0 +1,315 @@
+"""Compressed models against their original: forecasts by scores and agreement, text models by log-perplexity."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rankscope import load_pipeline
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.calibrated import lengths
+from rankscope.compress.calibration import CalibrationSet, calibration_set
+from rankscope.compress.calibration.sets import DEFAULT
+from rankscope.compress.calibration.text import calibration_windows, read_tokens
+from rankscope.compress.probe import PROBE_SEED, PROBED_WINDOWS
+from rankscope.engine.device import resolve_dtype
+from rankscope.engine.progress import Progress
+from rankscope.errors import DataError, FamilyError, OptionError
+from rankscope.measure.cache import cache_bytes
+from rankscope.measure.table2 import DatasetScore, Measures, Original
+from rankscope_eval.bench.turns import alternate, ratios, timed
+from rankscope_eval.forecasters import Forecasting, check_counts, pipeline_forecaster
+from rankscope_eval.metrics import QUANTILES
+from rankscope_eval.overlap import (
+    log_perplexity,
+    mean_overlap,
+    quantile_distance,
+    quantile_forecasts,
+    teacher_passes,
+    text_windows,
+    top_tokens,
+)
+from rankscope_eval.relative import relative_scores
+from rankscope_eval.scorer import Scorer
+from rankscope_eval.sources import read_suite
+from rankscope_eval.suites import DEFAULT_SUITE
+
+OVERLAP_SEED = 1_000_000
+"""Seed of the series that outputs are compared on: no calibration set has it."""
+TIMED, ROUNDS = 8, 3
+"""Series, or windows of a text, of the batch that is timed, and how often."""
+DEFAULT_TEXT = "text:256"
+
+
+@dataclass(frozen=True)
+class TradeoffOptions:
+    """What compressed models are measured on.
+
+    Attributes:
+        suite: shipped suite or YAML file that forecasts are scored on; ``embedded`` by default.
+        data: folder of local data files.
+        max_series: only the first series of each data set.
+        how: models forecast.
+        overlap_series: generated series, or windows of a text, that outputs are compared on.
+        calibration: name of the set that methods look at, ``mixture:256`` by default; ``text:N`` with a text model.
+        text: file of a text model.
+    """
+
+    suite: str | None = None
+    data: str | None = None
+    max_series: int | None = None
+    how: Forecasting = field(default_factory=lambda: Forecasting(runtime="stock"))
+    overlap_series: int = 1000
+    calibration: str | None = None
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(overlap_series=self.overlap_series)
+        resolve_dtype(self.how.dtype)
+
+
+class ForecastScorer:
+    """WQL and MASE on a suite, and the overlap of tokens or the distance of quantiles on generated series."""
+
+    def __init__(self, checkpoint: Checkpoint, options: TradeoffOptions) -> None:
+        if options.text is not None:
+            raise OptionError(f"{checkpoint.source} forecasts series: a text is of no use, leave it out.")
+        self.checkpoint = checkpoint
+        self.options = replace(options, calibration=options.calibration or DEFAULT)
+        suite = read_suite(options.suite or DEFAULT_SUITE, options.data, max_series=options.max_series)
+        self.scorer = Scorer(suite, options.how)
+        self.context, self.horizon = lengths(checkpoint)
+        self.calibration(0)
+
+    def settings(self) -> dict[str, Any]:
+        """Suite, series, seeds, device."""
+        options = self.options
+        suite = self.scorer.suite.suite
+        tasks = hashlib.sha256(repr(suite.tasks).encode()).hexdigest()[:16]
+        data = None if options.data is None else str(Path(options.data).resolve())
+        return {
+            "suite": suite.name,
+            "tasks": tasks,
+            "data": data,
+            "max_series": options.max_series,
+            "num_samples": options.how.num_samples,
+            "batch_size": options.how.batch_size,
+            **_settings(options),
+        }
+
+    def calibration(self, seed: int) -> CalibrationSet:
+        """Generated series, or windows of a user's."""
+        name = self.options.calibration or DEFAULT
+        return calibration_set(name, context=self.context, horizon=self.horizon, seed=seed)
+
+    def probe(self, seed: int) -> CalibrationSet | None:
+        """Generated series, as `rankscope.compress.sensitivity` makes them."""
+        return None
+
+    def original(self, progress: Progress) -> Original:
+        """Score the original on the suite."""
+        return Original(**_sizes(self.checkpoint), scores=self._scores(self._pipeline, progress))
+
+    def compare(
+        self, folder: Path, original: Original, progress: Progress
+    ) -> tuple[Measures, tuple[DatasetScore, ...]]:
+        """Score a model on the suite, compare its outputs, time its forecasts."""
+        smaller = open_checkpoint(folder)
+        pipeline = self._open(smaller)
+        scores = self._scores(pipeline, progress)
+        if self.checkpoint.family.strategy == "continuous":
+            near = Measures(quantile_distance=self._distance(pipeline))
+        else:
+            near = Measures(overlap=mean_overlap(self._tokens, self._top(pipeline, progress)))
+        progress(0, 0, "time")
+        times = _times(self._forecast(self._pipeline), self._forecast(pipeline))
+        measures = replace(
+            near,
+            relative_WQL=_relative(scores, original.scores, "WQL"),
+            relative_MASE=_relative(scores, original.scores, "MASE"),
+            **_sizes(smaller),
+            **times,
+        )
+        return measures, scores
+
+    def _open(self, checkpoint: Checkpoint) -> Any:
+        how = self.options.how
+        return load_pipeline(checkpoint, device=how.device, dtype=how.dtype, runtime=how.runtime)
+
+    @cached_property
+    def _pipeline(self) -> Any:
+        return self._open(self.checkpoint)
+
+    @cached_property
+    def _series(self) -> CalibrationSet:
+        return calibration_set(
+            f"mixture:{self.options.overlap_series}", context=self.context, horizon=self.horizon, seed=OVERLAP_SEED
+        )
+
+    @cached_property
+    def _tokens(self) -> Tensor:
+        return self._top(self._pipeline, None)
+
+    @cached_property
+    def _quantiles(self) -> Tensor:
+        return self._quantiles_of(self._pipeline)
+
+    def _top(self, pipeline: Any, progress: Progress | None) -> Tensor:
+        return top_tokens(pipeline.inner_model, self.checkpoint.family, self._series, progress=progress)
+
+    def _quantiles_of(self, pipeline: Any) -> Tensor:
+        return quantile_forecasts(pipeline, self._series.context, self.horizon, QUANTILES, self.options.how.batch_size)
+
+    def _distance(self, pipeline: Any) -> float:
+        return quantile_distance(self._quantiles, self._quantiles_of(pipeline), self._series.context)
+
+    def _scores(self, pipeline: Any, progress: Progress) -> tuple[DatasetScore, ...]:
+        rows = self.scorer.rows(pipeline_forecaster("model", pipeline, self.options.how), progress)
+        return tuple(DatasetScore(r.benchmark, r.dataset, _finite(r.WQL), _finite(r.MASE)) for r in rows)
+
+    def _forecast(self, pipeline: Any) -> Callable[[], Any]:
+        series = self._series.context[:TIMED]
+        if pipeline.forecast_type.name == "SAMPLES":
+            count = self.options.how.num_samples
+            return lambda: pipeline.predict(series, prediction_length=self.horizon, num_samples=count)
+        return lambda: quantile_forecasts(pipeline, series, self.horizon, QUANTILES)
+
+
+class TextScorer:
+    """Log-perplexity and the overlap of tokens over windows of a text; calibration looks at another part of it."""
+
+    def __init__(self, checkpoint: Checkpoint, options: TradeoffOptions) -> None:
+        if options.text is None:
+            raise OptionError(
+                f"{checkpoint.source} is a {checkpoint.family.title} model, with which rankscope forecasts no series: "
+                "give it a text (--text FILE)."
+            )
+        for name in ("suite", "data", "max_series"):
+            if getattr(options, name) is not None:
+                raise OptionError(f"{name} says how to score forecasts, but {checkpoint.source} is a text model.")
+        if not any(site.stack == "decoder" for site in checkpoint.sites(["all"])):
+            raise FamilyError(f"{checkpoint.source} has no decoder: only encoder-decoder models predict text.")
+        self.checkpoint = checkpoint
+        self.options = replace(options, calibration=options.calibration or DEFAULT_TEXT)
+        self._count = _text_count(options.calibration or DEFAULT_TEXT)
+        self.tokens = read_tokens(options.text, checkpoint)
+        self.windows = text_windows(self.tokens, options.overlap_series)
+        self.calibration(0)
+
+    def settings(self) -> dict[str, Any]:
+        """The text, by its tokens, seeds and device."""
+        digest = hashlib.sha256(self.tokens.numpy().tobytes()).hexdigest()[:16]
+        return {"text": digest, "windows": len(self.windows), **_settings(self.options)}
+
+    def calibration(self, seed: int) -> CalibrationSet:
+        """Windows of the first half of the text."""
+        return calibration_windows(self.tokens, self._count, seed)
+
+    def probe(self, seed: int) -> CalibrationSet | None:
+        """Other windows of the first half of the text."""
+        return calibration_windows(self.tokens, PROBED_WINDOWS, seed + PROBE_SEED)
+
+    def original(self, progress: Progress) -> Original:
+        """Measure how well the original expects the text."""
+        lppl = log_perplexity(self._module, self.checkpoint, self.windows, progress)
+        return Original(**_sizes(self.checkpoint), LPPL=lppl)
+
+    def compare(
+        self, folder: Path, original: Original, progress: Progress
+    ) -> tuple[Measures, tuple[DatasetScore, ...]]:
+        """Measure log-perplexity, overlap and the time of a pass."""
+        smaller = open_checkpoint(folder)
+        module = self._module_of(smaller)
+        lppl = log_perplexity(module, smaller, self.windows, progress)
+        tokens = top_tokens(module, smaller.family, self.windows, progress=progress)
+        progress(0, 0, "time")
+        times = _times(self._forward(self._module), self._forward(module))
+        measures = Measures(
+            relative_LPPL=lppl / original.LPPL if original.LPPL else None,
+            overlap=mean_overlap(self._tokens, tokens),
+            **_sizes(smaller),
+            **times,
+        )
+        return measures, ()
+
+    def _module_of(self, checkpoint: Checkpoint) -> Any:
+        return checkpoint.module(resolve_dtype(self.options.how.dtype) or torch.float32).to(self.options.how.device)
+
+    @cached_property
+    def _module(self) -> Any:
+        return self._module_of(self.checkpoint)
+
+    @cached_property
+    def _tokens(self) -> Tensor:
+        return top_tokens(self._module, self.checkpoint.family, self.windows)
+
+    def _forward(self, module: Any) -> Callable[[], Any]:
+        batch = next(teacher_passes(module, self.checkpoint.family, self.windows, TIMED))
+
+        @torch.no_grad()
+        def run() -> Any:
+            return module(**batch.inputs).logits.sum().cpu()
+
+        return run
+
+
+def _text_count(name: str) -> int:
+    kind, _, number = name.partition(":")
+    if kind != "text" or not number.isdigit() or int(number) < 1:
+        what = f"calibration {name!r} is of no use with a text model"
+        raise OptionError(f"{what}: try {DEFAULT_TEXT}, windows of its text.")
+    return int(number)
+
+
+def _relative(scores: tuple[DatasetScore, ...], original: tuple[DatasetScore, ...], metric: str) -> float:
+    """Geometric mean over data sets.
+
+    Raises:
+        DataError: no data set has a usable ratio.
+    """
+    ours, theirs = ({f"{r.benchmark}/{r.dataset}": getattr(r, metric) for r in of} for of in (scores, original))
+    found = relative_scores(ours, theirs)
+    if not found.datasets:
+        raise DataError(f"no data set has a usable ratio of {metric}.")
+    return found.value
+
+
+def _finite(score: float) -> float | None:
+    return score if math.isfinite(score) else None
+
+
+def _settings(options: TradeoffOptions) -> dict[str, Any]:
+    """What every measurement depends on."""
+    return {
+        "seed": options.how.seed,
+        "overlap_series": options.overlap_series,
+        "calibration": options.calibration,
+        "device": options.how.device,
+        "dtype": options.how.dtype,
+        "overlap_seed": OVERLAP_SEED,
+    }
+
+
+def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Count what a checkpoint stores and caches, by the names of `Original` and `Measures`."""
+    return {
+        "parameters": checkpoint.parameters,
+        "bytes": checkpoint.bytes,
+        "cache_bytes": cache_bytes(checkpoint),
+    }
+
+
+def _times(original: Callable[[], Any], model: Callable[[], Any]) -> dict[str, float]:
+    """Time a model against the original, turn by turn, by the names of `Measures`."""
+    seconds = alternate({"original": timed(original), "model": timed(model)}, ROUNDS)
+    ratio = ratios(seconds["model"], seconds["original"]).median
+    return {"forecast_seconds": median(seconds["model"]), "time_ratio": ratio}
