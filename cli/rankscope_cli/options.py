@@ -216,7 +216,7 @@ def signal_or_file(signal: str) -> tuple[str, str | None]:
     """
     from pathlib import Path
 
-    from rankscope.series import SIGNALS
+    from rankscope.series.signals import SIGNALS
 
     if signal in SIGNALS:
         return signal, None

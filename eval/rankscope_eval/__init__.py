@@ -12,16 +12,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rankscope.series import Series, read_series
+
 if TYPE_CHECKING:
     from rankscope_eval.bench import run_bench
     from rankscope_eval.evaluation import evaluate
     from rankscope_eval.forecast import forecast_file, forecast_series
     from rankscope_eval.forecasters import Forecasting, open_forecaster
-    from rankscope_eval.readers import read_series
     from rankscope_eval.relative import geometric_mean, relative_scores
     from rankscope_eval.report import EvalReport, EvalRow, EvalSummary
     from rankscope_eval.scorer import Scorer, score_during_training
-    from rankscope_eval.series import Series
     from rankscope_eval.sources import LoadedSuite, read_suite
     from rankscope_eval.streaming import StreamReport, forecast_stream
     from rankscope_eval.suites import Suite, Task, list_suites, load_suite
@@ -67,8 +67,6 @@ _HOME = {
     "Task": "suites",
     "list_suites": "suites",
     "load_suite": "suites",
-    "Series": "series",
-    "read_series": "readers",
     "forecast_file": "forecast",
     "forecast_series": "forecast",
     "forecast_stream": "streaming",

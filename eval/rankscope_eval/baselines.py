@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rankscope_eval.series import Entry
+from rankscope.series.record import Entry
 
 LONGEST_FIT = 2500
 """How many values auto-ets and auto-theta are fitted to at most, the last ones: longer fits take minutes."""

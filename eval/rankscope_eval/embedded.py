@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rankscope.errors import DataError, unknown_choice
-from rankscope_eval.series import Series, period
+from rankscope.series import Series
+from rankscope.series.frequency import period
 
 
 def embedded_series(name: str) -> list[Series]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
+from rankscope.series import Series
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
 from rankscope_eval.kept_rows import kept_rows, row_key
 from rankscope_eval.report import EvalReport, EvalRow, summarise
 from rankscope_eval.scorer import BASELINE, score_suite, score_task
-from rankscope_eval.series import Series
 from rankscope_eval.sources import LoadedSuite, read_suite
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankscope.errors import DataError, OptionError
+from rankscope.series import Columns, Series, read_series
+from rankscope.series.frequency import seasonality
+from rankscope.series.record import check_series
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
-from rankscope_eval.layouts import Columns
 from rankscope_eval.metrics import QUANTILES
-from rankscope_eval.readers import read_series
-from rankscope_eval.series import Series, check_horizon, check_series, seasonality
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,6 +133,13 @@ def forecast_times(series: Sequence[Series], steps: int) -> pd.DatetimeIndex:
                 known[key] = pd.DatetimeIndex(one.timestamps(len(one), steps))
             parts.append(known[key])
     return parts[0].append(parts[1:]) if parts else pd.DatetimeIndex([])
+
+
+def check_horizon(horizon: int) -> int:
+    """The horizon, refused unless it is a whole number of at least 1."""
+    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
+        raise OptionError(f"horizon {horizon!r} is not usable: give a whole number of steps, at least 1.")
+    return int(horizon)
 
 
 def check_season(season_length: int | None) -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankscope.errors import OptionError
+from rankscope.series.record import Entry
 from rankscope_eval.baselines import BASELINES
 from rankscope_eval.metrics import QUANTILES
-from rankscope_eval.series import Entry
 
 if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError
+from rankscope.series import Series
+from rankscope.series.frequency import seasonality
 from rankscope_eval.forecasters import (
     Forecaster,
     Forecasting,
@@ -23,7 +25,6 @@ from rankscope_eval.forecasters import (
 from rankscope_eval.metrics import score
 from rankscope_eval.relative import geometric_mean, relative_scores
 from rankscope_eval.report import EvalRow, Skipped
-from rankscope_eval.series import Series, seasonality
 from rankscope_eval.sources import LoadedSuite, read_suite
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.series import Columns, Series, read_series
+from rankscope.series.files import ENDINGS
+from rankscope.series.frequency import infer_freq, period
+from rankscope.series.record import check_series
 from rankscope_eval.embedded import EMBEDDED, embedded_series
-from rankscope_eval.layouts import Columns
-from rankscope_eval.readers import ENDINGS, read_series
-from rankscope_eval.series import Series, check_series, infer_freq, period
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task, load_suite
 
 SCRIPTED = "autogluon/chronos_datasets_extra"

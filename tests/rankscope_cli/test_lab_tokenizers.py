@@ -85,8 +85,8 @@ def test_bad_input(refused: Any, csv: Path, tmp_path: Path) -> None:
     def line(*args: object, data: Path = csv) -> str:
         return str(refused("lab", "tokenizers", *args, "--data", data, "--out", out))
 
-    assert "there is no file" in line(data=tmp_path / "none.csv")
-    assert "has no column 'c'; its columns are date, a, b" in line("--columns", "a,c")
+    assert "does not exist" in line(data=tmp_path / "none.csv")
+    assert "has no column 'c'; its variables are a, b" in line("--columns", "a,c")
     assert "did you mean 'forecast'" in line("forcast")
     for bad in ("6x", "²", "-4"):
         assert f"--codes '{bad}' is not usable" in line(f"--codes={bad}")
@@ -95,7 +95,7 @@ def test_bad_input(refused: Any, csv: Path, tmp_path: Path) -> None:
     gap = tmp_path / "gap.csv"
     lines = csv.read_text().splitlines(keepends=True)
     gap.write_text("".join(lines[:500] + lines[501:]))
-    assert "row 501: 2020-01-21 20:00:00 leaves a gap after 2020-01-21 18:00:00" in line(data=gap)
+    assert "has no value at 2020-01-21 19:00:00" in line(data=gap)
     etth = tmp_path / "ETTh2.csv"
     etth.write_text(csv.read_text())
     assert "has no column 'HUFL', 'HULL'" in line(data=etth)

@@ -7,9 +7,9 @@ import pytest
 from gluonts.model.forecast import QuantileForecast, SampleForecast
 
 from rankscope.errors import DataError
+from rankscope.series import Series
 from rankscope_eval.metrics import QUANTILES, score
 from rankscope_eval.scorer import split_windows
-from rankscope_eval.series import Series
 from rankscope_eval.suites import Task
 
 HORIZON = 4

@@ -21,10 +21,11 @@ import torch
 from rankscope import load_pipeline
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
 from rankscope.io.run_store import LOCK
+from rankscope.series import Columns, stream
+from rankscope.series.stream import SeenIds, open_stream
 from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecaster, Forecasting, pipeline_forecaster
-from rankscope_eval.streaming import Engine, chunks, open_stream
-from rankscope_eval.streaming.seen import SeenIds
+from rankscope_eval.streaming import Engine
 
 Write = Callable[[pd.DataFrame, Path], Path]
 SERIES = 10
@@ -95,7 +96,7 @@ def test_lists_of_every_format_give_the_forecasts_of_the_whole_file(tmp_path: Pa
 def test_long_files_give_the_forecasts_of_the_whole_file(
     tmp_path: Path, write_table: Write, monkeypatch: pytest.MonkeyPatch, name: str, rows: int
 ):
-    monkeypatch.setattr(chunks, "ROWS", rows)
+    monkeypatch.setattr(stream, "ROWS", rows)
     path = write_table(long_frame(), tmp_path / name)
     forecast_stream("naive", path, 3, tmp_path / "out", **HOW)
     pd.testing.assert_frame_equal(
@@ -118,12 +119,12 @@ def test_row_groups_do_not_move_the_parts(tmp_path: Path, listed: Path):
 def test_chunk_n_holds_the_nth_series_whatever_the_batches(
     tmp_path: Path, write_table: Write, monkeypatch: pytest.MonkeyPatch, size: int, rows: int
 ):
-    monkeypatch.setattr(chunks, "ROWS", rows)
+    monkeypatch.setattr(stream, "ROWS", rows)
     names = list(values())
     wanted = [names[first : first + size] for first in range(0, SERIES, size)]
     for frame, name in ((list_frame(), "lists.jsonl"), (long_frame(), "long.jsonl"), (long_frame(), "long.parquet")):
-        stream = open_stream(write_table(frame, tmp_path / name), size)
-        got = list(stream.chunks)
+        found = open_stream(write_table(frame, tmp_path / name), size)
+        got = list(found.chunks)
         assert [one.number for one in got] == list(range(len(wanted)))
         assert [list(dict.fromkeys(one.frame["item_id"])) for one in got] == wanted
         assert np.concatenate([one.lines for one in got]).tolist() == list(range(1, len(frame) + 1))
@@ -164,7 +165,7 @@ def test_columns_can_be_named(tmp_path: Path, write_table: Write):
     names = {"item_id": "shop", "timestamp": "when", "target": "sold"}
     path = write_table(long_frame().rename(columns=names).assign(n=1), tmp_path / "x.csv")
     out = tmp_path / "out"
-    forecast_stream("naive", path, 2, out, columns=chunks.Columns("shop", "when", "sold"), **HOW)
+    forecast_stream("naive", path, 2, out, columns=Columns("shop", "when", "sold"), **HOW)
     assert whole(out)["item_id"].unique().tolist() == list(values())
 
 
@@ -234,13 +235,13 @@ def test_rows_alive_are_bounded_by_the_chunk(
     many = pd.concat([frame.assign(item_id=frame["item_id"] + f"-{n}") for n in range(40)], ignore_index=True)
     path = write_table(many, tmp_path / "x.parquet")
     alive, peak = [0], [0]
-    opened = chunks.open_batches
+    opened = stream.open_file
 
     def forget(rows: int) -> None:
         alive[0] -= rows
 
-    def counted(*args: Any) -> Any:
-        source = opened(*args)
+    def counted(*args: Any, **how: Any) -> Any:
+        source = opened(*args, **how)
 
         def rows() -> Any:
             for batch in source.batches:
@@ -253,8 +254,8 @@ def test_rows_alive_are_bounded_by_the_chunk(
 
         return replace(source, batches=rows())
 
-    monkeypatch.setattr(chunks, "open_batches", counted)
-    monkeypatch.setattr(chunks, "ROWS", 16)
+    monkeypatch.setattr(stream, "open_file", counted)
+    monkeypatch.setattr(stream, "ROWS", 16)
     report = forecast_stream("naive", path, 2, tmp_path / "out", chunk=8, quantiles=LEVELS)
     assert report.series == 400
     rows_of_a_chunk = 8 * (1 if kind == "list" else 8)

@@ -154,7 +154,7 @@ def run(
     stream = {"chunk": chunk, "shape": layout, "format": part_format, "on_error": on_error, "resume": resume or None}
     given = {name: value for name, value in stream.items() if value is not None}
     if out is not None and _names_folder(out):
-        from rankscope_eval.layouts import Columns
+        from rankscope.series import Columns
         from rankscope_eval.streaming import Engine
 
         _stream(

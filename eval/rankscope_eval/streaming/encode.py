@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rankscope.series import Series
 from rankscope_eval.forecast import forecast_rows, forecast_times
-from rankscope_eval.series import Series
 
 
 def encode(series: Sequence[Series], values: np.ndarray, levels: Sequence[float], shape: str, format: str) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rankscope.engine.cluster import connect, import_ray
 from rankscope.errors import RankscopeError, one_line
-from rankscope_eval.streaming.chunks import Chunk
+from rankscope.series.files import Rows
 from rankscope_eval.streaming.job import Job, Part, forecast_chunk, opened
 
 RETRIES = 2
@@ -42,13 +42,13 @@ def prepare(job: Job, engine: Engine) -> None:
         opened(job.model, job.how)
 
 
-def run_local(job: Job, chunks: Iterator[Chunk]) -> Iterator[Part]:
+def run_local(job: Job, chunks: Iterator[Rows]) -> Iterator[Part]:
     """Parts in the order of the chunks; one chunk is in memory at a time."""
     for chunk in chunks:
         yield forecast_chunk(job, chunk)
 
 
-def run_ray(job: Job, chunks: Iterator[Chunk], engine: Engine) -> Iterator[Part]:
+def run_ray(job: Job, chunks: Iterator[Rows], engine: Engine) -> Iterator[Part]:
     """Parts as they are finished, the same ones as of `run_local`.
 
     This process reads and writes, the tasks forecast: machines need rankscope and the model (a hub id, a bundled name,

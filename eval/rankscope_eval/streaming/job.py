@@ -9,12 +9,12 @@ from functools import lru_cache
 import numpy as np
 
 from rankscope.errors import DataError
+from rankscope.series import Series
+from rankscope.series.files import Rows
+from rankscope.series.frequency import seasonality
+from rankscope.series.layout import BadRow, TableLayout, to_series
 from rankscope_eval.forecast import forecast_values
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
-from rankscope_eval.layouts import ListLayout, LongLayout
-from rankscope_eval.series import Series, seasonality
-from rankscope_eval.streaming.chunks import Chunk
-from rankscope_eval.streaming.convert import BadRow, to_series
 from rankscope_eval.streaming.encode import encode
 
 
@@ -46,7 +46,7 @@ class Job:
     stop: bool
     path: str
     unit: str
-    layout: ListLayout | LongLayout
+    layout: TableLayout
     shape: str
     format: str
 
@@ -70,7 +70,7 @@ class Part:
     bad: tuple[BadRow, ...]
 
 
-def forecast_chunk(job: Job, chunk: Chunk) -> Part:
+def forecast_chunk(job: Job, chunk: Rows) -> Part:
     """Forecast the series of a chunk: a function of its arguments, wherever it runs.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rankscope_eval.streaming.convert import BadRow
+from rankscope.series.layout import BadRow
 
 SCHEMA = "rankscope/forecast-stream@1"
 NAMED = 20

@@ -10,13 +10,13 @@ from pathlib import Path
 from rankscope.choices import ENGINES, ON_DAMAGE, PART_FORMATS, PART_LAYOUTS
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.series import Columns
+from rankscope.series.files import Rows
+from rankscope.series.stream import Stream, open_stream
 from rankscope_eval.baselines import BASELINES
-from rankscope_eval.forecast import check_context, check_quantiles, check_season
+from rankscope_eval.forecast import check_context, check_horizon, check_quantiles, check_season
 from rankscope_eval.forecasters import Forecaster, Forecasting, check_counts
-from rankscope_eval.layouts import Columns
 from rankscope_eval.metrics import QUANTILES
-from rankscope_eval.series import check_horizon
-from rankscope_eval.streaming.chunks import Chunk, Stream, open_stream
 from rankscope_eval.streaming.engines import Engine, prepare, run_local, run_ray
 from rankscope_eval.streaming.folder import PartFolder
 from rankscope_eval.streaming.job import Job
@@ -157,7 +157,7 @@ def _fill(folder: PartFolder, job: Job, stream: Stream, engine: Engine, progress
     return done / max(1e-9, time.perf_counter() - begun)
 
 
-def _missing(chunks: Iterator[Chunk], folder: PartFolder) -> Iterator[Chunk]:
+def _missing(chunks: Iterator[Rows], folder: PartFolder) -> Iterator[Rows]:
     there = set(folder.records)
     return (chunk for chunk in chunks if chunk.number not in there)
 

@@ -17,7 +17,7 @@ from rankscope.errors import OptionError
 from rankscope.families import Site
 from rankscope.measure.hooks import Rows, run_corpus, watch
 from rankscope.numerics.factored import FactoredMatrix
-from rankscope.series import corpus
+from rankscope.series.signals import corpus
 from rankscope_paper import bounds
 from rankscope_paper.theory.checks import CHECKS
 from rankscope_paper.theory.record import CheckResult, Printed, verdict
@@ -93,7 +93,7 @@ def check_model(
         ids: keys of `CHECKS`; all without.
         n: series of the corpus.
         length: values per series.
-        signal: see `rankscope.series.corpus`.
+        signal: see `rankscope.series.signals.corpus`.
         seed: of the corpus.
         progress: told the number of theorems done.
 

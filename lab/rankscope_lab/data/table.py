@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 
 from rankscope.errors import DataError
+from rankscope.series import Columns, read_series
 
 TIME = "date"
 ETT = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
@@ -63,52 +63,23 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, *, ignore
             whose clock stumbles (Weather repeats a time).
 
     Raises:
-        DataError: no such file, not a table, no ``date`` or another column missing, a value missing or not a number
-            (row and column are named), or times that are unreadable, repeat, go back or skip a step (the gap is named).
+        DataError: the file is none that `rankscope.series` reads, a column is missing, or a step is without a value.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise DataError(f"there is no file {file}: give the path of a CSV with a column {TIME!r} and one per variable.")
-    try:
-        frame = pd.read_csv(file, float_precision="round_trip")
-    except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read as a CSV table: {' '.join(str(error).split())}") from error
-    wanted = list(columns) if columns is not None else [name for name in frame.columns if name != TIME]
-    missing = [name for name in (TIME, *wanted) if name not in frame.columns]
+    found = read_series(
+        path, format="wide_csv", columns=Columns(time=TIME), numbers=False, dated=False, ignore_times=ignore_times
+    )
+    series = {one.item_id: one for one in found}
+    wanted = list(columns) if columns is not None else list(series)
+    missing = [name for name in wanted if name not in series]
     if missing or not wanted:
         named = f"no column {', '.join(map(repr, missing))}" if missing else "no variable"
-        raise DataError(f"{file} has {named}; its columns are {', '.join(map(str, frame.columns))}.")
-    if not ignore_times:
-        _check_times(frame[TIME], file)
-    return VariableTable(file.stem, tuple(wanted), _values(frame[wanted], file), str(file))
-
-
-def _check_times(times: pd.Series, file: Path) -> None:
-    """Every step as long as the most frequent one."""
-    parsed = pd.to_datetime(times, errors="coerce")
-    bad = np.flatnonzero(parsed.isna().to_numpy())
-    if len(bad):
-        raise DataError(f"{file}, row {bad[0] + 2}: {times.iloc[bad[0]]!r} in {TIME!r} is not a time.")
-    if len(parsed) < 2:
-        raise DataError(f"{file} has {len(parsed)} rows of data: too short for anything.")
-    steps = parsed.diff().iloc[1:]
-    step = steps.mode().iloc[0]
-    odd = np.flatnonzero((steps != step).to_numpy())
-    if len(odd):
-        at = int(odd[0])
-        kind = "repeats or goes back in time" if steps.iloc[at] <= pd.Timedelta(0) else "leaves a gap"
+        raise DataError(f"{path} has {named}; its variables are {', '.join(series)}.")
+    values = np.stack([series[name].target for name in wanted], axis=1)
+    for step, variable in np.argwhere(np.isnan(values))[:1].tolist():
+        one = series[wanted[variable]]
+        when = f"row {step + 2}" if ignore_times or one.stamp is None else one.timestamps(step, 1)[0]
         raise DataError(
-            f"{file}, row {at + 3}: {parsed.iloc[at + 1]} {kind} after {parsed.iloc[at]}, the step is {step} "
-            f"({len(odd)} such rows): fill or cut the table first."
+            f"{path}: {one.item_id!r} has no value at {when} ({np.isnan(values).sum()} such in the table): fill or "
+            "cut it first."
         )
-
-
-def _values(frame: pd.DataFrame, file: Path) -> Float[np.ndarray, "time variables"]:
-    for name in frame.columns:
-        numbers = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64)
-        bad = np.flatnonzero(~np.isfinite(numbers))
-        if len(bad):
-            found = frame[name].iloc[bad[0]]
-            what = "is missing" if pd.isna(found) else f"is {found!r}, not a finite number"
-            raise DataError(f"{file}, row {bad[0] + 2}, column {name!r}: the value {what} ({len(bad)} such there).")
-    return frame.to_numpy(dtype=np.float64)
+    return VariableTable(Path(path).stem, tuple(wanted), values, str(path))

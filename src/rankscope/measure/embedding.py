@@ -177,7 +177,7 @@ def measure_embedding(
 
     Args:
         checkpoints: what to compare.
-        signal: see `rankscope.series.corpus`.
+        signal: see `rankscope.series.signals.corpus`.
         n: series; windows of text.
         length: values per series; tokens per window of text.
         eps: thresholds in [0, 1).

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import IMAGE_SETS
 from rankscope.errors import OptionError, unknown_choice
-from rankscope.series import corpus
-from rankscope.series.image_sets import image_batches
+from rankscope.series.images import image_batches
+from rankscope.series.signals import corpus
 from rankscope.series.text import read_text, text_windows, token_ids
 
 REORDERED = ("wavetoken",)
@@ -27,7 +27,7 @@ class Corpora:
     """One corpus per modality.
 
     Attributes:
-        signal: see `rankscope.series.corpus`.
+        signal: see `rankscope.series.signals.corpus`.
         n: series, and windows of text.
         length: values per series, and tokens per window of text.
         seed: of every random choice.

@@ -20,8 +20,8 @@ from rankscope.measure.hooks import LayerKey, Triangle, run_corpus, stream_trian
 from rankscope.measure.spectrum import eps_key
 from rankscope.numerics import effective_rank, eps_ranks, relative_spectrum, singular_values, validate_eps
 from rankscope.numerics.factored import FactoredMatrix
-from rankscope.series import corpus
 from rankscope.series.images import images
+from rankscope.series.signals import corpus
 from rankscope.series.text import read_text, text_windows, token_ids
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def measure_flow(
 
     Args:
         checkpoint: any family; stock or compressed.
-        signal: see `rankscope.series.corpus`. Text models take ``user`` series of token ids; image models read
+        signal: see `rankscope.series.signals.corpus`. Text models take ``user`` series of token ids; image models read
             ``n`` generated images whatever the signal.
         n: series.
         length: values per series; models cut it to their context.

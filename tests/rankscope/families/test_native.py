@@ -18,8 +18,8 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import CheckpointError, DataError
 from rankscope.measure.flow import measure_flow
 from rankscope.measure.hooks import LayerKey
-from rankscope.series import corpus
 from rankscope.series.images import images
+from rankscope.series.signals import corpus
 
 SERIES = ["timesfm", "timesfm-2.5", "patchtst", "patchtsmixer", "patchtsmixer-attention", "informer", "autoformer"]
 TEXT = ["bert", "bert-head", "roberta-head"]

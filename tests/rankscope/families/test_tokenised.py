@@ -21,7 +21,7 @@ from rankscope.families.models.totem import Totem
 from rankscope.families.models.wavelets import SPECIAL, WaveletTokens
 from rankscope.measure.flow import measure_flow
 from rankscope.measure.spectrum import measure_spectrum
-from rankscope.series import corpus
+from rankscope.series.signals import corpus
 
 TIME_MOE = {
     "model_type": "time_moe",

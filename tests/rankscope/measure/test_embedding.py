@@ -12,7 +12,7 @@ from rankscope.errors import OptionError
 from rankscope.measure.embedding import embedding_from_json, measure_embedding
 from rankscope.measure.embedding_corpus import patch_means
 from rankscope.numerics import angle_matrix
-from rankscope.series import corpus
+from rankscope.series.signals import corpus
 
 Writer = Callable[..., Path]
 

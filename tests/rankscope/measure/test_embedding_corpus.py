@@ -15,8 +15,8 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError, OptionError
 from rankscope.measure.embedding import embedding_from_json, measure_embedding
 from rankscope.numerics import angle_matrix
-from rankscope.series import corpus
 from rankscope.series.images import images
+from rankscope.series.signals import corpus
 from rankscope.series.text import BYTE_OFFSET
 
 TEXT = "It was the best of times, it was the worst of times. " * 9
@@ -136,7 +136,7 @@ def test_a_bad_file_is_found_before_a_model_is_built(
     bolt_folder: Path, text_model: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Checkpoint, "module", lambda *_, **__: pytest.fail("built"))
-    with pytest.raises(DataError, match="is not a file"):
+    with pytest.raises(DataError, match="does not exist"):
         measure_embedding([open_checkpoint(bolt_folder)], "user", file=tmp_path / "no.csv")
     with pytest.raises(DataError, match="No such file"):
         measure_embedding([text_model], text=tmp_path / "no.txt")

@@ -11,7 +11,7 @@ from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import OptionError
 from rankscope.measure.flow import flow_from_json, measure_flow
 from rankscope.numerics import eps_ranks
-from rankscope.series import corpus
+from rankscope.series.signals import corpus
 
 Writer = Callable[..., Path]
 

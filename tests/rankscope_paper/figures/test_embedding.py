@@ -11,7 +11,7 @@ import torch
 
 from rankscope import measure_embedding, open_checkpoint
 from rankscope.errors import DataError
-from rankscope.series import corpus
+from rankscope.series.signals import corpus
 from rankscope_paper.figures import FIGURES, Settings, draw
 from rankscope_paper.figures._embedding import angle_frame
 

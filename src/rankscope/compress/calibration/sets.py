@@ -97,9 +97,9 @@ def _windows(
     file: str, count: int | None, context: int, horizon: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return one window of every series, or of ``count`` drawn at random; a short one is filled up on the left."""
-    from rankscope.series.user import series_from_file
+    from rankscope.series import read_series
 
-    series = [_observed(values) for values in series_from_file(file).values]
+    series = [_observed(one.target) for one in read_series(file, dated=False)]
     series = [values for values in series if len(values) > horizon]
     if not series:
         raise DataError(f"{file} holds no series longer than the horizon, {horizon} values: nothing to calibrate on.")

@@ -68,7 +68,7 @@ class SeriesPool:
 
 
 def read_pool(files: Sequence[str | Path], least: int) -> SeriesPool:
-    """Read the series of files in any layout that `rankscope.series.series_from_file` knows.
+    """Read the series of files in any layout that `rankscope.series` names.
 
     Series that cannot teach anything are left out and counted: those with fewer than ``least`` observed values, and
     constant ones.
@@ -81,16 +81,16 @@ def read_pool(files: Sequence[str | Path], least: int) -> SeriesPool:
         DataError: a file is missing, unreadable, without rows or without numbers, a series in it is empty, all-NaN
             or infinite somewhere, or no series of a file is left.
     """
-    from rankscope.series.user import series_from_file
+    from rankscope.series import read_series
 
     kept: list[np.ndarray] = []
     first, short, constant = [0], 0, 0
     for file in files:
-        table = series_from_file(file)
-        long = [values for values in table.values if int((~np.isnan(values)).sum()) >= least]
+        table = [one.target for one in read_series(file, dated=False)]
+        long = [values for values in table if int((~np.isnan(values)).sum()) >= least]
         useful = [values for values in long if np.nanmin(values) < np.nanmax(values)]
         if not useful:
-            longest = max(int((~np.isnan(values)).sum()) for values in table.values)
+            longest = max(int((~np.isnan(values)).sum()) for values in table)
             raise DataError(
                 f"{file} has no series to train on: of {len(table)}, {len(table) - len(long)} have fewer than {least} "
                 f"observed values (the longest has {longest}), and {len(long)} are constant."

@@ -14,7 +14,7 @@ from rankscope.families.models.folders import write_module
 from rankscope.families.models.time_moe import TimeMoe
 from rankscope.families.models.totem import Totem
 from rankscope.families.models.wavelets import END, PAD, WaveletTokens
-from rankscope.series import corpus
+from rankscope.series.signals import corpus
 from rankscope.train.data.seasonal import structured_series
 from rankscope.train.proxies.record import Batch, Batches, Recipe, StandInOptions
 

@@ -117,9 +117,9 @@ def test_what_cannot_teach_is_left_out_and_counted(tmp_path: Path) -> None:
         ("", "empty"),
         ("item_id,value\n", "no rows"),
         ("item_id,value\na,x\n", "no numeric column"),
-        ("item_id,value\na,\na,\n", "all 2 are NaN"),
+        ("item_id,value\na,\na,\n", "holds no number"),
         ("item_id,value\na,1\na,inf\n", "infinite"),
-        (None, "not a file"),
+        (None, "does not exist"),
     ],
 )
 def test_unusable_files_are_named(tmp_path: Path, text: str | None, message: str) -> None:

@@ -102,12 +102,12 @@ def test_datasets_reads_the_files(folder: Path, tmp_path: Path) -> None:
 
 
 def test_our_own_reader_of_user_files_reads_a_shard(folder: Path) -> None:
-    from rankscope.series import series_from_file
+    from rankscope.series import read_series
 
     format_ = read_index(folder).synthesis.format
-    table = series_from_file(folder / f"shard-00001.{format_}")
-    assert table.ids[0] == "kernelsynth-000000020"
-    assert np.array_equal(table.values[0].astype(np.float32), expected(read_index(folder).synthesis)[20])
+    first = read_series(folder / f"shard-00001.{format_}", dated=False)[0]
+    assert first.item_id == "kernelsynth-000000020"
+    assert np.array_equal(first.target.astype(np.float32), expected(read_index(folder).synthesis)[20])
 
 
 def test_draws_have_equal_odds_and_survive_pickling(folder: Path) -> None:

@@ -5,7 +5,10 @@ import pandas as pd
 import pytest
 
 from rankscope.errors import DataError, OptionError
-from rankscope_eval.series import Series, check_horizon, check_series, infer_freq, period, period_freq, seasonality
+from rankscope.series import Series
+from rankscope.series.frequency import infer_freq, period, period_freq, seasonality
+from rankscope.series.record import check_series
+from rankscope_eval.forecast import check_horizon
 
 OFFSETS = ["h", "15min", "30min", "s", "D", "B", "W-SUN", "W-WED", "ME", "MS", "QE", "QS", "QE-NOV", "YE", "YS", "BME"]
 

@@ -8,8 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from rankscope.errors import DataError
-from rankscope_eval.layouts import Columns
-from rankscope_eval.readers import read_series
+from rankscope.series import Columns, read_series
 
 Write = Callable[[pd.DataFrame, Path], Path]
 VALUES = {"a": [1.0, 0.1 + 0.2, np.nan, 4.0], "b": [10.0, 20.0, 30.0]}
@@ -58,12 +57,6 @@ def test_list_layout_with_timestamps_needs_no_freq(tmp_path: Path, write_table: 
     assert content(read_series(write_table(frame, tmp_path / "x.parquet"))) == WRITTEN
 
 
-def test_each_list_column_is_a_series(tmp_path: Path, write_table: Write) -> None:
-    frame = list_frame().assign(other=[[1.0, 2.0], [3.0]])
-    names = [one.item_id for one in read_series(write_table(frame, tmp_path / "x.parquet"))]
-    assert names == ["a_target", "a_other", "b_target", "b_other"]
-
-
 def test_wide_csv_is_one_series_per_column_with_exact_floats(tmp_path: Path) -> None:
     text = ["0.30000000000000004", "1.5989999771118164", "4.2030000686645508"]
     rows = [f"2016-07-01 0{i}:00:00,{value},{i}" for i, value in enumerate(text)]
@@ -82,72 +75,12 @@ def test_columns_can_be_named(tmp_path: Path, write_table: Write) -> None:
         read_series(path, columns=Columns(id="shops"))
 
 
-def test_a_missing_step_becomes_nan(tmp_path: Path, write_table: Write) -> None:
-    frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=9), "y": np.arange(9.0)}).drop(index=[4])
-    (one,) = read_series(write_table(frame, tmp_path / "x.csv"))
-    np.testing.assert_array_equal(one.target, [0, 1, 2, 3, np.nan, 5, 6, 7, 8])
-
-
 @pytest.mark.parametrize("freq", ["15min", "2h"])
 def test_multiples_of_a_frequency_are_one_step(tmp_path: Path, write_table: Write, freq: str) -> None:
     frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=9, freq=freq), "y": np.arange(9.0)})
     (one,) = read_series(write_table(frame.drop(index=[3]), tmp_path / "x.csv"))
     assert len(one) == 9
     assert np.isnan(one.target[3])
-
-
-def test_ragged_series_keep_their_lengths(tmp_path: Path, write_table: Write) -> None:
-    series = read_series(write_table(long_frame(), tmp_path / "x.csv"))
-    assert sorted(len(one) for one in series) == [3, 4]
-
-
-def test_time_zones_are_dropped(tmp_path: Path, write_table: Write) -> None:
-    frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=4, tz="UTC"), "y": 1.0})
-    (one,) = read_series(write_table(frame, tmp_path / "x.csv"))
-    assert one.start == pd.Period("2020-01-01", freq="D")
-
-
-DAYS = "2020-01-01,1\n2020-01-02,2\n2020-01-03,3\n"
-BAD_TEXT = {
-    "empty file": ("x.csv", "", "x.csv: the file is empty"),
-    "only a header": ("x.csv", "date,y\n", "holds no rows"),
-    "no numeric column": ("x.csv", "date,name\n2020-01-01,a\n", "no numeric column; its columns are date, name"),
-    "several targets": (
-        "x.csv",
-        "item_id,date,u,v\na,2020-01-01,1,2\n",
-        r"\(u, v\); name the target column \(.*--target-column",
-    ),
-    "bad date": ("x.csv", "date,y\n2020-01-01,1\n2020-13-77,2\n", "'2020-13-77' is not a date"),
-    "no frequency": ("x.csv", "date,y\n2020-01-01,1\n", r"frequency cannot be told .*; give freq \(--freq\)"),
-    "no time": ("x.csv", "u,v\n1,2\n2,3\n", r"no time column .*\(time_column, --time-column\) or give freq \(--freq\)"),
-    "a time twice": ("x.csv", "item_id,date,y\na,2020-01-01,1\na,2020-01-01,2\n", "two values for 2020-01-01"),
-    "off the grid": ("x.csv", f"date,y\n{DAYS}2020-01-03 05:00,4\n", "follow freq"),
-    "all missing": ("x.csv", "date,y\n2020-01-01,\n2020-01-02,\n2020-01-03,\n", "holds no number"),
-    "not JSON": ("x.jsonl", '{"target": [1]\n', "line 1 is not JSON"),
-    "not an object": ("x.jsonl", "[1, 2]\n", "line 1 is not an object"),
-    "text": ("x.jsonl", '{"item_id":"a","start":"2020","freq":"D","target":["x"]}\n', "no list column of numbers"),
-    "no freq": (
-        "x.jsonl",
-        '{"item_id":"a","start":"2020","target":[1,2]}\n',
-        r"states no frequency; .* freq \(--freq\)",
-    ),
-    "odd freq": ("x.jsonl", '{"item_id":"a","start":"2020","freq":"Z","target":[1,2]}\n', "freq 'Z' is not known"),
-    "odd start": ("x.jsonl", '{"item_id":"a","start":"soon","freq":"D","target":[1,2]}\n', "'soon' is not a date"),
-    "no values": ("x.jsonl", '{"item_id":"a","start":"2020","freq":"D","target":[]}\n', "'a' is empty"),
-    "not parquet": ("x.parquet", "hello", "cannot be read as parquet"),
-    "not arrow": ("x.arrow", "hello", "cannot be read as arrow"),
-    "unknown ending": ("x.xls", "hello", "ending that is not known"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_TEXT)
-def test_bad_files_get_one_line_that_names_the_file(tmp_path: Path, case: str) -> None:
-    name, text, message = BAD_TEXT[case]
-    (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=message) as caught:
-        read_series(tmp_path / name)
-    assert "\n" not in str(caught.value)
-    assert name in str(caught.value) or "freq" in str(caught.value)
 
 
 def test_null_is_a_missing_value(tmp_path: Path) -> None:
@@ -158,17 +91,6 @@ def test_null_is_a_missing_value(tmp_path: Path) -> None:
     (tmp_path / "nan.jsonl").write_text('{"item_id":"b","start":"2020","freq":"D","target":[1,NaN,3]}')
     for name in ("x.parquet", "x.jsonl", "nan.jsonl"):
         np.testing.assert_array_equal(read_series(tmp_path / name)[-1].target, [1.0, np.nan, 3.0])
-
-
-def test_a_repeated_id_is_refused(tmp_path: Path, write_table: Write) -> None:
-    frame = list_frame().assign(item_id="same")
-    with pytest.raises(DataError, match="'same' appears more than once"):
-        read_series(write_table(frame, tmp_path / "x.parquet"))
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.csv does not exist"):
-        read_series(tmp_path / "gone.csv")
 
 
 def test_an_unknown_format_lists_the_known(tmp_path: Path) -> None:
@@ -188,9 +110,3 @@ def test_rows_without_their_frequency_are_named(tmp_path: Path, write_table: Wri
     with pytest.raises(DataError, match="'b' states no frequency"):
         read_series(path)
     assert content(read_series(path, freq="M")) == WRITTEN
-
-
-def test_bare_years_are_years(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("Year,flow\n1871,1120\n1872,1160\n1873,963\n")
-    (one,) = read_series(tmp_path / "x.csv")
-    assert (one.item_id, one.start, len(one)) == ("flow", pd.Period("1871", freq="Y"), 3)

@@ -1,11 +1,11 @@
-"""Files of series a batch of rows at a time: Parquet, Arrow IPC, CSV and JSON lines in bounded memory."""
+"""Files of series as tables of rows, whole or a batch at a time: Parquet, Arrow IPC, CSV and JSON lines."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankscope.errors import DataError
-from rankscope_eval.readers import file_format
+from rankscope.errors import DataError, unknown_choice
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CSV_BLOCK = 1 << 20
-"""Bytes of a CSV that are parsed at a time."""
+"""Bytes of a CSV that are parsed at a time; a file that is read whole is one block."""
+LARGEST_BLOCK = 1 << 30
 PAGE = 1 << 20
 """Bytes of a Parquet column that are read at a time."""
 
@@ -35,12 +35,13 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Some rows in the order of the file, their numbers from 1, and the broken ones so far."""
+class Rows:
+    """Some rows in the order of the file, their numbers from 1, the broken ones among them, and their chunk."""
 
     frame: pd.DataFrame
     lines: np.ndarray
     broken: tuple[Broken, ...] = ()
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,18 @@ class Source:
     path: Path
     unit: str
     rows: int | None
-    batches: Iterator[Batch]
+    batches: Iterator[Rows]
     share: Callable[[], float]
 
 
-def open_batches(path: str | Path, size: int) -> Source:
-    """Open a file, which is read ``size`` rows at a time, or fewer (a CSV: some thousands).
+def open_file(path: str | Path, size: int | None, *, format: str | None = None, texts: Collection[str] = ()) -> Source:
+    """Open a file of series.
+
+    Args:
+        path: the file.
+        size: rows that are read at a time, at most (a CSV: some thousands); None reads as many as it can.
+        format: one of `FORMATS`, where the file's ending does not tell it.
+        texts: columns of a CSV, in lower case, whose cells stay texts even where they look like numbers.
 
     Raises:
         DataError: the file is missing, of no known format, or damaged; also while its rows are read.
@@ -71,19 +78,36 @@ def open_batches(path: str | Path, size: int) -> Source:
     file = Path(path)
     if not file.is_file():
         raise DataError(f"data file {file} does not exist.")
-    name = file_format(file)
+    name = file_format(file) if format is None else format
+    if name not in FORMATS:
+        raise DataError(unknown_choice("format", name, FORMATS))
     if file.stat().st_size == 0:
         raise DataError(f"{file}: the file is empty.")
     with _named(file, name, [0]):
-        source = _OPEN[name](file, size)
+        source = FORMATS[name][1](file, size, texts)
     seen = [0]
     return Source(file, source.unit, source.rows, _guarded(source.batches, file, name, seen), source.share)
 
 
-def _guarded(batches: Iterator[Batch], file: Path, name: str, seen: list[int]) -> Iterator[Batch]:
+def file_format(path: Path) -> str:
+    """Name of the format that a file's ending stands for.
+
+    Raises:
+        DataError: it stands for none.
+    """
+    for name, (endings, _) in FORMATS.items():
+        if path.suffix.lower() in endings:
+            return name
+    raise DataError(f"{path} has an ending that is not known: use one of {', '.join(ENDINGS)}, or state the format.")
+
+
+def _guarded(batches: Iterator[Rows], file: Path, name: str, seen: list[int]) -> Iterator[Rows]:
     while True:
         with _named(file, name, seen):
             batch = next(batches, None)
+            if batch is not None and not batch.frame.columns.is_unique:
+                twice = batch.frame.columns[batch.frame.columns.duplicated()][0]
+                raise DataError(f"two columns are named {twice!r}: rename one.")
         if batch is None:
             return
         if len(batch.lines):
@@ -104,18 +128,18 @@ def _named(file: Path, name: str, seen: list[int]) -> Iterator[None]:
         raise DataError(f"{file} cannot be read as {name}{place}: {reason}") from error
 
 
-def _parquet(file: Path, size: int) -> Source:
+def _parquet(file: Path, size: int | None, _: Collection[str]) -> Source:
     import pyarrow.parquet as pq
 
     # Without a buffer a whole row group is read at once, and pandas writes a million rows into one.
     table = pq.ParquetFile(file, pre_buffer=False, buffer_size=PAGE)
     rows = table.metadata.num_rows
     done = [0]
-    parts = (part for part in table.iter_batches(batch_size=size, use_threads=False))
+    parts = (part for part in table.iter_batches(batch_size=size or max(1, rows), use_threads=False))
     return Source(file, "row", rows, _frames(parts, done), lambda: done[0] / max(1, rows))
 
 
-def _arrow(file: Path, size: int) -> Source:
+def _arrow(file: Path, size: int | None, _: Collection[str]) -> Source:
     import pyarrow as pa
 
     source = pa.OSFile(str(file))  # a memory map would count what was read as resident
@@ -130,23 +154,23 @@ def _arrow(file: Path, size: int) -> Source:
     return Source(file, "row", None, _frames(_sliced(parts, size), [0]), lambda: source.tell() / whole)
 
 
-def _sliced(parts: Iterable[Any], size: int) -> Iterator[Any]:
+def _sliced(parts: Iterable[Any], size: int | None) -> Iterator[Any]:
     for part in parts:
-        for first in range(0, part.num_rows, size):
-            yield part.slice(first, size)
+        step = size or max(1, part.num_rows)
+        for first in range(0, part.num_rows, step):
+            yield part.slice(first, step)
 
 
-def _frames(parts: Iterable[Any], done: list[int]) -> Iterator[Batch]:
-    """Tables of record batches; an index that pandas wrote is left out, whole numbers stay such beside nulls."""
+def _frames(parts: Iterable[Any], done: list[int]) -> Iterator[Rows]:
+    """Tables of record batches; whole numbers stay such beside nulls."""
     for part in parts:
-        frame = part.to_pandas(ignore_metadata=True, use_threads=False, integer_object_nulls=True)
-        frame = frame[[name for name in frame.columns if not str(name).startswith("__index_level_")]]
+        frame = part.to_pandas(ignore_metadata=True, use_threads=False, integer_object_nulls=True, date_as_object=False)
         lines = np.arange(done[0] + 1, done[0] + 1 + len(frame))
         done[0] += len(frame)
-        yield Batch(frame, lines)
+        yield Rows(frame, lines)
 
 
-def _csv(file: Path, size: int) -> Source:
+def _csv(file: Path, size: int | None, texts: Collection[str]) -> Source:
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -161,9 +185,11 @@ def _csv(file: Path, size: int) -> Source:
     with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         header = next(csv.reader(text), [])
     source = pa.OSFile(str(file))
+    whole = file.stat().st_size
+    block = CSV_BLOCK if size is not None else min(LARGEST_BLOCK, max(CSV_BLOCK, whole + 1))
     reader = pc.open_csv(
         source,
-        read_options=pc.ReadOptions(use_threads=False, block_size=CSV_BLOCK),
+        read_options=pc.ReadOptions(use_threads=False, block_size=block),
         parse_options=pc.ParseOptions(invalid_row_handler=note, ignore_empty_lines=False),
         convert_options=pc.ConvertOptions(
             column_types={name: pa.string() for name in header},  # a cell that is no number must not end the reading
@@ -171,16 +197,16 @@ def _csv(file: Path, size: int) -> Source:
             null_values=[*pc.ConvertOptions().null_values, "None", "<NA>"],
         ),
     )
-    whole = file.stat().st_size
-    return Source(file, "line", None, _csv_frames(reader, broken), lambda: source.tell() / whole)
+    return Source(file, "line", None, _csv_frames(file, reader, broken, texts), lambda: source.tell() / whole)
 
 
-def _csv_frames(reader: Any, broken: list[Broken]) -> Iterator[Batch]:
+def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection[str]) -> Iterator[Rows]:
     """Tables of a CSV; ``broken`` is filled while blocks are parsed, and emptied here."""
     line = 2  # the first below the header
+    blank: list[int] = []
     frame = reader.schema.empty_table().to_pandas()
     for part in reader:
-        frame = part.to_pandas()
+        frame = _with_numbers(part, texts).to_pandas()
         lines = np.arange(line, line + len(frame))
         here = 0
         while here < len(broken) and len(lines) and broken[here].line <= lines[-1]:
@@ -188,14 +214,31 @@ def _csv_frames(reader: Any, broken: list[Broken]) -> Iterator[Batch]:
             here += 1
         if len(lines):
             line = int(lines[-1]) + 1
-        kept = ~frame.isna().all(axis=1).to_numpy()  # empty lines
-        yield Batch(frame[kept], lines[kept], tuple(broken[:here]))
+        bare = frame.isna().all(axis=1).to_numpy()
+        if bare.any():  # an empty line is nothing, a line of commas a step without values
+            blank = blank or [n for n, text in enumerate(file.open("rb"), start=1) if not text.strip()]
+            bare &= np.isin(lines, blank)
+        yield Rows(frame[~bare], lines[~bare], tuple(broken[:here]))
         del broken[:here]
     if broken:
-        yield Batch(frame.iloc[:0], np.arange(0), tuple(broken))
+        yield Rows(frame.iloc[:0], np.arange(0), tuple(broken))
 
 
-def _jsonl(file: Path, size: int) -> Source:
+def _with_numbers(part: Any, texts: Collection[str]) -> Any:
+    """The columns as numbers in which every cell is one; names and times stay as they are written."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = []
+    for name, column in zip(part.schema.names, part.columns, strict=True):
+        if name.lower() not in texts:
+            with contextlib.suppress(pa.ArrowInvalid):
+                column = pc.cast(column, pa.float64())
+        columns.append(column)
+    return pa.table(columns, names=part.schema.names)
+
+
+def _jsonl(file: Path, size: int | None, _: Collection[str]) -> Source:
     source = file.open("rb")
     whole = file.stat().st_size
     return Source(
@@ -203,7 +246,7 @@ def _jsonl(file: Path, size: int) -> Source:
     )
 
 
-def _json_frames(source: Any, size: int) -> Iterator[Batch]:
+def _json_frames(source: Any, size: int | None) -> Iterator[Rows]:
     import pandas as pd
 
     columns: list[str] = []
@@ -229,13 +272,16 @@ def _json_frames(source: Any, size: int) -> Iterator[Batch]:
         first += len(texts)
         columns = columns or list(dict.fromkeys(key for row in rows for key in row))
         frame = pd.DataFrame([[row.get(name) for name in columns] for row in rows], columns=columns, dtype=object)
-        yield Batch(frame, np.array(lines, dtype=int), tuple(broken))
+        yield Rows(frame, np.array(lines, dtype=int), tuple(broken))
     source.close()
 
 
-_OPEN: dict[str, Callable[[Path, int], Source]] = {
-    "parquet": _parquet,
-    "arrow": _arrow,
-    "csv": _csv,
-    "jsonl": _jsonl,
+FORMATS: dict[str, tuple[tuple[str, ...], Callable[[Path, int | None, Collection[str]], Source]]] = {
+    "parquet": ((".parquet", ".pq"), _parquet),
+    "arrow": ((".arrow", ".feather", ".ipc"), _arrow),
+    "csv": ((".csv",), _csv),
+    "wide_csv": ((), _csv),
+    "jsonl": ((".jsonl", ".ndjson", ".json"), _jsonl),
 }
+"""Endings of every format, and how it is opened; ``wide_csv`` has a series in every column."""
+ENDINGS = tuple(ending for endings, _ in FORMATS.values() for ending in endings)

@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from rankscope.errors import DataError, OptionError
-from rankscope.series import SIGNALS, corpus
+from rankscope.series.signals import SIGNALS, corpus
 
 
 @pytest.mark.parametrize("kind", SIGNALS)
@@ -73,3 +76,23 @@ def test_mixed_takes_the_three_kinds_in_turn() -> None:
     two_cos = (inner * outer).sum(1, keepdim=True) / (inner**2).sum(1, keepdim=True)
     np.testing.assert_allclose(outer, two_cos * inner, atol=1e-5)
     assert (noise.diff().sign().diff() != 0).double().mean() > 0.5  # noise turns at two of three values
+
+
+def test_user_corpus_cuts_windows(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    pd.DataFrame({"a": np.arange(50.0), "b": np.arange(100.0, 150.0)}).to_csv(path, index=False)
+    x = corpus("user", n=40, length=8, seed=2, file=path).numpy()
+    np.testing.assert_array_equal(np.diff(x, axis=1), 1)
+    assert (x < 50).all(axis=1).any()
+    assert (x >= 100).all(axis=1).any()
+    with pytest.raises(DataError, match="longest series has 50 values but length is 51"):
+        corpus("user", n=1, length=51, file=path)
+
+
+def test_windows_without_an_observed_value_are_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    values = np.full(40, np.nan)
+    values[10:12] = 1.0
+    pd.DataFrame({"a": values}).to_csv(path, index=False)
+    x = corpus("user", n=8, length=6, file=path).numpy()
+    assert (~np.isnan(x)).any(axis=1).all()

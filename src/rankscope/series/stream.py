@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rankscope.errors import DataError
-from rankscope_eval.layouts import Columns, ListLayout, LongLayout, common_freq, find_layout, is_missing
-from rankscope_eval.streaming.batches import Batch, Broken, Source, open_batches
-from rankscope_eval.streaming.cells import column_numbers, column_stamps, stretches
-from rankscope_eval.streaming.seen import SeenIds
-
-if TYPE_CHECKING:
-    import pandas as pd
+from rankscope.series.files import Broken, Rows, Source, open_file
+from rankscope.series.layout import Columns, TableLayout, find_layout, is_missing, with_grid, without_nameless
+from rankscope.series.reader import joined, no_rows
 
 ROWS = 1 << 16
 """Most rows that are read at a time."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """The rows of some series, not yet looked at; ``lines`` are their numbers in the file."""
-
-    number: int
-    frame: pd.DataFrame
-    lines: np.ndarray
-    broken: tuple[Broken, ...]
 
 
 @dataclass(frozen=True)
@@ -45,8 +31,8 @@ class Stream:
     """
 
     source: Source
-    layout: ListLayout | LongLayout
-    chunks: Iterator[Chunk]
+    layout: TableLayout
+    chunks: Iterator[Rows]
     series: int | None
 
 
@@ -66,125 +52,71 @@ def open_stream(path: str | Path, size: int, *, columns: Columns | None = None, 
         DataError: the file cannot be read, or is in the wide layout; while it is read, that it is damaged from some
             row on, or that a series comes back after others.
     """
-    source = open_batches(path, min(size, ROWS))
-    passed: list[Batch] = []
+    names = columns or Columns()
+    source = open_file(path, min(size, ROWS), texts=names.texts)
+    passed: list[Rows] = []
     for batch in source.batches:
         passed.append(batch)
         if len(batch.frame):
             break
     else:
-        broken = next((one for batch in passed for one in batch.broken), None)
-        what = f": {source.unit} {broken.line} has {broken.reason}" if broken else ": it holds no rows"
-        raise DataError(f"{path} holds no series{what}.")
-    layout = find_layout(_sample(passed[-1].frame), str(path), columns or Columns(), freq)
-    if layout is None:
+        raise no_rows(source, passed)
+    layout = find_layout(passed[-1].frame, str(path), names, freq)
+    if layout.form == "wide":
         raise DataError(
             f"{path} has one column per series and has to be read whole: let --out name a file, or write one row per "
             "series (with a list) or per value (with a column of series names)."
         )
     chunks = _chunks(source, chain(passed, source.batches), layout, size)
-    known = source.rows * len(layout.fields) if isinstance(layout, ListLayout) and source.rows is not None else None
-    if isinstance(layout, LongLayout) and layout.time is not None and layout.freq is None:
+    known = source.rows * len(layout.fields) if layout.form == "list" and source.rows is not None else None
+    if layout.form == "long" and layout.grid is None:
         first = next(chunks)
-        layout = replace(layout, freq=_first_freq(first, layout, source))
+        layout = with_grid(layout, first)
+        if layout.freq is None:
+            what = "column " + repr(layout.time) + " of the first chunk" if layout.time is not None else "any column"
+            raise DataError(f"{path}: the frequency cannot be told from {what}; give freq (--freq).")
         chunks = chain([first], chunks)
     return Stream(source, layout, chunks, known)
 
 
-def _sample(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with texts as numbers where most of a column are such; what is damaged is found row by row later."""
-    frame = frame.copy()
-    for name in frame.columns:
-        if frame[name].dtype.kind not in "biufM":
-            values, wrong = column_numbers(frame[name])
-            there = int((wrong | ~np.isnan(values)).sum())
-            if 2 * int(wrong.sum()) < there or (not there and frame[name].isna().all()):
-                frame[name] = values
-    return frame
-
-
-def _first_freq(chunk: Chunk, layout: LongLayout, source: Source) -> str:
-    """Frequency of the first series of the first chunk that tells one."""
-
-    def stamps() -> Iterator[pd.DatetimeIndex]:
-        for begin, end in stretches(chunk.frame[layout.id].to_numpy(dtype=object)):
-            try:
-                yield column_stamps(chunk.frame[layout.time].iloc[begin:end], "")
-            except DataError:
-                continue  # named when it is its turn
-
-    freq = common_freq(stamps())
-    if freq is None:
-        raise DataError(
-            f"{source.path}: the frequency cannot be told from column {layout.time!r} of the first chunk; "
-            "give freq (--freq)."
-        )
-    return freq
-
-
-def _chunks(source: Source, batches: Iterator[Batch], layout: ListLayout | LongLayout, size: int) -> Iterator[Chunk]:
+def _chunks(source: Source, batches: Iterator[Rows], layout: TableLayout, size: int) -> Iterator[Rows]:
     """Cut the rows before every series that would be one too many."""
-    held: list[Batch] = []
+    held: list[Rows] = []
     broken: list[Broken] = []
     number = count = 0
     last: Any = None
     names = _Names(source, layout)
     for whole in batches:
-        batch = _with_names(whole, layout)
+        batch = without_nameless(whole, layout)
         broken += batch.broken
         if not len(batch.frame):
             continue
         starts = np.arange(len(batch.frame))
-        if isinstance(layout, LongLayout):
+        if layout.form == "long":
             ids = batch.frame[layout.id].to_numpy(dtype=object)
             starts = np.array([begin for begin, _ in stretches(ids) if begin or ids[0] != last], dtype=int)
             last = ids[-1]
         begin = 0
         for place in starts[size - count :: size].tolist():
-            held.append(_part(batch, begin, place))
+            held.append(Rows(batch.frame.iloc[begin:place], batch.lines[begin:place]))
             before = [one for one in broken if one.line < batch.lines[place]]
-            yield names.checked(Chunk(number, *_joined(held), tuple(before)))
+            yield names.checked(replace(joined(held, number), broken=tuple(before)))
             held, broken = [], broken[len(before) :]
             number, begin = number + 1, place
-        held.append(_part(batch, begin, len(batch.frame)))
+        held.append(Rows(batch.frame.iloc[begin:], batch.lines[begin:]))
         count = (count + len(starts) - 1) % size + 1 if len(starts) else count
     if held or broken:
-        yield names.checked(Chunk(number, *_joined(held or [_part(whole, 0, 0)]), tuple(broken)))
-
-
-def _part(batch: Batch, begin: int, end: int) -> Batch:
-    return Batch(batch.frame.iloc[begin:end], batch.lines[begin:end])
-
-
-def _joined(held: list[Batch]) -> tuple[pd.DataFrame, np.ndarray]:
-    import pandas as pd
-
-    there = [one for one in held if len(one.frame)] or held[:1]
-    if len(there) == 1:
-        return there[0].frame, there[0].lines
-    return pd.concat([one.frame for one in there], ignore_index=True), np.concatenate([one.lines for one in there])
-
-
-def _with_names(batch: Batch, layout: ListLayout | LongLayout) -> Batch:
-    """The batch without rows of the long layout that belong to no series: those are broken ones."""
-    if not isinstance(layout, LongLayout):
-        return batch
-    nameless = batch.frame[layout.id].isna().to_numpy()
-    if not nameless.any():
-        return batch
-    reason = f"no name of a series in column {layout.id!r}"
-    missing = [Broken(line, (), reason) for line in batch.lines[nameless].tolist()]
-    broken = tuple(sorted([*batch.broken, *missing], key=lambda one: one.line))
-    return Batch(batch.frame[~nameless], batch.lines[~nameless], broken)
+        rest = joined(held or [Rows(whole.frame.iloc[:0], whole.lines[:0])], number)
+        yield names.checked(replace(rest, broken=tuple(broken)))
 
 
 class _Names:
     """Finds names that come twice: in the list layout a damaged row, in the long one a file that is not sorted."""
 
-    def __init__(self, source: Source, layout: ListLayout | LongLayout) -> None:
+    def __init__(self, source: Source, layout: TableLayout) -> None:
         self._source, self._layout, self._seen = source, layout, SeenIds()
 
-    def checked(self, chunk: Chunk) -> Chunk:
+    def checked(self, chunk: Rows) -> Rows:
         """The chunk without rows whose name was there.
 
         Raises:
@@ -194,7 +126,7 @@ class _Names:
         if layout.id is None or not len(chunk.frame):
             return chunk
         ids = chunk.frame[layout.id].to_numpy(dtype=object)
-        if isinstance(layout, LongLayout):
+        if layout.form == "long":
             begins = [begin for begin, _ in stretches(ids)]
             again = self._seen.repeated([str(ids[begin]) for begin in begins])
             if again.any():
@@ -215,3 +147,43 @@ class _Names:
         ]
         broken = (*chunk.broken, *twice)
         return replace(chunk, frame=chunk.frame[~again], lines=chunk.lines[~again], broken=broken)
+
+
+def stretches(ids: np.ndarray) -> list[tuple[int, int]]:
+    """First and last-plus-one row of every stretch of equal names.
+
+    >>> stretches(np.array(["a", "a", "b"], dtype=object))
+    [(0, 2), (2, 3)]
+    """
+    if not len(ids):
+        return []
+    starts = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist()]
+    return list(zip(starts, [*starts[1:], len(ids)], strict=True))
+
+
+class SeenIds:
+    """A growing set of names, kept as hashes of 64 bits in sorted arrays.
+
+    A million names take 8 MB, where a set of strings takes 100. Two different names share a hash with a chance of
+    3·10⁻⁸ among a million of them, and of 3·10⁻⁴ among a hundred million.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []
+
+    def repeated(self, ids: Sequence[str]) -> np.ndarray:
+        """Add names; true where one was there before, in this call or an earlier one."""
+        import pandas as pd
+
+        hashes = pd.util.hash_array(np.array(ids, dtype=object), categorize=False)
+        found = np.ones(len(hashes), dtype=bool)
+        found[np.unique(hashes, return_index=True)[1]] = False
+        for run in self._runs:
+            places = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
+            found |= run[places] == hashes
+        if not found.all():
+            self._runs.append(np.sort(hashes[~found]))
+        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            last = self._runs.pop()
+            self._runs[-1] = np.sort(np.concatenate([self._runs[-1], last]))
+        return found

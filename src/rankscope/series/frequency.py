@@ -1,24 +1,18 @@
-"""The one record of a time series, and the frequency names that it understands."""
+"""Frequencies: pandas' many spellings, periods, seasons, and how often the times of a series come."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Entry = dict[str, Any]
-"""What GluonTS calls a data entry: ``{"item_id": …, "start": Period, "target": array}``."""
 
 PERIODS = ("s", "min", "h", "D", "B", "W", "M", "Q", "Y")
 
@@ -43,40 +37,12 @@ _KEEPS_ANCHOR = {"W", "Q", "QE", "Y", "YE", "A"}
 _NAME = re.compile(r"^(\d*)([A-Za-z]+)(?:-([A-Z]{3}))?$")
 
 
-@dataclass(frozen=True)
-class Series:
-    """One univariate series: its name, the period of its first value, and all its values (NaN = missing).
-
-    ``stamp`` is the time that the source gives the first value, which may lie anywhere in its period.
-    """
-
-    item_id: str
-    start: pd.Period
-    target: np.ndarray
-    stamp: pd.Timestamp | None = None
-
-    def __len__(self) -> int:
-        """Number of time steps."""
-        return len(self.target)
-
-    def timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:
-        """Times of ``steps`` values from index ``first`` on, placed in their periods as ``stamp`` is."""
-        periods = [self.start + step for step in range(first, first + steps)]
-        if self.stamp is None or self.stamp == self.start.start_time:
-            return [one.start_time for one in periods]
-        if self.stamp.normalize() == self.start.end_time.normalize():
-            return [one.end_time.normalize() for one in periods]
-        return [one.start_time + (self.stamp - self.start.start_time) for one in periods]
-
-    def last(self, n: int | None) -> Series:
-        """The last ``n`` values at most; all of them without a number."""
-        skipped = max(0, len(self) - (len(self) if n is None else n))
-        return self if not skipped else Series(self.item_id, self.start + skipped, self.target[skipped:])
-
-    @property
-    def entry(self) -> Entry:
-        """The series as a GluonTS data entry."""
-        return {"item_id": self.item_id, "start": self.start, "target": self.target}
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings of pandas that business-day periods and period names as offset names will go."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 @lru_cache(maxsize=256)
@@ -135,8 +101,7 @@ def seasonality(freq: str) -> int:
     """
     from gluonts.time_feature.seasonality import get_seasonality
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # period names are deprecated as offset names
+    with quiet():
         return int(get_seasonality(period_freq(freq)))
 
 
@@ -144,14 +109,13 @@ def infer_freq(stamps: pd.DatetimeIndex) -> str | None:
     """Period name of sorted timestamps: regular ones exactly, ones with gaps by their most common step."""
     import pandas as pd
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
+    with quiet():
         try:
             regular = pd.infer_freq(stamps)
-        except (ValueError, TypeError):
-            regular = None
-    if regular is not None:
-        return period_freq(regular)
+            if regular is not None:
+                return period_freq(regular)
+        except (ValueError, TypeError):  # too few, or a pattern such as every third Friday, which is no period
+            pass
     if len(stamps) < 2:
         return None
     step = pd.Series(stamps).diff().mode()[0]
@@ -166,39 +130,3 @@ def infer_freq(stamps: pd.DatetimeIndex) -> str | None:
         return period_freq(pd.tseries.frequencies.to_offset(step).freqstr)
     except DataError:
         return None
-
-
-def check_series(series: Sequence[Series], where: str, *, numbers: bool = True) -> None:
-    """Refuse an empty set, duplicated names and, unless ``numbers`` is false, a series without any number.
-
-    Raises:
-        DataError: naming ``where`` and the series.
-    """
-    if not series:
-        raise DataError(f"{where} holds no series.")
-    repeated = [name for name, count in Counter(one.item_id for one in series).items() if count > 1]
-    if repeated:
-        raise DataError(f"{where}: item id {repeated[0]!r} appears more than once; ids have to be unique.")
-    for one in series:
-        check_values(one, where)
-        if numbers and not np.isfinite(one.target).any():
-            raise DataError(f"{where}: series {one.item_id!r} holds no number (all values are missing).")
-
-
-def check_values(one: Series, where: str) -> None:
-    """Refuse a series of no steps, and one with an infinite value.
-
-    Raises:
-        DataError: naming ``where`` and the series.
-    """
-    if len(one) == 0:
-        raise DataError(f"{where}: series {one.item_id!r} is empty.")
-    if np.isinf(one.target).any():
-        raise DataError(f"{where}: series {one.item_id!r} holds an infinite value; write NaN where one is missing.")
-
-
-def check_horizon(horizon: int) -> int:
-    """The horizon, refused unless it is a whole number of at least 1."""
-    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
-        raise OptionError(f"horizon {horizon!r} is not usable: give a whole number of steps, at least 1.")
-    return int(horizon)

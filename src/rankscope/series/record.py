@@ -1,0 +1,102 @@
+"""The one record of a time series."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rankscope.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Entry = dict[str, Any]
+"""What GluonTS calls a data entry: ``{"item_id": …, "start": Period, "target": array}``."""
+LARGEST = float(np.finfo(np.float32).max)
+"""Models compute in single precision: what lies beyond becomes infinite there."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One univariate series: its name, the period of its first value, and all its values (NaN = missing).
+
+    ``start`` carries the frequency, and is NaT where the source tells none. ``stamp`` is the time that the source gives
+    the first value, which may lie anywhere in its period.
+    """
+
+    item_id: str
+    start: pd.Period
+    target: np.ndarray
+    stamp: pd.Timestamp | None = None
+
+    def __len__(self) -> int:
+        """Number of time steps."""
+        return len(self.target)
+
+    def timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:
+        """Times of ``steps`` values from index ``first`` on, placed in their periods as ``stamp`` is."""
+        periods = [self.start + step for step in range(first, first + steps)]
+        if self.stamp is None or self.stamp == self.start.start_time:
+            return [one.start_time for one in periods]
+        if self.stamp.normalize() == self.start.end_time.normalize():
+            return [one.end_time.normalize() for one in periods]
+        return [one.start_time + (self.stamp - self.start.start_time) for one in periods]
+
+    def last(self, n: int | None) -> Series:
+        """The last ``n`` values at most; all of them without a number."""
+        skipped = max(0, len(self) - (len(self) if n is None else n))
+        return self if not skipped else Series(self.item_id, self.start + skipped, self.target[skipped:])
+
+    @property
+    def entry(self) -> Entry:
+        """The series as a GluonTS data entry."""
+        return {"item_id": self.item_id, "start": self.start, "target": self.target}
+
+
+def check_series(series: Sequence[Series], where: str, *, numbers: bool = True, dated: bool = True) -> None:
+    """Refuse an empty set, duplicated names, and a series that no model can be given.
+
+    Args:
+        series: the set.
+        where: what an error begins with.
+        numbers: refuse a series without any number.
+        dated: refuse a series without a frequency.
+
+    Raises:
+        DataError: naming ``where`` and the series.
+    """
+    if not series:
+        raise DataError(f"{where} holds no series.")
+    name, count = Counter(one.item_id for one in series).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{where}: item id {name!r} appears more than once; ids have to be unique.")
+    for one in series:
+        check_values(one, where, dated=dated)
+        if numbers and np.isnan(one.target).all():
+            raise DataError(f"{where}: series {one.item_id!r} holds no number (all values are missing).")
+
+
+def check_values(one: Series, where: str, *, dated: bool = True) -> None:
+    """Refuse a series of no steps or, where ``dated``, of no frequency, and values that are infinite or too large.
+
+    Raises:
+        DataError: naming ``where`` and the series.
+    """
+    import pandas as pd
+
+    if len(one) == 0:
+        raise DataError(f"{where}: series {one.item_id!r} is empty.")
+    large = np.flatnonzero(np.abs(one.target) > LARGEST)
+    if len(large):
+        value = one.target[large[0]]
+        what = f"{value:g}, which is beyond single precision" if np.isfinite(value) else "an infinite value"
+        raise DataError(f"{where}: series {one.item_id!r} holds {what}; write NaN where one is missing.")
+    if dated and one.start is pd.NaT:
+        raise DataError(
+            f"{where}: series {one.item_id!r} states no frequency, and no times tell it: name the time column "
+            "(time_column, --time-column) or give freq (--freq)."
+        )

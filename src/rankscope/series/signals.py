@@ -1,0 +1,130 @@
+"""Corpora: generated signals, or windows of a user's series, as a matrix of one series per row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.series.reader import read_series
+
+
+def corpus(
+    kind: str, n: int, length: int, seed: int = 0, file: str | Path | None = None
+) -> Float[Tensor, "series time"]:
+    """A corpus of ``n`` series of ``length`` values in float32, the same for the same seed.
+
+    Args:
+        kind: a key of `SIGNALS`, or ``user`` for windows of the series in ``file``.
+        n: number of series.
+        length: values per series.
+        seed: of every random choice.
+        file: Parquet, CSV, JSONL or Arrow; only with ``user``. See `rankscope.series`.
+
+    Raises:
+        OptionError: unknown kind, ``n`` or ``length`` below 1, or a file where none belongs.
+        DataError: the file cannot be used, or no series in it is as long as ``length``.
+
+    >>> corpus("sine", n=4, length=16).shape
+    torch.Size([4, 16])
+    """
+    for name, value in (("n", n), ("length", length)):
+        if value < 1:
+            raise OptionError(f"{name} must be at least 1, got {value}.")
+    if kind != "user" and file is not None:
+        raise OptionError(f"file {str(file)!r} belongs to the signal 'user', not to {kind!r}.")
+    rng = np.random.default_rng(seed)
+    if kind == "user":
+        if file is None:
+            raise DataError("signal 'user' needs a file: Parquet, CSV, JSONL or Arrow.")
+        values = windows(file, n, length, rng)
+    elif kind in SIGNALS:
+        values = SIGNALS[kind](n, length, rng)
+    else:
+        raise OptionError(unknown_choice("signal", kind, [*SIGNALS, "user"]))
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+
+
+def windows(file: str | Path, n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
+    """``n`` windows of ``length`` consecutive values, each from a random series of a file that is long enough.
+
+    Missing values stay NaN: the models know how to mask them.
+
+    Raises:
+        DataError: the file cannot be used, no series has ``length`` values, or hardly any window of that length has an
+            observed value.
+    """
+    series = [one.target for one in read_series(file, dated=False)]
+    long_enough = [values for values in series if values.size >= length]
+    if not long_enough:
+        longest = max(values.size for values in series)
+        raise DataError(
+            f"{file}: too short, the longest series has {longest} values but length is {length}: "
+            f"ask for length {longest} or less."
+        )
+    rows: list[np.ndarray] = []
+    for _ in range(20 * n):
+        values = long_enough[rng.integers(len(long_enough))]
+        start = rng.integers(values.size - length + 1)
+        window = values[start : start + length]
+        if not np.isnan(window).all():
+            rows.append(window)
+        if len(rows) == n:
+            return np.stack(rows)
+    raise DataError(f"{file}: hardly any window of length {length} has an observed value: fill the gaps first.")
+
+
+def sinusoids(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
+    """Unit-amplitude ``sin(2πt/p + φ)``, period p log-uniform from 4 steps to the whole length, φ uniform.
+
+    A log-uniform period gives every octave the same weight; below 4 steps a sampled sinusoid stops looking
+    smooth. A length under 5 leaves the period at 4 steps.
+    """
+    period = np.exp(rng.uniform(np.log(4.0), np.log(max(length, 4)), size=(n, 1)))
+    phase = rng.uniform(0.0, 2 * np.pi, size=(n, 1))
+    return np.sin(2 * np.pi * np.arange(length) / period + phase)
+
+
+def exponentials(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
+    """``exp(λ t/(length − 1))`` with λ uniform on [−5, 5], so the ends differ by at most e⁵ ≈ 148."""
+    rate = rng.uniform(-5.0, 5.0, size=(n, 1))
+    return np.exp(rate * np.arange(length) / max(length - 1, 1))
+
+
+def constants(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
+    """Zeros, the constant signal of the paper's Fig. 5c.
+
+    All time steps become the same token (or patch), so whatever rank a layer's input has above 1 was made by
+    the model out of its special tokens (end of sequence, REG) and relative position biases.
+    """
+    return np.zeros((n, length))
+
+
+def white_noise(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
+    """Independent standard normal values."""
+    return rng.standard_normal((n, length))
+
+
+def mixed(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
+    """Sinusoids, exponentials and white noise in turn, a third each, as in the paper's Fig. 2a."""
+    out = np.empty((n, length))
+    for start, make in enumerate((sinusoids, exponentials, white_noise)):
+        count = len(range(start, n, 3))
+        if count:
+            out[start::3] = make(count, length, rng)
+    return out
+
+
+SIGNALS: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
+    "sine": sinusoids,
+    "exponential": exponentials,
+    "constant": constants,
+    "noise": white_noise,
+    "mixed": mixed,
+}
+"""Generated signals by name; ``user`` is the other kind that `corpus` takes."""
