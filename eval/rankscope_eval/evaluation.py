@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+from rankscope import __version__
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
+from rankscope.io.run_store import RunStore
 from rankscope.series import Series
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
-from rankscope_eval.kept_rows import kept_rows, row_key
 from rankscope_eval.report import EvalReport, EvalRow, summarise
 from rankscope_eval.scorer import BASELINE, score_suite, score_task
 from rankscope_eval.sources import LoadedSuite, read_suite
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task
+
+ROWS_SCHEMA = "rankscope/eval-rows@1"
 
 
 def evaluate(
@@ -36,7 +42,7 @@ def evaluate(
 
     The protocol is that of chronos-forecasting's ``scripts/evaluation``: the last ``-offset`` values of each
     series are cut into ``num_rolls`` windows, all before a window is context, scores are MASE and WQL over
-    all series, relative scores their geometric means with intervals (`rankscope_eval.intervals`). The random
+    all series, relative scores their geometric means with intervals (`rankscope_eval.relative`). The random
     state is set to the seed before each task, so rows do not depend on order or selection.
 
     Args:
@@ -105,3 +111,25 @@ def evaluate(
 
 def _name(model: str | Forecaster) -> str:
     return model.name if isinstance(model, Forecaster) else str(model)
+
+
+def kept_rows(folder: str | Path) -> RunStore:
+    """The store of rows in a folder; each has its `row_key` as name."""
+    return RunStore(folder, "rows of an unfinished evaluation", ROWS_SCHEMA, {}, items="rows")
+
+
+def row_key(settings: Mapping[str, Any], task: Task, files: Sequence[Path], forecaster: Forecaster) -> str | None:
+    """Name of a row, the same for what has the same scores; None where the model does not say what it is.
+
+    A row is taken again only where everything that decides its scores is the same: the settings, the task and its
+    files, the model and its files (by size and time of change). A model that names no files is never taken again.
+    """
+    if forecaster.files is None:
+        return None
+    parts = [__version__, dict(settings), asdict(task), _states(files), forecaster.name, _states(forecaster.files)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def _states(files: Sequence[Path]) -> list[tuple[str, int, int]]:
+    states = [(path.name, path.stat()) for path in files]
+    return [(name, state.st_size, state.st_mtime_ns) for name, state in states]

@@ -1,12 +1,38 @@
-"""Relative scores: the geometric mean over data sets of a model's score over the baseline's."""
+"""Relative scores: geometric means over data sets of a model's score over the baseline's, and how sure they are.
+
+A score moves with the series that happen to be in a data set and with the paths that a model happens to draw, and a
+mean over data sets moves with the choice of data sets. All of that shows in how ratios differ from series to series and
+from data set to data set, so resampling these says how far a relative score can be trusted.
+
+Percentiles of a bootstrap of n things are too narrow where n is small: they take the n for all there is, and a normal
+distribution where Student's belongs. Their distance from the score, in logarithms, is therefore stretched by
+√(n/(n − 1)) · t(n − 1)/z, which makes them Student's intervals where ratios are log-normal (Hesterberg, *What Teachers
+Should Know About the Bootstrap*, 2015, widens them by the same two factors).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import statistics
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-Scored = Mapping[str, float]
+import numpy as np
+from jaxtyping import Float, Int
+
+Sums = Float[np.ndarray, "series 4"]
+"""Quantile loss, |y|, scaled error and its count of every series: see `rankscope_eval.metrics.Scores`."""
+
+Interval = tuple[float, float]
+
+RESAMPLES = 2000
+LEVEL = 0.95
+FEWEST = 3
+"""Data sets, or series of a single one, that an interval needs."""
+_CELLS = 1 << 22
+"""How many series are drawn at a time."""
+Scored = Mapping[str, float | None]
 """Score of one model by data set."""
 
 
@@ -25,8 +51,8 @@ def geometric_mean(values: Iterable[float]) -> float:
     >>> round(geometric_mean([2.0, 8.0]), 12)
     4.0
     """
-    logs = [math.log(value) for value in values]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else math.nan
+    known = list(values)
+    return statistics.geometric_mean(known) if known else math.nan
 
 
 def relative_scores(model: Scored, baseline: Scored) -> Relative:
@@ -39,10 +65,118 @@ def relative_scores(model: Scored, baseline: Scored) -> Relative:
     Relative(value=1.0, datasets=2, left_out=('c',))
     """
     names = [*model, *(name for name in baseline if name not in model)]
-    usable = [name for name in names if _usable(model.get(name)) and _usable(baseline.get(name))]
-    left_out = tuple(name for name in names if name not in set(usable))
-    return Relative(geometric_mean(model[name] / baseline[name] for name in usable), len(usable), left_out)
+    ratios = {}
+    for name in names:
+        ours, theirs = model.get(name), baseline.get(name)
+        if ours is not None and theirs is not None and all(0 < score < math.inf for score in (ours, theirs)):
+            ratios[name] = ours / theirs
+    left_out = tuple(name for name in names if name not in ratios)
+    return Relative(geometric_mean(ratios.values()), len(ratios), left_out)
 
 
-def _usable(score: float | None) -> bool:
-    return score is not None and math.isfinite(score) and score > 0
+@dataclass(frozen=True)
+class Draws:
+    """Logarithms of a score over the baseline's on one data set, one per resample of its series.
+
+    Attributes:
+        logs: of the resamples that have a ratio.
+        series: how many there are to draw from.
+        log: of the series as they are.
+    """
+
+    logs: Float[np.ndarray, " draws"]
+    series: int
+    log: float
+
+
+def resample(
+    model: Sums, baseline: Sums, name: str, *, resamples: int = RESAMPLES
+) -> tuple[Draws | None, Draws | None]:
+    """Draw the series of one data set with replacement, the same for both models.
+
+    Args:
+        model: sums of the model's series.
+        baseline: sums of the same series by the baseline.
+        name: of the data set; it seeds the draws, so that they depend on nothing else.
+        resamples: how many.
+
+    Returns:
+        Draws of MASE and of WQL; None where the data set itself has no usable ratio.
+
+    Raises:
+        ValueError: the two are not of the same series.
+    """
+    if model.shape != baseline.shape:
+        raise ValueError(f"{name}: sums of {len(model)} series and of {len(baseline)}: give both of the same.")
+    both = np.hstack([model, baseline])
+    whole = _log_ratios(both.sum(axis=0, keepdims=True))[0]
+    drawn = _log_ratios(_totals(both, np.random.default_rng(zlib.crc32(name.encode())), resamples))
+    mase, wql = (
+        Draws(logs[np.isfinite(logs)], len(model), float(point)) if np.isfinite(point) else None
+        for point, logs in zip(whole, drawn.T, strict=True)
+    )
+    return mase, wql
+
+
+def interval(data_sets: Sequence[Draws], *, level: float = LEVEL) -> Interval | None:
+    """Interval of the geometric mean of ratios over data sets.
+
+    A resample is as many data sets as there are, with replacement, and for each of them a draw of its series; where
+    there is one data set, its series alone are drawn. Percentiles of these are stretched as the module says.
+
+    Args:
+        data_sets: what `resample` gave for each.
+        level: coverage aimed at.
+
+    Returns:
+        Its ends; None where there are fewer than `FEWEST` data sets, or so many series of a single one.
+    """
+    usable = [one for one in data_sets if len(one.logs)]
+    units = len(usable) if len(usable) != 1 else usable[0].series
+    if units < FEWEST:
+        return None
+    rng = np.random.default_rng(0)
+    count = max(len(one.logs) for one in usable)
+    picked = rng.integers(len(usable), size=(count, len(usable)))
+    logs = np.empty(picked.shape)
+    for position, one in enumerate(usable):
+        here = picked == position
+        logs[here] = rng.choice(one.logs, size=int(here.sum()))
+    score = np.mean([one.log for one in usable])
+    ends = np.quantile(logs.mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.exp(score + _stretch(units, level) * (ends - score))
+    return float(low), float(high)
+
+
+def _stretch(units: int, level: float) -> float:
+    """How much wider Student's interval of a mean of so many is than the percentiles of its bootstrap."""
+    from scipy.stats import norm, t
+
+    upper = (1 + level) / 2
+    return float((units / (units - 1)) ** 0.5 * t.ppf(upper, units - 1) / norm.ppf(upper))
+
+
+def _log_ratios(totals: Float[np.ndarray, "draws 8"]) -> Float[np.ndarray, "draws 2"]:
+    """Log of MASE and of WQL over the baseline's; not finite where one of them is no positive number."""
+    loss, labels, scaled, count, base_loss, base_labels, base_scaled, base_count = totals.T
+    with np.errstate(all="ignore"):
+        mase = (scaled / count) / (base_scaled / base_count)
+        wql = (loss / labels) / (base_loss / base_labels)
+        return np.log(np.stack([mase, wql], axis=1))
+
+
+def _totals(
+    values: Float[np.ndarray, "series columns"], rng: np.random.Generator, resamples: int
+) -> Float[np.ndarray, "draws columns"]:
+    """Column sums of ``resamples`` draws of as many rows as there are."""
+    rows = len(values)
+    step = max(1, _CELLS // rows)
+    return np.concatenate(
+        [_counts(rng, min(step, resamples - first), rows) @ values for first in range(0, resamples, step)]
+    )
+
+
+def _counts(rng: np.random.Generator, draws: int, rows: int) -> Int[np.ndarray, "draws rows"]:
+    """How often each row is in each draw."""
+    cells = rng.integers(rows, size=(draws, rows)) + rows * np.arange(draws)[:, None]
+    return np.bincount(cells.ravel(), minlength=draws * rows).reshape(draws, rows)

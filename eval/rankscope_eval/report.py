@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankscope_eval.intervals import Draws, Interval, Sums, interval, resample
-from rankscope_eval.relative import relative_scores
+from rankscope_eval.relative import Draws, Interval, Sums, interval, relative_scores, resample
 from rankscope_eval.suites import PublishedScore
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class EvalRow:
 class EvalSummary:
     """Relative scores of one model over one benchmark; ``left_out`` names unusable ratios.
 
-    The intervals, of 95 %, say how far the relative scores can be trusted (`rankscope_eval.intervals`); None where
+    The intervals, of 95 %, say how far the relative scores can be trusted (`rankscope_eval.relative`); None where
     there is nothing to resample. One that holds 1 is no clear difference.
     """
 

@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError
 from rankscope.series import Series
@@ -71,7 +73,7 @@ def score_task(forecaster: Forecaster, task: Task, series: Sequence[Series]) -> 
         seconds=seconds,
         unscaled=scores.unscaled,
         fallbacks=fallbacks,
-        sums=None if scores.sums is None else scores.sums.reshape(len(series), -1, 4).sum(axis=1),
+        sums=np.concatenate(scores.windows).reshape(len(series), -1, 4).sum(axis=1),
     )
 
 

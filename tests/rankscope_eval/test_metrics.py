@@ -4,6 +4,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pytest
+from gluonts.ev.metrics import MASE, MeanWeightedSumQuantileLoss
+from gluonts.model.evaluation import evaluate_forecasts_raw
 from gluonts.model.forecast import QuantileForecast, SampleForecast
 
 from rankscope.errors import DataError
@@ -80,11 +82,19 @@ def test_scores_are_those_of_the_slow_loop(season: int, kind: str) -> None:
     assert pytest.approx(mase, rel=1e-12) == ours.MASE
     assert pytest.approx(wql, rel=1e-12) == ours.WQL
     assert ours.unscaled == unscaled >= 1
-    loss, total, scaled, count = ours.sums.sum(axis=0)
+    theirs = evaluate_forecasts_raw(
+        forecasts,
+        test_data=split_windows(series, TASK),
+        metrics=[MASE(), MeanWeightedSumQuantileLoss(QUANTILES)],
+        seasonality=season,
+    )
+    assert (theirs["MASE[0.5]"], theirs["mean_weighted_sum_quantile_loss"]) == (ours.MASE, ours.WQL)
+    sums = np.concatenate(ours.windows)
+    loss, total, scaled, count = sums.sum(axis=0)
     assert (scaled / count, loss / total) == pytest.approx((mase, wql), rel=1e-12)
     for i in range(len(series)):  # every window alone
         alone = slow_scores(contexts[i : i + 1], labels[i : i + 1], quantiles[i : i + 1], season)
-        loss, total, scaled, count = ours.sums[i]
+        loss, total, scaled, count = sums[i]
         assert loss / total == pytest.approx(alone[1], rel=1e-12)
         assert count == (0 if alone[2] else np.isfinite(labels[i]).sum())
         assert alone[2] or scaled / count == pytest.approx(alone[0], rel=1e-12)

@@ -128,7 +128,7 @@ def _kept(out: str | None, resume: bool, force: bool) -> Path | None:
         if resume:
             raise OptionError("--resume goes on with what a run with --out kept: give --out.")
         return None
-    from rankscope_eval.kept_rows import kept_rows
+    from rankscope_eval.evaluation import kept_rows
 
     folder = Path(out).with_name(f".{Path(out).name}.partial")
     kept_rows(folder).check(resume, force)
@@ -186,7 +186,7 @@ def _show_rows(report: EvalReport, console: Console) -> None:
 
 
 def _show_summary(report: EvalReport, console: Console) -> None:
-    from rankscope_eval.intervals import FEWEST
+    from rankscope_eval.relative import FEWEST
 
     console.print(f"relative to {report.baseline}: geometric means, lower is better", style="bold", markup=False)
     table = plain_table()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from rankscope_eval.intervals import Interval
 from rankscope_eval.page.charts import relative_scores
 from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.numbers import count, duration, plural, ratio, significant
 from rankscope_eval.page.svg import chart
 from rankscope_eval.page.tables import Cell, Row, Table, folded, number
+from rankscope_eval.relative import Interval
 from rankscope_eval.report import EvalReport, EvalRow
 
 

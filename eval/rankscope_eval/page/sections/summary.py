@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from rankscope.measure.table2 import DONE, Table2Report, Table2Row
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
-from rankscope_eval.intervals import Interval
 from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.lineage import Group, Library
 from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, short_count, size
 from rankscope_eval.page.sections import Section
 from rankscope_eval.page.sections.models import facts
 from rankscope_eval.page.sections.waste import SIGNALS, spectrum_sentence
+from rankscope_eval.relative import Interval
 from rankscope_eval.report import ALL, EvalSummary
 
 HELD = 1.02
