@@ -63,6 +63,7 @@ def main() -> None:
     given = parser.parse_args()
 
     from rankscope import load_pipeline
+    from rankscope.io import codec
     from rankscope_eval import evaluate
 
     folders = {
@@ -73,7 +74,7 @@ def main() -> None:
     )
     base = folders[BASELINE]
     report = evaluate([str(p) for p in folders.values()], suite=given.suite, data=given.data, baseline=str(base))
-    summary = {row["model"]: row for row in report.to_json()["summary"] if row["benchmark"] == "all"}
+    summary = {row["model"]: row for row in codec.plain(report)["summary"] if row["benchmark"] == "all"}
     rows = []
     for name, folder in folders.items():
         ratios = [mine / reference for mine, reference in zip(times[name], times[BASELINE], strict=True)]

@@ -36,6 +36,7 @@ def cases(folder: Path) -> list[str]:
 
 def scored(text: str, options: argparse.Namespace) -> dict[str, float]:
     """WQL and MASE of a case over those of seasonal naive."""
+    from rankscope.io import codec
     from rankscope_eval import Forecasting, evaluate
     from rankscope_eval.bench import read_case
 
@@ -44,7 +45,7 @@ def scored(text: str, options: argparse.Namespace) -> dict[str, float]:
     report = evaluate(
         [case.model], options.suite, how, data=options.data, max_series=options.max_series, baseline=REFERENCE
     )
-    (row,) = [one for one in report.to_json()["summary"] if one["benchmark"] == "all" and one["model"] == case.model]
+    (row,) = [one for one in codec.plain(report)["summary"] if one["benchmark"] == "all" and one["model"] == case.model]
     return {"WQL": row["relative_WQL"], "MASE": row["relative_MASE"]}
 
 

@@ -26,6 +26,7 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
 
     from rankscope import load_pipeline
     from rankscope.compress import compress
+    from rankscope.io import codec
     from rankscope_eval import evaluate
     from rankscope_eval.bench.turns import alternate, timed
 
@@ -39,7 +40,7 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
     works = [load_pipeline(folder) for folder in folders]
     turns = [timed(lambda one=one: one.predict_quantiles(series, prediction_length=64)) for one in works]
     first, second = alternate(dict(zip("12", turns, strict=True)), options.rounds).values()
-    scores = evaluate(folders, baseline=model).to_json()["summary"]
+    scores = codec.plain(evaluate(folders, baseline=model))["summary"]
     whole = {row["model"]: row["relative_WQL"] for row in scores if row["benchmark"] == "all"}
     found = {
         "model": model,

@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
 
+    from rankscope.io import codec
     from rankscope_eval.bench import Settings, run_bench
 
     sizes = ["tiny"] if options.quick else options.sizes.split(",")
@@ -108,7 +109,7 @@ def main() -> None:
             for batch in batches:
                 some = cases[:1] + [one for one in cases[1:] if batch < options.few or quick(one)]
                 settings = Settings((batch,), rounds=rounds, threads=options.threads)
-                runs.append(short(run_bench(some, settings, progress=lambda *_: None).to_json(), folder))
+                runs.append(short(codec.plain(run_bench(some, settings, progress=lambda *_: None)), folder))
             documents[size] = joined(runs)
             show(documents[size])
     found = {**origin("runtime", *USED), "conditions": {"before": before, "after": conditions()}, "sizes": documents}

@@ -17,6 +17,7 @@ from rankscope.compress.calibration import calibrate, named_set
 from rankscope.compress.calibration.named import with_partners
 from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import RankscopeError
+from rankscope.io import codec
 
 MODELS = ("bundled-bolt", "bundled")
 RATIOS = (0.15, 0.075, 0.05)
@@ -111,9 +112,9 @@ def scores(original: str, small: Path, healed: Path) -> tuple[dict[str, Any], di
     tasks = ["nile", "generated_ar1"] if REHEARSAL else None
     with progress_lines(f"{small.name}: scores") as progress:
         found = evaluate([str(small), str(healed)], how=how, tasks=tasks, baseline=original, progress=progress)
-    text = json.dumps(found.to_json(), indent=2) + "\n"
+    text = json.dumps(codec.plain(found), indent=2) + "\n"
     small.with_name(f"{small.name}-scores.json").write_text(text, encoding="utf-8")
-    summary = [row for row in found.to_json()["summary"] if row["benchmark"] == "all"]
+    summary = [row for row in codec.plain(found)["summary"] if row["benchmark"] == "all"]
     first, second = (next(row for row in summary if row["model"] == str(one)) for one in (small, healed))
     return first, second
 

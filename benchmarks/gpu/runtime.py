@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT / "runtime.json", help="JSON file to write")
     options = parser.parse_args()
 
+    from rankscope.io import codec
     from rankscope_eval.bench import Settings, run_bench
 
     os.environ["PYTHONPATH"] = os.pathsep.join([*PARTS, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -139,7 +140,7 @@ def main() -> None:
         "num_samples": settings.num_samples,
         "horizon": settings.horizon,
         "context": settings.context,
-        "rates": report.to_json()["rates"],
+        "rates": codec.plain(report)["rates"],
         "rows": rows,
         "paper": PAPER,
     }

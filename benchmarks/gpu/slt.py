@@ -26,6 +26,7 @@ TOGETHER = 6
 
 def study(data: Path, tables: list[str], **options: Any) -> None:
     """Train every cell that is missing, seed by seed; after each seed write the table of all so far."""
+    from rankscope.io import codec
     from rankscope_cli.progress import progress_lines
     from rankscope_lab.slt.ablations import ABLATIONS
     from rankscope_lab.slt.models import MAIN
@@ -39,7 +40,7 @@ def study(data: Path, tables: list[str], **options: Any) -> None:
         cells = study_cells(settings, tables, ["released", "field"], seeds, **options)
         with progress_lines(f"slt, {seeds} of {SEEDS} seeds") as progress:
             results = run_cells(cells, data, RUNS / "slt", place=Place(jobs=jobs, device=device()), progress=progress)
-        record("slt", table(study_report(results, tuple(ABLATIONS)).to_json()))
+        record("slt", table(codec.plain(study_report(results, tuple(ABLATIONS)))))
         pack("slt-runs", RUNS / "slt")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / part) for part in ("src", "eval", "cli") if (ROOT / part).is_dir()]
 
+from rankscope.io import codec  # noqa: E402
 from rankscope.train import ModelShape, PretrainConfig, pretrain  # noqa: E402
 from rankscope.train.data.mixture import Mixture  # noqa: E402
 
@@ -69,7 +70,7 @@ def run(config: PretrainConfig, name: str) -> dict[str, Any]:
             pretrain(config, target, resume=started, force=not started, workers=workers, progress=progress)
     report = json.loads((target / "pretrain.json").read_text(encoding="utf-8"))["report"]
     how = Forecasting(device=device())
-    scores = evaluate([str(target)], how=how, max_series=2 if REHEARSAL else None).to_json()["summary"]
+    scores = codec.plain(evaluate([str(target)], how=how, max_series=2 if REHEARSAL else None))["summary"]
     whole = next(row for row in scores if row["model"] == str(target) and row["benchmark"] == "all")
     return {
         "name": name,

@@ -51,16 +51,8 @@ def with_origin(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return document if command is None else {**document, "command": command, "version": __version__}
 
 
-class Report(Protocol):
-    """A result of the library."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as nested dicts and lists."""
-        ...
-
-
 @runtime_checkable
-class Tabular(Report, Protocol):
+class Tabular(Protocol):
     """A result that is also a table."""
 
     def to_frame(self) -> pd.DataFrame:
@@ -113,9 +105,9 @@ class Output:
 
     def deliver(
         self,
-        report: Report,
+        report: Any,
         show: Callable[[Console], None],
-        whole: Callable[[], dict[str, Any]] | None = None,
+        whole: Tabular | None = None,
         also: Callable[[], Sequence[Path]] | None = None,
     ) -> None:
         """Write files, if any, then print the JSON document or the tables, also where a file could not be written.
@@ -123,21 +115,21 @@ class Output:
         Files come first: the reader of a pipe may close it early.
 
         Args:
-            report: the result.
+            report: the result, a record.
             show: prints the tables on the console it is given.
-            whole: what a .json file holds, if more than the document on stdout.
+            whole: what a file holds, if more than the document on stdout.
             also: writes further files, such as figures, and says which.
         """
         files: list[Path] = []
         try:
             if self.file is not None:
                 assert isinstance(report, Tabular), "only tabular results take --out FILE"
-                write_report(report, self.file, self.force, lambda: self._sign((whole or report.to_json)()))
+                write_report(report if whole is None else whole, self.file, self.force, self._sign)
                 files.append(self.file)
             files += also() if also is not None else []
         finally:
             if self.as_json:
-                self._stdout.write(codec.text(self._sign(report.to_json())) + "\n")
+                self._stdout.write(codec.text(self._sign(codec.plain(report))) + "\n")
             else:
                 show(self.console())
             self._stdout.flush()
@@ -170,12 +162,15 @@ def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES
 
 
 def write_report(
-    report: Tabular, file: Path, force: bool = False, whole: Callable[[], Mapping[str, Any]] | None = None
+    report: Tabular,
+    file: Path,
+    force: bool = False,
+    sign: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _as_it_is,
 ) -> None:
-    """Write a report as its suffix says: .json its document (or the ``whole`` one), else its table."""
+    """Write a report as its suffix says: .json its document, signed, else its table."""
     with atomic_file(file, force=force) as path:
         if file.suffix.lower() == ".json":
-            path.write_text(codec.text((whole or report.to_json)()) + "\n", encoding="utf-8")
+            path.write_text(codec.text(sign(codec.plain(report))) + "\n", encoding="utf-8")
         elif file.suffix.lower() == ".csv" and hasattr(report, "to_csv"):  # a published layout of its own
             path.write_text(report.to_csv(), encoding="utf-8")
         else:

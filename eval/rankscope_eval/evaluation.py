@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from rankscope.errors import OptionError
 from rankscope.io.run_store import RunStore
 from rankscope.series import Series
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
+from rankscope_eval.relative import Sums
 from rankscope_eval.report import EvalReport, EvalRow, summarise
 from rankscope_eval.scorer import BASELINE, score_suite, score_task
 from rankscope_eval.sources import LoadedSuite, read_suite
@@ -84,11 +85,13 @@ def evaluate(
     def measured(forecaster: Forecaster, task: Task, series: Sequence[Series]) -> EvalRow:
         """Row that is kept, or a new one, beside the published scores."""
         key = None if store is None else row_key(shared, task, suite.files(task), forecaster)
-        row = None if store is None or key is None else store.get(key, EvalRow)
-        if row is None:
+        earlier = None if store is None or key is None else store.get(key, KeptRow)
+        if earlier is not None:
+            row = replace(earlier.row, sums=earlier.sums)
+        else:
             row = score_task(forecaster, task, series)
             if store is not None and key is not None:
-                store.put(key, row)
+                store.put(key, KeptRow(row, row.sums))
         known = published.get((task.name, forecaster.name))
         return row if known is None else replace(row, published_MASE=known.MASE, published_WQL=known.WQL)
 
@@ -111,6 +114,14 @@ def evaluate(
 
 def _name(model: str | Forecaster) -> str:
     return model.name if isinstance(model, Forecaster) else str(model)
+
+
+@dataclass(frozen=True)
+class KeptRow:
+    """A row with its sums, which reports leave out."""
+
+    row: EvalRow
+    sums: Sums | None
 
 
 def kept_rows(folder: str | Path) -> RunStore:

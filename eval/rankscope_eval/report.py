@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
+from rankscope.io import codec
 from rankscope_eval.relative import Draws, Interval, Sums, interval, relative_scores, resample
 from rankscope_eval.suites import PublishedScore
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/eval@1"
 ALL = "all"
 
 
@@ -40,17 +39,13 @@ class EvalRow:
     """Windows that got the seasonal-naive forecast because the model could not be fitted."""
     published_MASE: float | None = None
     published_WQL: float | None = None
-    sums: Sums | None = field(default=None, compare=False, repr=False)
+    sums: Sums | None = field(default=None, compare=False, repr=False, metadata=codec.UNWRITTEN)
     """Per series, what the scores are quotients of; not written to files."""
 
     @property
     def key(self) -> str:
         """Benchmark and data set: two benchmarks may hold a data set of one name."""
         return f"{self.benchmark}/{self.dataset}"
-
-    def plain(self) -> dict[str, Any]:
-        """What is written of it."""
-        return {name: value for name, value in vars(self).items() if name != "sums"}
 
 
 @dataclass(frozen=True)
@@ -97,16 +92,13 @@ class EvalReport:
     published: tuple[PublishedScore, ...] = ()
     skipped: tuple[Skipped, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """The report in the shape ``rankscope/eval@1``; a score that is not a number is None."""
-        plain = replace(self, rows=())
-        return {"schema": SCHEMA, **_finite({**asdict(plain), "rows": [row.plain() for row in self.rows]})}
+    SCHEMA: ClassVar = "rankscope/eval@1"
 
     def to_frame(self) -> pd.DataFrame:
         """The rows as a table."""
         import pandas as pd
 
-        return pd.DataFrame([row.plain() for row in self.rows])
+        return pd.DataFrame([vars(row) for row in self.rows]).drop(columns="sums")
 
     def to_csv(self, path: str | Path | None = None, *, force: bool = False) -> str:
         """The rows in the layout chronos-forecasting publishes: dataset, model, MASE, WQL, sorted by data
@@ -193,13 +185,3 @@ def _summary(
         tuple(dict.fromkeys(left_out)),
         *intervals,
     )
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,6 @@ class PublishedScore:
     MASE: float
     WQL: float
     benchmark: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The row as a dict."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class Table2Folder:
 
     def write(self, report: Table2Report) -> None:
         """Write table2.json, table2.csv and table2.md."""
-        codec.write(self.root / "table2.json", report.to_json())
+        codec.write(self.root / "table2.json", report)
         with atomic_file(self.root / "table2.csv") as path:
             report.to_frame().to_csv(path, index=False)
         with atomic_file(self.root / "table2.md") as path:

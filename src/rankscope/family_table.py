@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.checkpoints import list_bundled
 from rankscope.compress.heal.match import FAMILIES as HEALED
@@ -14,7 +14,6 @@ from rankscope.train.proxies import STANDINS
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/families@1"
 VERBS = ("spectrum", "flow", "embed", "compress", "heal", "forecast", "standin")
 """Verbs that not every family takes."""
 
@@ -50,10 +49,8 @@ class FamiliesReport:
 
     rows: tuple[FamilyRow, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as ``rankscope/families@1``."""
-        rows = [{**asdict(row), "hub_ids": list(row.hub_ids), "verbs": list(row.verbs)} for row in self.rows]
-        return {"schema": SCHEMA, "families": rows}
+    SCHEMA: ClassVar = "rankscope/families@1"
+    KEYS: ClassVar = ("families=rows",)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per family; lists are joined by spaces."""

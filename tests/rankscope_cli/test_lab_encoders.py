@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope.io.run_store import locked
 from rankscope_cli.verbs.lab_encoders import run as verb
 from rankscope_lab.encoders import runs
@@ -114,7 +115,7 @@ def test_the_document_and_the_files(document: Callable[..., Any], asked: Asked, 
 
 def test_show_trains_nothing_and_says_what_is_missing(cli: Any, asked: Asked, tmp_path: Path) -> None:
     kept = made_up(Cell("linear", seed=0))
-    (tmp_path / f"{kept.cell.id}.json").write_text(kept.to_json())
+    (tmp_path / f"{kept.cell.id}.json").write_text(codec.text(kept))
     result = cli("lab", "encoders", "1", "--show", "--seeds", "2", "--encoders", "linear,sum", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
     assert asked == {}
@@ -126,7 +127,7 @@ def test_show_trains_nothing_and_says_what_is_missing(cli: Any, asked: Asked, tm
 def test_force_forgets_nothing_while_another_process_makes_runs(refused: Any, tmp_path: Path) -> None:
     cell = Cell("linear")
     for suffix in (".json", ".state", ".safetensors"):
-        (tmp_path / f"{cell.id}{suffix}").write_text(made_up(cell).to_json())
+        (tmp_path / f"{cell.id}{suffix}").write_text(codec.text(made_up(cell)))
     ours = ("--encoders", "linear", "--seeds", 1, "--force", "--device", "cpu", "--out", tmp_path)
     with locked(tmp_path / ".lock", "the test"):
         assert "are being made by another process" in refused("lab", "encoders", *ours)
@@ -136,7 +137,7 @@ def test_force_forgets_nothing_while_another_process_makes_runs(refused: Any, tm
 
 def test_runs_in_another_precision_are_not_passed_off_as_these(cli: Any, refused: Any, tmp_path: Path) -> None:
     made = replace(made_up(Cell("linear")), precision="bfloat16")
-    (tmp_path / f"{made.cell.id}.json").write_text(made.to_json())
+    (tmp_path / f"{made.cell.id}.json").write_text(codec.text(made))
     ours = ("lab", "encoders", "--encoders", "linear", "--seeds", 1, "--device", "cpu", "--out", tmp_path)
     assert "was run in bfloat16, not in float32: choose another --out" in refused(*ours)
     result = cli(*ours, "--show")

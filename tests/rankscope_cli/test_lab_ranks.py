@@ -13,12 +13,13 @@ import pytest
 import torch
 from rich.console import Console
 
+from rankscope.io import codec
 from rankscope_lab.encoders.cell import Cell, Point, RunResult
 from rankscope_lab.encoders.data import cell_data
 from rankscope_lab.encoders.models import build
 from rankscope_lab.encoders.runs import write_result
 from rankscope_lab.measure import measure, rank_record
-from rankscope_lab.ranks.study import study_from_json
+from rankscope_lab.ranks.study import RankStudy
 from rankscope_lab.slt.cell import Cell as SltCell
 from rankscope_lab.slt.cell import CellResult, Epoch, Score, Windows
 
@@ -68,7 +69,7 @@ def test_the_table_fits_a_terminal(cli: Any, audit: Path, tmp_path: Path) -> Non
     # a head of width 4 cannot be cut to an eighth, nothing here to a sixteenth
     assert re.search(r"linear +attention +joint +[\d.]+ +[\d.]+ +–$", result.stdout, re.MULTILINE)
     narrow = StringIO()
-    study = study_from_json(json.loads((tmp_path / "ranks.json").read_text()))
+    study = codec.read(RankStudy, tmp_path / "ranks.json")
     show_ranks(study, Console(file=narrow, width=80, highlight=False))
     assert max(map(len, narrow.getvalue().splitlines())) <= 80
     assert len(study.curves) == 2 * (2 * 2 * 4 + 3)
@@ -89,7 +90,7 @@ def test_bad_input(cli: Any, refused: Any, audit: Path, tmp_path: Path) -> None:
     run = CellResult(forecaster, (Epoch(1, scores, scores, scores, 1.0),), 1, 1, Windows(1, 1, 1))
     for folder in (tmp_path / "forecaster", few := shutil.copytree(audit, tmp_path / "few")):
         folder.mkdir(exist_ok=True)
-        (folder / f"{forecaster.id}.json").write_text(run.to_json())
+        (folder / f"{forecaster.id}.json").write_text(codec.text(run))
         (folder / f"{forecaster.id}.safetensors").write_bytes(b"")
     for name in [one.name for one in few.iterdir() if "-s0." not in one.name]:
         (few / name).unlink()

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +29,20 @@ class Terminal(io.StringIO):
 
 
 def test_only_the_result_reaches_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    class Report:
-        def to_json(self) -> dict[str, Any]:
-            return {"x": 1}
-
     with Output(as_json=True) as output:
         print("chatter of a library")  # noqa: T201
-        output.deliver(Report(), lambda console: None)
+        output.deliver({"x": 1}, lambda console: None)
         print("more of it")  # noqa: T201
     seen = capsys.readouterr()
     assert seen.out == '{"x": 1}\n'
     assert seen.err == "chatter of a library\nmore of it\n"
 
 
+@dataclass
 class Small:
     """A report that is a table, too."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {"x": 1}
+    x: int = 1
 
     def to_frame(self) -> pd.DataFrame:
         return pd.DataFrame({"x": [1]})

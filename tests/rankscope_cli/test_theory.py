@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from rankscope.io import codec
 from rankscope_paper import bounds
-from rankscope_paper.experiments import experiment_from_json
+from rankscope_paper.experiments import F3Result
 
 
 def test_the_document(document: Any) -> None:
@@ -43,7 +44,7 @@ def test_experiments_give_their_data(cli: Any, tmp_path: Path) -> None:
     result = cli("theory", "f3", "--quick", "--out", tmp_path / "f3.json", "--json")
     assert result.exit_code == 0, result.stderr
     (saved,) = json.loads((tmp_path / "f3.json").read_text())["experiments"]
-    assert experiment_from_json(saved).quick
+    assert codec.parse(F3Result, saved).quick
     assert "experiments" not in json.loads(result.stdout)
 
 

@@ -21,6 +21,7 @@ from rankscope import load_pipeline, open_checkpoint
 from rankscope.compress import compress
 from rankscope.errors import OptionError, RankscopeError
 from rankscope.forecast import make_fast
+from rankscope.io import codec
 from rankscope.train import ModelShape, PretrainConfig
 from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import RankDesign
@@ -303,7 +304,7 @@ def test_a_report_of_two_runtimes_a_peer_and_a_reference(folder: Any) -> None:
     assert over[labels[0], 1].seconds == Spread(1.0, 1.0, 1.0)
     assert over[labels[1], 3].seconds == ratios(fast.turns, stock.turns)
     assert {one.dtype for one in report.rates} == {"float32", "bfloat16"}
-    document = json.loads(json.dumps(report.to_json()))
+    document = json.loads(json.dumps(codec.plain(report)))
     assert document["schema"] == "rankscope/bench@1"
     assert len(report.to_frame()) == 8
     assert told[-1][0] == told[-1][1]

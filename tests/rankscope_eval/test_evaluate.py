@@ -15,6 +15,7 @@ from chronos import BaseChronosPipeline
 
 import rankscope_eval
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
+from rankscope.io import codec
 from rankscope_eval import evaluate
 from rankscope_eval.forecasters import Forecaster, Forecasting, pipeline_forecaster
 from rankscope_eval.report import EvalReport
@@ -84,7 +85,7 @@ def small_report() -> EvalReport:
 
 
 def test_json_has_the_documented_shape(small_report: EvalReport) -> None:
-    report = json.loads(json.dumps(small_report.to_json(), allow_nan=False))
+    report = json.loads(json.dumps(codec.plain(small_report), allow_nan=False))
     assert report["schema"] == "rankscope/eval@1"
     assert {"benchmark", "dataset", "model", "MASE", "WQL", "seconds"} <= set(report["rows"][0])
     wanted = {"model", "baseline", "benchmark", "datasets", "relative_MASE", "relative_WQL"}
@@ -134,7 +135,7 @@ def test_a_constant_series_leaves_mase_and_is_counted(tmp_path: Path) -> None:
     assert with_flat.rows[0].MASE == without.rows[0].MASE
     only_flat = evaluate(["naive"], suite=write_suite(tmp_path, frame(np.full(20, 2.0))))
     assert math.isnan(only_flat.rows[0].MASE)
-    assert only_flat.to_json()["rows"][0]["MASE"] is None
+    assert codec.plain(only_flat)["rows"][0]["MASE"] is None
     assert only_flat.summary[0].datasets == 0
     assert only_flat.summary[0].left_out == ("MASE: b/t", "WQL: b/t")
 

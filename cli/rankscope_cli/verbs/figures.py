@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -105,11 +105,8 @@ class _List:
 
     states: tuple[FigureState, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """The document ``rankscope/figures@1`` without captions and files."""
-        from rankscope_paper.figures import SCHEMA
-
-        return {"schema": SCHEMA, "figures": [one.to_json() for one in self.states]}
+    SCHEMA: ClassVar = "rankscope/figures@1"
+    KEYS: ClassVar = ("figures=states",)
 
     def show(self, console: Console) -> None:
         """Print the table."""
@@ -123,11 +120,7 @@ class _Report:
     figures: tuple[dict[str, Any], ...]
     failed: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """The document ``rankscope/figures@1``."""
-        from rankscope_paper.figures import SCHEMA
-
-        return {"schema": SCHEMA, "figures": list(self.figures), "failed": list(self.failed)}
+    SCHEMA: ClassVar = "rankscope/figures@1"
 
     def show(self, console: Console) -> None:
         """Print the captions."""

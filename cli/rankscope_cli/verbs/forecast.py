@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -242,11 +242,6 @@ def _show(report: StreamReport, console: Console) -> None:
     )
 
 
-def _numbers(column: pd.Series) -> list[float | None]:
-    """A column as JSON has it: null where there is no number."""
-    return [None if value != value else float(value) for value in column]
-
-
 @dataclass(frozen=True)
 class Forecast:
     """A table of forecasts and the model that made it."""
@@ -255,19 +250,22 @@ class Forecast:
     horizon: int
     frame: pd.DataFrame
 
-    def to_json(self) -> dict[str, Any]:
-        """The shape ``rankscope/forecast@1``: one entry per series, one list per quantile."""
+    SCHEMA: ClassVar = "rankscope/forecast@1"
+    KEYS: ClassVar = ("model", "horizon", "series")
+
+    @property
+    def series(self) -> tuple[dict[str, Any], ...]:
+        """One entry per series, one list per quantile."""
         levels = [name for name in self.frame.columns if name not in ("item_id", "timestamp", "mean")]
-        series = [
+        return tuple(
             {
                 "item_id": str(key),
                 "timestamps": [str(stamp) for stamp in rows["timestamp"]],
-                "mean": _numbers(rows["mean"]),
-                "quantiles": {level: _numbers(rows[level]) for level in levels},
+                "mean": list(rows["mean"]),
+                "quantiles": {level: list(rows[level]) for level in levels},
             }
             for key, rows in self.frame.groupby("item_id", sort=False)
-        ]
-        return {"schema": "rankscope/forecast@1", "model": self.model, "horizon": self.horizon, "series": series}
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """One row per series and step."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -92,9 +91,9 @@ def run(
                 device=device,
                 progress=progress,
             )
-        whole = partial(report.to_json, sigma=True)
         drawn = drawing(figures, lambda: _figures(report))
-        output.deliver(report, lambda console: show_spectrum(report, console), whole=whole, also=drawn)
+        printed = report.without_sigma()
+        output.deliver(printed, lambda console: show_spectrum(report, console), whole=report, also=drawn)
 
 
 Cells = Callable[["SiteSpectrum", str], list[str]]

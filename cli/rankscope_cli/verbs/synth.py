@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -125,14 +125,12 @@ class Check:
     series: int
     damaged: tuple[str, ...]
 
+    SCHEMA: ClassVar = "rankscope/shards-check@1"
+
     @classmethod
     def of(cls, shards: Shards) -> Check:
         """Summarise opened shards."""
         return cls(str(shards.folder), len(shards.files), len(shards), shards.damaged)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result in the shape ``rankscope/shards-check@1``."""
-        return {"schema": "rankscope/shards-check@1", **self.__dict__, "damaged": list(self.damaged)}
 
     def show(self, console: Console) -> None:
         """Print what is whole and what is not."""

@@ -75,7 +75,8 @@ def run(
             report = run_theory(
                 ids, checkpoint=checkpoint, instances=instances, quick=quick, seed=seed, progress=progress
             )
-        output.deliver(report, lambda console: show_theory(report, console), whole=report.whole)
+        printed = report.without_experiments()
+        output.deliver(printed, lambda console: show_theory(report, console), whole=report)
     for check in report.checks:
         if check.applies and not check.passed:
             say(f"failed: {check.id}: ratio {check.worst_ratio:.6g} at {check.worst}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rankscope.choices import BENCH_RUNTIMES, DTYPES
 from rankscope.errors import FamilyError, OptionError, unknown_choice
@@ -94,10 +93,6 @@ class Case:
         'bundled:stock:bfloat16'
         """
         return ":".join([self.model, self.runtime, *([self.dtype] if self.dtype else [])])
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return asdict(self)
 
 
 def read_case(text: str, *, runtime: str = "auto", dtype: str | None = None, revision: str | None = None) -> Case:

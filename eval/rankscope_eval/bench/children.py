@@ -14,6 +14,7 @@ import threading
 from typing import IO, Any
 
 from rankscope.errors import OptionError, RankscopeError
+from rankscope.io import codec
 from rankscope_eval.bench.case import Case
 
 
@@ -38,7 +39,7 @@ class Child:
         if case.threads is not None:
             quiet |= {"OMP_NUM_THREADS": str(case.threads), "MKL_NUM_THREADS": str(case.threads)}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from {module} import main; main()", json.dumps(case.to_json())],
+            [sys.executable, "-c", f"from {module} import main; main()", codec.text(case)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

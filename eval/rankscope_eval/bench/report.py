@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope_eval.bench.roofline import Rates
 from rankscope_eval.bench.turns import Spread
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCHEMA = "rankscope/bench@1"
 
 
 @dataclass(frozen=True)
@@ -92,9 +90,7 @@ class BenchReport:
     rates: tuple[Rates, ...]
     failures: tuple[Failure, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """The report in the shape ``rankscope/bench@1``."""
-        return {"schema": SCHEMA, **asdict(self)}
+    SCHEMA: ClassVar = "rankscope/bench@1"
 
     def to_frame(self) -> pd.DataFrame:
         """One row per case and batch, with its ratios."""

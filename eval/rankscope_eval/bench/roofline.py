@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from rankscope_eval.bench.counts import Phase
@@ -39,10 +39,6 @@ class Rates:
         """
         fitting = [moved for moved, _ in self.copies if moved <= size] or [self.copies[0][0]]
         return max(rate for moved, rate in self.copies if moved >= fitting[-1])
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return asdict(self)
 
 
 def floor_seconds(phases: Iterable[Phase], rates: Rates) -> float:

@@ -222,7 +222,7 @@ def answer(worker: Worker, line: str) -> dict[str, Any]:
         from rankscope_eval.bench.roofline import measure_rates
 
         dtype, device = rest
-        return measure_rates(dtype, device).to_json()
+        return asdict(measure_rates(dtype, device))
     return worker.load() if word == "load" else worker.turn()
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 from rankscope.series.layout import BadRow
 
-SCHEMA = "rankscope/forecast-stream@1"
 NAMED = 20
 """Rows that a report names; the folder names all."""
 
@@ -42,6 +41,4 @@ class StreamReport:
     seconds: float
     series_per_second: float
 
-    def to_json(self) -> dict[str, Any]:
-        """The shape ``rankscope/forecast-stream@1``."""
-        return {"schema": SCHEMA, **asdict(self)}
+    SCHEMA: ClassVar = "rankscope/forecast-stream@1"

@@ -8,9 +8,9 @@ from typing import Any
 
 from rankscope.engine.progress import Progress
 from rankscope.errors import OptionError, unknown_choice
-from rankscope_paper.experiments.f1 import F1Result, f1_from_json, run_f1
-from rankscope_paper.experiments.f2 import F2Result, f2_from_json, run_f2
-from rankscope_paper.experiments.f3 import F3Result, f3_from_json, run_f3
+from rankscope_paper.experiments.f1 import F1Result, run_f1
+from rankscope_paper.experiments.f2 import F2Result, run_f2
+from rankscope_paper.experiments.f3 import F3Result, run_f3
 from rankscope_paper.experiments.fit import Slope
 
 ExperimentResult = F1Result | F2Result | F3Result
@@ -18,18 +18,18 @@ ExperimentResult = F1Result | F2Result | F3Result
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment: what it shows, how to run it, how to read a saved result."""
+    """One experiment: what it shows, how to run it, what it gives."""
 
     title: str
     figure: str
     run: Callable[..., Any]
-    from_json: Callable[[dict[str, Any]], Any]
+    kind: type[ExperimentResult]
 
 
 EXPERIMENTS = {
-    "f1": Experiment("error of truncated attention against σ and d", "9", run_f1, f1_from_json),
-    "f2": Experiment("sparse sketches, one per head", "10", run_f2, f2_from_json),
-    "f3": Experiment("rank of an attention layer's output against heads", "11", run_f3, f3_from_json),
+    "f1": Experiment("error of truncated attention against σ and d", "9", run_f1, F1Result),
+    "f2": Experiment("sparse sketches, one per head", "10", run_f2, F2Result),
+    "f3": Experiment("rank of an attention layer's output against heads", "11", run_f3, F3Result),
 }
 
 
@@ -53,19 +53,6 @@ def run_experiment(
     return result
 
 
-def experiment_from_json(data: dict[str, Any]) -> ExperimentResult:
-    """Rebuild a result from what its ``to_json`` made.
-
-    Raises:
-        OptionError: it is no result of an experiment.
-    """
-    name = str(data.get("id"))
-    if name not in EXPERIMENTS:
-        raise OptionError(unknown_choice("id of an experiment's result", name, EXPERIMENTS))
-    result: ExperimentResult = EXPERIMENTS[name].from_json(data)
-    return result
-
-
 __all__ = [
     "EXPERIMENTS",
     "Experiment",
@@ -74,10 +61,6 @@ __all__ = [
     "F2Result",
     "F3Result",
     "Slope",
-    "experiment_from_json",
-    "f1_from_json",
-    "f2_from_json",
-    "f3_from_json",
     "run_experiment",
     "run_f1",
     "run_f2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from rankscope.engine.progress import Progress, silent
 from rankscope_paper.experiments.fit import Slope, exponent, slope_of_points, slope_of_seeds
 from rankscope_paper.experiments.matrices import READINGS, generator, log_uniform
-from rankscope_paper.experiments.record import begin, read
 from rankscope_paper.experiments.truncation import random_layer, truncation_errors
 
 if TYPE_CHECKING:
@@ -112,10 +111,10 @@ class F1Result:
     tokens: int
     readings: tuple[F1Reading, ...]
     width: F1Widths
+    id: str = "f1"
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain numbers, lists and strings."""
-        return begin("f1", self)
+    SCHEMA: ClassVar = "rankscope/experiment@1"
+    DIGITS: ClassVar = 9
 
     def to_frame(self) -> pd.DataFrame:
         """One row per panel, reading or width, seed and rank."""
@@ -131,15 +130,6 @@ class F1Result:
             rows += [("width", "", int(d), seed, rank, None, None, error) for seed, error in enumerate(errors)]
         names = ["panel", "reading", "d_model", "seed", "rank", "sigma_next", "tail", "error"]
         return pd.DataFrame(rows, columns=names)
-
-
-def f1_from_json(data: dict[str, Any]) -> F1Result:
-    """Rebuild what `F1Result.to_json` made.
-
-    Raises:
-        OptionError: another schema or experiment.
-    """
-    return read("f1", data, F1Result)
 
 
 def run_f1(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor
 from rankscope.engine.progress import Progress, silent
 from rankscope_paper.experiments.fit import Slope, exponent, slope_of_seeds
 from rankscope_paper.experiments.matrices import Generator, gaussian, generator, log_uniform, orthonormal
-from rankscope_paper.experiments.record import begin, read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,10 +66,10 @@ class F2Result:
     sparse_index: Int[np.ndarray, "heads seeds"]
     dense_index: Int[np.ndarray, "heads seeds"]
     slope: Slope
+    id: str = "f2"
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain numbers, lists and strings."""
-        return begin("f2", self)
+    SCHEMA: ClassVar = "rankscope/experiment@1"
+    DIGITS: ClassVar = 9
 
     def to_frame(self) -> pd.DataFrame:
         """One row per kind of sketch, number of heads and draw."""
@@ -84,15 +83,6 @@ class F2Result:
             for draw in range(distance.shape[1])
         ]
         return pd.DataFrame(rows, columns=["sketch", "heads", "seed", "rows", "distance", "index"])
-
-
-def f2_from_json(data: dict[str, Any]) -> F2Result:
-    """Rebuild what `F2Result.to_json` made.
-
-    Raises:
-        OptionError: another schema or experiment.
-    """
-    return read("f2", data, F2Result)
 
 
 def sparse_sketch(rng: Generator, rows: int, d_model: int, heads: int) -> Float[Tensor, "rows d_model"]:

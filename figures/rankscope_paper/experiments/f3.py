@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from rankscope.engine.progress import Progress, silent
 from rankscope.numerics import eps_ranks, relative_spectrum
 from rankscope_paper.bounds.attention import multi_head_attention
 from rankscope_paper.experiments.matrices import gaussian, generator, log_uniform, orthonormal
-from rankscope_paper.experiments.record import begin, read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,10 +63,10 @@ class F3Result:
     rank_in: Int[np.ndarray, " eps"]
     rank_out: Int[np.ndarray, "seeds heads eps"]
     monotone: tuple[bool, ...]
+    id: str = "f3"
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain numbers, lists and strings."""
-        return begin("f3", self)
+    SCHEMA: ClassVar = "rankscope/experiment@1"
+    DIGITS: ClassVar = 9
 
     def to_frame(self) -> pd.DataFrame:
         """One row per draw, number of heads (0: the input) and singular value, with its relative size."""
@@ -78,15 +77,6 @@ class F3Result:
             for h, sigma in zip(self.heads, spectra, strict=True):
                 rows += [(draw, int(h), j + 1, float(value)) for j, value in enumerate(sigma)]
         return pd.DataFrame(rows, columns=["seed", "heads", "j", "relative_sigma"])
-
-
-def f3_from_json(data: dict[str, Any]) -> F3Result:
-    """Rebuild what `F3Result.to_json` made.
-
-    Raises:
-        OptionError: another schema or experiment.
-    """
-    return read("f3", data, F3Result)
 
 
 def run_f3(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -27,10 +26,6 @@ class Slope:
     low: float
     high: float
     samples: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Its four numbers."""
-        return asdict(self)
 
 
 def exponent(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:

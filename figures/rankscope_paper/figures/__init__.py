@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope_paper.figures._recipes import FIGURES
 from rankscope_paper.figures._record import CARRIED, Drawn, Recipe, Settings, carried
 from rankscope_paper.figures._write import caption_head, refuse_existing_files, write_drawn
 
-SCHEMA = "rankscope/figures@1"
-
 __all__ = [
     "FIGURES",
-    "SCHEMA",
     "CARRIED",
     "Drawn",
     "FigureState",
@@ -52,20 +49,15 @@ class FigureState:
     uses: tuple[str, ...]
     missing: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """One element of ``figures`` of ``rankscope/figures@1``."""
-        one = self.recipe
-        return {
-            "id": one.id,
-            "title": one.title,
-            "paper": one.shows,
-            "source": one.source,
-            "uses": list(self.uses),
-            "ready": not self.missing,
-            "missing": self.missing,
-            "make": one.make,
-            "published": list(one.published),
-        }
+    @property
+    def ready(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.missing
+
+    KEYS: ClassVar = (
+        *("recipe.id", "recipe.title", "paper=recipe.shows", "recipe.source", "uses", "ready", "missing"),
+        *("recipe.make", "recipe.published"),
+    )
 
 
 def choose(ids: Iterable[str]) -> tuple[Recipe, ...]:

@@ -12,8 +12,8 @@ from jaxtyping import Float
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import DataError
-from rankscope.measure.embedding import EmbeddingReport, embedding_from_json, measure_embedding
-from rankscope.measure.saved import read_json
+from rankscope.io import codec
+from rankscope.measure.embedding import EmbeddingReport, measure_embedding
 from rankscope.numerics import angle_matrix
 from rankscope.plots import angle_maps, embedding_projection, embedding_spectra
 from rankscope_paper.figures import _models
@@ -34,7 +34,7 @@ ITEMS = 128
 def draw_spectra(settings: Settings) -> tuple[Drawn, ...]:
     """Fig. 2a: relative singular values of embedding matrices across modalities."""
     if settings.data is not None:
-        report = read_json(settings.data, "embed.json", embedding_from_json)
+        report = codec.read(EmbeddingReport, settings.data, "embed.json")
         about = f"{', '.join(dict.fromkeys(row.model for row in report.rows))}, as saved in {settings.data.name}"
     else:
         report, about = _of_models(settings, _models.at_hand())
@@ -125,7 +125,7 @@ def mean_angle(angles: Float[np.ndarray, "items items"]) -> float:
 
 def _projection(settings: Settings, default: tuple[str, ...], points: str) -> tuple[Drawn, ...]:
     if settings.data is not None:
-        report = read_json(settings.data, "embed.json", embedding_from_json)
+        report = codec.read(EmbeddingReport, settings.data, "embed.json")
         about = f"{', '.join(dict.fromkeys(row.model for row in report.rows))}, as saved in {settings.data.name}"
     else:
         report, about = _of_models(settings, default)

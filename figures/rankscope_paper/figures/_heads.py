@@ -10,7 +10,7 @@ import torch
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError
-from rankscope.measure.saved import held
+from rankscope.io import codec
 from rankscope.measure.sweep import read_sweep_report
 from rankscope.numerics import row_angles
 from rankscope.plots import angle_maps
@@ -86,7 +86,7 @@ def read_angles(path: Path) -> tuple[dict[str, tuple[int, np.ndarray]], str]:
     Raises:
         DataError: it is no such table.
     """
-    file = held(path, "fig14.parquet")
+    file = codec.find(path, "fig14.parquet")
     try:
         frame = pd.read_parquet(file)
     except (OSError, ValueError) as error:

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from rankscope.errors import OptionError
-from rankscope.measure.saved import read_json
+from rankscope.io import codec
 from rankscope.plots.labels import whole_numbers
 from rankscope.plots.style import MARKS, figure, styled
 from rankscope_lab.measure.record import INPUT, OUTPUT
 from rankscope_lab.ranks.questions import QUESTIONS
 from rankscope_lab.ranks.runs import CODEBOOK, ENCODERS, SLT, STREAM, TOKENIZERS
-from rankscope_lab.ranks.study import RankStudy, study_from_json
+from rankscope_lab.ranks.study import RankStudy
 from rankscope_lab.ranks.tables import CurveRow, RankRow
 from rankscope_paper.figures._record import Drawn, Settings, carried
 
@@ -36,7 +36,7 @@ Lines = Mapping[str, Line]
 
 def draw_lab_ranks(settings: Settings) -> tuple[Drawn, ...]:
     """Draw the study that the settings name, or the one that the package carries."""
-    study = read_json(settings.data or carried(DATA, MAKE), DATA, study_from_json)
+    study = codec.read(RankStudy, settings.data or carried(DATA, MAKE), DATA)
     settings_of = {name: _largest(study.rows, name) for name in (ENCODERS, SLT, TOKENIZERS)}
     cut = _cut_of(study.curves)
     shown = {

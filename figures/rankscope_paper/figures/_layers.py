@@ -11,8 +11,8 @@ import torch
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import DataError
-from rankscope.measure.flow import FlowReport, flow_from_json, measure_flow
-from rankscope.measure.saved import held, read_json
+from rankscope.io import codec
+from rankscope.measure.flow import FlowReport, measure_flow
 from rankscope.measure.spectrum import SpectrumReport, measure_spectrum
 from rankscope.numerics import eps_rank
 from rankscope.plots import flow, histograms, ranks_by_layer, training_spectra
@@ -40,7 +40,7 @@ def draw_text_ranks(settings: Settings) -> tuple[Drawn, ...]:
 def draw_flow(settings: Settings) -> tuple[Drawn, ...]:
     """Fig. 5c: spectra of every encoder layer's input under the constant signal."""
     if settings.data is not None:
-        report = read_json(settings.data, "flow.json", flow_from_json)
+        report = codec.read(FlowReport, settings.data, "flow.json")
         about = f"{report.model}, as saved in {settings.data.name}"
     else:
         checkpoint = _models.opened(settings, _models.chronos())[0]
@@ -174,7 +174,7 @@ def _share_above(report: SpectrumReport, role: str) -> float:
 
 
 def _spectra_table(path: Path) -> pd.DataFrame:
-    file = held(path, "spectra.parquet")
+    file = codec.find(path, "spectra.parquet")
     try:
         return pd.read_parquet(file)
     except (OSError, ValueError) as error:

@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rankscope.errors import DataError, OptionError, unknown_choice
-from rankscope.measure.saved import read_json
-from rankscope.measure.sweep import SCHEMA as SWEEP_SCHEMA
+from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, read_sweep_report
 from rankscope.measure.table2 import Table2Report, read_table2
 from rankscope.plots import pareto, table2
@@ -36,8 +35,8 @@ def draw_frontier(settings: Settings) -> tuple[Drawn, ...]:
     """Fig. 6: of the scored sweep that the settings name, or of the carried measurements."""
     if settings.data is not None:
         return (_swept(read_sweep_report(settings.data), settings.data),)
-    design = read_json(carried(BY_DESIGN, MAKE), BY_DESIGN, _design)
-    peers, models = read_json(carried(PEERS, "python benchmarks/peers.py"), PEERS, _peers)
+    design = _design(codec.load(carried(BY_DESIGN, MAKE)))
+    peers, models = _peers(codec.load(carried(PEERS, "python benchmarks/peers.py")))
     rows: list[dict[str, Any]] = [
         {"panel": "by design", "kind": "paper" if one.published else "ours", "name": one.name, "time": one.time}
         | {"WQL": one.WQL, "MASE": one.MASE}
@@ -144,8 +143,6 @@ def _design(document: dict[str, Any]) -> list[DesignPoint]:
 
 
 def _peers(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[CostPoint]]]:
-    if document.get("benchmark") != "peers":
-        raise DataError(f"expected a result of benchmarks/peers.py, got {document.get('benchmark', SWEEP_SCHEMA)!r}.")
     kinds: dict[str, list[CostPoint]] = {title: [] for title in (*(title for _, title in _KINDS), _LOCAL)}
     for row in document["rows"]:
         name, colon, how = row["label"].partition(":")

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from rankscope.errors import DataError
-from rankscope.measure.saved import read_json
-from rankscope_paper.experiments import F1Result, F2Result, F3Result, Slope, experiment_from_json, run_experiment
+from rankscope.io import codec
+from rankscope_paper.experiments import (
+    EXPERIMENTS,
+    ExperimentResult,
+    F1Result,
+    F2Result,
+    F3Result,
+    Slope,
+    run_experiment,
+)
 from rankscope_paper.figures._record import Drawn, Settings, carried
 from rankscope_paper.figures.theory_plots import figure9, figure10, figure11
 
@@ -64,29 +71,21 @@ def draw_heads(settings: Settings) -> tuple[Drawn, ...]:
     return _drawn("f3", result, text, settings)
 
 
-def _result(name: str, settings: Settings) -> F1Result | F2Result | F3Result:
-    if settings.data is not None:
-        result = read_json(settings.data, f"{name}.json", partial(_experiment, name))
-        if type(result).__name__ != f"{name.upper()}Result":
-            raise DataError(f"{settings.data} holds another experiment than {name}: name the result of {name}.")
-        return result
-    if settings.rerun or settings.quick:
+def _result(name: str, settings: Settings) -> ExperimentResult:
+    if settings.data is None and (settings.rerun or settings.quick):
         return run_experiment(name, quick=settings.quick, seed=settings.seed, progress=settings.progress)
-    path = carried(f"{name}.json", f"rankscope theory {name} --out FILE.json")
-    return read_json(path, path.name, experiment_from_json)
+    path = settings.data or carried(f"{name}.json", f"rankscope theory {name} --out FILE.json")
+    file = codec.find(path, f"{name}.json")
+    document = codec.load(file)
+    # what `rankscope theory --out FILE.json` wrote has them all
+    inside = document.get("experiments", [document]) if isinstance(document, dict) else []
+    found = [one for one in inside if isinstance(one, dict) and one.get("id") == name]
+    if not found:
+        raise DataError(f"{file} holds no experiment {name}: run `rankscope theory {name} --out FILE.json`.")
+    return codec.parse(EXPERIMENTS[name].kind, found[0], str(file))
 
 
-def _experiment(name: str, document: dict[str, Any]) -> F1Result | F2Result | F3Result:
-    """An experiment's own document, or the one of that name in what `rankscope theory --out FILE.json` wrote."""
-    inside = document.get("experiments")
-    if isinstance(inside, list):
-        document = next((one for one in inside if isinstance(one, dict) and one.get("id") == name), {})
-        if not document:
-            raise DataError(f"it holds no experiment {name}: run `rankscope theory {name} --out FILE.json`.")
-    return experiment_from_json(document)
-
-
-def _drawn(name: str, result: F1Result | F2Result | F3Result, text: str, settings: Settings) -> tuple[Drawn, ...]:
+def _drawn(name: str, result: ExperimentResult, text: str, settings: Settings) -> tuple[Drawn, ...]:
     size = "reduced size" if result.quick else "published size"
     saved = "" if settings.rerun or settings.quick else ", read from the saved result"
     caption = f"{text} Random matrices, no checkpoint; {size}, seed {result.seed}{saved}."

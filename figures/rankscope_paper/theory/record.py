@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -90,16 +90,15 @@ class CheckResult:
     unmet: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    KEYS: ClassVar = (
+        *("id", "instances", "worst_ratio", "pass=passed", "title", "statement", "skipped", "seconds", "worst"),
+        *("printed", "model", "unmet", "notes"),
+    )
+
     @property
     def applies(self) -> bool:
         """Whether the hypotheses are met."""
         return not self.unmet
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers and strings; ``passed`` is ``pass`` there."""
-        data = asdict(self)
-        ordered = {"id": data.pop("id"), "instances": data.pop("instances"), "worst_ratio": data.pop("worst_ratio")}
-        return {**ordered, "pass": data.pop("passed"), **data}
 
 
 LIMIT = 1 + 1e-9

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.engine.progress import Progress
@@ -19,7 +19,6 @@ from rankscope_paper.theory.run import run_check
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/theory@1"
 QUICK = 20
 """A quick run tries one in so many instances."""
 
@@ -40,19 +39,17 @@ class TheoryReport:
     checks: tuple[CheckResult, ...]
     experiments: tuple[ExperimentResult, ...] = ()
 
+    SCHEMA: ClassVar = "rankscope/theory@1"
+    KEYS: ClassVar = ("seed", "quick", "pass=passed", "checks", "experiments?")
+
     @property
     def passed(self) -> bool:
         """Whether nothing that was evaluated failed; unmet hypotheses are no failure."""
         return all(check.passed for check in self.checks if check.applies)
 
-    def to_json(self) -> dict[str, Any]:
-        """The checks; `whole` has the experiments' data too."""
-        checks = [check.to_json() for check in self.checks]
-        return {"schema": SCHEMA, "seed": self.seed, "quick": self.quick, "pass": self.passed, "checks": checks}
-
-    def whole(self) -> dict[str, Any]:
-        """The checks, and the data of the experiments."""
-        return {**self.to_json(), "experiments": [result.to_json() for result in self.experiments]}
+    def without_experiments(self) -> TheoryReport:
+        """The report without the experiments' data, as ``--json`` prints it."""
+        return replace(self, experiments=())
 
     def to_frame(self) -> pd.DataFrame:
         """One row per check."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope_lab.precision import FLOAT32
 
-SCHEMA = "rankscope/lab-encoder-run@1"
 SYNTHETIC, ETTH1 = "synthetic", "etth1"
 NLL, MSE = "nll", "mse"
 
@@ -139,6 +137,8 @@ class RunResult:
     machine: str = ""
     precision: str = FLOAT32
 
+    SCHEMA: ClassVar = "rankscope/lab-encoder-run@1"
+
     @property
     def diverged(self) -> bool:
         """A loss was not finite: such a run is counted, and enters no mean."""
@@ -167,40 +167,3 @@ class RunResult:
             third = self.points[max(len(self.points) - 3, 0)]
             return "converged" if third.loss - last.loss < 0.005 else "improving"
         return "overfitting" if last.loss > best.loss + 0.01 else "converged"
-
-    def to_json(self) -> str:
-        """As stored: one object, numbers that are not finite as null."""
-        return json.dumps({"schema": SCHEMA, **_finite(asdict(self))}, indent=1, allow_nan=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str, source: str = "the text") -> RunResult:
-        """Read what `to_json` wrote.
-
-        Raises:
-            DataError: not JSON, or of another schema.
-        """
-        try:
-            stored = json.loads(text)
-            if stored.pop("schema") != SCHEMA:
-                raise KeyError("schema")
-            cell = Cell(**stored.pop("cell"))
-            points = tuple(Point(**_numbers(point)) for point in stored.pop("points"))
-            return cls(cell=cell, points=points, **stored)
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{source} is no run of the encoder audit ({SCHEMA}): delete it to run it again."
-            ) from error
-
-
-def _numbers(point: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: math.nan if value is None else value for name, value in point.items()}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

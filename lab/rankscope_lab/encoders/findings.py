@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from rankscope_lab.data.channels import LENGTH, channel_benchmark
 from rankscope_lab.encoders.baselines import bin_baselines
@@ -65,14 +64,6 @@ class FindingsTable:
     rows: tuple[Finding, ...]
     notes: tuple[str, ...]
     disagreements: tuple[Disagreement, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """As a dict."""
-        return {
-            "rows": [asdict(row) for row in self.rows],
-            "notes": list(self.notes),
-            "disagreements": [asdict(one) for one in self.disagreements],
-        }
 
 
 def finding_cells(seeds: int, epochs: int = EPOCHS, encoders: Sequence[str] | None = None) -> list[Cell]:

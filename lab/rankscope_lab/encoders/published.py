@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -22,10 +22,6 @@ class Published:
     mean: float
     std: float | None = None
     interval: tuple[float, float] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As a dict."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope_lab.encoders.cell import ENCODERS, EPOCHS, ETTH1, Cell, RunResult
@@ -27,7 +27,6 @@ from rankscope_lab.precision import FLOAT32
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/lab-encoders@1"
 ALL = "all"
 CHOICES = (*TABLES, PAIRED, FINDINGS)
 PUBLISHED_SEEDS = 20
@@ -160,6 +159,9 @@ class AuditReport:
     paired: PairedTable | None
     findings: FindingsTable | None
 
+    SCHEMA: ClassVar = "rankscope/lab-encoders@1"
+    KEYS: ClassVar = ("protocol", "runs=counts", "tables", "paired", "findings")
+
     @property
     def published(self) -> bool:
         """Whether runs are as long, as many and as exact as the paper's."""
@@ -177,29 +179,18 @@ class AuditReport:
         said += [f"{count} of {self.needed} runs: {what}." for count, what in counts if count]
         return " ".join(said)
 
-    def to_json(self) -> dict[str, Any]:
-        """As a dict."""
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """How the runs were asked for, and whether that is the paper's way."""
         asked = self.asked
-        return {
-            "schema": SCHEMA,
-            "protocol": {
-                "seeds": asked.seeds,
-                "epochs": asked.epochs,
-                "encoders": None if asked.encoders is None else list(asked.encoders),
-                "published": self.published,
-                "warning": self.warning,
-            },
-            "runs": {
-                "there": self.runs,
-                "needed": self.needed,
-                "diverged": self.diverged,
-                "cut_short": self.cut_short,
-                "rounded": self.rounded,
-            },
-            "tables": [table.to_json() for table in self.tables],
-            "paired": None if self.paired is None else self.paired.to_json(),
-            "findings": None if self.findings is None else self.findings.to_json(),
-        }
+        size = {"seeds": asked.seeds, "epochs": asked.epochs, "encoders": asked.encoders}
+        return {**size, "published": self.published, "warning": self.warning}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Results that are there and needed, and those that are not like the paper's."""
+        counts = {"there": self.runs, "needed": self.needed, "diverged": self.diverged}
+        return {**counts, "cut_short": self.cut_short, "rounded": self.rounded}
 
     def to_frame(self) -> pd.DataFrame:
         """The rows of the paper's tables, one number a row."""

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
-from rankscope.io.atomic import atomic_file
+from rankscope.io import codec
 from rankscope.io.run_store import locked
 from rankscope_lab.encoders.cell import SYNTHETIC, Cell, RunResult
 from rankscope_lab.encoders.data import CellData, cell_data
@@ -242,7 +242,7 @@ def read_result(folder: Path, cell: Cell) -> RunResult | None:
     path = folder / f"{cell.id}.json"
     if not path.is_file():
         return None
-    return RunResult.from_json(path.read_text(encoding="utf-8"), str(path))
+    return codec.read(RunResult, path, fix="Delete it to run it again.")
 
 
 def write_result(folder: Path, result: RunResult, model: AuditModel) -> None:
@@ -252,8 +252,7 @@ def write_result(folder: Path, result: RunResult, model: AuditModel) -> None:
     half = target.with_name(target.name + ".part")
     save_file(tensors, half)
     os.replace(half, target)
-    with atomic_file(folder / f"{result.cell.id}.json", force=True) as path:
-        path.write_text(result.to_json(), encoding="utf-8")
+    codec.write(folder / f"{result.cell.id}.json", result)
 
 
 def _groups(cells: Sequence[Cell], size: int, folder: Path) -> list[tuple[Cell, ...]]:

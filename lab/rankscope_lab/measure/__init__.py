@@ -2,7 +2,7 @@
 
 from rankscope_lab.measure.find import Layer, Weight, layers_of, weights_of
 from rankscope_lab.measure.model import EPS, measure, rank_record
-from rankscope_lab.measure.record import ModelRanks, Ranks, StreamRanks, WeightRanks, ranks_from_json
+from rankscope_lab.measure.record import ModelRanks, Ranks, StreamRanks, WeightRanks
 from rankscope_lab.measure.streams import watch_layers
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "layers_of",
     "measure",
     "rank_record",
-    "ranks_from_json",
     "watch_layers",
     "weights_of",
 ]

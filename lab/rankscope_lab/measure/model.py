@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope.measure.spectrum import DEFAULT_EPS
 from rankscope.numerics import per_head, singular_values, validate_eps
 from rankscope_lab.measure.find import Layer, Weight, layers_of, weights_of
@@ -53,7 +54,7 @@ def measure(model: nn.Module, batch: Tensor | tuple[Tensor, ...] | None, eps: Se
 
 def rank_record(model: nn.Module, batch: Tensor | tuple[Tensor, ...] | None) -> dict[str, Any]:
     """`measure` as a compact JSON document beside a run: no σ of weights, the 64 leading ones of what layers read."""
-    return measure(model, batch).to_json(weight_sigma=0, stream_sigma=STORED)
+    return codec.plain(measure(model, batch).shortened(streams=STORED))
 
 
 def _weight(weight: Weight, eps: Sequence[float]) -> WeightRanks:

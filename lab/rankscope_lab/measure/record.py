@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.errors import DataError
 from rankscope.measure.flow import ranks_by_eps
 from rankscope.numerics import effective_rank, stable_rank
 
-SCHEMA = "rankscope/lab-rank-record@1"
-DIGITS = 6
-"""Significant digits of numbers in JSON."""
+SPECTRUM = tuple(f"ranks.{name}" for name in ("size", "eps_ranks", "effective_rank", "stable_rank", "sigma?"))
+"""Keys of a spectrum among those of what has it."""
 INPUT, BETWEEN, OUTPUT = "input", "between", "output"
 
 
@@ -37,20 +35,16 @@ class Ranks:
     stable_rank: float
     sigma: tuple[float, ...] = ()
 
+    KEYS: ClassVar = ("size", "eps_ranks", "effective_rank", "stable_rank", "sigma?")
+    DIGITS: ClassVar = 6
+
+    def leading(self, count: int) -> Ranks:
+        """The same with so many singular values."""
+        return replace(self, sigma=self.sigma[:count])
+
     def relative(self, eps: str) -> float:
         """ε-rank over the largest rank possible."""
         return self.eps_ranks[eps] / self.size
-
-    def to_json(self, sigma: int | None = None) -> dict[str, Any]:
-        """Plain numbers; ``sigma``: how many singular values, all by default."""
-        row: dict[str, Any] = {
-            "size": self.size,
-            "eps_ranks": dict(self.eps_ranks),
-            "effective_rank": _short(self.effective_rank),
-            "stable_rank": _short(self.stable_rank),
-        }
-        kept = self.sigma if sigma is None else self.sigma[:sigma]
-        return row | {"sigma": [_short(value) for value in kept]} if kept else row
 
 
 def ranks_of(sigma: Float[Tensor, " k"], eps: Sequence[float]) -> Ranks:
@@ -92,6 +86,8 @@ class WeightRanks:
     ranks: Ranks
     head_eps_ranks: Mapping[str, tuple[int, ...]]
 
+    KEYS: ClassVar = (*("name", "stack", "layer", "role", "shape", "head_eps_ranks"), *SPECTRUM)
+
 
 @dataclass(frozen=True)
 class StreamRanks:
@@ -118,6 +114,8 @@ class StreamRanks:
     ranks: Ranks
     centred: Ranks
 
+    KEYS: ClassVar = (*("stack", "layer", "kind", "place", "tokens", "d_model", "centred"), *SPECTRUM)
+
 
 @dataclass(frozen=True)
 class ModelRanks:
@@ -127,6 +125,9 @@ class ModelRanks:
     weights: tuple[WeightRanks, ...]
     streams: tuple[StreamRanks, ...]
 
+    SCHEMA: ClassVar = "rankscope/lab-rank-record@1"
+    DIGITS: ClassVar = 6
+
     def stream(self, place: str, stack: str | None = None) -> tuple[StreamRanks, ...]:
         """Records of one place, first layer to last."""
         return tuple(one for one in self.streams if one.place == place and stack in (None, one.stack))
@@ -135,62 +136,13 @@ class ModelRanks:
         """Matrices of some roles."""
         return tuple(one for one in self.weights if one.role in roles)
 
-    def to_json(self, *, weight_sigma: int | None = None, stream_sigma: int | None = None) -> dict[str, Any]:
-        """Plain numbers; the two arguments say how many singular values of each spectrum, all by default."""
-        weights = []
-        for one in self.weights:
-            row = asdict(one) | one.ranks.to_json(weight_sigma)
-            del row["ranks"]
-            weights.append(row | {"shape": list(one.shape), "head_eps_ranks": _lists(one.head_eps_ranks)})
-        streams = []
-        for place in self.streams:
-            row = asdict(place) | place.ranks.to_json(stream_sigma if place.place != BETWEEN else 0)
-            del row["ranks"]
-            streams.append(row | {"centred": place.centred.to_json(0)})
-        return {"schema": SCHEMA, "eps": list(self.eps), "weights": weights, "streams": streams}
-
-
-def ranks_from_json(data: Mapping[str, Any], source: str = "the record") -> ModelRanks:
-    """Read what `ModelRanks.to_json` made.
-
-    Raises:
-        DataError: another schema, or a part is missing.
-    """
-    if data.get("schema") != SCHEMA:
-        raise DataError(f"{source} holds no ranks ({SCHEMA}): measure the model again.")
-    try:
-        weights = tuple(
-            WeightRanks(
-                ranks=summary_from_json(row),
-                shape=(int(row["shape"][0]), int(row["shape"][1])),
-                head_eps_ranks={eps: tuple(ranks) for eps, ranks in row["head_eps_ranks"].items()},
-                **{key: row[key] for key in ("name", "stack", "layer", "role")},
-            )
-            for row in data["weights"]
+    def shortened(self, weights: int = 0, streams: int = 0) -> ModelRanks:
+        """The same with so many singular values of every matrix and of every layer's input and output, as is stored."""
+        return replace(
+            self,
+            weights=tuple(replace(one, ranks=one.ranks.leading(weights)) for one in self.weights),
+            streams=tuple(
+                replace(one, ranks=one.ranks.leading(streams * (one.place != BETWEEN)), centred=one.centred.leading(0))
+                for one in self.streams
+            ),
         )
-        streams = tuple(
-            StreamRanks(
-                ranks=summary_from_json(row),
-                centred=summary_from_json(row["centred"]),
-                **{key: row[key] for key in ("stack", "layer", "kind", "place", "tokens", "d_model")},
-            )
-            for row in data["streams"]
-        )
-        return ModelRanks(tuple(data["eps"]), weights, streams)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise DataError(f"{source} lacks a part of its ranks ({error}): measure the model again.") from error
-
-
-def summary_from_json(row: Mapping[str, Any]) -> Ranks:
-    """Read what `Ranks.to_json` made; a missing part is a ``KeyError``."""
-    return Ranks(
-        row["size"], dict(row["eps_ranks"]), row["effective_rank"], row["stable_rank"], tuple(row.get("sigma", ()))
-    )
-
-
-def _lists(ranks: Mapping[str, tuple[int, ...]]) -> dict[str, list[int]]:
-    return {eps: list(values) for eps, values in ranks.items()}
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -51,10 +50,6 @@ class CurvePoint:
     def relative(self) -> float | None:
         """Loss over that of the whole model."""
         return None if self.loss is None else self.loss / self.before
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
-        return asdict(self)
 
 
 def compression_curve(

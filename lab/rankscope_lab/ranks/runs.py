@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,17 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.errors import DataError
-from rankscope_lab.encoders.cell import SCHEMA as ENCODER_SCHEMA
+from rankscope.io import codec
 from rankscope_lab.encoders.cell import SYNTHETIC, RunResult
 from rankscope_lab.encoders.cell import Cell as EncoderCell
-from rankscope_lab.measure.record import SCHEMA as RANK_SCHEMA
-from rankscope_lab.measure.record import ModelRanks, Ranks, ranks_from_json, summary_from_json
-from rankscope_lab.slt.cell import SCHEMA as SLT_SCHEMA
+from rankscope_lab.measure.record import ModelRanks, Ranks
 from rankscope_lab.slt.cell import Cell as SltCell
 from rankscope_lab.slt.cell import CellResult
-from rankscope_lab.tokenizers.record import SCHEMA as COMPONENT_SCHEMA
-from rankscope_lab.tokenizers.vq import SCHEMA as VQ_SCHEMA
-from rankscope_lab.tokenizers.vq import VqSettings
+from rankscope_lab.tokenizers.record import RunRecord
+from rankscope_lab.tokenizers.vq import VqResult, VqSettings
 
 ENCODERS, SLT, TOKENIZERS = "encoders", "slt", "tokenizers"
 CODEBOOK, STREAM = "codebook", "stream"
@@ -90,7 +86,7 @@ def read_runs(places: Sequence[str | Path]) -> RunSet:
     runs: list[RankedRun] = []
     diverged: list[str] = []
     for file in (found for place in places for found in _files(Path(place))):
-        document = _document(file)
+        document = codec.load(file)
         for run in _runs(document, file):
             if run is None:
                 diverged.append(str(file))
@@ -132,28 +128,21 @@ def _files(place: Path) -> list[Path]:
     return [place]
 
 
-def _document(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(f"{file} cannot be read as JSON ({' '.join(str(error).split())}): delete it.") from error
-
-
 def _runs(document: Any, file: Path) -> Iterator[RankedRun | None]:
     """The runs in a document, None for one that diverged; nothing where it is another document."""
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == ENCODER_SCHEMA:
+    if schema == RunResult.SCHEMA:
         yield _encoder(file)
-    elif schema == SLT_SCHEMA:
+    elif schema == CellResult.SCHEMA:
         yield _slt(file)
     else:
-        for inner in _inside(document, VQ_SCHEMA):
+        for inner in _inside(document, VqResult.SCHEMA):
             yield _tokenizer(inner, file, _table_of(document))
-        for inner in _inside(document, RANK_SCHEMA):
+        for inner in _inside(document, ModelRanks.SCHEMA):
             stem, _, seed = file.stem.rpartition("-s")
             named = (stem, int(seed)) if seed.isdigit() and stem else (file.stem, 0)
-            setting = f"{_table_of(document)}components" if schema == COMPONENT_SCHEMA else file.parent.name
-            ranks = ranks_from_json(inner, str(file))
+            setting = f"{_table_of(document)}components" if schema == RunRecord.SCHEMA else file.parent.name
+            ranks = codec.parse(ModelRanks, inner, str(file))
             yield RankedRun(TOKENIZERS, setting, named[0], named[1], math.nan, ranks, source=str(file))
 
 
@@ -167,12 +156,12 @@ def _inside(document: Any, schema: str, depth: int = _DEPTH) -> Iterator[dict[st
 
 
 def _encoder(file: Path) -> RankedRun | None:
-    result = RunResult.from_json(file.read_text(encoding="utf-8"), str(file))
+    result = codec.read(RunResult, file)
     if result.diverged:
         return None
     cell, record = result.cell, result.diagnostics.get("ranks")
     size = f"C{cell.channels} N{cell.series} d{cell.d_model}" if cell.data == SYNTHETIC else f"ETTh1 d{cell.d_model}"
-    ranks = ranks_from_json(record, str(file)) if record else None
+    ranks = codec.parse(ModelRanks, record, str(file)) if record else None
     return RankedRun(
         ENCODERS,
         f"{size} {cell.objective} {cell.epochs} epochs",
@@ -187,13 +176,13 @@ def _encoder(file: Path) -> RankedRun | None:
 
 
 def _slt(file: Path) -> RankedRun | None:
-    result = CellResult.from_json(file.read_text(encoding="utf-8"), str(file))
+    result = codec.read(CellResult, file)
     if result.diverged:
         return None
     cell = result.cell
     setting = replace(cell, model="slt", seed=0, epochs=max(cell.epochs, 1)).id
     setting = setting.removesuffix("-s0").replace("-slt-", "-")
-    ranks = ranks_from_json(result.ranks, str(file)) if result.ranks else None
+    ranks = codec.parse(ModelRanks, result.ranks, str(file)) if result.ranks else None
     return RankedRun(SLT, setting, cell.model, cell.seed, result.chosen.test.mse, ranks, cell=cell, source=str(file))
 
 
@@ -208,7 +197,7 @@ def _tokenizer(document: dict[str, Any], file: Path, table: str) -> RankedRun | 
         chosen = VqSettings(**document["settings"])
         if document["diverged"]:
             return None
-        spectra = {name: summary_from_json(document[name]) for name in (CODEBOOK, STREAM)}
+        spectra = {name: codec.parse(Ranks, document[name], f"{file}: {name}") for name in (CODEBOOK, STREAM)}
         loss = float(document["test"]["mse"])
     except (KeyError, TypeError) as error:
         raise DataError(f"{file} lacks a part of its run ({error}): delete it and train again.") from error

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rankscope_lab.statistics import Paired, paired
 
@@ -57,10 +56,6 @@ class Finding:
     def difference(self) -> float:
         """Mean of first less mean of second."""
         return self.mean_first - self.mean_second
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

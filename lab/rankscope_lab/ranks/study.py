@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import OptionError
 from rankscope.measure.spectrum import DEFAULT_EPS, eps_key
 from rankscope.numerics import validate_eps
 from rankscope_lab.measure.find import ATTENTION, PROJECTION
@@ -20,7 +20,6 @@ from rankscope_lab.ranks.tables import CurveRow, RankRow, RunCurve, curve_rows, 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/lab-ranks@1"
 CUT_PAIRS = (("whitened", "svd"), (JOINT, "whitened"))
 """Methods, the better one as claimed first."""
 EQUAL_SIZES = 0.02
@@ -51,18 +50,9 @@ class RankStudy:
     findings: tuple[Finding, ...]
     cut_short: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """One document; numbers have six digits."""
-        document = {
-            "schema": SCHEMA,
-            "eps": list(self.eps),
-            "runs": dict(self.runs),
-            "diverged": self.diverged,
-            "unmeasured": self.unmeasured,
-            "cut_short": self.cut_short,
-            **{name: [one.to_json() for one in getattr(self, name)] for name in ("rows", "curves", "findings")},
-        }
-        return {key: _rounded(value) for key, value in document.items()}
+    SCHEMA: ClassVar = "rankscope/lab-ranks@1"
+    KEYS: ClassVar = ("eps", "runs", "diverged", "unmeasured", "cut_short", "rows", "curves", "findings")
+    DIGITS: ClassVar = 6
 
     def to_frame(self) -> pd.DataFrame:
         """The findings, one a row."""
@@ -138,28 +128,6 @@ def _same_size(one: CurvePoint, other: CurvePoint) -> bool:
     return one.ratio is not None and other.ratio is not None and abs(one.ratio / other.ratio - 1) <= EQUAL_SIZES
 
 
-def study_from_json(data: dict[str, Any]) -> RankStudy:
-    """Read what `RankStudy.to_json` made.
-
-    Raises:
-        DataError: another schema.
-    """
-    if data.get("schema") != SCHEMA:
-        raise DataError(
-            f"expected a study of schema {SCHEMA}: make one with `rankscope lab ranks DIR --out FILE.json`."
-        )
-    return RankStudy(
-        tuple(data["eps"]),
-        data["runs"],
-        data["diverged"],
-        data["unmeasured"],
-        tuple(RankRow(**row) for row in data["rows"]),
-        tuple(CurveRow(**row) for row in data["curves"]),
-        tuple(Finding(**row) for row in data["findings"]),
-        data.get("cut_short", 0),  # documents of the first version do not say
-    )
-
-
 def _check_eps(run: RankedRun, levels: Sequence[str]) -> None:
     known = [eps_key(level) for level in run.ranks.eps] if run.ranks else None
     if known is None and run.spectra:
@@ -169,11 +137,3 @@ def _check_eps(run: RankedRun, levels: Sequence[str]) -> None:
         raise OptionError(
             f"{run.source} has no ranks at ε {', '.join(missing)}, only at {', '.join(known or [])}: choose of those."
         )
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_rounded(one) for one in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rankscope_lab.measure import Ranks, StreamRanks
 from rankscope_lab.ranks.compress import CurvePoint
@@ -46,10 +45,6 @@ class RankRow:
     effective_std: float | None
     centred: float | None
     eps_ranks: Mapping[str, float]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
-        return asdict(self) | {"eps_ranks": dict(self.eps_ranks)}
 
 
 Key = tuple[str, str, str, str, str, int | None, str]
@@ -146,10 +141,6 @@ class CurveRow:
     relative: float
     relative_std: float | None
     seeds: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
-        return asdict(self)
 
 
 def curve_rows(curves: Sequence[RunCurve]) -> tuple[CurveRow, ...]:

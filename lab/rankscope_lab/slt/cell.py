@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope_lab.precision import FLOAT32, PRECISIONS
 from rankscope_lab.slt.models import NAIVE, check_model
 from rankscope_lab.slt.patch_forecaster import HORIZON, LOOKBACK
 from rankscope_lab.slt.protocol import BEST, LAST, RELEASED, protocol
-
-SCHEMA = "rankscope/lab-slt-run@1"
 
 
 @dataclass(frozen=True)
@@ -141,6 +138,8 @@ class CellResult:
     ranks: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
 
+    SCHEMA: ClassVar = "rankscope/lab-slt-run@1"
+
     @property
     def diverged(self) -> bool:
         """An error was not finite: such a run is counted, and enters no mean."""
@@ -178,47 +177,3 @@ class CellResult:
             if spent <= seconds:
                 found = epoch
         return found
-
-    def to_json(self) -> str:
-        """As stored: one object; numbers that are not finite as null."""
-        return json.dumps({"schema": SCHEMA, **_storable(asdict(self))}, indent=1, allow_nan=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str, source: str = "the text") -> CellResult:
-        """Read what `to_json` wrote.
-
-        Raises:
-            DataError: not JSON, or of another schema.
-        """
-        try:
-            stored = json.loads(text)
-            if stored.pop("schema") != SCHEMA:
-                raise KeyError("schema")
-            speed = tuple(math.nan if one is None else one for one in stored.pop("windows_per_second"))
-            return cls(
-                cell=Cell(**stored.pop("cell")),
-                epochs=tuple(_epoch(one) for one in stored.pop("epochs")),
-                windows=Windows(**stored.pop("windows")),
-                windows_per_second=(speed[0], speed[1], speed[2]),
-                **stored,
-            )
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise DataError(f"{source} is no run of the study ({SCHEMA}): delete it to run it again.") from error
-
-
-def _epoch(stored: Mapping[str, Any]) -> Epoch:
-    scores = {
-        part: Score(**{name: math.nan if value is None else value for name, value in stored[part].items()})
-        for part in ("train", "validation", "test")
-    }
-    return Epoch(stored["number"], seconds=stored["seconds"], **scores)
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _storable(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_storable(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

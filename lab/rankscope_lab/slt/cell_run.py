@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import locked
 from rankscope_lab.data.table import VariableTable, benchmark_columns, read_table
@@ -28,7 +29,7 @@ def result_file(out: Path, cell: Cell) -> Path:
 def read_result(out: Path, cell: Cell) -> CellResult:
     """The result of a finished cell."""
     file = result_file(out, cell)
-    return CellResult.from_json(file.read_text(encoding="utf-8"), str(file))
+    return codec.read(CellResult, file, fix="Delete it to run it again.")
 
 
 def cell_data(cell: Cell, folder: Path, *, ignore_times: bool = False) -> ForecastData:
@@ -99,6 +100,5 @@ def run_task(task: CellTask, ticks: Ticks) -> None:
         if result.parameters:
             with atomic_file(file.with_suffix(".safetensors")) as path:
                 save_file({name: value.contiguous() for name, value in training.model.state_dict().items()}, path)
-        with atomic_file(file) as path:
-            path.write_text(result.to_json(), encoding="utf-8")
+        codec.write(file, result)
         state.unlink(missing_ok=True)

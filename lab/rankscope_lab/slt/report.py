@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from rankscope_lab.slt.ablations import CHOICE, TIME, VALIDATED, Ablation, Setting, Side, ablation
 from rankscope_lab.slt.cell import CellResult
@@ -15,8 +15,6 @@ from rankscope_lab.statistics import Paired, Spread, paired, spread
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCHEMA = "rankscope/lab-slt@1"
 
 
 @dataclass(frozen=True)
@@ -112,9 +110,7 @@ class SltReport:
     runs: int
     diverged: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """The report in the shape ``rankscope/lab-slt@1``."""
-        return {"schema": SCHEMA, **asdict(self)}
+    SCHEMA: ClassVar = "rankscope/lab-slt@1"
 
     def to_frame(self) -> pd.DataFrame:
         """One line per row of the table."""

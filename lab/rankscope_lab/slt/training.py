@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope_lab.data.windows import ForecastData
 from rankscope_lab.kernels import accelerate
 from rankscope_lab.machine import describe
@@ -199,14 +200,14 @@ class CellTraining:
         if self.state is not None and self.optimizer is not None:
             tensors = training_tensors(self.model, self.optimizer)
             tensors |= {CHOSEN + name: value.cpu().contiguous() for name, value in self._best.items()}
-            write_state(self.state, tensors, {"result": self.result.to_json()})
+            write_state(self.state, tensors, {"result": codec.plain(self.result)})
 
     def _take_up(self, state: Path) -> None:
         found = read_state(state)
         if found is None or self.optimizer is None:
             return
         tensors, about = found
-        result = CellResult.from_json(about["result"], str(state))
+        result = codec.parse(CellResult, about["result"], str(state))
         if result.cell != self.cell:
             raise DataError(f"{state} is of the run {result.cell.id}, not of {self.cell.id}: delete it.")
         check_table(result, self.data, str(state))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -97,16 +97,21 @@ class AutoencoderResult:
     parameters: int
     module: Autoencoder = field(repr=False, compare=False)
 
+    KEYS: ClassVar = (
+        "settings",
+        "losses",
+        "train",
+        "test",
+        "components_train",
+        "components_test",
+        "parameters",
+        "diverged",
+    )
+
     @property
     def diverged(self) -> bool:
         """An error was not finite."""
         return not all(map(math.isfinite, (*self.losses, self.train, self.test)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the weights."""
-        names = ("train", "test", "components_train", "components_test", "parameters", "diverged")
-        numbers = {name: getattr(self, name) for name in names}
-        return {"settings": asdict(self.settings), "losses": list(self.losses), **numbers}
 
 
 def components_error(known: Float[Tensor, "windows window"], x: Float[Tensor, "others window"], count: int) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -77,6 +77,8 @@ class CopyResult:
     parameters: int
     model: Transformer = field(repr=False, compare=False)
 
+    KEYS: ClassVar = ("settings", "looks", "error", "fresh", "parameters", "diverged")
+
     @property
     def error(self) -> float:
         """Share of wrong symbols at the last look."""
@@ -86,17 +88,6 @@ class CopyResult:
     def diverged(self) -> bool:
         """A loss was not finite."""
         return not all(math.isfinite(loss) for _, loss, _ in self.looks)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the weights."""
-        return {
-            "settings": asdict(self.settings),
-            "looks": [list(look) for look in self.looks],
-            "error": self.error,
-            "fresh": self.fresh,
-            "parameters": self.parameters,
-            "diverged": self.diverged,
-        }
 
 
 def copier(settings: CopySettings) -> Transformer:

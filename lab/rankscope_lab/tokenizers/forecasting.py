@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -90,20 +90,13 @@ class ForecastResult:
     parameters: int
     model: Forecaster = field(repr=False, compare=False)
 
+    KEYS: ClassVar = ("settings", "points", "daily", "daily_naive", "every", "every_naive", "diverged")
+
     @property
     def diverged(self) -> bool:
         """A loss or an error was not finite."""
         losses = [loss for _, *pair in self.points for loss in pair]
         return not all(map(math.isfinite, (*losses, self.daily.mse)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the weights."""
-        errors = {
-            name: asdict(getattr(self, name)) if getattr(self, name) else None
-            for name in ("daily", "daily_naive", "every", "every_naive")
-        }
-        settings, points = asdict(self.settings), [list(point) for point in self.points]
-        return {"settings": settings, "points": points, **errors, "diverged": self.diverged}
 
 
 class Queries(nn.Module):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -68,6 +68,8 @@ class LinearFit:
     bound: float
     least: float
 
+    KEYS: ClassVar = ("settings", "theta", "bias", "losses", "learning_rate", "bound", "least", "diverged")
+
     @property
     def diverged(self) -> bool:
         """The loss blew up: η is above what the rows bear."""
@@ -76,19 +78,6 @@ class LinearFit:
     def predict(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, " rows"]:
         """X θ + β."""
         return x @ self.theta + self.bias
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain numbers."""
-        return {
-            "settings": asdict(self.settings),
-            "theta": self.theta.tolist(),
-            "bias": self.bias,
-            "losses": list(self.losses),
-            "learning_rate": self.learning_rate,
-            "bound": self.bound,
-            "least": self.least,
-            "diverged": self.diverged,
-        }
 
 
 def mean_squared_error(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from rankscope.errors import DataError
 from rankscope_lab.tokenizers.tasks import Task
-
-SCHEMA = "rankscope/lab-tokenizer-run@1"
 
 
 @dataclass(frozen=True)
@@ -55,32 +51,4 @@ class RunRecord:
     detail: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; those that are not finite as null."""
-        return {"schema": SCHEMA, **_finite(asdict(self))}
-
-
-def record_from_json(text: str, source: str = "the text") -> RunRecord:
-    """Read what `RunRecord.to_json` wrote.
-
-    Raises:
-        DataError: not JSON, of another schema, or a part is missing.
-    """
-    try:
-        data = json.loads(text)
-        if data.pop("schema") != SCHEMA:
-            raise KeyError("schema")
-        task = Task(**data.pop("task"))
-        numbers = ("error", "reference", "perplexity", "effective_rank")
-        fields: dict[str, Any] = {k: math.nan if v is None and k in numbers else v for k, v in data.items()}
-        return RunRecord(task=task, **fields)
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{source} is no run of the tokenizer study ({SCHEMA}): delete it to run it again.") from error
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    SCHEMA: ClassVar = "rankscope/lab-tokenizer-run@1"

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from rankscope.engine.progress import Progress
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope_lab.data.table import VariableTable
 from rankscope_lab.data.windows import MONTHS, ForecastData, forecast_data
@@ -102,7 +103,7 @@ def _linear(task: Task, data: Data, folder: Path, progress: Progress) -> RunReco
         float(mean_squared_error(unseen, after, *best)),
         fit.diverged,
         LAGS + 1,
-        fit.to_json(),
+        codec.plain(fit),
     )
 
 
@@ -111,7 +112,7 @@ def _autoencoder(task: Task, data: Data, folder: Path, progress: Progress) -> Ru
     settings = AutoencoderSettings(LATENT, hidden, epochs=task.epochs, seed=task.seed)
     train, test = tiles(data.parts.train, WINDOW), tiles(data.parts.test, WINDOW)
     result = train_autoencoder(train, test, settings, progress=progress)
-    size, detail = result.parameters, result.to_json()
+    size, detail = result.parameters, codec.plain(result)
     record = _record(task, data.name, result.test, result.components_test, result.diverged, size, detail)
     return replace(record, width=LATENT)
 
@@ -128,7 +129,7 @@ def _vq(task: Task, data: Data, folder: Path, progress: Progress) -> RunRecord:
     )
     result = train_vq(data.parts, settings, device=data.device, progress=progress)
     error = result.test.mse if result.test else float("nan")
-    record = _record(task, data.name, error, float("nan"), result.diverged, result.parameters, result.to_json())
+    record = _record(task, data.name, error, float("nan"), result.diverged, result.parameters, codec.plain(result))
     record = replace(record, codes=settings.codes, width=settings.d_model)
     if result.diverged or result.test is None or result.codebook is None:
         return record
@@ -146,7 +147,7 @@ def _copy(task: Task, data: Data, folder: Path, progress: Progress) -> RunRecord
     learnt = 64 if task.setting == "learnt" else None
     settings = CopySettings(sequences=learnt, steps=task.epochs * EVERY, seed=task.seed)
     result = train_copier(settings, device=data.device, progress=progress)
-    detail: dict[str, Any] = result.to_json()
+    detail: dict[str, Any] = codec.plain(result)
     if not result.diverged:
         detail["ranks"] = _keep(result.model, folder, task, _copy_batch(settings, data.device))
     error, chance = result.error, 1 - 1 / settings.symbols
@@ -164,7 +165,7 @@ def _forecast(task: Task, data: Data, folder: Path, progress: Progress) -> RunRe
     plan, mode = data.plan, task.setting.rsplit("-", 2)[0]
     settings = ForecastSettings(mode, plan.lookback, plan.horizon, epochs=task.epochs, seed=task.seed)
     result = train_forecaster(data.forecast, settings, progress=progress)
-    detail: dict[str, Any] = result.to_json()
+    detail: dict[str, Any] = codec.plain(result)
     if not result.diverged:
         windows = data.forecast.test
         batch = windows.batch(torch.arange(0, len(windows), max(1, len(windows) // 64)))

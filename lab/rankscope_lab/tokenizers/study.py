@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OutputError
-from rankscope.io.atomic import atomic_file
+from rankscope.io import codec
 from rankscope.io.run_store import locked
 from rankscope.measure.spectrum import DEFAULT_EPS, eps_key
 from rankscope_lab.data.table import VariableTable
 from rankscope_lab.statistics import spread
-from rankscope_lab.tokenizers.record import RunRecord, record_from_json
+from rankscope_lab.tokenizers.record import RunRecord
 from rankscope_lab.tokenizers.running import Data, run_task
 from rankscope_lab.tokenizers.tasks import COPY, Plan, Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/lab-tokenizers@1"
 EPS_KEYS = tuple(eps_key(eps) for eps in DEFAULT_EPS)
 
 
@@ -82,21 +80,13 @@ class TokenizerReport:
     rows: tuple[Row, ...]
     runs: tuple[RunRecord, ...]
 
+    SCHEMA: ClassVar = "rankscope/lab-tokenizers@1"
+    KEYS: ClassVar = ("data", "quick", "diverged", "rows")
+
     @property
     def diverged(self) -> tuple[str, ...]:
         """Runs that enter no mean."""
         return tuple(run.task.id for run in self.runs if run.diverged)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers; NaN is left to the writer."""
-        rows = [asdict(row) for row in self.rows]
-        return {
-            "schema": SCHEMA,
-            "data": self.data,
-            "quick": self.quick,
-            "diverged": list(self.diverged),
-            "rows": rows,
-        }
 
     def to_frame(self) -> pd.DataFrame:
         """One row per setting; ε-ranks as columns ``eps_rank@ε``."""
@@ -146,8 +136,7 @@ def run_study(
             record = kept[task]
             if record is None:
                 record = run_task(task, data, folder, _within(task, done, total, report))
-                with atomic_file(folder / "runs" / f"{task.id}.json") as path:
-                    path.write_text(json.dumps(record.to_json(), allow_nan=False) + "\n", encoding="utf-8")
+                codec.write(folder / "runs" / f"{task.id}.json", record, indent=None)
             runs.append(record)
             done += task.cost
             report(done, total, task.id)
@@ -163,7 +152,7 @@ def _read(folder: Path, task: Task, data: Data) -> RunRecord | None:
     file = folder / "runs" / f"{task.id}.json"
     if not file.is_file():
         return None
-    record = record_from_json(file.read_text(encoding="utf-8"), str(file))
+    record = codec.read(RunRecord, file, fix="Delete it to run it again.")
     if task.component == COPY:
         return record
     if record.data != data.name or (record.digest and record.digest != data.digest):

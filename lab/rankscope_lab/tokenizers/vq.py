@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,10 +13,9 @@ from torch import Tensor
 from rankscope.errors import OptionError
 from rankscope.families.models.folders import write_module
 from rankscope.families.models.totem import Totem
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder
 from rankscope_lab.measure import Ranks
-
-SCHEMA = "rankscope/lab-vq@1"
 
 
 @dataclass(frozen=True)
@@ -157,6 +155,11 @@ class VqResult:
     seconds: float
     module: Totem = field(repr=False, compare=False)
 
+    SCHEMA: ClassVar = "rankscope/lab-vq@1"
+    KEYS: ClassVar = (
+        *("settings", "points", "train", "test", "codebook", "stream", "parameters", "seconds", "diverged"),
+    )
+
     @property
     def diverged(self) -> bool:
         """A loss or an error was not finite."""
@@ -168,25 +171,10 @@ class VqResult:
         """The final codebook."""
         return self.module.quantiser.codebook.weight.detach()
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the weights."""
-        data = {name: getattr(self, name) for name in ("train", "test")}
-        return {
-            "schema": SCHEMA,
-            "settings": asdict(self.settings),
-            "points": [asdict(point) for point in self.points],
-            **{name: asdict(use) if use else None for name, use in data.items()},
-            "codebook": self.codebook.to_json() if self.codebook else None,
-            "stream": self.stream.to_json() if self.stream else None,
-            "parameters": self.parameters,
-            "seconds": self.seconds,
-            "diverged": self.diverged,
-        }
-
     def save_pretrained(self, folder: str | Path, force: bool = False) -> None:
         """Write a checkpoint that ``rankscope embed`` and ``rankscope spectrum --sites embedding`` open.
 
-        It holds config.json and model.safetensors in TOTEM's layout, and vq.json with `to_json`.
+        It holds config.json and model.safetensors in TOTEM's layout, and vq.json with all else.
 
         Raises:
             OptionError: the run diverged.
@@ -196,4 +184,4 @@ class VqResult:
             raise OptionError("the run diverged: its weights are not worth a checkpoint. Lower the learning rate.")
         with atomic_folder(folder, force) as work:
             write_module(self.module.cpu(), self.settings.config(), work)
-            (work / "vq.json").write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+            codec.write(work / "vq.json", self)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +27,7 @@ from rankscope.compress.write import TensorSpec, write_weights
 from rankscope.engine.progress import Progress
 from rankscope.errors import OptionError
 from rankscope.families import Layout
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
 from rankscope.lowrank.layout import low_rank_config
 from rankscope.numerics import validate_eps
@@ -172,7 +171,7 @@ def write_folder(
             notes=_notes(prepared, parts),
             sites=_site_reports(prepared, parts),
         )
-        write_json(folder / REPORT, report.to_json())
+        codec.write(folder / REPORT, report, indent=2)
     return report
 
 
@@ -288,12 +287,7 @@ def _write_config(prepared: Prepared, layouts: dict[str, Layout], folder: Path) 
     if kind is not None:
         keys = named or ["torch_dtype"]
         config.update(dict.fromkeys(keys, str(kind).removeprefix("torch.")))
-    write_json(folder / "config.json", config)
+    codec.write(folder / "config.json", config, indent=2)
     for name in _COMPANIONS:
         if (source.folder / name).is_file():
             shutil.copyfile(source.folder / name, folder / name)
-
-
-def write_json(file: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file that people can read."""
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.plan import SitePlan
 from rankscope.families import Site
+from rankscope.io import codec
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCHEMA = "rankscope/compress@1"
 
 
 @dataclass(frozen=True)
@@ -133,19 +131,13 @@ class CompressReport:
     sites: tuple[SiteReport, ...]
     search: LossSearch | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in the shape ``rankscope/compress@1``."""
-        plain = {"notes": list(self.notes), "sites": [_plain(site) for site in self.sites]}
-        if self.search is not None:
-            steps = [{**asdict(step), "score": _finite(step.score)} for step in self.search.steps]
-            plain["search"] = {**asdict(self.search), "steps": steps}
-        return {"schema": SCHEMA, **asdict(self), **plain}
+    SCHEMA: ClassVar = "rankscope/compress@1"
 
     def to_frame(self) -> pd.DataFrame:
         """One row per selected site."""
         import pandas as pd
 
-        return pd.DataFrame([_plain(site) for site in self.sites])
+        return pd.DataFrame([codec.plain(site) for site in self.sites])
 
 
 def site_reports(source: Checkpoint, sites: Sequence[Site], plans: Sequence[SitePlan]) -> list[SiteReport]:
@@ -197,11 +189,3 @@ def _note(plans: Sequence[SitePlan], changed: bool) -> str:
     if not changed:
         return "factors would store no fewer numbers" if plans[0].layout == "dense" else "its rank is low already"
     return "zero matrix, stored with rank 1" if all(plan.sigma_max == 0 for plan in plans) else ""
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _plain(site: SiteReport) -> dict[str, Any]:
-    return {**asdict(site), "shape": list(site.shape), "widths": list(site.widths)}

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.apply import REPORT, write_folder, write_json
+from rankscope.compress.apply import REPORT, write_folder
 from rankscope.compress.budget import Budget
 from rankscope.compress.prepared import CompressOptions, Prepared, prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
 from rankscope.compress.sensitivity import weighed
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
 
 Score = Callable[[Path], float]
@@ -81,7 +82,7 @@ def compress_to_loss(
         shutil.rmtree(folder / _CANDIDATES)
         seconds = round(time.perf_counter() - begin, 3)
         report = replace(found, out=str(out), seconds=seconds, search=search.record())
-        write_json(folder / REPORT, report.to_json())
+        codec.write(folder / REPORT, report, indent=2)
     return report
 
 

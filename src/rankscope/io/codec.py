@@ -1,12 +1,13 @@
 """Records, configs and suites to and from JSON and YAML: one codec, one rule for numbers that are none.
 
-A record is a dataclass of numbers, texts, arrays, tuples, dicts and further records; its fields are the keys. Two class
-variables say the rest:
+A record is a dataclass of numbers, texts, arrays, tuples, dicts and further records; its fields are the keys. Three
+class variables say the rest:
 
 ``SCHEMA``  name and version of the document (``rankscope/heal@1``). It is the first key, and no other is read.
 ``KEYS``    the keys in order, where they are not just the fields. ``"site.name"`` lies in a field's own record and is
             written under its last word, ``"pass=passed"`` is a field under another key, ``"sigma?"`` is left out where
             it is None or empty. A property is written, and passed over in reading.
+``DIGITS``  significant digits of floats, its records' too.
 
 NaN, +∞ and −∞ are no JSON: all three are written as null, and null is read as NaN where a field is a ``float``.
 
@@ -56,7 +57,7 @@ def plain(value: Any, digits: int | None = None) -> Any:
 
     Args:
         value: a record, or whatever lies in one.
-        digits: significant digits of floats; all by default.
+        digits: significant digits of floats where a record does not say; all by default.
 
     >>> plain({"a": (float("nan"), 1.25), 2: Path("x")}, digits=2)
     {'a': [None, 1.2], '2': 'x'}
@@ -70,21 +71,15 @@ def plain(value: Any, digits: int | None = None) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item, digits) for key, item in value.items()}
     if dataclasses.is_dataclass(value):
-        return _object(value, digits)
+        return _object(value, getattr(value, "DIGITS", digits))
     if hasattr(value, "tolist"):  # of numpy and torch
         return plain(value.tolist(), digits)
     return str(value) if isinstance(value, Path) else [plain(item, digits) for item in value]
 
 
-def document(record: Any, digits: int | None = None) -> dict[str, Any]:
-    """Return a record as the document of its schema."""
-    return {"schema": record.SCHEMA, **plain(record, digits)}
-
-
 def text(data: Any, indent: int | None = None) -> str:
-    """Return plain data, or a record, as JSON."""
-    whole = document(data) if hasattr(data, "SCHEMA") else plain(data)
-    return json.dumps(whole, indent=indent, ensure_ascii=False, allow_nan=False)
+    """Return a record, or plain data, as JSON."""
+    return json.dumps(plain(data), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def write(file: Path | str, data: Any, indent: int | None = 1) -> None:
@@ -121,11 +116,30 @@ def load(file: Path | str, what: str = "", error: type[RankscopeError] = DataErr
         raise error(f"{named} is no valid {kind}: {' '.join(str(found).split())[:200]}.") from found
 
 
-def read(kind: type[Record], path: Path | str, inside: str = "") -> Record:
+def read(kind: type[Record], path: Path | str, inside: str = "", fix: str = "") -> Record:
     """Read the document of a record: its file, or the folder that holds it as ``inside``.
+
+    Args:
+        kind: the record's class.
+        path: file or folder.
+        inside: name of the file in a folder.
+        fix: ends the error: what to do about a file that is damaged.
 
     Raises:
         DataError: there is none, it is no JSON, of another schema or version, or lacks a part; the file is named.
+    """
+    file = find(path, inside)
+    try:
+        return parse(kind, load(file), str(file))
+    except DataError as error:
+        raise DataError(f"{error} {fix}".rstrip()) from error
+
+
+def find(path: Path | str, inside: str = "") -> Path:
+    """Return the file at a path, or the one in a folder that is called ``inside``.
+
+    Raises:
+        DataError: there is neither.
     """
     file = Path(path)
     if inside and file.is_dir():
@@ -134,7 +148,7 @@ def read(kind: type[Record], path: Path | str, inside: str = "") -> Record:
             raise DataError(f"folder {path} holds no {inside}: name the folder or file of a result.")
     elif not file.is_file():
         raise DataError(f"there is no file{' or folder' * bool(inside)} {file}: name a saved result.")
-    return parse(kind, load(file), str(file))
+    return file
 
 
 def parse(kind: type[Record], data: Any, where: str = "") -> Record:
@@ -185,12 +199,12 @@ def _read(kind: Any, data: Any, strict: bool, where: str, error: type[RankscopeE
 
 
 def _object(record: Any, digits: int | None) -> dict[str, Any]:
-    values = {key: (reduce(getattr, steps, record), sparse) for key, steps, sparse in _keys(record.__class__)}
-    return {
-        key: plain(value, digits)
-        for key, (value, sparse) in values.items()
-        if not sparse or (value is not None and len(value))
-    }
+    values = {"schema": record.SCHEMA} if hasattr(record, "SCHEMA") else {}
+    for key, steps, sparse in _keys(record.__class__):
+        value = reduce(getattr, steps, record)
+        if not sparse or (value is not None and len(value)):
+            values[key] = plain(value, digits)
+    return values
 
 
 @cache

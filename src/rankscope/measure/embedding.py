@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -24,8 +24,6 @@ from rankscope.series.text import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCHEMA = "rankscope/embed@1"
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,17 @@ class EmbeddingSpectrum:
     modality: str = "series"
     source: str = ""
 
+    KEYS: ClassVar = (
+        *("model", "family", "modality", "strategy", "patch_size", "matrix", "source", "tokens", "d_model"),
+        *("sigma_max", "sigma", "eps_ranks", "relative_eps_ranks=relative_ranks", "effective_rank", "stable_rank"),
+        *("angles", "projection"),
+    )
+
+    @property
+    def sigma_max(self) -> float:
+        """The largest singular value."""
+        return float(self.sigma[0])
+
     @property
     def largest_rank(self) -> int:
         """The most that a rank can be: the smaller of rows and columns."""
@@ -109,17 +118,7 @@ class EmbeddingReport:
     eps: tuple[float, ...]
     rows: tuple[EmbeddingSpectrum, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain numbers, lists and strings."""
-        return {
-            "schema": SCHEMA,
-            "signal": self.signal,
-            "n": self.n,
-            "length": self.length,
-            "seed": self.seed,
-            "eps": list(self.eps),
-            "rows": [_row_to_json(row) for row in self.rows],
-        }
+    SCHEMA: ClassVar = "rankscope/embed@1"
 
     def to_frame(self) -> pd.DataFrame:
         """One row per embedding matrix and ε."""
@@ -131,24 +130,6 @@ class EmbeddingReport:
             head = [getattr(row, name) for name in names]
             rows += [(*head, float(eps), rank, row.relative_ranks[eps]) for eps, rank in row.eps_ranks.items()]
         return pd.DataFrame(rows, columns=[*names, "eps", "eps_rank", "relative_eps_rank"])
-
-
-def embedding_from_json(data: dict[str, Any]) -> EmbeddingReport:
-    """Rebuild a report from what `EmbeddingReport.to_json` made, e.g. to draw a saved result."""
-    if data.get("schema") != SCHEMA:
-        raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
-    rows = []
-    for saved in data["rows"]:
-        row = {key: value for key, value in saved.items() if key not in ("sigma_max", "relative_eps_ranks")}
-        shown = row.pop("projection")
-        row["sigma"] = np.asarray(row["sigma"], dtype=np.float64)
-        row["angles"] = np.asarray(row["angles"], dtype=np.float64)  # None becomes NaN
-        points = np.asarray(shown["points"], dtype=np.float64).reshape(-1, 2)
-        colour = np.asarray(shown["colour"], dtype=np.float64)
-        row["projection"] = Projection(points, colour, shown["colour_name"])
-        rows.append(EmbeddingSpectrum(**row))
-    head = {name: data[name] for name in ("signal", "n", "length", "seed")}
-    return EmbeddingReport(eps=tuple(data["eps"]), rows=tuple(rows), **head)
 
 
 def measure_embedding(
@@ -271,34 +252,3 @@ def _project(x: Tensor, vh: Tensor, colour: Tensor | None, colour_name: str, poi
     values = colour if colour is not None else torch.arange(x.shape[0])
     name = colour_name if colour is not None else "token number"
     return Projection(shown, values[torch.from_numpy(picked)].to(torch.float64).cpu().numpy(), name)
-
-
-def _row_to_json(row: EmbeddingSpectrum) -> dict[str, Any]:
-    return {
-        "model": row.model,
-        "family": row.family,
-        "modality": row.modality,
-        "strategy": row.strategy,
-        "patch_size": row.patch_size,
-        "matrix": row.matrix,
-        "source": row.source,
-        "tokens": row.tokens,
-        "d_model": row.d_model,
-        "sigma_max": float(row.sigma[0]),
-        "sigma": row.sigma.tolist(),
-        "eps_ranks": row.eps_ranks,
-        "relative_eps_ranks": row.relative_ranks,
-        "effective_rank": row.effective_rank,
-        "stable_rank": row.stable_rank,
-        "angles": _finite(row.angles.tolist()),
-        "projection": {
-            "points": row.projection.points.tolist(),
-            "colour": row.projection.colour.tolist(),
-            "colour_name": row.projection.colour_name,
-        },
-    }
-
-
-def _finite(rows: Iterable[Iterable[float]]) -> list[list[float | None]]:
-    """NaN angles (of zero vectors) as null: NaN is no JSON."""
-    return [[None if value != value else value for value in row] for row in rows]

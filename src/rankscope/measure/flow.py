@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -26,8 +26,6 @@ from rankscope.series.text import read_text, text_windows, token_ids
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCHEMA = "rankscope/flow@1"
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,16 @@ class LayerFlow:
     effective_rank: float
     weight_eps_ranks: dict[str, dict[str, int]]
 
+    KEYS: ClassVar = (
+        *("stack", "layer", "tokens", "d_model", "sigma_max", "sigma", "eps_ranks"),
+        *("mean_relative", "effective_rank", "weight_eps_ranks"),
+    )
+
+    @property
+    def sigma_max(self) -> float:
+        """The largest singular value."""
+        return float(self.sigma[0])
+
     @property
     def relative(self) -> Float[np.ndarray, " k"]:
         """σ_j/σ_1; zeros for a zero matrix."""
@@ -74,37 +82,11 @@ class FlowReport:
     eps: tuple[float, ...]
     layers: tuple[LayerFlow, ...]
 
+    SCHEMA: ClassVar = "rankscope/flow@1"
+
     def stack(self, name: str) -> tuple[LayerFlow, ...]:
         """Layers of one stack, first to last."""
         return tuple(row for row in self.layers if row.stack == name)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain numbers, lists and strings."""
-        rows = [
-            {
-                "stack": row.stack,
-                "layer": row.layer,
-                "tokens": row.tokens,
-                "d_model": row.d_model,
-                "sigma_max": float(row.sigma[0]),
-                "sigma": row.sigma.tolist(),
-                "eps_ranks": row.eps_ranks,
-                "mean_relative": row.mean_relative,
-                "effective_rank": row.effective_rank,
-                "weight_eps_ranks": row.weight_eps_ranks,
-            }
-            for row in self.layers
-        ]
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "signal": self.signal,
-            "n": self.n,
-            "length": self.length,
-            "seed": self.seed,
-            "eps": list(self.eps),
-            "layers": rows,
-        }
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer, matrix (``input`` or a role) and ε."""
@@ -116,22 +98,6 @@ class FlowReport:
                 for eps, rank in ranks.items():
                     rows.append((row.stack, row.layer, matrix, float(eps), rank))
         return pd.DataFrame(rows, columns=["stack", "layer", "matrix", "eps", "eps_rank"])
-
-
-def flow_from_json(data: dict[str, Any]) -> FlowReport:
-    """Rebuild a report from what `FlowReport.to_json` made, e.g. to draw a saved result."""
-    if data.get("schema") != SCHEMA:
-        raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
-    layers = tuple(
-        LayerFlow(**{key: value for key, value in row.items() if key != "sigma_max"} | {"sigma": _array(row)})
-        for row in data["layers"]
-    )
-    head = {name: data[name] for name in ("model", "signal", "n", "length", "seed")}
-    return FlowReport(eps=tuple(data["eps"]), layers=layers, **head)
-
-
-def _array(row: dict[str, Any]) -> np.ndarray:
-    return np.asarray(row["sigma"], dtype=np.float64)
 
 
 def measure_flow(

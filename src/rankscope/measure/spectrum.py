@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
@@ -17,6 +18,7 @@ from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.families import Site
+from rankscope.io import codec
 from rankscope.numerics.factored import FactoredMatrix
 from rankscope.numerics.parallel import parallel_map
 from rankscope.numerics.rank import (
@@ -41,7 +43,6 @@ from rankscope.numerics.spectrum import (
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/spectrum@1"
 DEFAULT_EPS = (0.1, 0.05, 0.01)
 
 
@@ -66,33 +67,18 @@ class SiteSpectrum:
     site: Site
     layout: str
     shape: tuple[int, int]
-    sigma: np.ndarray | None = field(compare=False, repr=False)
     sigma_max: float
     eps_ranks: dict[str, int]
     per_head_eps_ranks: dict[str, list[int]]
     effective_rank: float | None
     stable_rank: float
     size_ratio: dict[str, float]
+    sigma: Float[np.ndarray, " k"] | None = field(default=None, compare=False, repr=False)
 
-    def to_json(self, sigma: bool = False) -> dict[str, Any]:
-        """One element of ``sites`` of ``rankscope/spectrum@1``; with ``sigma`` all singular values, too."""
-        row: dict[str, Any] = {
-            "name": self.site.name,
-            "stack": self.site.stack,
-            "layer": self.site.layer,
-            "role": self.site.role,
-            "layout": self.layout,
-            "shape": list(self.shape),
-            "sigma_max": self.sigma_max,
-            "eps_ranks": dict(self.eps_ranks),
-            "per_head_eps_ranks": {eps: list(ranks) for eps, ranks in self.per_head_eps_ranks.items()},
-            "effective_rank": self.effective_rank,
-            "stable_rank": self.stable_rank,
-            "size_ratio": dict(self.size_ratio),
-        }
-        if sigma and self.sigma is not None:
-            row["sigma"] = [float(value) for value in self.sigma]
-        return row
+    KEYS: ClassVar = (
+        *("site.name", "site.stack", "site.layer", "site.role", "layout", "shape", "sigma_max", "eps_ranks"),
+        *("per_head_eps_ranks", "effective_rank", "stable_rank", "size_ratio", "sigma?"),
+    )
 
 
 @dataclass(frozen=True)
@@ -115,6 +101,9 @@ class SpectrumReport:
     sites: tuple[SiteSpectrum, ...]
     guesses: tuple[str, ...] = ()
 
+    SCHEMA: ClassVar = "rankscope/spectrum@1"
+    KEYS: ClassVar = ("model", "family", "eps", "ranks_only", "size_ratio", "guesses", "sites")
+
     @property
     def size_ratio(self) -> dict[str, float]:
         """Numbers stored by all these matrices at their ε-ranks over all stored dense, by ε (Q7)."""
@@ -122,18 +111,9 @@ class SpectrumReport:
         keys = [eps_key(eps) for eps in self.eps]
         return {key: size_ratio(shapes, [row.eps_ranks[key] for row in self.sites]) for key in keys}
 
-    def to_json(self, sigma: bool = False) -> dict[str, Any]:
-        """The report as ``rankscope/spectrum@1``; ``sigma`` adds every singular value."""
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "family": self.family,
-            "eps": list(self.eps),
-            "ranks_only": self.ranks_only,
-            "size_ratio": self.size_ratio,
-            "guesses": list(self.guesses),
-            "sites": [row.to_json(sigma) for row in self.sites],
-        }
+    def without_sigma(self) -> SpectrumReport:
+        """The report without singular values, as ``--json`` prints it."""
+        return replace(self, sites=tuple(replace(row, sigma=None) for row in self.sites))
 
     def to_frame(self) -> pd.DataFrame:
         """One row per matrix; columns ``eps_rank@ε``, ``head_eps_ranks@ε`` and ``size_ratio@ε`` for every ε."""
@@ -279,7 +259,7 @@ def _decomposed(
 
 
 def _flat(row: SiteSpectrum) -> dict[str, Any]:
-    flat = row.to_json()
+    flat = codec.plain(replace(row, sigma=None))
     rows, columns = flat.pop("shape")
     by_eps = {"eps_rank": "eps_ranks", "head_eps_ranks": "per_head_eps_ranks", "size_ratio": "size_ratio"}
     nested = {column: flat.pop(name) for column, name in by_eps.items()}

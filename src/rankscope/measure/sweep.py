@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
+from rankscope.io import codec
 from rankscope.measure.embedding import measure_embedding
-from rankscope.measure.saved import read_json
 from rankscope.measure.spectrum import SiteSpectrum, eps_key, measure_spectrum
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/sweep@1"
 SWEEP_EPS = (0.1, 0.05, 0.01, 0.001)
 ALL = "all"
 """Group of every W_Q of a model; the others are ``encoder.self``, ``decoder.self`` and ``decoder.cross``."""
@@ -74,7 +73,7 @@ class SweepRow:
     Attributes:
         point: its name.
         fields: dotted config fields in which it differs from the base, and their values.
-        config: the whole config of its run, as `rankscope.train.PretrainConfig.to_dict` gives it.
+        config: the whole config of its run, as its YAML file holds it.
         state: ``waiting``, ``begun``, ``done`` or ``failed``.
         error: why it failed, one line.
         folder: its checkpoint, relative to the sweep's folder.
@@ -103,10 +102,6 @@ class SweepRow:
     scores: dict[str, float | None] = field(default_factory=dict)
     scored_with: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """One element of ``points`` of ``rankscope/sweep@1``."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class SweepReport:
@@ -126,6 +121,8 @@ class SweepReport:
     eps: tuple[float, ...]
     points: tuple[SweepRow, ...]
 
+    SCHEMA: ClassVar = "rankscope/sweep@1"
+
     @property
     def done(self) -> tuple[SweepRow, ...]:
         """Points that were trained and measured."""
@@ -136,27 +133,11 @@ class SweepReport:
         """Points that failed."""
         return tuple(row for row in self.points if row.state == "failed")
 
-    def to_json(self) -> dict[str, Any]:
-        """The report in the shape ``rankscope/sweep@1``."""
-        return {"schema": SCHEMA, **asdict(self)}
-
     def to_frame(self) -> pd.DataFrame:
         """One row per point: its fields, then numbers; ``rank@ε`` is the mean over all W_Q."""
         import pandas as pd
 
         return pd.DataFrame([_flat(row, [eps_key(eps) for eps in self.eps]) for row in self.points])
-
-
-def sweep_from_json(data: Mapping[str, Any]) -> SweepReport:
-    """Rebuild a report from what `SweepReport.to_json` made.
-
-    Raises:
-        OptionError: it is of another schema.
-    """
-    if data.get("schema") != SCHEMA:
-        raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
-    rows = tuple(row_from_json(row) for row in data["points"])
-    return SweepReport(data["name"], data["about"], data["folder"], tuple(data["eps"]), rows)
 
 
 def read_sweep_report(path: str | Path) -> SweepReport:
@@ -165,16 +146,7 @@ def read_sweep_report(path: str | Path) -> SweepReport:
     Raises:
         DataError: nothing is there, or it is no result of a sweep.
     """
-    return read_json(Path(path), "sweep.json", sweep_from_json)
-
-
-def row_from_json(data: Mapping[str, Any]) -> SweepRow:
-    """Rebuild one point from what `SweepRow.to_json` made."""
-    row = {**data, "resumed_at": tuple(data["resumed_at"])}
-    if row["ranks"] is not None:
-        matrices = (EmbeddingRanks(**{**one, "sigma": tuple(one["sigma"])}) for one in row["ranks"]["embeddings"])
-        row["ranks"] = PointRanks(**{**row["ranks"], "embeddings": tuple(matrices)})
-    return SweepRow(**row)
+    return codec.read(SweepReport, path, "sweep.json")
 
 
 def measure_point(model: str | Path, eps: Sequence[float] = SWEEP_EPS, *, device: str = "cpu") -> PointRanks:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from rankscope.errors import OptionError
-from rankscope.measure.saved import read_json
+from rankscope.io import codec
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/table2@1"
 DONE, OUT_OF_REACH, FAILED = "done", "out of reach", "failed"
 
 
@@ -189,6 +187,9 @@ class Table2Report:
     original: Original
     points: tuple[Table2Point, ...] = field(repr=False)
 
+    SCHEMA: ClassVar = "rankscope/table2@1"
+    KEYS: ClassVar = ("model", "family", "settings", "original", "rows=spreads", "points")
+
     @property
     def rows(self) -> tuple[Table2Row, ...]:
         """Points by ratio, method, allocation and healing, in the order of the points."""
@@ -202,11 +203,10 @@ class Table2Report:
         """Points whose model was made and could not be measured."""
         return tuple(point for point in self.points if point.state == FAILED)
 
-    def to_json(self) -> dict[str, Any]:
-        """The table in the shape ``rankscope/table2@1``; a row gives ``{"median", "min", "max"}`` of every measure."""
-        whole = {"schema": SCHEMA, **asdict(self)}
-        points = whole.pop("points")
-        return {**whole, "rows": [_spreads(row) for row in self.rows], "points": points}
+    @property
+    def spreads(self) -> tuple[dict[str, Any], ...]:
+        """The rows as a document holds them: of every measure ``{"median", "min", "max"}``."""
+        return tuple(_spreads(row) for row in self.rows)
 
     def to_frame(self) -> pd.DataFrame:
         """One line per row: medians under the measures' names, extremes as ``<name>_min`` and ``<name>_max``."""
@@ -215,40 +215,13 @@ class Table2Report:
         return pd.DataFrame([_flat(row) for row in self.rows])
 
 
-def table2_from_json(data: Mapping[str, Any]) -> Table2Report:
-    """Rebuild a table from what `Table2Report.to_json` made.
-
-    Raises:
-        OptionError: it is of another schema.
-    """
-    if data.get("schema") != SCHEMA:
-        raise OptionError(f"expected a result of schema {SCHEMA!r}, got {data.get('schema')!r}.")
-    points = tuple(point_from_json(one) for one in data["points"])
-    return Table2Report(data["model"], data["family"], data["settings"], original_from_json(data["original"]), points)
-
-
 def read_table2(path: str | Path) -> Table2Report:
     """Read a table: its folder, or a ``table2.json``.
 
     Raises:
         DataError: nothing is there, or it is no table.
     """
-    return read_json(Path(path), "table2.json", table2_from_json)
-
-
-def point_from_json(data: Mapping[str, Any]) -> Table2Point:
-    """Rebuild one point."""
-    parts = {"measures": Measures(**data["measures"]), "scores": _scores(data["scores"])}
-    return Table2Point(**{**data, **parts})
-
-
-def original_from_json(data: Mapping[str, Any]) -> Original:
-    """Rebuild what is known of the original."""
-    return Original(**{**data, "scores": _scores(data["scores"])})
-
-
-def _scores(data: Iterable[Mapping[str, Any]]) -> tuple[DatasetScore, ...]:
-    return tuple(DatasetScore(**one) for one in data)
+    return codec.read(Table2Report, path, "table2.json")
 
 
 def _row(points: Sequence[Table2Point]) -> Table2Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,8 +71,7 @@ def write_design(
     with atomic_folder(out, force) as folder:
         (folder / RUN).write_text(_header(report) + to_yaml(config), encoding="utf-8")
         (folder / CONFIG).write_text(network.to_json_string(), encoding="utf-8")
-        text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
-        (folder / REPORT).write_text(text + "\n", encoding="utf-8")
+        codec.write(folder / REPORT, report, indent=2)
     return report
 
 
@@ -150,7 +148,7 @@ def to_yaml(config: PretrainConfig) -> str:
 def _own_run(source: Description) -> PretrainConfig | None:
     """Return the run in ``pretrain.json``, if there is one that trains this very network."""
     try:
-        run = config_from_dict(json.loads((source.folder / RECORD).read_text(encoding="utf-8"))["config"])
+        run = config_from_dict(codec.load(source.folder / RECORD)["config"])
     except (OSError, ValueError, KeyError, TypeError):  # an unreadable record is no record
         return None
     fits = run.family == source.family.name and not not_kept(source.config, network_config(run).to_dict())

@@ -7,9 +7,9 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, OutputError
@@ -49,9 +49,7 @@ class PretrainReport:
     parameters: int
     skipped: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result in the shape ``rankscope/pretrain@1``."""
-        return {"schema": "rankscope/pretrain@1", **self.__dict__}
+    SCHEMA: ClassVar = "rankscope/pretrain@1"
 
 
 @dataclass(frozen=True)
@@ -192,12 +190,10 @@ def _begin(target: Path, start: _Start, resume: bool, held: contextlib.ExitStack
 def _finished(record: RunRecord, target: Path) -> PretrainReport | None:
     """Return the report of the same run where ``target`` holds its result."""
     try:
-        found = json.loads((target / RECORD).read_text(encoding="utf-8"))
-        known = {field.name for field in fields(PretrainReport)}
-        report = {name: value for name, value in found["report"].items() if name in known}
+        found = codec.load(target / RECORD)
         same = not differences(config_from_dict(found["config"]), record.config)
-        return PretrainReport(**{**report, "folder": str(target)}) if same else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return replace(codec.parse(PretrainReport, found["report"]), folder=str(target)) if same else None
+    except (ValueError, KeyError, TypeError):
         return None
 
 
@@ -272,7 +268,7 @@ def _save(
     with atomic_folder(target, force=force) as folder:
         model.config.use_cache = True  # the Trainer turns it off, and forecasts would be slow for it
         model.to("cpu").save_pretrained(folder)
-        written: dict[str, Any] = {"config": codec.plain(record.config), "report": report.to_json()}
+        written: dict[str, Any] = {"config": codec.plain(record.config), "report": codec.plain(report)}
         if record.changes:
             written["changes"] = [asdict(change) for change in record.changes]
         (folder / RECORD).write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from rankscope import load_pipeline, open_checkpoint
 from rankscope.compress import Budget, CompressReport, compress, groups, write
 from rankscope.errors import CheckpointError, FamilyError, OptionError, OutputError
+from rankscope.io import codec
 from rankscope.numerics import FactoredMatrix
 
 FORECASTABLE = ("chronos-t5", "chronos-bolt", "chronos-2")
@@ -138,7 +139,7 @@ def test_smaller_targets_give_smaller_files(make: Callable[..., Path], tmp_path:
 
 def test_report_has_the_published_shape(make: Callable[..., Path], tmp_path: Path) -> None:
     report = compress(make("chronos-t5"), out=tmp_path / "small", eps=0.1, sites="q,decoder")
-    shape = report.to_json()
+    shape = codec.plain(report)
     assert shape["schema"] == "rankscope/compress@1"
     assert json.loads(json.dumps(shape)) == json.loads((tmp_path / "small" / "compress.json").read_text())
     assert {"model", "family", "method", "eps", "ratio", "parameters", "bytes", "seconds"} <= shape.keys()

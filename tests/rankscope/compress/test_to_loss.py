@@ -14,6 +14,7 @@ from rankscope import open_checkpoint
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress import CompressOptions, compress, compress_to_loss
 from rankscope.errors import DataError, OptionError, OutputError
+from rankscope.io import codec
 
 SVD = CompressOptions(allocation="energy")
 
@@ -67,7 +68,7 @@ def test_the_folder_is_that_of_compress_at_its_ratio(source: Checkpoint, tmp_pat
     assert {file.name for file in (tmp_path / "out").iterdir()} == {file.name for file in (tmp_path / "same").iterdir()}
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     saved = json.loads((tmp_path / "out" / "compress.json").read_text())
-    assert saved == report.to_json()
+    assert saved == codec.plain(report)
     assert saved["out"] == str(tmp_path / "out")
     assert saved["search"].keys() == {"measure", "max_loss", "score", "steps"}
     assert all(step.keys() == {"ratio", "score", "holds"} for step in saved["search"]["steps"])
@@ -110,7 +111,7 @@ def test_scores_that_are_no_number_never_hold(value: float, source: Checkpoint, 
         source, SVD, out=tmp_path / "out", max_loss=0.0, score=lambda folder: 1.0 if stored(folder) > limit else value
     )
     assert stored(tmp_path / "out") > limit
-    assert {step["score"] for step in report.to_json()["search"]["steps"]} == {1.0, None}
+    assert {step["score"] for step in codec.plain(report)["search"]["steps"]} == {1.0, None}
 
 
 def stored_at(source: Checkpoint, folder: Path, ratio: float) -> int:

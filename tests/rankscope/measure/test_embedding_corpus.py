@@ -13,7 +13,8 @@ import torch
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError, OptionError
-from rankscope.measure.embedding import embedding_from_json, measure_embedding
+from rankscope.io import codec
+from rankscope.measure.embedding import EmbeddingReport, measure_embedding
 from rankscope.numerics import angle_matrix
 from rankscope.series.images import images
 from rankscope.series.signals import corpus
@@ -65,8 +66,8 @@ def test_every_modality_in_one_report(
     for row in report.rows:
         assert row.largest_rank == min(row.tokens, row.d_model)
         assert row.relative_ranks == {eps: rank / row.largest_rank for eps, rank in row.eps_ranks.items()}
-    data = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    assert embedding_from_json(data).to_json() == report.to_json()
+    data = json.loads(codec.text(report))
+    assert codec.plain(codec.parse(EmbeddingReport, data)) == codec.plain(report)
     assert list(report.to_frame().modality.unique()) == ["series", "text", "image"]
 
 

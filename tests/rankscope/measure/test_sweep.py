@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from rankscope import read_sweep_report
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import DataError, OptionError
+from rankscope.io import codec
 from rankscope.measure.sweep import (
     PointRanks,
     SweepReport,
@@ -17,8 +18,6 @@ from rankscope.measure.sweep import (
     mean_head_rank,
     measure_models,
     measure_point,
-    row_from_json,
-    sweep_from_json,
 )
 
 EPS = (0.5, 0.1)
@@ -95,21 +94,18 @@ def rows(ranks: PointRanks) -> tuple[SweepRow, ...]:
 
 def test_a_report_survives_json(measured):
     report = SweepReport("width", "about", "out", EPS, rows(measured[0]))
-    again = sweep_from_json(json.loads(json.dumps(report.to_json())))
+    again = codec.parse(SweepReport, json.loads(codec.text(report)))
     assert again == report
-    assert row_from_json(json.loads(json.dumps(report.points[0].to_json()))) == report.points[0]
     assert [row.point for row in again.done] == ["d-16"]
     assert [row.point for row in again.failed] == ["d-32"]
-    with pytest.raises(OptionError, match="expected a result of schema"):
-        sweep_from_json({"schema": "rankscope/eval@1"})
 
 
 def test_a_report_is_read_from_its_folder_or_file(measured, tmp_path):
     report = SweepReport("width", "about", "out", EPS, rows(measured[0]))
     file = tmp_path / "sweep.json"
-    file.write_text(json.dumps(report.to_json()))
+    file.write_text(json.dumps(codec.plain(report)))
     assert read_sweep_report(tmp_path) == read_sweep_report(file) == report
-    bad = {"{": "is no JSON", "[]": "holds no result", '{"schema": "rankscope/sweep@1"}': "lacks a part"}
+    bad = {"{": "is no valid JSON", "[]": "names no schema", '{"schema": "rankscope/sweep@1"}': "name is missing"}
     for text, message in bad.items():
         file.write_text(text)
         with pytest.raises(DataError, match=message):
@@ -133,7 +129,7 @@ def test_the_table_has_a_row_per_point(measured):
 
 def test_finished_checkpoints_are_the_points_of_a_sweep(t5_folder, bolt_folder):
     report = measure_models([t5_folder, str(bolt_folder)], EPS)
-    assert sweep_from_json(json.loads(json.dumps(report.to_json()))) == report
+    assert codec.parse(SweepReport, json.loads(codec.text(report))) == report
     assert [row.point for row in report.done] == [str(t5_folder), str(bolt_folder)]
     for row, patch in zip(
         report.done, (1, open_checkpoint(bolt_folder).config["chronos_config"]["input_patch_size"]), strict=True

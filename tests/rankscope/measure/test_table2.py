@@ -6,6 +6,7 @@ import pytest
 
 from rankscope import read_table2
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope.measure.table2 import (
     DONE,
     FAILED,
@@ -42,7 +43,7 @@ def test_a_row_is_the_median_and_the_range_of_what_is_done(report: Table2Report)
 
 
 def test_documents_and_tables_say_the_same(report: Table2Report, tmp_path: Path) -> None:
-    document = report.to_json()
+    document = codec.plain(report)
     assert document["schema"] == "rankscope/table2@1"
     assert document["rows"][0]["relative_WQL"] == {"median": 1.2, "min": 1.1, "max": 1.5}
     assert document["rows"][0]["relative_LPPL"] is None

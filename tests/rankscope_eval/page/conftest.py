@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rankscope.io import codec
+
 if TYPE_CHECKING:
     from rankscope_eval.page import Page
 
@@ -68,7 +70,7 @@ def bench_document(model: str = "small", baseline: str = "chronos-bolt") -> dict
     rows = tuple(row(name, batch, batch * time) for batch in (1, 4) for name, time in ((baseline, 0.02), (model, 0.01)))
     ratios = tuple(BenchRatio(one.label, f"{baseline}:fast", one.batch, Spread(0.5, 0.25, 1.0), 1.0) for one in rows)
     machine = {"cpu": "A processor", "device": "cpu"}
-    return BenchReport(machine, f"{baseline}:fast", 3, 0, rows, ratios, ()).to_json()
+    return codec.plain(BenchReport(machine, f"{baseline}:fast", 3, 0, rows, ratios, ()))
 
 
 def eval_document(model: str = "small", baseline: str = "chronos-bolt") -> dict[str, Any]:
@@ -80,7 +82,7 @@ def eval_document(model: str = "small", baseline: str = "chronos-bolt") -> dict[
         rows.append(EvalRow("toy", dataset, model, 2.0, float(number), 1, 1, 8, 1, 0.5))
         rows.append(EvalRow("toy", dataset, baseline, 1.0, 1.0, 1, 1, 8, 1, 0.25))
     summary = summarise(rows, [model, baseline], baseline)
-    return EvalReport("toy", baseline, 0, 20, 32, None, 1.0, tuple(rows), summary).to_json()
+    return codec.plain(EvalReport("toy", baseline, 0, 20, 32, None, 1.0, tuple(rows), summary))
 
 
 @pytest.fixture(scope="session")
@@ -100,12 +102,12 @@ def results(
         write_checkpoint(Path("chronos-bolt"), tiny_config("chronos-bolt"))
         stock = open_checkpoint("chronos-bolt")
         documents = {
-            "spectrum": measure_spectrum(stock, (0.5, 0.1), "all").to_json(sigma=True),
-            "flow": measure_flow(stock, n=2, length=32).to_json(),
-            "embed": measure_embedding([stock], n=2, length=32).to_json(),
+            "spectrum": codec.plain(measure_spectrum(stock, (0.5, 0.1), "all")),
+            "flow": codec.plain(measure_flow(stock, n=2, length=32)),
+            "embed": codec.plain(measure_embedding([stock], n=2, length=32)),
         }
         compress(stock, out="small", eps=0.7)
-        documents["small-spectrum"] = measure_spectrum(open_checkpoint("small"), (0.5, 0.1), "all").to_json()
+        documents["small-spectrum"] = codec.plain(measure_spectrum(open_checkpoint("small"), (0.5, 0.1), "all"))
     documents["spectrum"] |= {"command": "rankscope spectrum 'chronos-bolt' --eps 0.5,0.1", "version": "0.0.9"}
     documents |= {"eval": eval_document(), "bench": bench_document()}
     check = {"id": "thm2", "instances": 10, "worst_ratio": 0.5, "pass": True}

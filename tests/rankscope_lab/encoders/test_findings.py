@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy.stats import ttest_rel
 
+from rankscope.io import codec
 from rankscope_lab.encoders.baselines import bin_baselines, transition_table
 from rankscope_lab.encoders.cell import Cell, Point, RunResult
 from rankscope_lab.encoders.data import CellData, Part, cell_data, etth1_data
@@ -62,7 +63,7 @@ def test_gaps_are_paired_and_linear_less_the_other() -> None:
     assert only(table, "positions", "‖P‖²", "linear-ppe").mean == 1617.0
     assert only(table, "positions", "best NLL", "linear-rotated").mean is None
     assert any("1 run is in no mean" in note for note in table.notes)
-    assert json.loads(json.dumps(table.to_json(), allow_nan=False))["rows"]
+    assert json.loads(codec.text(table))["rows"]
 
 
 def test_a_fresh_linear_model_has_the_sinusoids_size_and_pays_for_positions_that_count() -> None:

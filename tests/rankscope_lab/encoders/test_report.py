@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.errors import DataError, OptionError
+from rankscope.io import codec
 from rankscope_lab.encoders import runs
 from rankscope_lab.encoders.cell import Cell, Point, RunResult
 from rankscope_lab.encoders.report import (
@@ -66,7 +67,7 @@ def test_runs_are_read_and_forgotten(tmp_path: Path) -> None:
     cells = [Cell("linear", seed=seed) for seed in range(3)]
     for cell in cells[:2]:
         made = RunResult(cell, (Point(300, 2.0, 2.1, 0.2),), 1, 1, 1.0)
-        (tmp_path / f"{cell.id}.json").write_text(made.to_json())
+        (tmp_path / f"{cell.id}.json").write_text(codec.text(made))
         (tmp_path / f"{cell.id}.safetensors").write_bytes(b"")
     found = stored_runs(tmp_path, cells)
     assert [run.cell for run in found] == cells[:2]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_rel
 
+from rankscope.io import codec
 from rankscope_lab.encoders.cell import Cell, Point, RunResult, etth1_cell
 from rankscope_lab.encoders.published import published_seeds, published_value
 from rankscope_lab.encoders.tables import (
@@ -232,9 +233,9 @@ def test_tables_are_json() -> None:
     import json
 
     made = runs([run(Cell("linear"))])
-    text = json.dumps(compute_table(TABLES["1"], made, 1, encoders=("linear",)).to_json(), allow_nan=False)
+    text = json.dumps(codec.plain(compute_table(TABLES["1"], made, 1, encoders=("linear",))), allow_nan=False)
     assert json.loads(text)["rows"][0]["values"] == {"0": 2.0}
-    json.dumps(compute_paired(made, 1).to_json(), allow_nan=False)
+    json.dumps(codec.plain(compute_paired(made, 1)), allow_nan=False)
 
 
 def test_the_order_of_drops_is_checked_seed_by_seed_and_ties_of_print_may_fall_either_way() -> None:

@@ -1,6 +1,5 @@
 """Training: schedule, scores, stops and resumes, and seeds in one stack against seeds by themselves."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from rankscope.errors import DataError, OptionError, RankscopeError
+from rankscope.io import codec
 from rankscope_lab.data.channels import bin_edges, bin_of, channel_benchmark
 from rankscope_lab.encoders import models, runs
 from rankscope_lab.encoders import stacked as stacked_module
@@ -193,9 +193,9 @@ def test_a_run_that_diverges_ends_and_says_so(tmp_path):
     assert result.state == "diverged"
     with pytest.raises(DataError, match="diverged before"):
         result.best  # noqa: B018
-    again = RunResult.from_json(result.to_json())
+    again = codec.parse(RunResult, codec.plain(result))
     assert again.diverged
-    assert json.loads(result.to_json())["points"][0]["train_loss"] is None
+    assert codec.plain(result)["points"][0]["train_loss"] is None
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def test_the_memory_of_a_stack(cell, seeds, gib):
 
 def test_damaged_results_are_named(tmp_path):
     (tmp_path / f"{SMALL.id}.json").write_text("{}")
-    with pytest.raises(DataError, match="no run of the encoder audit"):
+    with pytest.raises(DataError, match=r"lab-encoder-run@1\. Delete it"):
         runs.run_cells([SMALL], tmp_path)
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rankscope.io import codec
 from rankscope_lab.encoders.cell import Cell as EncoderCell
 from rankscope_lab.encoders.cell import Point, RunResult
 from rankscope_lab.measure import ModelRanks, StreamRanks
@@ -38,7 +39,7 @@ def model_ranks(stream: list[float], kinds: list[str], between: list[float] | No
         StreamRanks("blocks", layer, kind, place, 99, 17, ranks_of(flat(rank), EPS), ranks_of(flat(rank - 1), EPS))
         for layer, kind, place, rank in places
     )
-    return ModelRanks(EPS, (), streams).to_json()
+    return codec.plain(ModelRanks(EPS, (), streams))
 
 
 def write_encoder(
@@ -47,7 +48,7 @@ def write_encoder(
     cell = EncoderCell(encoder, seed=seed)
     diagnostics = {"ranks": model_ranks(stream, ["attention"] * 3)} if stream else {}
     result = RunResult(cell, (Point(300, 1.9, loss, 0.3),), 10, 5, 1.0, diagnostics=diagnostics, stopped=stopped)
-    return written(folder / f"{cell.id}.json", result.to_json())
+    return written(folder / f"{cell.id}.json", codec.text(result))
 
 
 def write_slt(folder: Path, model: str, seed: int, stream: list[float], kinds: list[str], **more: list[float]) -> Path:
@@ -55,7 +56,7 @@ def write_slt(folder: Path, model: str, seed: int, stream: list[float], kinds: l
     score = Score(0.4, 0.4)
     epoch = Epoch(10, score, score, score, 1.0)
     result = CellResult(cell, (epoch,), 10, 7, Windows(1, 1, 1), ranks=model_ranks(stream, kinds, **more))
-    return written(folder / f"{cell.id}.json", result.to_json())
+    return written(folder / f"{cell.id}.json", codec.text(result))
 
 
 def write_vq(folder: Path, codes: int, seed: int, rank: float, diverged: bool = False) -> Path:
@@ -64,8 +65,8 @@ def write_vq(folder: Path, codes: int, seed: int, rank: float, diverged: bool = 
         "settings": asdict(VqSettings(codes=codes, seed=seed)),
         "diverged": diverged,
         "test": None if diverged else {"mse": 0.1, "used": 3, "perplexity": 2.0},
-        "codebook": None if diverged else ranks_of(flat(rank), EPS).to_json(),
-        "stream": None if diverged else ranks_of(flat(rank / 2), EPS).to_json(),
+        "codebook": None if diverged else codec.plain(ranks_of(flat(rank), EPS)),
+        "stream": None if diverged else codec.plain(ranks_of(flat(rank / 2), EPS)),
     }
     return written(folder / f"vq-{codes}-s{seed}" / "vq.json", json.dumps(document))
 

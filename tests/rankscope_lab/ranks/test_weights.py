@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope_lab.encoders.cell import Cell, Point, RunResult
 from rankscope_lab.encoders.data import cell_data
 from rankscope_lab.encoders.models import build
@@ -71,7 +72,7 @@ def test_forecasters_are_scored_on_windows_of_the_test_part(tmp_path: Path) -> N
     save_file(dict(model.state_dict()), at / f"{cell.id}.safetensors")
     scores = Score(1.0, 1.0)
     result = CellResult(cell, (Epoch(1, scores, scores, scores, 1.0),), 1, 1, Windows(1, 1, 1))
-    (at / f"{cell.id}.json").write_text(result.to_json())
+    (at / f"{cell.id}.json").write_text(codec.text(result))
 
     (run,) = read_runs([at]).runs
     assert restored(run, None) is None  # no table

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from rankscope.errors import OptionError
+from rankscope.io import codec
 from rankscope_lab.slt.ablations import ABLATIONS, Setting, ablation
 from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
 from rankscope_lab.slt.models import MODELS
@@ -61,7 +62,7 @@ def test_diverged_runs_are_counted_and_kept_out() -> None:
     assert report.diverged == ("ETTh1-released-slt-e10-s3",)
     alone = study_report([ran("slt", 0, [math.nan])])
     assert (alone.rows[0].mse.n, alone.rows[0].verdict) == (0, None)
-    json.dumps(alone.to_json())
+    json.dumps(codec.plain(alone))
 
 
 def test_settings_are_compared_by_seed() -> None:

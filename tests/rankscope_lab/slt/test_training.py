@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from rankscope.errors import DataError, OptionError
+from rankscope.io import codec
 from rankscope_lab.data.windows import ForecastData
 from rankscope_lab.slt import training as module
 from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
@@ -134,7 +135,7 @@ def test_a_diverged_run_ends_early_and_says_so(small_data: ForecastData, monkeyp
     result = CellTraining(Cell("made", "nbeats", epochs=5, **SMALL), small_data).run()
     assert result.diverged
     assert len(result.epochs) == 1
-    assert CellResult.from_json(result.to_json()).diverged
+    assert codec.parse(CellResult, codec.plain(result)).diverged
     with pytest.raises(DataError, match="diverged in its first epoch"):
         _ = result.best
 
@@ -183,11 +184,7 @@ def test_protocols_are_those_of_the_script_and_of_the_field() -> None:
 
 def test_results_come_back_as_they_were() -> None:
     result = made_result(windows_per_second=(3.0, 2.0, 4.0), machine="here", ranks={"a": [1, 2]})
-    assert CellResult.from_json(result.to_json()) == result
-    with pytest.raises(DataError, match="is no run of the study"):
-        CellResult.from_json('{"schema": "rankscope/slt-run@0"}')
-    with pytest.raises(DataError, match="is no run of the study"):
-        CellResult.from_json(result.to_json()[:-20])
+    assert codec.parse(CellResult, codec.plain(result)) == result
 
 
 def test_cells_refuse_what_cannot_be_run() -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rankscope.errors import OptionError
+from rankscope.io import codec
 from rankscope_lab.tokenizers.autoencoder import (
     Autoencoder,
     AutoencoderSettings,
@@ -45,7 +46,7 @@ def test_a_linear_autoencoder_finds_the_principal_components(windows: tuple[torc
     cosines = np.linalg.svd(axes @ span)[1]
     assert cosines.min() > 0.99
     assert not result.diverged
-    assert result.to_json()["test"] == result.test
+    assert codec.plain(result)["test"] == result.test
 
 
 def test_layers_and_activations() -> None:

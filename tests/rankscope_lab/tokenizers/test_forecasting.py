@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rankscope.errors import OptionError
+from rankscope.io import codec
 from rankscope_lab.data.windows import ForecastData, Windows
 from rankscope_lab.tokenizers.forecast_errors import errors, seasonal_naive
 from rankscope_lab.tokenizers.forecasting import (
@@ -47,7 +48,7 @@ def test_training_beats_the_mean(data: ForecastData, mode: str) -> None:
     assert (result.every is None) == (mode == STEPWISE)
     assert result.every_naive.windows == len(data.test) == 192 - 48 - 8 + 1
     assert result.daily.windows == len(range(0, len(data.test), 24))
-    document: dict[str, Any] = result.to_json()
+    document: dict[str, Any] = codec.plain(result)
     assert document["daily"]["mse"] == result.daily.mse
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rankscope.errors import DataError, OptionError
+from rankscope.io import codec
 from rankscope_lab.tokenizers.linear_regression import (
     SgdSettings,
     fit_linear,
@@ -66,7 +67,7 @@ def test_the_loss_falls_below_the_bound_and_blows_up_above(rows: tuple[torch.Ten
     wild = fit_linear(x, y, SgdSettings(learning_rate=1.01 * bound, batch_size=None, epochs=3000))
     assert wild.diverged
     assert len(wild.losses) < 3001
-    assert wild.to_json()["diverged"] is True
+    assert codec.plain(wild)["diverged"] is True
 
 
 def test_the_printed_ascent_diverges(rows: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -13,6 +13,7 @@ from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import DataError, OptionError, OutputError
 from rankscope.families.models.totem import Totem
 from rankscope.families.models.vector_quantiser import perplexity
+from rankscope.io import codec
 from rankscope_lab.tokenizers.parts import ScaledParts, tiles
 from rankscope_lab.tokenizers.vq import VqSettings
 from rankscope_lab.tokenizers.vq_training import _Run, score, train_vq
@@ -94,7 +95,7 @@ def test_training(small_parts: ScaledParts, how: dict[str, Any]) -> None:
     )
     again = train_vq(small_parts, settings)
     assert again.points == result.points
-    document = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    document = json.loads(codec.text(result))
     assert document["test"]["mse"] == result.test.mse
 
 
@@ -188,7 +189,7 @@ def test_a_diverged_run_says_so(small_parts: ScaledParts, tmp_path: Path) -> Non
     assert result.diverged
     assert result.test is None
     assert len(result.points) == 1
-    assert result.to_json()["diverged"] is True
+    assert codec.plain(result)["diverged"] is True
     with pytest.raises(OptionError, match="the run diverged"):
         result.save_pretrained(tmp_path / "none")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rankscope.io import codec
 from rankscope.measure.sweep import EmbeddingRanks, PointRanks, SweepReport, SweepRow
 
 EPS = (0.1, 0.01)
@@ -48,7 +49,7 @@ def sweep_folder(tmp_path: Path) -> Callable[..., Path]:
             rows = tuple(SweepRow(row.point, {}, row.config, state) for row in rows)
         folder = tmp_path / "sweep"
         folder.mkdir()
-        document = SweepReport("toy", "", "sweep", EPS, rows).to_json()
+        document = codec.plain(SweepReport("toy", "", "sweep", EPS, rows))
         (folder / "sweep.json").write_text(json.dumps(document))
         return folder
 

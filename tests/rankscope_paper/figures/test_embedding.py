@@ -11,6 +11,7 @@ import torch
 
 from rankscope import measure_embedding, open_checkpoint
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope.series.signals import corpus
 from rankscope_paper.figures import FIGURES, Settings, draw
 from rankscope_paper.figures._embedding import angle_frame
@@ -41,14 +42,14 @@ def test_spectra_of_several_models(bolt_folder: Path, chronos_t5_folder: Path) -
 def test_a_saved_report_is_drawn_as_it_was_measured(bolt_folder: Path, tmp_path: Path) -> None:
     report = measure_embedding([open_checkpoint(bolt_folder)], "mixed", n=8, length=256)
     file = tmp_path / "embed.json"
-    file.write_text(json.dumps(report.to_json()))
+    file.write_text(json.dumps(codec.plain(report)))
     saved, fresh = (
         draw(FIGURES["2a"], settings)[0].frame
         for settings in (Settings(data=file), Settings(models=(str(bolt_folder),), quick=True))
     )
     assert saved.equals(fresh)
-    file.write_text(json.dumps({**report.to_json(), "schema": "rankscope/embed@9"}))
-    with pytest.raises(DataError, match=r"embed\.json: expected a result of schema 'rankscope/embed@1', got 'rank"):
+    file.write_text(json.dumps({**codec.plain(report), "schema": "rankscope/embed@9"}))
+    with pytest.raises(DataError, match=r"embed\.json is rankscope/embed@9: this release"):
         draw(FIGURES["2a"], Settings(data=file))
 
 

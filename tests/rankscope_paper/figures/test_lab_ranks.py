@@ -1,10 +1,10 @@
-import json
 import math
 from pathlib import Path
 
 import pytest
 
 from rankscope.errors import DataError, OptionError
+from rankscope.io import codec
 from rankscope_lab.ranks.compress import CurvePoint
 from rankscope_lab.ranks.study import RankStudy
 from rankscope_lab.ranks.tables import RankRow, RunCurve, curve_rows
@@ -40,7 +40,7 @@ def saved(tmp_path: Path) -> Path:
     )
     study = RankStudy(("0.1",), {"encoders": 6, "tokenizers": 4}, 1, 0, tuple(rows), curves, ())
     file = tmp_path / "lab_ranks.json"
-    file.write_text(json.dumps(study.to_json()))
+    file.write_text(codec.text(study))
     return file
 
 
@@ -73,7 +73,7 @@ def test_lines_are_told_apart_without_colour(saved: Path) -> None:
 
 def test_what_cannot_be_drawn(tmp_path: Path) -> None:
     (tmp_path / "lab_ranks.json").write_text('{"schema": "other"}')
-    with pytest.raises(DataError, match="rankscope lab ranks"):
+    with pytest.raises(DataError, match="is other: this release reads rankscope/lab-ranks@1"):
         draw(FIGURES["lab-ranks"], Settings(data=tmp_path))
     with pytest.raises(OptionError, match="nothing can be drawn"):
         lab_ranks({})

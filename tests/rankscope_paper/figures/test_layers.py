@@ -11,6 +11,7 @@ import pytest
 
 from rankscope import measure_flow, open_checkpoint
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope_paper.figures import FIGURES, Settings, draw
 
 
@@ -36,7 +37,7 @@ def test_the_flow_of_a_constant_signal(chronos_t5_folder: Path, tmp_path: Path) 
     assert (inputs["value"] > 1e-9).sum() == 2
     report = measure_flow(open_checkpoint(chronos_t5_folder), "constant", n=1, length=128, eps=(0.1, 0.01))
     file = tmp_path / "flow.json"
-    file.write_text(json.dumps(report.to_json()))
+    file.write_text(json.dumps(codec.plain(report)))
     (saved,) = draw(FIGURES["5c"], Settings(data=tmp_path))
     pd.testing.assert_frame_equal(saved.frame, drawn.frame)
     assert "as saved in" in saved.caption

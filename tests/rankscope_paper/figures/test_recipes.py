@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.errors import OptionError
+from rankscope.io import codec
 from rankscope_paper.figures import CARRIED, FIGURES, Settings, choose, draw, draw_to, state
 
 PAPER = ["1", "2a", "2b", "2c", "3a", "3b", "4a", "4b", "4c", "5a", "5b", "5c", *map(str, range(6, 17)), "table2"]
@@ -51,9 +52,9 @@ def test_settings_without_a_meaning_are_refused(number: str, settings: Settings,
 
 def test_what_is_missing_is_said_with_the_command_that_makes_it() -> None:
     absent = state(replace(FIGURES["4a"], data=("nowhere.json",)))
-    assert not absent.to_json()["ready"]
+    assert not codec.plain(absent)["ready"]
     assert absent.missing.startswith("there is no saved nowhere.json: make it with `rankscope sweep width --out DIR`")
-    assert state(FIGURES["15"]).to_json()["ready"]
+    assert codec.plain(state(FIGURES["15"]))["ready"]
     assert state(FIGURES["2b"]).uses == ("bundled",)
 
 

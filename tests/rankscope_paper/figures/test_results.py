@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope_paper.experiments import run_f3
 from rankscope_paper.experiments.f3 import F3Size
 from rankscope_paper.figures import CARRIED, FIGURES, Settings, draw
@@ -45,7 +46,7 @@ def test_the_tables_of_both_models(tmp_path: Path) -> None:
     assert f"{best:.3f} at 0.1" in bolt.caption
     assert bolt.frame["ratio"].tolist() == [row["ratio"] for row in saved["rows"]]
     (tmp_path / "table2.json").write_text(json.dumps({**saved, "schema": "rankscope/table2@0"}))
-    with pytest.raises(DataError, match="expected a result of schema 'rankscope/table2@1', got 'rankscope/table2@0'"):
+    with pytest.raises(DataError, match="is rankscope/table2@0: this release reads rankscope/table2@1"):
         draw(FIGURES["table2"], Settings(data=tmp_path))
     with pytest.raises(DataError, match="saved table of 'bundled-blot' is not known: did you mean 'bundled-bolt'"):
         draw(FIGURES["table2"], Settings(models=("bundled-blot",)))
@@ -54,21 +55,21 @@ def test_the_tables_of_both_models(tmp_path: Path) -> None:
 def test_an_experiment_is_drawn_from_its_saved_result(tmp_path: Path) -> None:
     size = F3Size(d_model=16, tokens=48, heads=(1, 4), smallest=1e-6, eps=(1e-2,), seeds=2)
     result = run_f3(seed=3, size=size)
-    (tmp_path / "f3.json").write_text(json.dumps(result.to_json()))
+    (tmp_path / "f3.json").write_text(json.dumps(codec.plain(result)))
     (drawn,) = draw(FIGURES["11"], Settings(data=tmp_path))
     means = result.rank_out.mean(axis=0)[:, 0]
     assert f"ε = 0.01: {result.rank_in[0]} in X, {means[0]:.4g} at h = 1, {means[1]:.4g} at h = 4" in drawn.caption
     assert "seed 3, read from the saved result." in drawn.caption
     assert len(drawn.frame) == len(result.to_frame())
-    with pytest.raises(DataError, match="holds another experiment than f1: name the result of f1"):
+    with pytest.raises(DataError, match="holds no experiment f1"):
         draw(FIGURES["9"], Settings(data=tmp_path / "f3.json"))
     report = tmp_path / "theory.json"  # as `rankscope theory f3 --out theory.json` writes it
-    report.write_text(json.dumps({"schema": "rankscope/theory@1", "checks": [], "experiments": [result.to_json()]}))
+    report.write_text(json.dumps({"schema": "rankscope/theory@1", "checks": [], "experiments": [codec.plain(result)]}))
     assert draw(FIGURES["11"], Settings(data=report))[0].frame.equals(drawn.frame)
-    with pytest.raises(DataError, match=r"theory\.json: it holds no experiment f1: run `rankscope theory f1"):
+    with pytest.raises(DataError, match=r"theory\.json holds no experiment f1: run `rankscope theory f1"):
         draw(FIGURES["9"], Settings(data=report))
-    (tmp_path / "f3.json").write_text(json.dumps({**result.to_json(), "schema": "rankscope/experiment@0"}))
-    with pytest.raises(DataError, match="expected a result of schema 'rankscope/experiment@1'"):
+    (tmp_path / "f3.json").write_text(json.dumps({**codec.plain(result), "schema": "rankscope/experiment@0"}))
+    with pytest.raises(DataError, match="this release reads rankscope/experiment@1"):
         draw(FIGURES["11"], Settings(data=tmp_path))
 
 

@@ -70,15 +70,15 @@ def test_sweeps_that_cannot_be_drawn(sweep_folder: Sweep, tmp_path: Path) -> Non
     for changed, part in (
         (
             {**document, "schema": "rankscope/sweep@2"},
-            "expected a result of schema 'rankscope/sweep@1', got 'rankscope",
+            "is rankscope/sweep@2: this release reads rankscope",
         ),
-        ({"schema": "rankscope/sweep@1"}, "lacks a part of its result"),
-        ([1], "holds no result"),
+        ({"schema": "rankscope/sweep@1"}, "name is missing"),
+        ([1], "names no schema"),
     ):
         file.write_text(json.dumps(changed))
         assert part in refused("4a", folder)
     file.write_text("{")
-    assert "is no JSON" in refused("14", folder)
+    assert "is no valid JSON" in refused("14", folder)
 
 
 def test_a_sweep_without_a_finished_point(sweep_folder: Sweep) -> None:

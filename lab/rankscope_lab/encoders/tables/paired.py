@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rankscope_lab.encoders.cell import EPOCHS, Cell
 from rankscope_lab.encoders.published import PublishedTest, published_tests
@@ -46,10 +45,6 @@ class PairedTable:
 
     rows: tuple[PairedRow, ...]
     notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """As a dict."""
-        return {"rows": [asdict(row) for row in self.rows], "notes": list(self.notes)}
 
 
 def paired_cells(seeds: int, epochs: int = EPOCHS, encoders: Sequence[str] | None = None) -> list[Cell]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rankscope_lab.encoders.cell import NLL, Cell, RunResult
 from rankscope_lab.encoders.published import Published
@@ -164,10 +163,6 @@ class Row:
     difference: float | None
     verdict: str
 
-    def to_json(self) -> dict[str, Any]:
-        """As a dict; seeds as text."""
-        return {**asdict(self), "values": {str(seed): value for seed, value in self.values.items()}}
-
 
 @dataclass(frozen=True)
 class Check:
@@ -205,13 +200,3 @@ class TableResult:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """As a dict."""
-        return {
-            "id": self.id,
-            "title": self.title,
-            "rows": [row.to_json() for row in self.rows],
-            "notes": list(self.notes),
-            "checks": [asdict(check) for check in self.checks],
-        }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -15,7 +15,6 @@ from rankscope.compress.calibration.streams import MEMORY, positions_of, stream_
 from rankscope.families import Site
 from rankscope.numerics import effective_rank
 
-SCHEMA = "rankscope/calibrate@1"
 _FIRST = ("encoder.block.0.layer.0.SelfAttention.q", "encoder.block.0.layer.0.self_attention.q")
 SILENT = torch.finfo(torch.float32).eps
 """Share of the largest eigenvalue below which float32 cannot tell a direction from one that was never shown."""
@@ -79,9 +78,7 @@ class CalibrationReport:
     streams: tuple[StreamReport, ...]
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """The document of ``rankscope calibrate --json``."""
-        return {"schema": SCHEMA, **asdict(self)}
+    SCHEMA: ClassVar = "rankscope/calibrate@1"
 
 
 def report_on(

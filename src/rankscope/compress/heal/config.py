@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rankscope.choices import PRECISIONS, TRAINED
 from rankscope.errors import OptionError, unknown_choice
@@ -82,7 +81,3 @@ class HealConfig:
             raise OptionError(f"truth is {self.truth}: it is a share, from 0 to 1.")
         if not 0 < self.file_share <= 1:
             raise OptionError(f"file_share is {self.file_share}: it must lie in (0, 1].")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as JSON holds them."""
-        return {**asdict(self), "files": list(self.files)}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rankscope.compress.heal.config import HealConfig
 from rankscope.compress.heal.report import FILE
-from rankscope.errors import OutputError
-from rankscope.io.atomic import atomic_file
-from rankscope.io.codec import build
+from rankscope.errors import DataError, OutputError
+from rankscope.io import codec
 
 RECORD = FILE
 """In the folder of an unfinished healing: its record. In a healed folder: the report, which holds the record too."""
@@ -36,14 +34,9 @@ class HealRecord:
     precision: str
     changes: tuple[dict[str, Any], ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**asdict(self), "options": self.options.to_dict(), "changes": list(self.changes)}
-
     def write(self, run: Path) -> None:
         """Keep the record beside the snapshots."""
-        with atomic_file(run / RECORD) as path:
-            path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+        codec.write(run / RECORD, self, indent=2)
 
 
 def read_record(run: Path) -> HealRecord | None:
@@ -52,15 +45,13 @@ def read_record(run: Path) -> HealRecord | None:
     Raises:
         OutputError: the record is damaged, or of another version.
     """
-    try:
-        found = json.loads((run / RECORD).read_text(encoding="utf-8"))
-        options = build(HealConfig, found["options"])
-        return HealRecord(options, dict(found["fingerprints"]), str(found["precision"]), tuple(found["changes"]))
-    except FileNotFoundError:
+    if not (run / RECORD).exists():
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    try:
+        return codec.read(HealRecord, run / RECORD)
+    except DataError as error:
         raise OutputError(
-            f"{run / RECORD} does not say what healing this was ({error}): start anew with --force or another --out."
+            f"{error} It does not say what healing this was: start anew with --force or another --out."
         ) from error
 
 

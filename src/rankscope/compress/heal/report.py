@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, fields
+import contextlib
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-SCHEMA = "rankscope/heal@1"
+from rankscope.errors import DataError
+from rankscope.io import codec
+
 FILE = "heal.json"
 
 
@@ -51,19 +53,11 @@ class HealReport:
     changes: tuple[dict[str, Any], ...] = ()
     earlier: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in the shape ``rankscope/heal@1``: what ``heal.json`` holds."""
-        plain = asdict(self)
-        for name in ("changes", "earlier"):
-            plain[name] = list(plain[name])
-        return {"schema": SCHEMA, **plain}
+    SCHEMA: ClassVar = "rankscope/heal@1"
 
 
 def read_report(folder: Path) -> HealReport | None:
     """Read the report in a healed folder; None where there is none that can be read."""
-    try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        values = {one.name: found[one.name] for one in fields(HealReport)}
-        return HealReport(**{**values, "changes": tuple(values["changes"]), "earlier": tuple(values["earlier"])})
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    with contextlib.suppress(DataError):
+        return codec.read(HealReport, folder / FILE)
+    return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import shutil
 from pathlib import Path
@@ -23,6 +22,7 @@ from rankscope.compress.heal.start import Start, begin, look
 from rankscope.compress.heal.student import build_student, build_teacher, write_student
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder
 from rankscope.train import curves, run_folder
 from rankscope.train.arguments import resolve_precision, training_arguments
@@ -110,7 +110,7 @@ def heal(
             last_loss=curves.last_value(run / curves.LOSSES, "loss"),
             parameters=sum(p.numel() for p in trainer.model.parameters()),
             trained_parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-            options=options.to_dict(),
+            options=codec.plain(options),
             fingerprints=fingerprints,
             precision=record.precision,
             changes=start.record.changes,
@@ -164,14 +164,13 @@ def _earlier(student: Checkpoint) -> tuple[dict[str, Any], ...]:
     report = read_report(student.folder)
     if report is None:
         return ()
-    last = report.to_json()
+    last = codec.plain(report)
     return (*last.pop("earlier"), last)
 
 
 def _save(student: Checkpoint, module: Any, report: HealReport, run: Path, target: Path, force: bool) -> None:
     with atomic_folder(target, force=force) as folder:
         write_student(student, module, folder)
-        text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
-        (folder / RECORD).write_text(text + "\n", encoding="utf-8")
+        codec.write(folder / RECORD, report, indent=2)
         shutil.copyfile(run / curves.LOSSES, folder / curves.LOSSES)
     shutil.rmtree(run, ignore_errors=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.train.data.synthesis import Synthesis
 
@@ -62,7 +63,7 @@ class ShardIndex:
         """Put the index into a folder, replacing an earlier one atomically."""
         document = {
             "schema": SCHEMA,
-            "synthesis": self.synthesis.to_dict(),
+            "synthesis": codec.plain(self.synthesis),
             "sources": self.sources,
             "left_out": self.left_out,
             "files": [dataclasses.asdict(file) for file in self.files],

@@ -18,6 +18,7 @@ from typing import Any
 from rankscope.engine.cores import available_cores
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OutputError, RankscopeError
+from rankscope.io import codec
 from rankscope.io.atomic import publish_folder, refuse_existing
 from rankscope.train.data import shard_worker
 from rankscope.train.data.pool import read_pool
@@ -99,7 +100,7 @@ def _same(folder: Path, wanted: ShardIndex) -> ShardIndex:
         found = read_index(folder)
     except DataError as error:
         raise OutputError(f"nothing to resume: {error} Start without --resume.") from error
-    was, now = found.synthesis.to_dict(), wanted.synthesis.to_dict()
+    was, now = codec.plain(found.synthesis), codec.plain(wanted.synthesis)
     for name in now:
         if was[name] != now[name]:
             raise OutputError(f"{folder} has {name} {was[name]!r}, not {now[name]!r}: resume it as it was begun.")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,4 @@ class SynthReport:
     mb_per_second: float
     left_out: dict[str, int]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result in the shape ``rankscope/synth@1``."""
-        return {"schema": "rankscope/synth@1", **dataclasses.asdict(self)}
+    SCHEMA: ClassVar = "rankscope/synth@1"

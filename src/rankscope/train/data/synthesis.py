@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -94,10 +92,6 @@ class Synthesis:
     def rows(self, shard: int) -> int:
         """Series in one file: ``shard_size``, fewer in the last."""
         return min(self.shard_size, self.n - shard * self.shard_size)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as the index of the shards holds them."""
-        return {**dataclasses.asdict(self), "files": list(self.files)}
 
 
 def shard_series(

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
 from rankscope.train.proxies.card import model_card
 from rankscope.train.proxies.loop import Schedule, Trained, train
 from rankscope.train.proxies.record import Recipe, StandIn, StandInOptions
 
-SCHEMA = "rankscope/standin@1"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -62,9 +61,7 @@ class StandInReport:
     held_out_after: float
     machine: str
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as ``rankscope/standin@1``."""
-        return {"schema": SCHEMA, **asdict(self)}
+    SCHEMA: ClassVar = "rankscope/standin@1"
 
 
 def train_standin(
@@ -147,9 +144,7 @@ def _write(folder: Path, standin: StandIn, recipe: Recipe, trained: Trained, res
         rows = csv.writer(file)
         rows.writerow(("step", "loss", "learning_rate"))
         rows.writerows((step, f"{loss:.6g}", f"{rate:.6g}") for step, loss, rate in trained.curve)
-    (folder / "standin.json").write_text(
-        json.dumps({**result.to_json(), "out": Path(result.out).name}, indent=2) + "\n"
-    )
+    codec.write(folder / "standin.json", replace(result, out=Path(result.out).name), indent=2)
     (folder / "README.md").write_text(model_card(standin, recipe, result, folder_name=Path(result.out).name))
 
 

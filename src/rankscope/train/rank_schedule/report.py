@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.checkpoints import expected_shapes
 from rankscope.families import Factored, HeadWidth, Layout, Site, family_of, read_layouts
@@ -15,7 +15,6 @@ from rankscope.train.rank_schedule.schedule import RankDesign
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "rankscope/design@1"
 _SCOPES = {"self": "self-attention", "cross": "cross-attention", "group": "group attention"}
 MLP = "mlp"
 
@@ -43,6 +42,11 @@ class LayerDesign:
     parameters_before: int
     parameters_after: int
     cache_ratio: float | None
+
+    KEYS: ClassVar = (
+        *("stack", "layer", "part", "rank", "dense", "parameters_before", "parameters_after"),
+        *("cache_ratio", "size_ratio"),
+    )
 
     @property
     def size_ratio(self) -> float:
@@ -76,6 +80,12 @@ class DesignReport:
     recipe: str = ""
     not_kept: tuple[str, ...] = ()
 
+    SCHEMA: ClassVar = "rankscope/design@1"
+    KEYS: ClassVar = (
+        *("model", "family", "out", "recipe", "design", "size_ratio", "cache_ratio", "parameters"),
+        *("attention_parameters=attention", "not_kept", "layers"),
+    )
+
     @property
     def size_ratio(self) -> float:
         """Σ numbers stored of the attention matrices, after over before (Q7).
@@ -89,24 +99,6 @@ class DesignReport:
         """Keys and values per token over all decoder layers, after over before."""
         ratios = [row.cache_ratio for row in self.layers if row.cache_ratio is not None]
         return sum(ratios) / len(ratios) if ratios else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in the shape ``rankscope/design@1``."""
-        rows = [{**asdict(row), "size_ratio": row.size_ratio} for row in self.layers]
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "family": self.family,
-            "out": self.out,
-            "recipe": self.recipe,
-            "design": asdict(self.design),
-            "size_ratio": self.size_ratio,
-            "cache_ratio": self.cache_ratio,
-            "parameters": dict(self.parameters),
-            "attention_parameters": dict(self.attention),
-            "not_kept": list(self.not_kept),
-            "layers": rows,
-        }
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer and part."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankscope.errors import OutputError
+from rankscope.errors import DataError, OutputError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
-from rankscope.measure.sweep import SCHEMA, SweepReport, SweepRow, row_from_json
+from rankscope.measure.sweep import SweepReport, SweepRow
 from rankscope.train.config import PretrainConfig, config_from_dict
 from rankscope.train.sweeps.spec import Point, SweepSpec
 
@@ -56,14 +56,13 @@ class SweepFolder:
         if not file.exists():
             return None
         try:
-            return row_from_json(json.loads(file.read_text(encoding="utf-8")))
-        except (ValueError, TypeError, KeyError) as error:
+            return codec.read(SweepRow, file)
+        except DataError as error:
             raise OutputError(f"{file} is damaged: delete it, or train the point anew with --force.") from error
 
     def write_row(self, row: SweepRow) -> None:
         """Keep what is known of a point."""
-        with atomic_file(self._row_file(row.point)) as path:
-            path.write_text(json.dumps(row.to_json(), indent=1), encoding="utf-8")
+        codec.write(self._row_file(row.point), row)
 
     def forget(self, point: str) -> None:
         """Delete a point's checkpoint, its snapshots and what is known of it."""
@@ -83,7 +82,7 @@ class SweepFolder:
         for suffix in (".json", ".csv", ".parquet"):
             with atomic_file(self.root / f"{REPORT}{suffix}") as path:
                 if suffix == ".json":
-                    path.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
+                    path.write_text(codec.text(report, indent=1) + "\n", encoding="utf-8")
                 elif suffix == ".csv":
                     frame.to_csv(path, index=False)
                 else:
@@ -132,7 +131,7 @@ class SweepFolder:
             data = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
             raise OutputError(f"{file} is damaged: delete it; the points are kept in rows/.") from error
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        if not isinstance(data, dict) or data.get("schema") != SweepReport.SCHEMA:
             raise OutputError(f"--out {self.root} exists and holds no sweep: choose another place.")
         return str(data["name"])
 

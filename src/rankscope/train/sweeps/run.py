@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rankscope.choices import ENGINES
 from rankscope.engine.progress import Progress, silent
@@ -18,8 +18,6 @@ from rankscope.train.sweeps.meter import Meter, Work, duration, step_cost
 from rankscope.train.sweeps.pools import InlinePool, Pool, ProcessPool, lost, visible_gpus
 from rankscope.train.sweeps.spec import Point, SweepSpec, with_steps
 from rankscope.train.sweeps.worker import BEAT, PointTask, Scoring, read_beat
-
-PLAN_SCHEMA = "rankscope/sweep-plan@1"
 
 Note = Callable[[str], None]
 """Told one line when a point is over."""
@@ -79,10 +77,7 @@ class SweepPlan:
     about: str
     points: tuple[PlannedPoint, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """The plan in the shape ``rankscope/sweep-plan@1``."""
-        points = [dict(point.__dict__) for point in self.points]
-        return {"schema": PLAN_SCHEMA, "name": self.name, "about": self.about, "points": points}
+    SCHEMA: ClassVar = "rankscope/sweep-plan@1"
 
 
 def choose_points(

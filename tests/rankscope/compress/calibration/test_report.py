@@ -17,6 +17,7 @@ from rankscope import open_checkpoint
 from rankscope.compress.calibration import CalibrationSet, calibrate, calibration_set, load_calibration, report_on
 from rankscope.compress.calibration.report import series_for
 from rankscope.errors import DataError
+from rankscope.io import codec
 
 
 def made(n: int) -> CalibrationSet:
@@ -44,7 +45,7 @@ def test_positions_matrices_and_ranks(bolt_folder: Path) -> None:
         entropy = -sum(float(p) * math.log(float(p)) for p in share if p > 0)
         assert stream.effective_rank == pytest.approx(math.exp(entropy), rel=1e-6)
     assert report.notes == ()
-    document = json.loads(json.dumps(report.to_json()))
+    document = json.loads(codec.text(report))
     assert document["schema"] == "rankscope/calibrate@1"
     assert (document["series"], document["out"], document["decoder"]) == (20, "m.safetensors", "teacher")
 

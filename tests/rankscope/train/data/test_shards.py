@@ -17,6 +17,7 @@ import pytest
 
 from rankscope.choices import SHARD_FORMATS
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
+from rankscope.io import codec
 from rankscope.train.data.shard_index import INDEX, read_index
 from rankscope.train.data.shard_writer import write_shards
 from rankscope.train.data.shards import Shards, open_shards
@@ -72,7 +73,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(whole: dict[str, Path]
     assert contents(tmp_path / "two") == contents(whole["arrow"])
     assert told[-1][:2] == (50, 50)
     assert "series/s" in told[-1][2]
-    assert report.to_json()["schema"] == "rankscope/synth@1"
+    assert codec.plain(report)["schema"] == "rankscope/synth@1"
     assert (report.series, report.shards, report.written) == (50, 3, 50)
     assert report.bytes == sum(path.stat().st_size for path in (tmp_path / "two").glob("shard-*"))
     assert list(tmp_path.iterdir()) == [tmp_path / "two"]

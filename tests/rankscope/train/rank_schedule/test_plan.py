@@ -8,6 +8,7 @@ import torch
 
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import FAMILIES, Factored, HeadWidth
+from rankscope.io import codec
 from rankscope.train.rank_schedule import RankDesign, by_design, design_layouts, design_report, rank_at
 
 BASE = {"d_model": 96, "d_kv": 16, "d_ff": 160, "num_heads": 6, "num_layers": 3, "num_decoder_layers": 2}
@@ -161,7 +162,7 @@ def test_report_as_table_and_document(tiny_config: Make) -> None:
     frame = report.to_frame()
     assert list(frame["part"]).count("mlp") == 5
     assert frame["parameters_after"].sum() == sum(row.parameters_after for row in report.layers)
-    found = report.to_json()
+    found = codec.plain(report)
     assert found["schema"] == "rankscope/design@1"
     assert found["design"]["layout"] == "factored"
     assert FAMILIES[found["family"]].name == "chronos-t5"

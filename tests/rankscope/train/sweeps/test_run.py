@@ -12,7 +12,7 @@ import rankscope.train.trainer as trainer
 from rankscope.errors import OptionError, OutputError, RankscopeError
 from rankscope.io import codec
 from rankscope.io.run_store import locked
-from rankscope.measure.sweep import SweepReport, SweepRow, sweep_from_json
+from rankscope.measure.sweep import SweepReport, SweepRow
 from rankscope.train.models import new_model
 from rankscope.train.sweeps import Engine, PointTask, Scoring, choose_points, find_sweep, plan_sweep, run_sweep
 from rankscope.train.sweeps.folder import SweepFolder
@@ -54,7 +54,7 @@ def test_a_sweep_trains_measures_and_writes_its_table(sweep, tmp_path):
         record = json.loads((tmp_path / "out" / row.folder / "pretrain.json").read_text())
         assert row.loss == record["report"]["loss"]
     saved = json.loads((tmp_path / "out" / "sweep.json").read_text())
-    assert sweep_from_json(saved) == report
+    assert codec.parse(SweepReport, saved) == report
     table = pd.read_csv(tmp_path / "out" / "sweep.csv", float_precision="round_trip").fillna({"error": ""})
     pd.testing.assert_frame_equal(table, pd.read_parquet(tmp_path / "out" / "sweep.parquet"), check_dtype=False)
     assert table["rank@0.1"].tolist() == [row.ranks.mean_ranks["all"]["0.1"] for row in report.points]
@@ -87,7 +87,7 @@ def test_a_stopped_point_goes_on_from_its_snapshot(sweep, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         run(sweep(), tmp_path / "out", progress=stop)
-    assert states(sweep_from_json(json.loads((tmp_path / "out" / "sweep.json").read_text()))) == {
+    assert states(codec.read(SweepReport, (tmp_path / "out" / "sweep.json"))) == {
         "small": "done",
         "large": "waiting",
     }
@@ -275,7 +275,7 @@ def test_a_plan_says_what_is_left(sweep, tmp_path):
             raise KeyboardInterrupt
 
     points, chosen = choose_points(spec)
-    before = plan_sweep(spec, points, chosen, tmp_path / "out").to_json()
+    before = codec.plain(plan_sweep(spec, points, chosen, tmp_path / "out"))
     assert [(p["state"], p["steps_left"]) for p in before["points"]] == [("waiting", 6)] * 2
     assert not (tmp_path / "out").exists()
     with pytest.raises(KeyboardInterrupt):
