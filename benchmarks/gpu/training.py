@@ -29,7 +29,7 @@ REHEARSAL = "--rehearse" in sys.argv
 """Few steps of small networks, to see on a CPU that a script runs to its end."""
 
 TINY = PretrainConfig(
-    model=ModelShape(d_model=256, d_kv=64, d_ff=1024, num_heads=4, n_tokens=4096, patch_size=16, start="recency"),
+    model=ModelShape(d_model=256, d_kv=64, d_ff=1024, num_heads=4, n_tokens=4096, patch_size=16, start="ordered"),
     context=512,
     horizon=64,
     mixture=Mixture(seasonal_share=0.25, curriculum=3000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -135,6 +136,37 @@ def _level_shift(rng: np.random.Generator) -> np.ndarray:
     return 30 + jump + rng.uniform(1, 3) * np.sin(2 * np.pi * t / 12 + rng.uniform(0, 6)) + rng.normal(0, 0.5, len(t))
 
 
+KIND_SERIES = 20
+KINDS: dict[str, tuple[str, str, str, int]] = {
+    "kind_strong_hourly": ("strong", "hourly", "h", 1088),
+    "kind_strong_halfhourly": ("strong", "half-hourly", "30min", 1088),
+    "kind_strong_quarterhourly": ("strong", "quarter-hourly", "15min", 1120),
+    "kind_strong_5min": ("strong", "five-minutely", "5min", 1088),
+    "kind_strong_daily": ("strong", "daily", "D", 800),
+    "kind_weather_hourly": ("weather", "hourly", "h", 1072),
+    "kind_mixed_weekly": ("mixed", "weekly", "W-SUN", 400),
+    "kind_multiplicative_monthly": ("multiplicative", "monthly", "M", 150),
+    "kind_drifting_hourly": ("drifting", "hourly", "h", 700),
+    "kind_trending_quarterly": ("trending", "quarterly", "Q", 60),
+    "kind_walk_business": ("walk", "business", "B", 500),
+    "kind_counts_daily": ("counts", "daily", "D", 400),
+    "kind_intermittent_daily": ("intermittent", "daily", "D", 400),
+    "kind_steps_5min": ("steps", "five-minutely", "5min", 1000),
+    "kind_composed_monthly": ("composed", "monthly", "M", 200),
+}
+"""Sets of the suite ``generated`` → kind, calendar, frequency and length of their series."""
+
+
+def _kind(name: str) -> list[Series]:
+    """Series of one kind of the training corpus, from a stream that no training draws from."""
+    from rankscope.train.data.structured import structured_series
+
+    kind, calendar, freq, length = KINDS[name]
+    rng = np.random.default_rng([2026, list(KINDS).index(name)])
+    values = structured_series(rng, KIND_SERIES, length, kind=kind, calendar=calendar)
+    return [_series(f"{name}_{i}", "2001-01-01", freq, row) for i, row in enumerate(values)]
+
+
 EMBEDDED: dict[str, Callable[[], list[Series]]] = {
     "co2": _co2,
     "sunspots": _sunspots,
@@ -149,5 +181,6 @@ EMBEDDED: dict[str, Callable[[], list[Series]]] = {
     "generated_random_walk": lambda: _generated("generated_random_walk", 14, "2020-01-06", "D", _random_walk),
     "generated_intermittent": lambda: _generated("generated_intermittent", 15, "2020-01-06", "D", _intermittent),
     "generated_level_shift": lambda: _generated("generated_level_shift", 16, "2000-01", "M", _level_shift),
+    **{name: functools.partial(_kind, name) for name in KINDS},
 }
-"""Embedded data sets by name; what begins with ``generated_`` is not a measurement."""
+"""Embedded data sets by name; what begins with ``generated_`` or ``kind_`` is not a measurement."""

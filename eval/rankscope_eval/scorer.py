@@ -158,12 +158,22 @@ class Scorer:
             ``WQL`` and ``MASE``: geometric means over the tasks; ``relative_WQL`` and ``relative_MASE``: those of the
             score over the baseline's; ``forecast_seconds``: wall time of the forecasts.
         """
-        rows = self.rows(str(model) if isinstance(model, Path) else model)
+        return self.means(self.rows(str(model) if isinstance(model, Path) else model))
+
+    def means(self, rows: list[EvalRow]) -> dict[str, float]:
+        """Sum up the rows of a model as a call does."""
         found = {name: geometric_mean(value for row in rows if (value := getattr(row, name)) > 0) for name in METRICS}
         for name in METRICS:
             ours, theirs = ({row.key: getattr(row, name) for row in of} for of in (rows, self.reference))
             found[f"relative_{name}"] = relative_scores(ours, theirs).value
         return {**found, "forecast_seconds": sum(row.seconds for row in rows)}
+
+    def by_task(self, rows: list[EvalRow]) -> dict[str, float]:
+        """WQL of every task over the baseline's, by the name of the task."""
+        found = {}
+        for ours, theirs in zip(rows, self.reference, strict=True):
+            found[ours.dataset] = relative_scores({ours.key: ours.WQL}, {theirs.key: theirs.WQL}).value
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "reference": self.reference}
@@ -187,8 +197,8 @@ def score_during_training(
         how: the model in training forecasts.
 
     Returns:
-        A function from a Chronos-T5 or Chronos-Bolt module in evaluation mode to the scores of `Scorer`, without times.
-        Where forecasts are NaN, so are the scores.
+        A function from a Chronos-T5 or Chronos-Bolt module in evaluation mode to the scores of `Scorer`, without times,
+        and every task's relative WQL as ``relative_WQL TASK``. Where forecasts are NaN, so are the scores.
 
     Raises:
         RankscopeError: the suite, an option or the data cannot be used.
@@ -200,12 +210,14 @@ def score_during_training(
         scorer.suite.series(task)
     scorer.score_baseline()
     names = [*METRICS, *(f"relative_{name}" for name in METRICS)]
+    tasks = [row.dataset for row in scorer.reference]
 
     def scores(network: Any) -> dict[str, float]:
         try:
-            found = scorer(pipeline_forecaster("in training", live_pipeline(network), scorer.how))
+            rows = scorer.rows(pipeline_forecaster("in training", live_pipeline(network), scorer.how))
         except DataError:  # the series were good enough for seasonal-naive: the forecasts are NaN
-            found = dict.fromkeys(names, math.nan)
-        return {name: found[name] for name in names}
+            return dict.fromkeys([*names, *(f"relative_WQL {task}" for task in tasks)], math.nan)
+        means, single = scorer.means(rows), scorer.by_task(rows)
+        return {**{name: means[name] for name in names}, **{f"relative_WQL {task}": single[task] for task in tasks}}
 
     return scores

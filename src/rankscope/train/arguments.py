@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,10 @@ SCHEDULES = {
     "warmup_stable_decay": "warmup_stable_decay",
 }
 COMPILER = "inductor"
+PRODUCTS = 12
+"""Products that are timed in each number format; the fastest counts."""
+PAYS = 1.5
+"""How much faster products in bfloat16 must be to be chosen: about 4 with instructions for it, below 1 without."""
 PATIENCE = 4 * 3600
 """Seconds that processes wait for the one that scores, before torch gives them up for lost."""
 
@@ -50,6 +56,7 @@ def training_arguments(config: PretrainConfig, run: Path, device: str, workers: 
         "gradient_accumulation_steps": config.accumulation,
         "learning_rate": config.learning_rate,
         "weight_decay": config.weight_decay,
+        "optim": "adamw_torch_fused",
         "adam_beta2": config.beta2,
         "max_grad_norm": config.max_grad_norm,
         "warmup_steps": config.warmup_steps,
@@ -83,5 +90,23 @@ def resolve_precision(config: PretrainConfig, device: str) -> str:
     """Return ``fp32`` or ``bf16``: what ``precision: auto`` means on this device."""
     if config.precision != "auto":
         return config.precision
-    native = device != "cpu" and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    if device != "cpu" and torch.cuda.is_available():
+        native = torch.cuda.get_device_capability() >= (8, 0)
+    else:
+        native = multiplies_bfloat16()
     return "bf16" if native else "fp32"
+
+
+@functools.cache
+def multiplies_bfloat16() -> bool:
+    """Whether bfloat16 pays on this processor: seen in timed products, as flags may promise too much."""
+    best = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        factors = torch.ones(1024, 256, dtype=dtype), torch.ones(256, 1024, dtype=dtype)
+        seconds = []
+        for _ in range(PRODUCTS):
+            begun = time.perf_counter()
+            torch.mm(*factors)
+            seconds.append(time.perf_counter() - begun)
+        best[dtype] = min(seconds)
+    return best[torch.float32] > PAYS * best[torch.bfloat16]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-BLOCK = 32
+BLOCK = 64
 """Most series that are generated in one go: more gain little speed, fewer would lose some."""
 
 

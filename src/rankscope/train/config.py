@@ -14,7 +14,7 @@ from rankscope.train.data.mixture import Mixture
 from rankscope.train.rank_schedule import RankDesign
 
 FAMILIES = ("chronos-t5", "chronos-bolt")
-STARTS = ("published", "broad", "recency")
+STARTS = ("published", "broad", "recency", "ordered")
 SCHEDULES = ("linear", "cosine", "constant", "warmup_stable_decay")
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "swish", "tanh")
 EMBEDDING_SOURCES = ("random", "inherit", "chebyshev")
@@ -53,7 +53,8 @@ class ModelShape:
         start: ``published`` leaves the weights as the stock model draws them. ``broad`` gives position biases a
             spread, the vocabulary of Chronos-T5 unit variance, and every Linear of Chronos-Bolt's patch blocks the
             scale of its own fan-in. ``recency`` besides lets every head look back a distance of its own, through
-            values and outputs of full scale; see `rankscope.train.starts`. At the published start a network
+            values and outputs of full scale, and ``ordered`` tells the vocabulary the order of its bins; see
+            `rankscope.train.starts`. At the published start a network
             forecasts nothing but the level for many thousands of steps, which short runs cannot afford.
     """
 
@@ -185,7 +186,9 @@ class PretrainConfig:
         decay_steps: for ``warmup_stable_decay``, steps of the final decay.
         save_steps: steps between snapshots from which a stopped run goes on.
         log_steps: steps between log lines.
-        precision: ``auto`` is bf16 where the device has it natively (CUDA), else fp32.
+        keep_steps: steps after which the model is kept for good, in the folder ``kept``; 0 is the start.
+        precision: ``auto`` is bf16 where the device multiplies it natively (CUDA; on a CPU a product is timed), else
+            fp32.
         compile: whether torch.compile fuses the network.
         gradient_checkpointing: whether activations are computed again in the backward pass to save memory.
         validation: scores during training.
@@ -215,6 +218,7 @@ class PretrainConfig:
     decay_steps: int = 0
     save_steps: int = 500
     log_steps: int = 50
+    keep_steps: tuple[int, ...] = ()
     precision: str = "auto"
     compile: bool = False
     gradient_checkpointing: bool = False

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.data import SequentialSampler
 from transformers import Trainer
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from rankscope.train import processes
 from rankscope.train.meter import LossMeter
+from rankscope.train.passes import fast_loss, has_fast_pass
 
 
 class Loop(Trainer):
@@ -21,6 +24,7 @@ class Loop(Trainer):
         # T5's forward accepts any keyword and ignores `num_items_in_batch`. The Trainer takes the keywords for a sign
         # that the loss is divided by it, and would then forget to divide by micro-batches and processes.
         self.model_accepts_loss_kwargs = False
+        self.fast = has_fast_pass(self.model) and not processes.joined() and not self.args.torch_compile
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
 
@@ -31,6 +35,13 @@ class Loop(Trainer):
     def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         set_peak(self.optimizer, self.lr_scheduler, self.args.learning_rate)
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute the loss of one micro-batch, on a CPU through the passes written for it."""
+        if not self.fast:
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.args.bf16):
+            return fast_loss(model, inputs)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """Run one micro-batch forward and backward."""

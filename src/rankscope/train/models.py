@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rankscope.train.config import PretrainConfig
 from rankscope.train.inherit import freeze_embedding, inherit_embedding
 from rankscope.train.rank_schedule import by_design
-from rankscope.train.starts import start_broadly, start_recent
+from rankscope.train.starts import start_broadly, start_ordered, start_recent
 from rankscope.train.vocabulary import start_from_chebyshev, untie_head
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LOW_LIMIT, HIGH_LIMIT = -15.0, 15.0
 PAD, EOS, SPECIAL_TOKENS = 0, 1, 2
-STARTERS = {"broad": start_broadly, "recency": start_recent}
+STARTERS = {"broad": start_broadly, "recency": start_recent, "ordered": start_ordered}
 """``model.start`` → what rewrites the weights that the stock model drew."""
 
 

@@ -19,6 +19,8 @@ SEAL = "complete.json"
 """Written last: a snapshot without it was cut off."""
 KEPT = 2
 """Snapshots that are kept."""
+KEPT_MODELS = "kept"
+"""Folder of the models that the config asks to keep; it goes into the finished checkpoint."""
 LOCK = "lock"
 DIVERGED = "diverged.json"
 """Says that the run stopped because its loss or weights were not finite; the next attempt removes it."""

@@ -13,7 +13,7 @@ from rankscope.io.atomic import atomic_file
 from rankscope.train.config import PretrainConfig, config_from_dict
 
 RECORD = "config.json"
-MAY_CHANGE = ("log_steps", "save_steps", "validation", "spectra")
+MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
 """What a resumed run may do differently: none of it changes a bit of a weight. Everything else does; activations that
 are computed again and compiled networks round differently.
 """

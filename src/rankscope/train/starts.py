@@ -13,7 +13,7 @@ QUIET_OUTPUT = 0.1
 """Scale of Chronos-Bolt's output block: first forecasts stay near the mean of the history."""
 POSITION_SPREAD = 2.0
 """Standard deviation of the position biases under ``broad``, attention logits."""
-SLOPES = {"observation": (2.0, 0.02), "patch": (4.0, 0.3)}
+SLOPES = {"observation": (2.0, 0.02), "patch": (2.0, 0.02)}
 """What a token is → steepest and flattest slope of the position biases under ``recency``, logits per token."""
 RECENCY_NOISE = 0.5
 """Standard deviation of the position biases around their slopes under ``recency``, logits."""
@@ -21,16 +21,14 @@ OWN_TOKEN = -3.0
 """Position bias of an encoder token towards itself under ``recency``, logits: the residual stream carries it anyway."""
 FEED_FORWARD_SCALE = 0.3
 """Scale of the feed-forward weights under ``recency``, as an `initializer_factor`."""
-MASK_SCALE = 0.2
+MASK_SCALE = 0.4
 """Scale of the mask's columns in Chronos-Bolt's input block: where nothing is missing they add the same to all."""
-SUMMARY_ADVANTAGE = 10.0
-"""Score by which Chronos-Bolt's decoder first prefers the summary token, logits, if both tokens were unchanged."""
 VALUE_FREQUENCIES = (0.2, 60.0)
-"""Lowest and highest frequency of Chronos-T5's vocabulary under ``recency``, radians per unit of the scaled values."""
+"""Lowest and highest frequency of Chronos-T5's vocabulary under ``ordered``, radians per unit of the scaled values."""
 VALUE_NOISE = 0.3
 """What every entry of that vocabulary has of its own, as a standard deviation beside the waves' 1."""
 SCORE_SCALE = 0.4
-"""Scale of Chronos-T5's queries and keys under ``recency``, as an `initializer_factor`: content must be heard."""
+"""Scale of queries and keys under ``recency``, as an `initializer_factor`: content must be heard beside positions."""
 EXACT_OFFSETS = 1024
 """Offsets that are looked at to find the nearest one of a position bucket; every bucket begins below it."""
 
@@ -59,15 +57,14 @@ def start_recent(model: Any) -> None:
     every sublayer's input by 0.05, all tokens are read evenly, which cancels every season that is no divisor of the
     patch, and the decoder reads the average of all tokens. Here
 
-    - gains are 1, values and outputs have the variance of T5's own law at factor 1, the feed-forward layers less;
+    - gains are 1, values and outputs have the variance of T5's own law at factor 1, queries and keys and the
+      feed-forward layers less, the embeddings that of a standard normal;
     - head h's scores fall by a slope per token of distance, the slopes spaced evenly in the logarithm as in ALiBi
       (arXiv 2108.12409, section 3), and encoder tokens hardly read themselves;
-    - Chronos-Bolt's mask says little, and its decoder begins with the summary token (one rank-1 term per head); its
-      queries and keys keep the published scale otherwise, so that what rank they come to have is learnt;
-    - Chronos-T5's vocabulary knows the order of its bins from the start: bin centres along waves of many frequencies,
-      with some noise of every bin's own. A network whose bins are strangers to each other spends thousands of steps on
-      finding out which are neighbours. Its queries and keys have the scale that content needs to be heard beside
-      positions. What rank its vocabulary has is therefore in part a choice, not a finding.
+    - Chronos-Bolt's mask says little.
+
+    Every matrix is drawn with independent entries, as at the published start, and has the ranks that it has there:
+    nothing is said of the order of bins, of ranks or of seasons.
     """
     start_broadly(model)
     slopes = SLOPES["patch" if hasattr(model, "input_patch_embedding") else "observation"]
@@ -78,12 +75,23 @@ def start_recent(model: Any) -> None:
         elif "relative_attention_bias" in name:
             _fall_with_distance(weight, slopes, model.config, encoder=name.startswith("encoder"))
     _rescale(model, ("v", "o"), 1.0 / factor)
+    _rescale(model, ("q", "k"), SCORE_SCALE / factor)
     _rescale(model, ("wi", "wi_0", "wi_1", "wo"), FEED_FORWARD_SCALE / factor)
+    torch.nn.init.normal_(model.shared.weight, std=1.0)
     if hasattr(model, "input_patch_embedding"):
         _quiet_mask(model)
-        _begin_with_summary(model)
-    else:
-        _rescale(model, ("q", "k"), SCORE_SCALE / factor)
+
+
+@torch.no_grad()
+def start_ordered(model: Any) -> None:
+    """Start as `start_recent`, with a vocabulary of Chronos-T5 that knows the order of its bins.
+
+    Bin centres lie along waves of many frequencies, with some noise of every bin's own: a network whose bins are
+    strangers to each other spends thousands of steps on finding out which are neighbours, more than a short run has.
+    What rank such a vocabulary has is in part a choice, not a finding.
+    """
+    start_recent(model)
+    if not hasattr(model, "input_patch_embedding"):
         _order_vocabulary(model)
 
 
@@ -113,24 +121,6 @@ def _quiet_mask(model: Any) -> None:
     block = model.input_patch_embedding
     for linear in (block.hidden_layer, block.residual_layer):
         linear.weight[:, linear.in_features // 2 :].mul_(MASK_SCALE)
-
-
-def _begin_with_summary(model: Any) -> None:
-    """Add to every cross-attention head one direction in which the decoder's token asks for the summary token."""
-    torch.nn.init.normal_(model.shared.weight, std=1.0)
-    if not getattr(model.chronos_config, "use_reg_token", False):
-        return
-    asks = torch.nn.functional.normalize(model.shared.weight[model.config.decoder_start_token_id], dim=0)
-    answers = torch.nn.functional.normalize(model.shared.weight[model.config.reg_token_id], dim=0)
-    scale = (SUMMARY_ADVANTAGE / model.config.d_model) ** 0.5
-    for layer in model.decoder.block:
-        attention = layer.layer[1].EncDecAttention
-        if not all(isinstance(getattr(attention, role), torch.nn.Linear) for role in "qk"):
-            continue  # stored as a product: a rank-1 term has no place of its own there
-        width = attention.q.out_features // model.config.num_heads
-        heads = torch.nn.functional.normalize(torch.randn(model.config.num_heads, width), dim=1).reshape(-1, 1)
-        attention.q.weight.add_(scale * heads * asks)
-        attention.k.weight.add_(scale * heads * answers)
 
 
 def nearest_offsets(config: Any, *, bidirectional: bool) -> Float[Tensor, " buckets"]:

@@ -76,13 +76,16 @@ class SeriesStream(Dataset):
             indices: positions in the stream; the batch is a function of the first one and their number.
 
         Returns:
-            One dict per series with ``context`` (time,) and ``target`` (horizon,) in float32.
+            One dict per series with ``context`` (time,) and ``target`` (horizon,) in float32; the contexts of all
+            are as long as the longest history of the batch.
         """
         config = self.config
         rng = np.random.default_rng([config.seed, 5, indices[0]])
         if self.shards is None:
             step = indices[0] // self.per_step
-            sizes = (len(indices), config.context, config.horizon)
+            patch = config.model.patch_size if config.family == "chronos-bolt" else 1
+            context = config.mixture.draw_context(rng, config.context, step, patch)
+            sizes = (len(indices), context, config.horizon)
             made = corpus_batch(rng, *sizes, config.mixture, self.bank, self.pool, step)
         else:
             made = stored_batch(rng, len(indices), config, self.shards)
@@ -122,12 +125,19 @@ def _check_lengths(shards: Shards, config: PretrainConfig) -> None:
         )
 
 
+def _beside(rows: list[dict[str, torch.Tensor]]) -> Float[torch.Tensor, "series context"]:
+    """Histories side by side; shorter ones begin with NaN."""
+    longest = max(len(row["context"]) for row in rows)
+    pad = torch.nn.functional.pad
+    return torch.stack([pad(one, (longest - len(one), 0), value=torch.nan) for one in (r["context"] for r in rows)])
+
+
 class BoltCollator:
     """Stack series for Chronos-Bolt's own forward pass, which scales and scores them."""
 
     def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """Return ``context`` (series, time) and ``target`` (series, horizon), NaN where nothing is to be learnt."""
-        context = torch.stack([row["context"] for row in rows])
+        context = _beside(rows)
         target = torch.stack([row["target"] for row in rows])
         seen = ~torch.isnan(context)
         count = seen.sum(dim=1, keepdim=True).clamp(min=1)
@@ -148,7 +158,7 @@ class TokenCollator:
 
     def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """Return ``input_ids``, ``attention_mask`` (series, time + 1) and ``labels`` (series, horizon + 1)."""
-        context = torch.stack([row["context"] for row in rows])
+        context = _beside(rows)
         target = torch.stack([row["target"] for row in rows])
         ids, mask, scale = self.bins.context_input_transform(context)
         labels, label_mask = self.bins.label_input_transform(target, scale)

@@ -210,6 +210,7 @@ class _Beside:
 
 def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, start: _Start, beside: _Beside) -> Any:
     from rankscope.train.callbacks.health import Health
+    from rankscope.train.callbacks.keeping import Keeping
     from rankscope.train.callbacks.logs import Logs
     from rankscope.train.callbacks.scores import Scores
     from rankscope.train.callbacks.sealing import Sealing
@@ -224,6 +225,8 @@ def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, st
     callbacks: list[Any] = [Health(meter, run)]
     if beside.spectra is not None:
         callbacks.append(Spectra(config.spectra, beside.spectra, clock))
+    if config.keep_steps:
+        callbacks.append(Keeping(config.keep_steps, run))
     if config.validation.every and beside.validate is not None:
         callbacks.append(Scores(config, run, beside.validate, clock, beside.events, beside.progress))
     callbacks.append(Logs(config, run, meter, clock, beside.events, beside.progress))
@@ -277,6 +280,8 @@ def _save(
                 shutil.copyfile(run / name, folder / name)
         if spectra is not None:
             spectra.gather(folder)
+        if (run / run_folder.KEPT_MODELS).is_dir():
+            shutil.copytree(run / run_folder.KEPT_MODELS, folder / run_folder.KEPT_MODELS)
         if (run / events.FOLDER).is_dir():
             shutil.copytree(run / events.FOLDER, folder / events.FOLDER)
         for weights in folder.glob("*.safetensors"):  # safetensors writes them for the owner alone

@@ -46,4 +46,8 @@ class Scores(TrainerCallback):
             scores = {name: float(value) for name, value in self.validate(network).items()}
         append_row(self.run / SCORES, {"step": step, **scores})
         self.events.add(step, scores, group="validation")
-        self.progress(step, self.config.max_steps, ", ".join(f"{name} {value:.3f}" for name, value in scores.items()))
+        self.progress(
+            step,
+            self.config.max_steps,
+            ", ".join(f"{name} {value:.3f}" for name, value in scores.items() if " " not in name),
+        )

@@ -7,17 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from rankscope.errors import OptionError
 from rankscope.train.data.mixup import mix_within
 from rankscope.train.data.pool import SeriesPool
-from rankscope.train.data.seasonal import seasonal_series, structured_series
+from rankscope.train.data.structured import seasonal_series, structured_series
 
 Series = Float[np.ndarray, "series time"]
 Bank = Float[np.ndarray, "draws longer"]
 Source = Callable[[np.random.Generator, int, int], Series]
 """Gives so many series of such a length."""
+
+
+SHARES = (
+    "kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share", "short_batches"
+)  # fmt: skip
+"""Fields of a `Mixture` that are shares."""
+SHORTEST_CONTEXT = 64
+"""Histories of a whole batch are not halved to less than this."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +37,15 @@ class Mixture:
         mixup_share: share that are convex mixtures of 2 or 3 series (TSMixup), out of all.
         short_share: share of series whose history is cut to a random shorter length.
         shortest: the fewest observations a cut history keeps.
-        missing_share: share of series with values missing at random.
+        missing_share: share of series with values missing, at random or for stretches.
         concentration: Dirichlet concentration of the mixing weights (Chronos paper: 1.5).
         files: the user's series files, Parquet, CSV, JSONL or Arrow; none by default.
         file_share: share of series that are windows of those files; the others may be mixed with them.
         seasonal_share: share of plain seasonal series once the curriculum is over; they replace any others.
         curriculum: optimiser steps over which the share of plain seasonal series falls from all to
             ``seasonal_share``: seasons are learnt soonest where nothing is larger than they are.
+        short_batches: share of batches whose longest history is half the context, or a quarter, or less, down to
+            `SHORTEST_CONTEXT`; they cost less. During the curriculum it falls from all.
     """
 
     kernel_share: float = 0.15
@@ -48,11 +58,12 @@ class Mixture:
     file_share: float = 0.0
     seasonal_share: float = 0.0
     curriculum: int = 0
+    short_batches: float = 0.0
 
     def __post_init__(self) -> None:
         if isinstance(self.files, str):
             raise OptionError(f"mixture.files must be a list of files: write [{self.files}].")
-        for name in ("kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share"):
+        for name in SHARES:
             if not 0 <= getattr(self, name) <= 1:
                 raise OptionError(f"mixture.{name} is {getattr(self, name)}: it is a share, from 0 to 1.")
         if self.shortest < 1:
@@ -70,8 +81,30 @@ class Mixture:
         >>> Mixture(seasonal_share=0.5, curriculum=100).seasonal_share_at(50)
         0.75
         """
+        return self._falling(self.seasonal_share, step)
+
+    def draw_context(self, rng: np.random.Generator, context: int, step: int, multiple: int = 1) -> int:
+        """Draw the longest history of a batch: ``context``, or for some batches a shorter one.
+
+        Args:
+            rng: source of all randomness.
+            context: the longest history of all.
+            step: optimiser step, for the curriculum.
+            multiple: what a shorter history is a multiple of.
+
+        >>> sorted({Mixture(short_batches=1.0).draw_context(np.random.default_rng(n), 512, 0, 16) for n in range(50)})
+        [64, 128, 256]
+        """
+        halvings = max(0, (context // SHORTEST_CONTEXT).bit_length() - 1)
+        if not halvings or not self.short_batches or rng.random() >= self._falling(self.short_batches, step):
+            return context
+        shorter = context >> int(rng.integers(1, halvings + 1))
+        return -(-shorter // multiple) * multiple
+
+    def _falling(self, share: float, step: int) -> float:
+        """Return what falls from 1 to ``share`` during the curriculum."""
         left = max(0.0, 1 - step / self.curriculum) if self.curriculum else 0.0
-        return self.seasonal_share + (1 - self.seasonal_share) * left
+        return share + (1 - share) * left
 
 
 def corpus_batch(
@@ -157,12 +190,24 @@ def spoil(
     """Cut histories to their lengths and puncture some; where nothing of one is left, its future is not asked for."""
     n, context = history.shape
     absent = np.arange(context)[None, :] < (context - kept)[:, None]
-    rate = rng.uniform(0.01, 0.2, (n, 1)) * (rng.random((n, 1)) < mixture.missing_share)
-    absent |= rng.random((n, context)) < rate
+    absent |= _gaps(rng, n, context, mixture.missing_share)
     absent[:, -1] = False
     history = np.where(absent, np.float32(np.nan), history)
     unseen = np.isnan(history).all(axis=1, keepdims=True)
     return history, np.where(unseen, np.float32(np.nan), future)
+
+
+def _gaps(rng: np.random.Generator, n: int, context: int, share: float) -> Bool[np.ndarray, "series context"]:
+    """Draw what is missing: single values of one half of the series that miss anything, stretches of the other."""
+    absent = np.zeros((n, context), dtype=bool)
+    for row in np.flatnonzero(rng.random(n) < share):
+        if rng.random() < 0.5:
+            absent[row] = rng.random(context) < rng.uniform(0.01, 0.2)
+            continue
+        for _ in range(int(rng.integers(1, 3))):
+            begin, long = int(rng.integers(context)), int(context * rng.uniform(0.01, 0.15)) + 1
+            absent[row, begin : begin + long] = True
+    return absent
 
 
 def _windows_of(bank: Bank, rng: np.random.Generator, n: int, length: int) -> Series:

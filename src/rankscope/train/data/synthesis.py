@@ -14,7 +14,7 @@ from rankscope.train.data.kernels import kernelsynth, standardised
 from rankscope.train.data.mixture import Mixture, clean_series
 from rankscope.train.data.mixup import mix, mixed_counts
 from rankscope.train.data.pool import SeriesPool
-from rankscope.train.data.seasonal import structured_series
+from rankscope.train.data.structured import structured_series
 
 Series = Float[np.ndarray, "series time"]
 Lengths = Int[np.ndarray, " series"]

@@ -7,7 +7,7 @@ import torch
 
 from rankscope.train import ModelShape, PretrainConfig
 from rankscope.train.data.mixture import Mixture, corpus_batch
-from rankscope.train.data.seasonal import seasonal_series
+from rankscope.train.data.structured import seasonal_series
 from rankscope.train.stream import SeriesStream
 
 

@@ -11,7 +11,7 @@ from rankscope.errors import DataError, OptionError
 from rankscope.train.data.kernels import kernel_bank
 from rankscope.train.data.mixture import Mixture, corpus_batch
 from rankscope.train.data.pool import read_pool
-from rankscope.train.data.seasonal import structured_series
+from rankscope.train.data.structured import structured_series
 
 PLAIN = {"kernel_share": 0.0, "mixup_share": 0.0, "short_share": 0.0, "missing_share": 0.0}
 

@@ -1,0 +1,113 @@
+"""Time of a training step of both layouts at the tiny shape, one thread: as it was, in bfloat16, and as it is.
+
+Cases alternate, and every round times each of them, so that what else the machine does falls on all alike. A step is
+what the trainer does with a batch that is there: loss, gradients, clipping, AdamW. Chronos-Bolt used to be trained in
+``stock float32``, Chronos-T5 in ``stock bfloat16``; ``fast`` runs through `rankscope.train.passes` with the fused
+optimiser.
+
+    python benchmarks/training.py --out benchmarks/results/training.json
+    python benchmarks/training.py --quick     # two rounds of small batches: a rehearsal
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from provenance import conditions, origin, save, spread
+
+USED = tuple(f"src/rankscope/train/{part}" for part in ("passes.py", "sublayers.py", "loop.py", "data", "configs"))
+RECIPES = {"bolt": "bundled-bolt", "t5": "bundled"}
+CASES = {
+    "stock float32": {"bf16": False, "fast": False, "batch": 32},
+    "stock bfloat16": {"bf16": True, "fast": False, "batch": 32},
+    "fast float32": {"bf16": False, "fast": True, "batch": 64},
+    "fast bfloat16": {"bf16": True, "fast": True, "batch": 64},
+}
+
+
+def stepper(recipe: str, context: int, bf16: bool, fast: bool, batch: int) -> Callable[[], float]:
+    """Return a function that takes one step and says how many seconds it took."""
+    import torch
+
+    import rankscope.train as train
+    from rankscope.train.models import new_model
+    from rankscope.train.passes import fast_loss
+
+    config = train.read_config(Path(train.__file__).parent / "configs" / f"{recipe}.yaml")
+    torch.manual_seed(0)
+    model: Any = new_model(config).train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fast)
+    if config.family == "chronos-bolt":
+        batches = {"context": torch.randn(batch, context), "target": torch.randn(batch, config.horizon)}
+    else:
+        tokens = config.model.n_tokens
+        batches = {
+            "input_ids": torch.randint(2, tokens, (batch, context + 1)),
+            "attention_mask": torch.ones(batch, context + 1, dtype=torch.long),
+            "labels": torch.randint(2, tokens, (batch, config.horizon + 1)),
+        }
+
+    def step() -> float:
+        given = {name: value.clone() for name, value in batches.items()}
+        begun = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16) if bf16 else contextlib.nullcontext():
+            loss = fast_loss(model, given) if fast else model(**given).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        return time.perf_counter() - begun
+
+    return step
+
+
+def measure(rounds: int, repeats: int, quick: bool) -> dict[str, Any]:
+    """Alternate the cases of each layout."""
+    import torch
+
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    for family, recipe in RECIPES.items():
+        context = 512 if family == "bolt" else 128
+        steps = {}
+        for name, case in CASES.items():
+            steps[name] = stepper(recipe, context, **{**case, "batch": 4 if quick else case["batch"]})
+            steps[name]()
+        seconds: dict[str, list[float]] = {name: [] for name in CASES}
+        for _ in range(rounds):
+            for name, step in steps.items():
+                seconds[name].append(min(step() for _ in range(repeats)))
+        rates = {name: [CASES[name]["batch"] / value for value in values] for name, values in seconds.items()}
+        base = spread(rates["stock float32"])["median"]
+        found[family] = {
+            "context": context,
+            "series_per_second": {name: spread(values) for name, values in rates.items()},
+            "times_stock_float32": {name: spread(values)["median"] / base for name, values in rates.items()},
+        }
+    return found
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    rounds, repeats = (2, 1) if options.quick else (8, 2)
+    before = conditions()
+    found = measure(rounds, repeats, options.quick)
+    result = {**origin("training", *USED), "conditions": [before, conditions()], "rounds": rounds, "threads": 1}
+    result["steps"] = found
+    for family, values in found.items():
+        for name, rate in values["series_per_second"].items():
+            print(f"{family:5} {name:15} {rate['median']:7.1f} series/s  {values['times_stock_float32'][name]:5.2f}x")
+    save(result, options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""T5's sublayers for training on a CPU: packed products in one number format, with their gradients written out.
+
+The stock modules take some twenty small operations and as many intermediate tensors per sublayer, which on a processor
+that multiplies bfloat16 natively cost as much as the products. Here the norm's gain goes into the weights behind it,
+queries, keys and values are one product, and only what the gradient needs is kept. The residual stream, sums over
+series and the gradients of weights stay in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Rows = Float[Tensor, "rows d_model"]
+IGNORED = -100
+"""Label that is not learnt from."""
+ROWS_AT_ONCE = 512
+"""Rows of logits that are in memory at a time."""
+
+
+def _normalise(x: Rows, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Divide rows by their root mean square; also return what they were multiplied by."""
+    factor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+    return (x * factor).to(dtype), factor
+
+
+def _through_norm(gradient: Tensor, normed: Tensor, factor: Tensor) -> Rows:
+    """Take a gradient from the normalised rows to the rows."""
+    gradient = gradient.float()
+    along = (gradient * normed).mean(dim=-1, keepdim=True)
+    return torch.addcmul(gradient, normed.float(), along, value=-1).mul_(factor)
+
+
+def _heads(rows: Tensor, parts: int, batch: int, heads: int) -> Tensor:
+    """Sort the columns of packed projections by part, series and head: (parts, series · heads, tokens, width)."""
+    split = rows.view(batch, len(rows) // batch, parts, heads, -1)
+    return split.permute(2, 0, 3, 1, 4).reshape(parts, batch * heads, split.shape[1], -1)
+
+
+def _columns(parts: Tensor, batch: int, heads: int) -> Tensor:
+    """Undo `_heads`."""
+    count, _, tokens, width = parts.shape
+    split = parts.view(count, batch, heads, tokens, width)
+    return split.permute(1, 3, 0, 2, 4).reshape(batch * tokens, count * heads * width)
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, mask: Tensor | None, heads: int
+) -> tuple[Tensor, Tensor]:
+    """Weights and weighted values (series · heads, tokens, …)."""
+    scores = query @ key.transpose(1, 2)
+    by_head = scores.view(-1, heads, *scores.shape[1:])
+    if bias is not None:
+        by_head.add_(bias.to(scores.dtype))
+    if mask is not None:
+        by_head.add_(mask[:, None, None, :].to(scores.dtype))
+    weights = torch.softmax(scores, dim=-1)
+    return weights, weights @ value
+
+
+def _through_attention(
+    gradient: Tensor, weights: Tensor, query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of query, key, value and scores."""
+    by_weight = gradient @ value.transpose(1, 2)
+    scores = torch._softmax_backward_data(by_weight, weights, -1, weights.dtype)
+    return scores @ key, scores.transpose(1, 2) @ query, weights.transpose(1, 2) @ gradient, scores
+
+
+class SelfAttention(torch.autograd.Function):
+    """``x + O · attention(norm(x))``, scores unscaled and with a bias, as T5 has them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Rows,
+        gain: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        out: Tensor,
+        bias: Float[Tensor, "heads tokens tokens"],
+        mask: Float[Tensor, "series tokens"] | None,
+        batch: int,
+        eps: float,
+        dtype: torch.dtype,
+    ) -> Rows:
+        """Add attention to the residual stream ``x``; ``mask`` is 0 or -inf per key, None where none is shut out."""
+        heads = len(bias)
+        normed, factor = _normalise(x, eps, dtype)
+        weight = torch.cat([query, key, value])
+        scaled = (weight * gain).to(dtype)
+        parts = _heads(normed @ scaled.t(), 3, batch, heads)
+        attention, values = _attend(parts[0], parts[1], parts[2], bias, mask, heads)
+        values = _columns(values[None], batch, heads)
+        last = out.to(dtype)
+        ctx.save_for_backward(normed, factor, weight, gain, scaled, parts, attention, values, last)
+        ctx.sizes = batch, heads
+        return x + values @ last.t()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of ``x``, the gain, the four matrices and the bias."""
+        normed, factor, weight, gain, scaled, parts, attention, values, last = ctx.saved_tensors
+        batch, heads = ctx.sizes
+        (dx,) = grads
+        dy = dx.to(normed.dtype)
+        dout = dy.t() @ values
+        dvalues = _heads(dy @ last, 1, batch, heads)[0]
+        *dparts, dscores = _through_attention(dvalues, attention, *parts)
+        packed = _columns(torch.stack(dparts), batch, heads)
+        dscaled = (packed.t() @ normed).float()
+        dbias = dscores.view(batch, heads, *dscores.shape[1:]).sum(dim=0, dtype=torch.float32)
+        dx = dx + _through_norm(packed @ scaled, normed, factor)
+        dgain = (dscaled * weight).sum(dim=0)
+        dquery, dkey, dvalue = (dscaled * gain).chunk(3)
+        return dx, dgain, dquery, dkey, dvalue, dout.float(), dbias, None, None, None, None
+
+
+class CrossAttention(torch.autograd.Function):
+    """``x + O · attention(norm(x), encoded)``, without a position bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Rows,
+        encoded: Float[Tensor, "others d_model"],
+        gain: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        out: Tensor,
+        mask: Float[Tensor, "series keys"] | None,
+        batch: int,
+        heads: int,
+        eps: float,
+        dtype: torch.dtype,
+    ) -> Rows:
+        """Add attention over ``encoded`` to the residual stream ``x``."""
+        normed, factor = _normalise(x, eps, dtype)
+        asked = (query * gain).to(dtype)
+        answering = torch.cat([key, value]).to(dtype)
+        seen = encoded.to(dtype)
+        queries = _heads(normed @ asked.t(), 1, batch, heads)
+        parts = _heads(seen @ answering.t(), 2, batch, heads)
+        attention, values = _attend(queries[0], parts[0], parts[1], None, mask, heads)
+        values = _columns(values[None], batch, heads)
+        last = out.to(dtype)
+        ctx.save_for_backward(
+            normed, factor, query, gain, asked, answering, seen, queries, parts, attention, values, last
+        )
+        ctx.sizes = batch, heads
+        return x + values @ last.t()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of ``x``, ``encoded``, the gain and the four matrices."""
+        saved = ctx.saved_tensors
+        normed, factor, query, gain, asked, answering, seen, queries, parts, attention, values, last = saved
+        batch, heads = ctx.sizes
+        (dx,) = grads
+        dy = dx.to(normed.dtype)
+        dout = dy.t() @ values
+        dvalues = _heads(dy @ last, 1, batch, heads)[0]
+        dq, dk, dv, _ = _through_attention(dvalues, attention, queries[0], *parts)
+        dq = _columns(dq[None], batch, heads)
+        packed = _columns(torch.stack([dk, dv]), batch, heads)
+        dasked = (dq.t() @ normed).float()
+        dkey, dvalue = (packed.t() @ seen).float().chunk(2)
+        dx = dx + _through_norm(dq @ asked, normed, factor)
+        dencoded = (packed @ answering).float()
+        dgain = (dasked * query).sum(dim=0)
+        return dx, dencoded, dgain, dasked * gain, dkey, dvalue, dout.float(), None, None, None, None, None
+
+
+class FeedForward(torch.autograd.Function):
+    """``x + W_o · relu(W_i · norm(x))``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Rows, gain: Tensor, wi: Tensor, wo: Tensor, eps: float, dtype: torch.dtype) -> Rows:
+        """Add the feed-forward layer to the residual stream ``x``."""
+        normed, factor = _normalise(x, eps, dtype)
+        scaled, last = (wi * gain).to(dtype), wo.to(dtype)
+        hidden = (normed @ scaled.t()).relu_()
+        ctx.save_for_backward(normed, factor, wi, gain, scaled, hidden, last)
+        return x + hidden @ last.t()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of ``x``, the gain and the two matrices."""
+        normed, factor, wi, gain, scaled, hidden, last = ctx.saved_tensors
+        (dx,) = grads
+        dy = dx.to(normed.dtype)
+        dlast = dy.t() @ hidden
+        dhidden = torch.ops.aten.threshold_backward(dy @ last, hidden, 0)
+        dscaled = (dhidden.t() @ normed).float()
+        dx = dx + _through_norm(dhidden @ scaled, normed, factor)
+        return dx, (dscaled * wi).sum(dim=0), dscaled * gain, dlast.float(), None, None
+
+
+class Norm(torch.autograd.Function):
+    """T5's norm by itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Rows, gain: Tensor, eps: float) -> Rows:
+        """Divide rows by their root mean square, and multiply columns by ``gain``."""
+        normed, factor = _normalise(x, eps, torch.float32)
+        ctx.save_for_backward(normed, factor, gain)
+        return normed * gain
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of ``x`` and the gain."""
+        normed, factor, gain = ctx.saved_tensors
+        (dy,) = grads
+        return _through_norm(dy * gain, normed, factor), (dy * normed).sum(dim=0), None
+
+
+class TokenLoss(torch.autograd.Function):
+    """Mean cross-entropy of labels under ``softmax(x · head)``; logits exist for a few rows at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Rows, head: Float[Tensor, "tokens d_model"], labels: Int[Tensor, " rows"], dtype: torch.dtype
+    ) -> Float[Tensor, ""]:
+        """Return the loss, and keep its gradients, which cost little once the logits are there."""
+        kept = labels != IGNORED
+        rows, wanted = x[kept].to(dtype), labels[kept]
+        weight = head.to(dtype)
+        dx, dhead = torch.zeros_like(x), torch.zeros_like(head)
+        drows, total, scale = [], x.new_zeros(()), 1 / max(len(wanted), 1)
+        for some, right in zip(rows.split(ROWS_AT_ONCE), wanted.split(ROWS_AT_ONCE), strict=True):
+            logits = (some @ weight.t()).float()
+            total += torch.logsumexp(logits, dim=-1).sum() - logits.gather(1, right[:, None]).sum()
+            wrong = torch.softmax(logits, dim=-1)
+            wrong.scatter_add_(1, right[:, None], torch.full_like(right, -1, dtype=wrong.dtype)[:, None])
+            wrong = wrong.mul_(scale).to(dtype)
+            drows.append(wrong @ weight)
+            dhead += wrong.t() @ some
+        if drows:
+            dx[kept] = torch.cat(drows).float()
+        ctx.save_for_backward(dx, dhead)
+        return total * scale
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of ``x`` and the head."""
+        dx, dhead = ctx.saved_tensors
+        return dx * grads[0], dhead * grads[0], None, None
