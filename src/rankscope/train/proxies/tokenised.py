@@ -15,7 +15,7 @@ from rankscope.families.models.time_moe import TimeMoe
 from rankscope.families.models.totem import Totem
 from rankscope.families.models.wavelets import END, PAD, WaveletTokens
 from rankscope.series.signals import corpus
-from rankscope.train.data.seasonal import structured_series
+from rankscope.train.data.structured import structured_series
 from rankscope.train.proxies.record import Batch, Batches, Recipe, StandInOptions
 
 DATA = (
