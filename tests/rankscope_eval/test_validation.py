@@ -102,7 +102,8 @@ def test_the_network_is_scored_as_it_would_be_saved_and_put_back(suite, run):
         assert network.config.use_cache
         found = score_during_training(suite, 1, how=FEW)(network)
         random.random(), np.random.rand()  # noqa: NPY002
-    assert set(found) == {"WQL", "MASE", "relative_WQL", "relative_MASE"}
+    tasks = {f"relative_WQL {name}" for name in ("nile", "macro")}
+    assert set(found) == {"WQL", "MASE", "relative_WQL", "relative_MASE", *tasks}
     assert model.training
     assert model.encoder.training
     assert not model.decoder.training

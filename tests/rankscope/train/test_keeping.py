@@ -1,5 +1,6 @@
 """Models that a run keeps on the way."""
 
+import contextlib
 import dataclasses
 
 from safetensors.torch import load_file
@@ -32,10 +33,8 @@ def test_a_run_may_go_on_keeping_other_steps(tiny, tmp_path):
         if done >= 4:
             raise KeyboardInterrupt
 
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         pretrain(stopped, tmp_path / "out", device="cpu", progress=stop)
-    except KeyboardInterrupt:
-        pass
     assert (run_folder(tmp_path / "out") / "kept" / "step-1" / "config.json").exists()
     pretrain(dataclasses.replace(config, keep_steps=(5,)), tmp_path / "out", device="cpu", resume=True)
     kept = tmp_path / "out" / "kept"
