@@ -73,7 +73,7 @@ def training_arguments(config: PretrainConfig, run: Path, device: str, workers: 
         "remove_unused_columns": False,
         "report_to": [],
         "disable_tqdm": True,
-        "use_cpu": device == "cpu",
+        "use_cpu": device == "cpu" or not torch.cuda.is_available(),
         "bf16": resolve_precision(config, device) == "bf16",
         "torch_compile": config.compile,
         "torch_compile_backend": COMPILER if config.compile else None,
