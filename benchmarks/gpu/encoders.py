@@ -19,7 +19,7 @@ from rankscope_lab.encoders.data import cell_data
 from rankscope_lab.encoders.runs import run_cells
 from rankscope_lab.encoders.stacked import train_stacked
 from rankscope_lab.encoders.training import How, train
-from rankscope_lab.precision import PRECISIONS
+from rankscope_lab.machine import PRECISIONS
 
 SEEDS = 2 if REHEARSAL else 20
 EPOCHS = 2 if REHEARSAL else 300

@@ -31,8 +31,7 @@ def study(data: Path, tables: list[str], **options: Any) -> None:
     from rankscope_lab.slt.ablations import ABLATIONS
     from rankscope_lab.slt.models import MAIN
     from rankscope_lab.slt.report import study_report
-    from rankscope_lab.slt.runs import Place, run_cells
-    from rankscope_lab.slt.study import settings_of, study_cells
+    from rankscope_lab.slt.runs import Place, run_cells, settings_of, study_cells
 
     settings = settings_of(MAIN, () if REHEARSAL else tuple(ABLATIONS))
     jobs = min(TOGETHER, os.cpu_count() or 1) if device() == "cuda" else 1

@@ -92,7 +92,7 @@ def run(
         rankscope lab slt --data ETTh/ --out slt/ --models slt,patchtst --ablation all
     """
     from rankscope.engine.device import resolve_device
-    from rankscope_lab.slt import runs, study
+    from rankscope_lab.slt import runs
     from rankscope_lab.slt.ablations import ABLATIONS
     from rankscope_lab.slt.models import MAIN
     from rankscope_lab.slt.report import study_report
@@ -101,9 +101,9 @@ def run(
         raise OptionError("--quick is 1 seed × 1 epoch: leave out --seeds and --epochs, or --quick.")
     asked = words(ablation) or ()
     questions = tuple(ABLATIONS) if asked == ("all",) else asked
-    settings = study.settings_of(words(models) or MAIN, questions, revin)
-    tables = study.find_tables(data, words(datasets) or study.TABLES)
-    cells = study.study_cells(
+    settings = runs.settings_of(words(models) or MAIN, questions, revin)
+    tables = runs.find_tables(data, words(datasets) or runs.TABLES)
+    cells = runs.study_cells(
         settings,
         tables[:1] if quick else tables,
         ("released", "field") if protocol == "both" else (protocol,),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rankscope.errors import DataError, OptionError, unknown_choice
-from rankscope_lab.precision import FLOAT32
+from rankscope_lab.machine import FLOAT32
 
 SYNTHETIC, ETTH1 = "synthetic", "etth1"
 NLL, MSE = "nll", "mse"

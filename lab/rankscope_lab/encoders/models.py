@@ -7,7 +7,6 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope_lab.blocks.attention_block import AttentionBlock
 from rankscope_lab.blocks.channel_encoders import (
     PROJECTED_SCALE,
     ChannelEncoder,
@@ -19,6 +18,7 @@ from rankscope_lab.blocks.channel_encoders import (
     ScalarEncoder,
     SumEncoder,
 )
+from rankscope_lab.blocks.layers import AttentionBlock
 from rankscope_lab.data.channels import BINS, LENGTH
 from rankscope_lab.encoders.cell import MSE, Cell
 

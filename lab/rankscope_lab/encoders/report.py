@@ -22,7 +22,7 @@ from rankscope_lab.encoders.tables import (
     paired_cells,
     table_cells,
 )
-from rankscope_lab.precision import FLOAT32
+from rankscope_lab.machine import FLOAT32
 
 if TYPE_CHECKING:
     import pandas as pd

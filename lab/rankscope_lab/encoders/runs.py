@@ -26,14 +26,12 @@ from rankscope_lab.encoders.data import CellData, cell_data
 from rankscope_lab.encoders.diagnostics import diagnose
 from rankscope_lab.encoders.models import AuditModel
 from rankscope_lab.encoders.snapshots import epochs_done
-from rankscope_lab.encoders.stack_memory import stack_size
-from rankscope_lab.encoders.stacked import train_stacked
+from rankscope_lab.encoders.stacked import stack_size, train_stacked
 from rankscope_lab.encoders.training import How, Trained, train
 from rankscope_lab.fan_out import Engine, Ticks, fan_out
 from rankscope_lab.kernels import library
-from rankscope_lab.machine import describe
+from rankscope_lab.machine import PRECISIONS, describe
 from rankscope_lab.measure import rank_record
-from rankscope_lab.precision import PRECISIONS
 
 STACK = 16
 """Seeds in a stack on a GPU, where they fit."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rankscope.errors import DataError
 from rankscope_lab.encoders.cell import Cell, Point
-from rankscope_lab.precision import FLOAT32
+from rankscope_lab.machine import FLOAT32
 from rankscope_lab.snapshots import ADAM, BUFFER, WEIGHT, read_state, restore_training, training_tensors, write_state
 
 GLOBAL, ORDER, CUDA = "random/global", "random/order", "random/cuda"

@@ -21,19 +21,24 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
 from rankscope.errors import OptionError
 from rankscope_lab.blocks.attention import MultiHeadAttention, scaled_dot_product
+from rankscope_lab.data.channels import LENGTH
 from rankscope_lab.encoders.cell import Cell, Point
 from rankscope_lab.encoders.data import CellData, Part
 from rankscope_lab.encoders.models import AuditModel, build
-from rankscope_lab.encoders.objective import (
+from rankscope_lab.encoders.snapshots import Progressed, Snapshot, load_snapshot, restore_stack, save_snapshot
+from rankscope_lab.encoders.training import (
     BATCH,
     CLIP,
+    How,
+    Trained,
+    fresh,
+    kept_points,
     learning_rate,
     loss_of,
+    optimiser,
     score,
     validated,
 )
-from rankscope_lab.encoders.snapshots import Progressed, Snapshot, load_snapshot, restore_stack, save_snapshot
-from rankscope_lab.encoders.training import How, Trained, fresh, kept_points, optimiser
 
 Stack = dict[str, Tensor]
 """Parameter name → seeds × its shape."""
@@ -243,3 +248,29 @@ def _until_diverged(points: list[Point]) -> list[Point]:
         if not (math.isfinite(point.loss) and math.isfinite(point.train_loss)):
             return points[: index + 1]
     return points
+
+
+MEMORY_SHARE = 0.8
+"""Of the free memory of a GPU, what a stack is sized for."""
+_PER_SCORE, _PER_NUMBER, _SECOND_GRAPH = 16.2, 119.0, 1.4
+"""Numbers alive at the peak of a step per attention weight of a head, and per number of a token, all three blocks
+together: counted from the storages of one step of eleven settings; the last, smaller batch has a graph of its own."""
+
+
+def stack_bytes(cell: Cell, seeds: int) -> int:
+    """Peak memory of a step of so many seeds in a stack, in bytes.
+
+    Attention weights are kept for the gradient, which ``vmap`` takes without recomputing them: tokens² of each head.
+    """
+    sequences, tokens = BATCH, LENGTH
+    if cell.encoder == "ci":
+        sequences *= cell.channels
+    elif cell.encoder == "cat":
+        tokens *= cell.channels
+    per_sequence = _PER_SCORE * cell.heads * tokens**2 + _PER_NUMBER * tokens * cell.d_model
+    return int(4 * seeds * sequences * per_sequence)
+
+
+def stack_size(cell: Cell, free: int) -> int:
+    """Seeds that fit into the free memory of a GPU, in bytes; at least one."""
+    return max(1, int(MEMORY_SHARE * free / (_SECOND_GRAPH * stack_bytes(cell, 1))))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rankscope_lab.blocks.attention import MultiHeadAttention
-from rankscope_lab.blocks.feed_forward import FeedForward
+from rankscope_lab.blocks.layers import FeedForward
 from rankscope_lab.kernels.compiled import library
 from rankscope_lab.kernels.functions import WIDTHS, dropped, feed_forward, packed_attention
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope_lab.blocks import FeedForward, LearnedPositions, MultiHeadAttention, MultiplicativePositions
-from rankscope_lab.blocks.projection_block import ProjectionBlock
+from rankscope_lab.blocks.layers import ProjectionBlock
 
 ATTENTION, PROJECTION, FEED_FORWARD = "attention", "projection", "feed_forward"
 EMBEDDING, POSITION, CODEBOOK, HEAD, OTHER = "embedding", "position", "codebook", "head", "other"

@@ -17,8 +17,8 @@ from rankscope_lab.encoders import data as encoder_data
 from rankscope_lab.encoders import models as encoder_models
 from rankscope_lab.encoders.cell import ETTH1, SYNTHETIC
 from rankscope_lab.encoders.cell import Cell as EncoderCell
-from rankscope_lab.encoders.objective import score as encoder_score
 from rankscope_lab.encoders.runs import RANKED
+from rankscope_lab.encoders.training import score as encoder_score
 from rankscope_lab.measure import measure
 from rankscope_lab.ranks.compress import RATIOS, Score, compression_curve
 from rankscope_lab.ranks.runs import RankedRun, RunSet

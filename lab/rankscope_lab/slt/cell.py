@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rankscope.errors import DataError, OptionError, unknown_choice
-from rankscope_lab.precision import FLOAT32, PRECISIONS
+from rankscope_lab.machine import FLOAT32, PRECISIONS
+from rankscope_lab.slt.forecasters import HORIZON, LOOKBACK
 from rankscope_lab.slt.models import NAIVE, check_model
-from rankscope_lab.slt.patch_forecaster import HORIZON, LOOKBACK
 from rankscope_lab.slt.protocol import BEST, LAST, RELEASED, protocol
 
 

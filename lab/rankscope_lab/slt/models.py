@@ -9,10 +9,7 @@ from types import MappingProxyType
 from torch import nn
 
 from rankscope.errors import OptionError, unknown_choice
-from rankscope_lab.slt.floors import DLinear, SeasonalNaive
-from rankscope_lab.slt.instance_norm import InstanceNorm
-from rankscope_lab.slt.nbeats import NBeats
-from rankscope_lab.slt.patch_forecaster import (
+from rankscope_lab.slt.forecasters import (
     ADDITIVE,
     ATTENTION,
     HORIZON,
@@ -20,8 +17,12 @@ from rankscope_lab.slt.patch_forecaster import (
     MULTIPLICATIVE,
     NO_POSITIONS,
     PROJECTION,
+    DLinear,
     ForecasterShape,
+    InstanceNorm,
+    NBeats,
     PatchForecaster,
+    SeasonalNaive,
 )
 
 SLT, PATCHTST, NBEATS, DLINEAR, NAIVE = "slt", "patchtst", "nbeats", "dlinear", "naive"

@@ -9,8 +9,8 @@ from importlib.resources import files
 from typing import Any
 
 from rankscope_lab.slt.cell import Cell
+from rankscope_lab.slt.forecasters import HORIZON, LOOKBACK
 from rankscope_lab.slt.models import PATCHTST, SLT
-from rankscope_lab.slt.patch_forecaster import HORIZON, LOOKBACK
 from rankscope_lab.slt.protocol import RELEASED
 
 PUBLISHED_NOISE, OWN_SPREAD = "published twice", "2 std of ours"

@@ -1,17 +1,21 @@
-"""Cells in a folder: those that are done are read, the others trained, here or on a Ray cluster."""
+"""Cells of a study and their runs in a folder: finished ones are read, others trained, here or on a Ray cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rankscope.choices import ENGINES
 from rankscope.engine.progress import Progress, silent
-from rankscope.errors import OptionError, unknown_choice
+from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope_lab.fan_out import Engine, fan_out
+from rankscope_lab.machine import FLOAT32
+from rankscope_lab.slt.ablations import Setting, ablation
 from rankscope_lab.slt.cell import Cell, CellResult
 from rankscope_lab.slt.cell_run import CellTask, check_cells, read_result, result_file, run_task
+from rankscope_lab.slt.models import NAIVE
 
 
 @dataclass(frozen=True)
@@ -88,3 +92,52 @@ def run_cells(
     for _ in fan_out(run_task, tasks, engine, ticks, device=where.device):
         pass
     return [read_result(root, cell) for cell in unique]
+
+
+TABLES = ("ETTh1", "ETTh2")
+"""Tables of a study unless others are named."""
+
+
+def find_tables(folder: Path | str, names: Sequence[str] = TABLES) -> tuple[str, ...]:
+    """The names as the folder's files spell them: ``weather`` finds ``Weather.csv``.
+
+    Raises:
+        DataError: there is no folder, or no such table in it.
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise DataError(f"there is no folder {place}: give the one that holds {', '.join(names)} as CSV files.")
+    spelt = {file.stem.casefold(): file.stem for file in sorted(place.glob("*.csv"))}
+    for name in names:
+        if name.casefold() not in spelt:
+            known = unknown_choice("table", name, spelt.values()) if spelt else f"it holds no CSV file, not {name!r}."
+            raise DataError(f"in {place}: {known}")
+    return tuple(dict.fromkeys(spelt[name.casefold()] for name in names))
+
+
+def study_cells(
+    settings: Sequence[Setting], datasets: Sequence[str], protocols: Sequence[str], seeds: int, **options: Any
+) -> list[Cell]:
+    """Cells of every setting on every table; seed by seed, so that a stopped study has whole seeds.
+
+    What learns nothing has one seed and no epochs; other options are fields of `Cell`.
+    """
+    cells = []
+    for seed in range(seeds):
+        for dataset in datasets:
+            for name in protocols:
+                for setting in settings:
+                    if setting.model != NAIVE:
+                        cells.append(Cell(dataset, setting.model, name, setting.revin, seed, **options))
+                    elif seed == 0 and not setting.revin:
+                        cells.append(Cell(dataset, NAIVE, name, **{**options, "epochs": 0, "precision": FLOAT32}))
+    return list(dict.fromkeys(cells))
+
+
+def settings_of(models: Sequence[str], ablations: Sequence[str], revin: bool = False) -> list[Setting]:
+    """The settings that models and ablations take, each once."""
+    found = [Setting(model) for model in models]
+    if revin:
+        found += [Setting(model, True) for model in models if model != NAIVE]
+    found += [setting for name in ablations for setting in ablation(name).settings]
+    return list(dict.fromkeys(found))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rankscope_lab.data.windows import Windows
-from rankscope_lab.precision import products
+from rankscope_lab.machine import products
 from rankscope_lab.slt.cell import Score
 
 BATCH = 32

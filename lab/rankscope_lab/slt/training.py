@@ -18,9 +18,8 @@ from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope_lab.data.windows import ForecastData
 from rankscope_lab.kernels import accelerate
-from rankscope_lab.machine import describe
+from rankscope_lab.machine import describe, products
 from rankscope_lab.measure import rank_record
-from rankscope_lab.precision import products
 from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
 from rankscope_lab.slt.models import Sizes, build_model, count_parameters
 from rankscope_lab.slt.protocol import BEST, Protocol, protocol

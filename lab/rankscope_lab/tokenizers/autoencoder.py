@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
-from rankscope_lab.blocks.feed_forward import ACTIVATIONS
-from rankscope_lab.tokenizers.descent import Descent
+from rankscope_lab.blocks.layers import ACTIVATIONS
+from rankscope_lab.tokenizers.parts import Descent
 
 
 @dataclass(frozen=True)

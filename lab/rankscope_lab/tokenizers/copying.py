@@ -15,7 +15,7 @@ from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope_lab.blocks import TokenEmbedding
 from rankscope_lab.kernels import accelerate
-from rankscope_lab.tokenizers.descent import Descent
+from rankscope_lab.tokenizers.parts import Descent
 from rankscope_lab.tokenizers.transformer import Shape, Transformer, shifted, write
 
 START = 0

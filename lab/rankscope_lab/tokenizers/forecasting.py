@@ -16,8 +16,8 @@ from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, unknown_choice
 from rankscope_lab.data.windows import ForecastData, Windows
 from rankscope_lab.kernels import accelerate
-from rankscope_lab.tokenizers.descent import Descent
 from rankscope_lab.tokenizers.forecast_errors import SCORED, Errors, errors, seasonal_naive
+from rankscope_lab.tokenizers.parts import Descent
 from rankscope_lab.tokenizers.transformer import Shape, Transformer, shifted, write
 
 STEPWISE, ONE_SHOT = "stepwise", "one-shot"

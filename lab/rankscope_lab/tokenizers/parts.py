@@ -1,13 +1,17 @@
-"""A table's training, validation and test rows on the scale of training, and windows without overlap."""
+"""Training, validation and test rows on the scale of training, and Adam with a warm-up and a cosine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankscope.errors import DataError
+from rankscope.train.proxies.loop import Schedule
 from rankscope_lab.blocks import patches
 from rankscope_lab.data.table import VariableTable
 from rankscope_lab.data.windows import MONTHS, forecast_data
@@ -61,3 +65,40 @@ def tiles(
             "window."
         )
     return patches(values[None, offset:], window, window).flatten(0, 1)
+
+
+class Descent:
+    """Adam; linear warm-up over a twentieth of the steps, then a cosine to a tenth of the peak; gradients clipped at 1.
+
+    Args:
+        parameters: what is trained.
+        learning_rate: peak.
+        steps: as many as will be taken.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float, steps: int) -> None:
+        self.parameters = [p for p in parameters if p.requires_grad]
+        self.schedule = Schedule(steps, learning_rate, 0.0)
+        self.adam = torch.optim.Adam(self.parameters, lr=learning_rate)
+        self.taken = 0
+
+    def step(self, loss: Float[Tensor, ""]) -> float:
+        """Take a step and return the loss before it; without a finite loss no step is taken."""
+        value = float(loss.detach())
+        if not torch.isfinite(loss):
+            return value
+        for group in self.adam.param_groups:
+            group["lr"] = self.schedule.learning_rate * self.schedule.share(self.taken)
+        self.taken += 1
+        self.adam.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.adam.step()
+        return value
+
+    def forget(self, parameter: Tensor, rows: Tensor) -> None:
+        """Set Adam's moments of some rows (a mask) of a matrix to 0."""
+        state: dict[Any, Any] = self.adam.state
+        for moment in state[parameter].values():
+            if isinstance(moment, Tensor) and moment.shape == parameter.shape:
+                moment[rows] = 0.0

@@ -18,8 +18,7 @@ from rankscope.families.models.vector_quantiser import perplexity
 from rankscope.measure.spectrum import DEFAULT_EPS
 from rankscope.numerics import singular_values
 from rankscope_lab.measure.record import Ranks, ranks_of
-from rankscope_lab.tokenizers.descent import Descent
-from rankscope_lab.tokenizers.parts import ScaledParts, tiles
+from rankscope_lab.tokenizers.parts import Descent, ScaledParts, tiles
 from rankscope_lab.tokenizers.vq import Use, VqPoint, VqResult, VqSettings
 
 SCORED = 512

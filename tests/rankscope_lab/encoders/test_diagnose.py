@@ -12,7 +12,7 @@ from rankscope_lab.encoders.cell import MSE, Cell, etth1_cell
 from rankscope_lab.encoders.data import CellData, Part
 from rankscope_lab.encoders.diagnostics import diagnose
 from rankscope_lab.encoders.models import build
-from rankscope_lab.encoders.objective import score
+from rankscope_lab.encoders.training import score
 
 GEOMETRY = {"gram", "norms", "variance_shares", "position"}
 EXPECTED = {"sum": set(), "ci": set(), "cat": set(), "mlp": {"gram", "norms"}, "concat": {"norms", "variance_shares"}}

@@ -10,12 +10,13 @@ import pytest
 from rankscope_lab.encoders.cell import DROP_IN, ENCODERS
 from rankscope_lab.encoders.published import (
     Published,
+    agrees,
     disagreements,
     published_seeds,
     published_tests,
     published_value,
+    verdict,
 )
-from rankscope_lab.encoders.verdicts import agrees, verdict
 
 TABLES = [str(number) for number in range(1, 14)]
 

@@ -15,10 +15,8 @@ from rankscope_lab.encoders import models, runs
 from rankscope_lab.encoders import stacked as stacked_module
 from rankscope_lab.encoders.cell import Cell, Point, RunResult, etth1_cell
 from rankscope_lab.encoders.data import cell_data, etth1_data
-from rankscope_lab.encoders.objective import learning_rate, loss_of, score, validated
-from rankscope_lab.encoders.stack_memory import stack_bytes, stack_size
-from rankscope_lab.encoders.stacked import train_stacked
-from rankscope_lab.encoders.training import How, fresh, train
+from rankscope_lab.encoders.stacked import stack_bytes, stack_size, train_stacked
+from rankscope_lab.encoders.training import How, fresh, learning_rate, loss_of, score, train, validated
 from rankscope_lab.fan_out import Engine
 
 SMALL = Cell("linear", series=48, epochs=4)

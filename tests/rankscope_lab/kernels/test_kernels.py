@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rankscope_lab.blocks import AttentionBlock, MultiHeadAttention
-from rankscope_lab.blocks.feed_forward import FeedForward
+from rankscope_lab.blocks.layers import FeedForward
 from rankscope_lab.kernels import accelerate, functions, library
 from rankscope_lab.kernels import compiled as compiled_module
 from rankscope_lab.kernels.functions import dropped, feed_forward, packed_attention

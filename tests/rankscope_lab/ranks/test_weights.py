@@ -12,8 +12,8 @@ from rankscope.io import codec
 from rankscope_lab.encoders.cell import Cell, Point, RunResult
 from rankscope_lab.encoders.data import cell_data
 from rankscope_lab.encoders.models import build
-from rankscope_lab.encoders.objective import score
 from rankscope_lab.encoders.runs import measured, write_result
+from rankscope_lab.encoders.training import score
 from rankscope_lab.measure import measure
 from rankscope_lab.ranks.runs import read_runs
 from rankscope_lab.ranks.weights import curves_of, restored, with_ranks

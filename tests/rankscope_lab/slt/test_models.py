@@ -11,11 +11,17 @@ from torch import Tensor, nn
 
 from rankscope.errors import DataError, OptionError
 from rankscope_lab.blocks import AttentionBlock, patches
-from rankscope_lab.slt.floors import DLinear, SeasonalNaive, moving_average
-from rankscope_lab.slt.instance_norm import EPSILON, InstanceNorm
+from rankscope_lab.slt.forecasters import (
+    EPSILON,
+    DLinear,
+    ForecasterShape,
+    InstanceNorm,
+    NBeats,
+    PatchForecaster,
+    SeasonalNaive,
+    moving_average,
+)
 from rankscope_lab.slt.models import ABOUT, MODELS, SHAPES, Sizes, build_model, count_parameters
-from rankscope_lab.slt.nbeats import NBeats
-from rankscope_lab.slt.patch_forecaster import ForecasterShape, PatchForecaster
 
 SMALL = ForecasterShape(lookback=40, horizon=6, patch=8, stride=4, d_model=16, heads=2, d_ff=24, dropout=0.0)
 

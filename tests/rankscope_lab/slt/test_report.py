@@ -24,7 +24,7 @@ from rankscope_lab.slt.published import (
     verdict,
 )
 from rankscope_lab.slt.report import study_report
-from rankscope_lab.slt.study import settings_of, study_cells
+from rankscope_lab.slt.runs import settings_of, study_cells
 from rankscope_lab.statistics import spread
 
 

@@ -21,9 +21,8 @@ from rankscope_lab.slt import cell_run
 from rankscope_lab.slt.cell import Cell
 from rankscope_lab.slt.cell_run import CellTask, cell_data, read_result, run_task
 from rankscope_lab.slt.protocol import PROTOCOLS
-from rankscope_lab.slt.runs import Place, run_cells
+from rankscope_lab.slt.runs import Place, find_tables, run_cells
 from rankscope_lab.slt.scoring import score
-from rankscope_lab.slt.study import find_tables
 from rankscope_lab.slt.training import CellTraining, new_model
 
 SMALL: dict[str, Any] = {"lookback": 48, "horizon": 8}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rankscope_lab.encoders.cell import EPOCHS, Cell, RunResult
-from rankscope_lab.encoders.published import published_seeds, published_value
+from rankscope_lab.encoders.published import published_seeds, published_value, verdict
 from rankscope_lab.encoders.tables.record import Column, Row, Runs, TableResult, TableSpec, runs_of
-from rankscope_lab.encoders.verdicts import verdict
 from rankscope_lab.statistics import bootstrap_interval, differences, spread
 
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rankscope_lab.encoders.cell import EPOCHS, Cell
-from rankscope_lab.encoders.published import PublishedTest, published_tests
+from rankscope_lab.encoders.published import PublishedTest, agrees, published_tests
 from rankscope_lab.encoders.tables.catalogue import NLL_COLUMN, SETTINGS
 from rankscope_lab.encoders.tables.compute import read_values, said_of
 from rankscope_lab.encoders.tables.record import Runs, runs_of
-from rankscope_lab.encoders.verdicts import agrees
 from rankscope_lab.statistics import Paired, bootstrap_interval, differences, paired
 
 PAIRED = "paired"

@@ -145,7 +145,7 @@ class Row:
         interval: of the mean, 95 %, by bootstrap; none where not asked for or below two seeds.
         published: the printed number; none: not printed.
         difference: measured − printed.
-        verdict: of `rankscope_lab.encoders.verdicts.verdict`; empty where it cannot be given.
+        verdict: of `rankscope_lab.encoders.published.verdict`; empty where it cannot be given.
     """
 
     setting: str

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rankscope_lab import precision
-from rankscope_lab.precision import products
+from rankscope_lab import machine
+from rankscope_lab.machine import products
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
@@ -30,7 +30,7 @@ def test_what_is_set_is_set_back_also_after_an_error():
 
 
 def test_processors_without_such_products_use_autocast(monkeypatch):
-    monkeypatch.setattr(precision, "rounding_products", lambda: False)
+    monkeypatch.setattr(machine, "rounding_products", lambda: False)
     with products("cpu", "bfloat16"):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
 
@@ -39,8 +39,8 @@ def test_a_processor_that_only_says_that_it_rounds_is_not_believed(monkeypatch):
     """With AVX-512 bfloat16 instructions and no AMX, torch says yes, and oneDNN multiplies in float32."""
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda name: None)  # as on such a processor
-    precision.rounding_products.cache_clear()
+    machine.rounding_products.cache_clear()
     try:
-        assert not precision.rounding_products()
+        assert not machine.rounding_products()
     finally:
-        precision.rounding_products.cache_clear()
+        machine.rounding_products.cache_clear()

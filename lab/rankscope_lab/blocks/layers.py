@@ -1,0 +1,184 @@
+"""Layers of a transformer: add & norm, feed-forward, and blocks that attend, project, or decode."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rankscope.errors import OptionError, unknown_choice
+from rankscope_lab.blocks.attention import MultiHeadAttention
+
+NORMS = ("pre", "post")
+
+
+class AddNorm(nn.Module):
+    """``norm="post"``: LN(x + Drop(F x)), as in the first transformers; ``norm="pre"``: x + Drop(F(LN x)).
+
+    LN u = γ ⊙ (u − mean u) / √(var u + 1e-5) + b, mean and population variance over the features of each token.
+    """
+
+    def __init__(self, d_model: int, dropout: float = 0.0, *, norm: str = "post") -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise OptionError(unknown_choice("norm", norm, NORMS))
+        self.pre = norm == "pre"
+        self.norm = nn.LayerNorm(d_model)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch tokens d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch tokens d_model"]:
+        """Run ``sublayer`` on tokens and add what comes of it to them."""
+        if self.pre:
+            return x + self.drop(sublayer(self.norm(x)))
+        return self.norm(x + self.drop(sublayer(x)))
+
+
+ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
+"""GELU is the exact (erf) form."""
+
+
+class FeedForward(nn.Sequential):
+    """Linear(d_model, d_ff) → activation → dropout → Linear(d_ff, d_model) → dropout, token by token."""
+
+    inner: nn.Linear
+    act: nn.Module
+    drop_inner: nn.Dropout
+    outer: nn.Linear
+    drop_outer: nn.Dropout
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0, activation: str = "gelu") -> None:
+        super().__init__(
+            OrderedDict(
+                inner=nn.Linear(d_model, d_ff),
+                act=ACTIVATIONS[activation](),
+                drop_inner=nn.Dropout(dropout),
+                outer=nn.Linear(d_ff, d_model),
+                drop_outer=nn.Dropout(dropout),
+            )
+        )
+
+
+class AttentionBlock(nn.Module):
+    """Self-attention and feed-forward.
+
+    ``norm="pre"``: x + Drop(MHA(LN x)), then x + FFN(LN x). ``norm="post"``: LN(x + Drop(MHA x)), then LN(x + FFN x).
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_ff: int,
+        dropout: float = 0.0,
+        *,
+        norm: str = "pre",
+        causal: int = False,
+        drop_output: bool = True,
+        activation: str = "gelu",
+    ) -> None:
+        """Build the block.
+
+        Args:
+            d_model: width of tokens.
+            heads: of the attention.
+            d_ff: inner width of the feed-forward layer.
+            dropout: of attention weights, both feed-forward outputs and (``drop_output``) the attention's output.
+            norm: ``pre`` or ``post``.
+            causal: tokens of a time step, of which none looks at a later one; 0: all look at all.
+            drop_output: whether dropout acts on the attention's output.
+            activation: of the feed-forward layer.
+        """
+        super().__init__()
+        if norm not in NORMS:
+            raise OptionError(unknown_choice("norm", norm, NORMS))
+        self.pre, self.causal = norm == "pre", causal
+        self.attention = MultiHeadAttention(d_model, heads, dropout)
+        self.drop = nn.Dropout(dropout if drop_output else 0.0)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout, activation)
+        self.norm1 = nn.LayerNorm(d_model)
+        self.norm2 = nn.LayerNorm(d_model)
+
+    def forward(
+        self, x: Float[Tensor, "batch tokens d_model"], mask: Bool[Tensor, "*#axes #queries #keys"] | None = None
+    ) -> Float[Tensor, "batch tokens d_model"]:
+        """Pass tokens on; ``mask`` is true where a token may look at another."""
+        if self.pre:
+            x = x + self.drop(self.attention(self.norm1(x), mask=mask, causal=self.causal))
+            return x + self.feed_forward(self.norm2(x))
+        x = self.norm1(x + self.drop(self.attention(x, mask=mask, causal=self.causal)))
+        return self.norm2(x + self.feed_forward(x))
+
+
+class ProjectionBlock(nn.Module):
+    """u = LN(x + GELU(A x)), then LN(u + FFN u); A has no bias and no dropout. Tokens never see one another."""
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.projection = nn.Linear(d_model, d_model, bias=False)
+        self.norm1 = nn.LayerNorm(d_model)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.norm2 = nn.LayerNorm(d_model)
+
+    def forward(self, x: Float[Tensor, "batch tokens d_model"]) -> Float[Tensor, "batch tokens d_model"]:
+        """Pass tokens on, each for itself."""
+        x = self.norm1(x + F.gelu(self.projection(x)))
+        return self.norm2(x + self.feed_forward(x))
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, cross-attention, feed-forward, each followed by add & norm (Vaswani et al. 2017, 3.1).
+
+    The layer computes what ``nn.TransformerDecoderLayer`` does.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_ff: int,
+        dropout: float = 0.0,
+        *,
+        causal: bool = True,
+        activation: str = "relu",
+    ) -> None:
+        """Build the block.
+
+        Args:
+            d_model: width of tokens.
+            heads: of both attentions.
+            d_ff: inner width of the feed-forward layer.
+            dropout: of attention weights, of the feed-forward layer's inner values, and of each sublayer's output.
+            causal: no token looks at a later one.
+            activation: of the feed-forward layer.
+        """
+        super().__init__()
+        self.causal = causal
+        self.attention = MultiHeadAttention(d_model, heads, dropout)
+        self.cross_attention = MultiHeadAttention(d_model, heads, dropout)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout, activation)
+        self.norm1 = AddNorm(d_model, dropout)
+        self.norm2 = AddNorm(d_model, dropout)
+        # the feed-forward layer drops its output itself
+        self.norm3 = AddNorm(d_model)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tokens d_model"],
+        memory: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "*#axes #tokens #source"] | None = None,
+    ) -> Float[Tensor, "batch tokens d_model"]:
+        """Pass tokens on.
+
+        Args:
+            x: the decoder's tokens.
+            memory: what the encoder put out.
+            source_mask: true where a token may look at a token of the encoder.
+        """
+        x = self.norm1(x, lambda u: self.attention(u, causal=self.causal))
+        x = self.norm2(x, lambda u: self.cross_attention(u, memory, mask=source_mask))
+        return self.norm3(x, self.feed_forward)
