@@ -8,7 +8,7 @@ DEMO := demo-out
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-fast check format bench figures report-example docs clean
+.PHONY: help install demo browser test test-slow test-at check format bench figures report-example docs clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,11 +37,14 @@ browser: ## Install Debian's Chromium for the browser tests, where root and apt-
 	then echo 'Chromium is installed'; \
 	else echo 'no Chromium here, and none could be installed: the browser tests will be skipped'; fi
 
-test: export OMP_NUM_THREADS ?= 1
-test: $(STAMP) ## Run the tests with coverage, a process per core
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered --durations=10 -q
+test test-slow: export OMP_NUM_THREADS ?= 1
+test: $(STAMP) ## Run the quick tests, a process per core (under 5 minutes on two)
+	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist worksteal --durations=10 -q
 
-test-fast: $(STAMP) ## Run the tests of one place: make test-fast AT=tests/rankscope/numerics
+test-slow: $(STAMP) ## Run the slow ones, with coverage: processes, kills, training, Ray, Chromium (10 minutes)
+	$(BIN)/python -m pytest -m slow -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered --durations=10 -q
+
+test-at: $(STAMP) ## Run all tests of one place: make test-at AT=tests/rankscope/numerics
 	$(BIN)/python -m pytest -q -x $(AT)
 
 check: $(STAMP) ## Lint, types, import directions

@@ -230,6 +230,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_killed_compress_keeps_the_old_folder(cli: Any, chronos_t5_folder: Path, number: signal.Signals) -> None:
     work = chronos_t5_folder.parent

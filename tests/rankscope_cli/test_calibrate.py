@@ -177,6 +177,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_resume(cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:
     """SIGKILL after ten batches of twenty: eight are on disk, and the same bits come out."""
     how = ["calibrate", str(bolt_folder), *SET, "--batch-size", "1", "--out", "m.safetensors"]

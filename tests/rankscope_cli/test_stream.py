@@ -31,6 +31,7 @@ def content(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in out.iterdir() if path.name != ".lock"}
 
 
+@pytest.mark.slow
 def test_sigkill_and_resume_give_the_same_bytes(tmp_path: Path, series: Path, cli: Any, bolt_folder: Path) -> None:
     words = ["forecast", str(bolt_folder), "--input", str(series), "--horizon", "4", "--chunk", "4"]
     whole, out = tmp_path / "whole", tmp_path / "out"

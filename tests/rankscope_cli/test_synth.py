@@ -99,6 +99,7 @@ def test_an_unfinished_run_is_not_thrown_away(refused: Callable[..., str]) -> No
     assert Path("out.partial/shard-00000.arrow").read_text() == "hours of work"
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_finished_shards_and_says_how_to_go_on(group_ends: Callable[[int], bool]) -> None:
     many = ("--kind", "structured", "--n", "100_000", "--shard-size", "50", "--workers", "2", "--out", "out")
     script = (

@@ -268,6 +268,7 @@ def test_every_round_begins_with_another_case() -> None:
     assert "".join(two) == "ab" + "ba" + "ab"
 
 
+@pytest.mark.slow
 def test_a_report_of_two_runtimes_a_peer_and_a_reference(folder: Any) -> None:
     model, bolt = str(folder("chronos-t5")), str(folder("chronos-bolt"))
     settings = Settings(batches=(1, 3), num_samples=2, horizon=4, context=16, rounds=2, threads=1)
@@ -385,6 +386,7 @@ def test_a_child_that_fails_gives_one_line_and_no_hang(child: Any, what: str, ki
     assert one._process.poll() is not None
 
 
+@pytest.mark.slow
 def test_a_case_that_fails_leaves_the_others(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from rankscope_eval.bench import running
 
@@ -427,6 +429,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_kills_the_children(folder: Any, group_ends: Callable[[int], bool]) -> None:
     script = [sys.executable, "-c", INTERRUPTED, str(folder("chronos-bolt"))]
     # a test run in the background ignores SIGINT, and its children would inherit that

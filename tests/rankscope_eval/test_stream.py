@@ -560,6 +560,7 @@ def test_names_that_were_there_are_found_like_in_a_set():
 # --- several machines -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_ray
 def test_ray_makes_the_same_folder(tmp_path: Path, listed: Path, bolt_folder: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in (

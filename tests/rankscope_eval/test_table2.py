@@ -147,6 +147,7 @@ run_table2(sys.argv[1], sys.argv[2], grid=Grid(*eval(sys.argv[3])), options=Trad
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_loses_one_point(sampling_folder: Path, tmp_path: Path, options: TradeoffOptions, made) -> None:
     few = replace(SMALL, ratios=(0.6,))
     whole = run_table2(sampling_folder, tmp_path / "whole", grid=few, options=options)
@@ -290,6 +291,7 @@ def test_text_models_want_a_text_and_nothing_else(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_healed_method_is_the_method_and_then_heal(
     bolt_folder: Path, tmp_path: Path, options: TradeoffOptions
 ) -> None:

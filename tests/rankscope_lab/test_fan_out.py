@@ -19,6 +19,8 @@ from rankscope.errors import RankscopeError
 from rankscope_lab import fan_out as module
 from rankscope_lab.fan_out import Engine, fan_out
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
     import signal, sys, time
     from pathlib import Path

@@ -199,11 +199,13 @@ def open_in_a_child(cache: Path, **environment: str) -> tuple[str, float]:
     return done.stdout, time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_offline_switch_of_the_hub_library(tmp_path: Path) -> None:
     said, _ = open_in_a_child(tmp_path, HF_HUB_OFFLINE="1")
     assert "cannot get 'owner/model' from the hub (OfflineModeIsEnabled" in said
 
 
+@pytest.mark.slow
 def test_a_hub_that_accepts_and_stays_silent_does_not_hang(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"

@@ -243,6 +243,7 @@ print(json.dumps({"above": peak() - before, "bytes": checkpoint.bytes, "heavy": 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a fresh process is read from /proc, which is Linux's")
 def test_reading_everything_takes_a_few_times_the_largest_tensor(
     tmp_path: Path, write_checkpoint: Make, tiny_config: Make

@@ -122,6 +122,7 @@ def searched(target: Tensor, rank: int) -> float:
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [TIME, GROUP])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_no_head_of_that_width_writes_nearer_outputs(
@@ -198,6 +199,7 @@ print(type(pipeline).__mro__[1].__module__)
 """
 
 
+@pytest.mark.slow
 def test_a_folder_forecasts_in_plain_chronos_as_it_does_here(toy: Checkpoint, tmp_path: Path) -> None:
     report = compress(toy, out=tmp_path / "small", ratio=0.6, method="joint", calibration="kernelsynth:24")
     assert {site.layout for site in report.sites} >= {"head-width", "factored"}

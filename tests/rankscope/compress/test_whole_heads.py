@@ -481,6 +481,7 @@ def test_whitened_falls_back_on_plain_svd_where_nothing_was_shown(toys: Toys, tm
     assert float((found.dense().double() @ x - weight @ x).norm()) < 1e-3 * float((weight @ x).norm())
 
 
+@pytest.mark.slow
 def test_a_trained_bolt_holds_its_forecasts_where_svd_does_not(tmp_path: Path) -> None:
     """The point of it all, on 24 series: joint at 0.4 is nearer to the model than svd at 0.4."""
     source = open_checkpoint("bundled-bolt")

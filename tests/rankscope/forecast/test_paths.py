@@ -15,6 +15,8 @@ from scipy.stats import ks_2samp
 
 from rankscope.forecast.pipeline import load_pipeline
 
+pytestmark = pytest.mark.slow
+
 PATHS, STEPS, LEVEL = 20_000, 4, 0.01
 AT_A_TIME = 2_000
 

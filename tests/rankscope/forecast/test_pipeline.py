@@ -25,6 +25,7 @@ torch.save(made, sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_stock_loader_gives_identical_forecasts(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
     """Plain chronos-forecasting code in a process of its own, with `import rankscope` as the only addition."""
     folders = [tmp_path / f"{kind}-small" for kind in KINDS]

@@ -100,6 +100,7 @@ def test_the_rate_is_that_of_a_schedule_with_the_lower_peak(schedule):
             step()
 
 
+@pytest.mark.slow
 def test_the_lower_rate_survives_a_further_stop(diverged, same_weights, tmp_path):
     config, _ = diverged
     lower = dataclasses.replace(config, learning_rate=0.001)

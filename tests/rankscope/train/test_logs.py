@@ -190,6 +190,7 @@ def test_activations_are_computed_again(family, tiny, curve, monkeypatch, tmp_pa
     assert curve(tmp_path / "again") == pytest.approx(curve(tmp_path / "plain"), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
 def test_a_compiled_network_is_saved_under_its_own_names(family, tiny, curve, monkeypatch, tmp_path):
     """Graphs are captured as for the real compiler, but run as they are: compiling takes a minute."""

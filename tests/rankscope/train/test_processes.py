@@ -57,6 +57,7 @@ def finish(processes):
     return [p.returncode for p in processes], "".join(out for out, _ in said), "".join(err for _, err in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "launch"), [("chronos-t5", under_torchrun), ("chronos-bolt", under_accelerate)], ids=["t5", "bolt"]
 )
@@ -99,6 +100,7 @@ def in_two_processes(*commands):
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.slow
 def test_an_error_is_said_once_and_ends_all_processes(tiny, write_config, tmp_path):
     """One that only the first process looks for, one that all find before they are joined, one that all find after."""
     (tmp_path / "there").mkdir()
@@ -122,6 +124,7 @@ def test_an_error_is_said_once_and_ends_all_processes(tiny, write_config, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_two_processes_resume_to_the_bit(tiny, write_config, same_weights, tmp_path):
     config = tiny(max_steps=10, batch_size=2, save_steps=4, log_steps=3)
     file = write_config(tmp_path / "run.yaml", config)

@@ -60,6 +60,7 @@ def test_a_resumed_run_is_the_undisturbed_one(family, tiny, curve, same_weights,
     ).read_bytes()
 
 
+@pytest.mark.slow
 def test_other_cadences_hold_from_the_snapshot_on(tiny, curve, same_weights, tmp_path):
     config = tiny(max_steps=12, save_steps=4, log_steps=4, spectra=Snapshots(steps=(0, 7)))
     pretrain(config, tmp_path / "whole", device="cpu")
@@ -123,6 +124,7 @@ def test_a_run_started_in_two_processes_is_not_resumed_in_one(tiny, tmp_path):
         pretrain(tiny(), tmp_path / "out", device="cpu", resume=True)
 
 
+@pytest.mark.slow
 def test_the_end_may_move_before_the_decay_begins(tiny, same_weights, tmp_path):
     """The learning rate of the steps taken is the same under both ends, so the run is that of the later end."""
     late = tiny(schedule="warmup_stable_decay", max_steps=9, decay_steps=3)
@@ -137,6 +139,7 @@ def test_the_end_may_move_before_the_decay_begins(tiny, same_weights, tmp_path):
         pretrain(late, tmp_path / "begun", device="cpu", resume=True)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_snapshot_yet_starts_at_its_beginning(tiny, same_weights, tmp_path):
     config = tiny(save_steps=100)
     pretrain(config, tmp_path / "whole", device="cpu")
@@ -146,6 +149,7 @@ def test_a_run_without_a_snapshot_yet_starts_at_its_beginning(tiny, same_weights
     assert same_weights(tmp_path / "out", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_stopped_after_its_last_step_takes_no_further_one(tiny, same_weights, monkeypatch, tmp_path):
     pretrain(tiny(), tmp_path / "whole", device="cpu")
 
@@ -226,6 +230,7 @@ def test_a_second_process_keeps_out_of_a_run(tiny, tmp_path):
         other.wait()
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_as_if_nothing_had_been(tiny, write_config, same_weights, tmp_path):
     """Forked children SIGKILL themselves at file operations drawn at random, half-written snapshots among them."""
     shape = dataclasses.replace(tiny().model, dropout_rate=0.2)
@@ -257,6 +262,7 @@ def test_killed_at_any_moment_it_goes_on_as_if_nothing_had_been(tiny, write_conf
     assert not list(tmp_path.glob(".*.partial"))
 
 
+@pytest.mark.slow
 def test_the_command_line_goes_on_after_sigkill(tiny, write_config, curve, same_weights, tmp_path):
     """Killed from outside: when a snapshot's folder appears, which is in the middle of writing it, and once later."""
     config = tiny(max_steps=40, save_steps=5, validation=Validation())

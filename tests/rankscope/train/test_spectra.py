@@ -65,6 +65,7 @@ def test_a_factored_matrix_has_as_many_values_as_its_rank(tiny, tmp_path):
     assert read_spectra(tmp_path / "out").groupby("site")["index"].max().eq(1).all()
 
 
+@pytest.mark.slow
 def test_logging_spectra_changes_no_weight(tiny, same_weights, tmp_path):
     pretrain(tiny(), tmp_path / "without", device="cpu")
     pretrain(tiny(spectra=Snapshots(every=1)), tmp_path / "with", device="cpu")
@@ -72,6 +73,7 @@ def test_logging_spectra_changes_no_weight(tiny, same_weights, tmp_path):
     assert not (tmp_path / "without" / "spectra.parquet").exists()
 
 
+@pytest.mark.slow
 def test_beside_a_gpu_a_thread_writes_the_same_and_snapshots_wait_for_it(tiny, monkeypatch, tmp_path):
     """The thread is slow here; a sealed snapshot means that every spectrum before it is on disk."""
     config = tiny(max_steps=5, save_steps=2, spectra=Snapshots(every=1))

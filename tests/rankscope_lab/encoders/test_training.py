@@ -205,6 +205,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_runs_are_kept_in_a_folder_read_again_and_equal_in_two_processes(tmp_path, one_thread):
     cells = [replace(SMALL, epochs=1, seed=seed) for seed in range(2)]
     seen = []
@@ -224,6 +225,7 @@ def test_runs_are_kept_in_a_folder_read_again_and_equal_in_two_processes(tmp_pat
     assert again.loss == pytest.approx(first[1].points[-1].loss, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_short_goes_on_when_it_is_asked_for_more(tmp_path, one_thread):
     def run(folder, stop=0):
         seen = []
@@ -249,6 +251,7 @@ def test_a_run_that_was_cut_short_goes_on_when_it_is_asked_for_more(tmp_path, on
     assert run("bare")[0].points == whole.points
 
 
+@pytest.mark.slow
 def test_a_stack_goes_on_as_if_it_had_not_stopped(tmp_path, one_thread, monkeypatch):
     monkeypatch.setattr(stacked_module, "validated", lambda epoch, epochs: True)
     monkeypatch.setattr("rankscope_lab.encoders.training.validated", lambda epoch, epochs: True)
@@ -298,6 +301,7 @@ def test_a_run_that_is_further_than_it_is_asked_for_says_how_far(tmp_path, one_t
     assert (made.stopped, made.points[-1].epoch) == (2, 2)
 
 
+@pytest.mark.slow
 def test_stacks_are_made_as_small_as_the_memory_asks_for(tmp_path, one_thread, monkeypatch):
     tried, room = [], 3
 

@@ -113,6 +113,7 @@ def test_rows_whose_clock_stumbles_are_taken_as_they_stand_when_asked(tables: Pa
     assert [one.test for one in result.epochs] == [one.test for one in plain.epochs]
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_numbers(tables: Path, tmp_path: Path) -> None:
     told: list[int] = []
     spread = run_cells(

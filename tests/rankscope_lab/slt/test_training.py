@@ -91,6 +91,7 @@ def test_score_is_the_mean_over_all_values(small_data: ForecastData) -> None:
     assert found.mae == pytest.approx(float(np.mean(np.abs(gaps))), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_run_that_was_stopped_ends_with_the_same_numbers(
     small_data: ForecastData, tmp_path: Path, precision: str

@@ -78,6 +78,7 @@ def test_runs_are_kept_and_skipped(table: VariableTable, tmp_path: Path, monkeyp
     assert [run.error for run in third.runs] == [run.error for run in report.runs]
 
 
+@pytest.mark.slow
 def test_a_transformer_leaves_weights_and_ranks(table: VariableTable, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 

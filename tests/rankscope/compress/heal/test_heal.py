@@ -53,6 +53,7 @@ def test_the_loss_falls_and_the_folder_is_what_it_was(kind, method, teacher, stu
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "student", "teacher"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "method"), CASES)
 def test_it_loads_is_healed_again_and_compressed_again(kind, method, teacher, student, short, tmp_path):
     from chronos import BaseChronosPipeline
@@ -70,6 +71,7 @@ def test_it_loads_is_healed_again_and_compressed_again(kind, method, teacher, st
     assert compress(tmp_path / "twice", out=tmp_path / "smaller", ratio=0.5).ratio <= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])
 def test_a_student_that_is_the_teacher_stays_it(kind, teacher, short, tmp_path):
     """Dropout, which both have in their configs, would part them."""
@@ -86,6 +88,7 @@ def test_a_student_that_is_the_teacher_stays_it(kind, teacher, short, tmp_path):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "method"), CASES)
 def test_what_is_not_compressed_stays_bit_for_bit(kind, method, teacher, student, short, tmp_path):
     whole = teacher(kind)
@@ -103,6 +106,7 @@ def test_what_is_not_compressed_stays_bit_for_bit(kind, method, teacher, student
     assert report.trained_parameters == sum(before[name].numel() for name in trained) < report.parameters
 
 
+@pytest.mark.slow
 def test_all_means_all(teacher, student, short, tmp_path):
     small = student(teacher("chronos-t5"))
     heal(small, tmp_path / "teacher", short(), out=tmp_path / "out", device="cpu")
@@ -117,6 +121,7 @@ def test_nothing_compressed_is_no_student_for_train_compressed(teacher, short, t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["teacher"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clock")
 def test_by_time_it_ends_with_the_minutes_and_a_rate_of_nearly_zero(teacher, student, short, tmp_path):
     whole = teacher("chronos-bolt")
@@ -135,6 +140,7 @@ def test_by_time_it_ends_with_the_minutes_and_a_rate_of_nearly_zero(teacher, stu
     assert {total for _, total, what in told if "loss" in what} == {6}
 
 
+@pytest.mark.slow
 def test_the_user_s_series_are_learnt_from(teacher, student, short, tmp_path):
     file = tmp_path / "mine.csv"
     table = {"date": pd.date_range("2020", periods=80, freq="D"), "a": np.sin(np.arange(80.0)), "b": np.arange(80.0)}

@@ -10,6 +10,7 @@ from rankscope.families.storage import scale_name
 from rankscope.numerics.quantise import quantise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "method"), [("chronos-t5", "svd"), ("chronos-bolt", "joint")])
 def test_it_comes_nearer_and_stays_int8(kind, method, teacher, student, short, tmp_path):
     whole = teacher(kind, num_decoder_layers=2)

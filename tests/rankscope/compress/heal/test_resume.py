@@ -62,6 +62,7 @@ heal(small, whole, config, out=out, device="cpu", progress=kill)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method", "train"), [("chronos-t5", "svd", "all"), ("chronos-bolt", "joint", "compressed")]
 )
@@ -83,6 +84,7 @@ def test_killed_it_goes_on_to_the_undisturbed_weights(kind, method, train, teach
     assert not (tmp_path / "broken.run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clock")
 def test_the_time_before_a_stop_counts(teacher, student, short, tmp_path):
     whole = teacher("chronos-bolt")
@@ -99,6 +101,7 @@ def test_the_time_before_a_stop_counts(teacher, student, short, tmp_path):
     assert rates[steps] < 0.6 * max(rates)
 
 
+@pytest.mark.slow
 def test_stopped_after_its_last_step_it_takes_no_further_one(teacher, student, short, tmp_path, monkeypatch):
     whole = teacher("chronos-bolt")
     small = student(whole)

@@ -242,6 +242,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was_and_leaves_no_process(
     tmp_path: Path, group_ends: Callable[[int], bool]
 ) -> None:
@@ -271,6 +272,7 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_no_process(
         assert np.array_equal(shards.series(number), series)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_an_error_that_keeps_what_is_finished(tmp_path: Path) -> None:
     spec = Synthesis("structured", 4000, 256, shard_size=50)
 
@@ -304,6 +306,7 @@ def test_resuming_looks_at_what_is_there(whole: dict[str, Path], tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
 
+@pytest.mark.slow
 def test_an_existing_folder_is_replaced_only_with_force_and_only_at_the_end(tmp_path: Path) -> None:
     spec = Synthesis("structured", 4, 8)
     (tmp_path / "out").mkdir()
@@ -325,6 +328,7 @@ def test_an_existing_folder_is_replaced_only_with_force_and_only_at_the_end(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
 
+@pytest.mark.slow
 def test_shards_of_user_files_count_what_is_left_out_and_notice_changes(tmp_path: Path) -> None:
     file = tmp_path / "user.jsonl"
     rows = {"a": list(range(30)), "b": [7] * 30, "c": [1, 2], "d": [5, 1] * 15}

@@ -92,6 +92,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, write_sweep: Any) -> Path:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=needs_ray)])
 def test_a_killed_worker_goes_on_from_its_snapshot(engine, whole, sweep, same_weights, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -109,6 +110,7 @@ def test_a_killed_worker_goes_on_from_its_snapshot(engine, whole, sweep, same_we
         assert same_weights(out / "points" / name, whole / "points" / name)
 
 
+@pytest.mark.slow
 def test_a_point_whose_process_keeps_dying_is_given_up(sweep, tmp_path, monkeypatch):
     spec = sweep(points={"only": {}})
     (point,) = spec.expand()
@@ -131,6 +133,7 @@ def _die(task: PointTask, gpu: str, threads: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_closing_a_pool_ends_its_processes(sweep, tmp_path):
     spec = sweep(points={"only": {}}, base={"max_steps": 100_000})
     (point,) = spec.expand()
@@ -208,6 +211,7 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
         RayPool()
 
 
+@pytest.mark.slow
 @needs_ray
 def test_an_address_where_no_cluster_answers():
     with socket.socket() as taken:  # bound, but nobody listens

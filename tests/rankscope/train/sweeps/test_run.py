@@ -78,6 +78,7 @@ def test_other_tolerances_are_measured_without_training(sweep, tmp_path, monkeyp
     assert list(report.points[0].ranks.mean_ranks["all"]) == ["0.3"]
 
 
+@pytest.mark.slow
 def test_a_stopped_point_goes_on_from_its_snapshot(sweep, tmp_path):
     run(sweep(), tmp_path / "whole")
 
@@ -98,6 +99,7 @@ def test_a_stopped_point_goes_on_from_its_snapshot(sweep, tmp_path):
         assert all((a[key] == b[key]).all() for key in a)
 
 
+@pytest.mark.slow
 def test_a_point_that_fails_is_recorded_and_the_others_go_on(sweep, tmp_path):
     spec = sweep(points={"bad": {"learning_rate": 1e30}, "good": {}})
     notes = []
@@ -112,12 +114,14 @@ def test_a_point_that_fails_is_recorded_and_the_others_go_on(sweep, tmp_path):
     assert [row.point for row in report.failed] == ["bad"]
 
 
+@pytest.mark.slow
 def test_only_some_points_run_and_the_others_wait(sweep, tmp_path, monkeypatch):
     report = run(sweep(), tmp_path / "out", only=["large"])
     assert states(report) == {"small": "waiting", "large": "done"}
     assert states(run(sweep(), tmp_path / "out")) == {"small": "done", "large": "done"}
 
 
+@pytest.mark.slow
 def test_another_config_is_refused_and_force_trains_anew(sweep, tmp_path):
     run(sweep(), tmp_path / "out")
     before = {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
@@ -136,6 +140,7 @@ def test_another_config_is_refused_and_force_trains_anew(sweep, tmp_path):
     assert after != before[tmp_path / "out" / "points" / "small" / "model.safetensors"]
 
 
+@pytest.mark.slow
 def test_force_with_only_leaves_the_other_points(sweep, tmp_path):
     run(sweep(), tmp_path / "out")
     kept = tmp_path / "out" / "points" / "large" / "model.safetensors"
@@ -182,6 +187,7 @@ def no_score(folder) -> dict[str, float]:
     raise RankscopeError("the data are gone.")
 
 
+@pytest.mark.slow
 def test_points_are_scored_once_per_scoring(sweep, tmp_path, monkeypatch):
     report = run(sweep(), tmp_path / "out", scoring=Scoring(weight_sum, "sum"))
     for row in report.points:
@@ -220,6 +226,7 @@ class ScriptedPool:
         self.open.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [(), ("base",)])
 def test_points_wait_for_the_one_they_inherit_from(sweep, tmp_path, monkeypatch, fails):
     inherit = {"embedding.source": "inherit", "embedding.model": "@base"}
@@ -239,6 +246,7 @@ def test_points_wait_for_the_one_they_inherit_from(sweep, tmp_path, monkeypatch,
     assert "(3 of 3, all over)" in notes[-1]
 
 
+@pytest.mark.slow
 def test_the_inherited_checkpoint_is_the_point_of_this_folder(sweep, tmp_path):
     inherit = {"embedding.source": "inherit", "embedding.model": "@base"}
     spec = sweep(points={"base": {}, "heir": inherit})
@@ -249,6 +257,7 @@ def test_the_inherited_checkpoint_is_the_point_of_this_folder(sweep, tmp_path):
     assert inheriting(task).embedding.model == str(tmp_path / "points" / "base")
 
 
+@pytest.mark.slow
 def test_an_inherited_embedding_is_that_of_the_trained_point(sweep, tmp_path):
     heir = {"embedding.source": "inherit", "embedding.model": "@base", "embedding.frozen": True, "low_rank.r0": 2.0}
     spec = sweep(points={"base": {}, "heir": heir})
