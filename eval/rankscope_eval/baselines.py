@@ -118,3 +118,5 @@ BASELINES = {
     "auto-theta": auto_theta_forecasts,
 }
 """Models that need no checkpoint, by the name that ``MODEL`` takes."""
+BASELINE = "seasonal-naive"
+"""What scores are relative to where nothing else is named."""

@@ -16,10 +16,11 @@ from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.io.run_store import RunStore
 from rankscope.series import Series
+from rankscope_eval.baselines import BASELINE
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
 from rankscope_eval.relative import Sums
 from rankscope_eval.report import EvalReport, EvalRow, summarise
-from rankscope_eval.scorer import BASELINE, score_suite, score_task
+from rankscope_eval.scorer import score_suite, score_task
 from rankscope_eval.sources import LoadedSuite, read_suite
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task
 

@@ -16,6 +16,7 @@ from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError
 from rankscope.series import Series
 from rankscope.series.frequency import seasonality
+from rankscope_eval.baselines import BASELINE
 from rankscope_eval.forecasters import (
     Forecaster,
     Forecasting,
@@ -33,7 +34,6 @@ from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task
 if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
 
-BASELINE = "seasonal-naive"
 METRICS = ("WQL", "MASE")
 Row = Callable[[Forecaster, Task, Sequence[Series]], EvalRow]
 

@@ -118,11 +118,11 @@ def test_figures_show_scores_against_time(
 
 
 def test_points_are_geometric_means_and_seconds_of_one_series(report: BenchReport, tmp_path: Path) -> None:
-    from rankscope_eval.bench.scored import read_scores, scored_points
+    from rankscope_eval.bench.report import read_scores, scored_points
 
     lines = ["dataset,model,MASE,WQL", "a,bundled,2,0.4", "b,bundled,8,0.1"]
     (tmp_path / "s.csv").write_text("\n".join([*lines, "a,seasonal-naive,1,0.2", "b,seasonal-naive,1,0.2"]))
-    (point,) = scored_points(report, read_scores(tmp_path / "s.csv"), 8)
+    (point,) = scored_points(report, read_scores(tmp_path / "s.csv")[1], 8)
     assert (pytest.approx(4.0), pytest.approx(1.0)) == (point.MASE, point.WQL)
     assert (point.name, point.seconds, point.reference) == ("bundled", 12.345 / 8, False)
 

@@ -132,12 +132,12 @@ def run(
 def _draw(report: BenchReport, scores: str, folder: str) -> list[Path]:
     """One figure per batch of the models that were both timed and scored."""
     from rankscope.plots import pareto_of_points
-    from rankscope_eval.bench.scored import read_scores, scored_points
+    from rankscope_eval.bench.report import read_scores, scored_points
 
-    known = read_scores(scores)
+    baseline, relative = read_scores(scores)
     batches = list(dict.fromkeys(row.batch for row in report.rows))
     drawn = {
-        f"pareto_batch_{batch}": pareto_of_points(scored_points(report, known, batch), relative_to=known.baseline)
+        f"pareto_batch_{batch}": pareto_of_points(scored_points(report, relative, batch), relative_to=baseline)
         for batch in batches
     }
     return save_figures(folder, drawn)

@@ -1,15 +1,26 @@
-"""The result of a benchmark: rows, ratios to the baseline, rates of the machine, and how each is written."""
+"""The result of a benchmark: rows, ratios to the baseline, rates of the machine; and scores of an evaluation beside."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rankscope.errors import DataError
+from rankscope_eval.baselines import BASELINE, BASELINES
 from rankscope_eval.bench.roofline import Rates
 from rankscope_eval.bench.turns import Spread
+from rankscope_eval.relative import relative_scores
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+    from rankscope.plots import CostPoint
+
+COLUMNS = ("dataset", "model", "MASE", "WQL")
 
 
 @dataclass(frozen=True)
@@ -108,3 +119,79 @@ class BenchReport:
             }
             records.append(fields)
         return pd.DataFrame(records)
+
+
+def read_scores(file: str | Path) -> tuple[str, dict[str, tuple[float, float]]]:
+    """Read the table that ``rankscope eval … --out FILE`` wrote, as .csv, .parquet or .json.
+
+    Returns:
+        The model whose scores divide, data set by data set: seasonal-naive where it was scored, else the first; and
+        relative WQL and MASE by model, geometric means over data sets.
+
+    Raises:
+        DataError: the file is no such table.
+    """
+    frame = _table(Path(file))
+    models = list(dict.fromkeys(str(name) for name in frame["model"]))
+    baseline = BASELINE if BASELINE in models else models[0]
+    keys = ("benchmark" in frame and frame["benchmark"].astype(str) + "/") or ""
+    frame = frame.assign(key=keys + frame["dataset"].astype(str))
+
+    def scores(model: str, metric: str) -> dict[str, float]:
+        rows = frame[frame["model"].astype(str) == model]
+        return {key: float(value) for key, value in zip(rows["key"], rows[metric], strict=True)}
+
+    relative = {
+        model: (
+            relative_scores(scores(model, "WQL"), scores(baseline, "WQL")).value,
+            relative_scores(scores(model, "MASE"), scores(baseline, "MASE")).value,
+        )
+        for model in models
+    }
+    return baseline, relative
+
+
+def _table(file: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        if file.suffix.lower() == ".parquet":
+            frame = pd.read_parquet(file)
+        elif file.suffix.lower() == ".json":
+            frame = pd.DataFrame(json.loads(file.read_text(encoding="utf-8"))["rows"])
+        else:
+            frame = pd.read_csv(file)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise DataError(f"{file} is no table of scores: write it by rankscope eval … --out {file.name}.") from error
+    missing = [name for name in COLUMNS if name not in frame]
+    if missing or frame.empty:
+        what = f"no column {missing[0]}" if missing else "no row"
+        raise DataError(f"{file} has {what}: write it by rankscope eval … --out {file.name}.")
+    return frame
+
+
+def scored_points(report: BenchReport, relative: Mapping[str, tuple[float, float]], batch: int) -> list[CostPoint]:
+    """Time and scores of every row of a batch whose model was scored.
+
+    Raises:
+        DataError: there is none.
+    """
+    from rankscope.plots.bench import CostPoint
+
+    rows = [row for row in report.rows if row.batch == batch and row.model in relative]
+    if not rows:
+        raise DataError(
+            f"no model was both timed and scored: timed were {', '.join(dict.fromkeys(r.model for r in report.rows))}, "
+            f"scored {', '.join(relative)}."
+        )
+    points = []
+    for row in rows:
+        same = [one for one in rows if one.model == row.model]
+        parts = [row.model.rstrip("/").rsplit("/", 1)[-1]]
+        parts += [row.runtime] if len({one.runtime for one in same}) > 1 else []
+        parts += [row.dtype] if len({one.dtype for one in same}) > 1 else []
+        wql, mase = relative[row.model]
+        spread = row.seconds
+        each = (spread.median / batch, spread.min / batch, spread.max / batch)
+        points.append(CostPoint(" ".join(parts), *each, wql, mase, row.model in BASELINES))
+    return points
