@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from rankscope_eval.sources import LoadedSuite, read_suite
     from rankscope_eval.streaming import StreamReport, forecast_stream
     from rankscope_eval.suites import Suite, Task, list_suites, load_suite
-    from rankscope_eval.table2 import Grid, run_table2
-    from rankscope_eval.tradeoff_scorers import TradeoffOptions
+    from rankscope_eval.tradeoff import Grid, TradeoffOptions, run_table2
 
 __all__ = [
     "evaluate",
@@ -79,10 +78,10 @@ _HOME = {
     "read_suite": "sources",
     "Forecasting": "forecasters",
     "open_forecaster": "forecasters",
-    "run_table2": "table2",
+    "run_table2": "tradeoff",
     "run_bench": "bench",
-    "Grid": "table2",
-    "TradeoffOptions": "tradeoff_scorers",
+    "Grid": "tradeoff",
+    "TradeoffOptions": "tradeoff",
 }
 
 

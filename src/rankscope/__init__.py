@@ -16,7 +16,7 @@ _HOMES = {
     "measure_flow": "rankscope.measure.flow",
     "measure_embedding": "rankscope.measure.embedding",
     "read_sweep_report": "rankscope.measure.sweep",
-    "read_table2": "rankscope.measure.table2",
+    "read_table2": "rankscope.measure.tradeoff",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -29,7 +29,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "heal": "rankscope.compress.heal.heal",
     "eval": "rankscope_eval.evaluate",
     "bench": "rankscope_eval.bench.run_bench",
-    "table2": "rankscope_eval.table2.run_table2",
+    "table2": "rankscope_eval.tradeoff.run_table2",
     "forecast": "rankscope_eval.forecast_file",
     "design": "rankscope.train.recipe.write_design",
     "pretrain": "rankscope.train.pretrain",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.measure.table2 import FAILED, OUT_OF_REACH, Measures, Original, Table2Point, Table2Report
+from rankscope.measure.tradeoff import FAILED, OUT_OF_REACH, Measures, Original, Table2Point, Table2Report
 
 HEAD = "method allocation size rel. WQL MASE distance time"
 
@@ -68,7 +68,7 @@ def test_the_table_fits_a_terminal() -> None:
 
 
 def test_a_failed_point_is_named_and_the_exit_code_is_one(cli: Any, bolt_folder: Path, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr("rankscope_eval.table2.run_table2", lambda *args, **options: a_table())
+    monkeypatch.setattr("rankscope_eval.tradeoff.run_table2", lambda *args, **options: a_table())
     result = cli("table2", bolt_folder, "--out", tmp_path / "out")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == "failed: x: forecasts are NaN."

@@ -32,8 +32,8 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.measure.table2 import Measures, Table2Report, Table2Row
-    from rankscope_eval.table2 import Grid
+    from rankscope.measure.tradeoff import Measures, Table2Report, Table2Row
+    from rankscope_eval.tradeoff import Grid
 
 
 _SCORES = "Scores"
@@ -139,8 +139,8 @@ def run(
     """
     from rankscope.checkpoints import open_checkpoint
     from rankscope_eval.forecasters import Forecasting
-    from rankscope_eval.table2 import run_table2
-    from rankscope_eval.tradeoff_scorers import TradeoffOptions
+    from rankscope_eval.tradeoff import run_table2
+    from rankscope_eval.tradeoff.scorers import TradeoffOptions
 
     if resume and force:
         raise OptionError("--resume goes on and --force starts anew: give one of them.")
@@ -185,7 +185,7 @@ def _grid(
     Raises:
         OptionError: one is unknown or out of range.
     """
-    from rankscope_eval.table2 import HEAL_STEPS, METHODS, RATIOS, SEEDS, Grid
+    from rankscope_eval.tradeoff import HEAL_STEPS, METHODS, RATIOS, SEEDS, Grid
 
     return Grid(
         numbers("ratios", ratios, RATIOS),

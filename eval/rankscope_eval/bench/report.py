@@ -17,7 +17,6 @@ from rankscope_eval.relative import relative_scores
 if TYPE_CHECKING:
     import pandas as pd
 
-
     from rankscope.plots import CostPoint
 
 COLUMNS = ("dataset", "model", "MASE", "WQL")

@@ -18,7 +18,7 @@ from rankscope.measure.embedding import EmbeddingReport, EmbeddingSpectrum, Proj
 from rankscope.measure.flow import FlowReport, LayerFlow
 from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 from rankscope.measure.sweep import SweepReport
-from rankscope.measure.table2 import Table2Report
+from rankscope.measure.tradeoff import Table2Report
 from rankscope_eval.bench import BenchReport
 from rankscope_eval.page.typed import build
 from rankscope_eval.report import EvalReport

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from rankscope.checkpoints import Checkpoint, describe, list_bundled
 from rankscope.errors import OptionError, RankscopeError
 from rankscope.measure.spectrum import measure_spectrum
-from rankscope.measure.table2 import Table2Report, read_table2
+from rankscope.measure.tradeoff import Table2Report, read_table2
 from rankscope.plots.labels import short_names, whole_numbers
 from rankscope.plots.style import MARKS, figure, styled
 from rankscope_paper.figures import _models

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, read_sweep_report
-from rankscope.measure.table2 import Table2Report, read_table2
+from rankscope.measure.tradeoff import Table2Report, read_table2
 from rankscope.plots import pareto, table2
 from rankscope.plots.bench import CostPoint
 from rankscope.plots.pareto import front, name_points

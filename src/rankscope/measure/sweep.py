@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rankscope.checkpoints import open_checkpoint
+from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.io import codec
@@ -149,15 +150,17 @@ def read_sweep_report(path: str | Path) -> SweepReport:
     return codec.read(SweepReport, path, "sweep.json")
 
 
-def measure_point(model: str | Path, eps: Sequence[float] = SWEEP_EPS, *, device: str = "cpu") -> PointRanks:
+def measure_point(
+    model: Checkpoint | str | Path, eps: Sequence[float] = SWEEP_EPS, *, device: str = "cpu"
+) -> PointRanks:
     """ε-ranks of every W_Q, of its heads, and of the embedding, of one checkpoint.
 
     Args:
-        model: a checkpoint: folder, hub id or bundled name.
+        model: an open checkpoint, or what `open_checkpoint` takes.
         eps: tolerances in [0, 1).
         device: where matrices are decomposed.
     """
-    checkpoint = open_checkpoint(model)
+    checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model)
     rows = measure_spectrum(checkpoint, eps, ("q",), device=device).sites
     groups: dict[str, list[SiteSpectrum]] = {}
     for row in rows:
@@ -165,7 +168,7 @@ def measure_point(model: str | Path, eps: Sequence[float] = SWEEP_EPS, *, device
     keys = [eps_key(level) for level in eps]
     embedded = measure_embedding([checkpoint], eps=eps, angle_items=1, points=1, device=device).rows
     modules = tuple(site.module + "." for site in checkpoint.sites(("attention",)))
-    stored = sum(_count(info.shape) for name, info in checkpoint.index.items() if name.startswith(modules))
+    stored = sum(prod(info.shape) for name, info in checkpoint.index.items() if name.startswith(modules))
     return PointRanks(
         attention_parameters=stored,
         bytes=checkpoint.bytes,
@@ -212,7 +215,7 @@ def measure_models(
             "family": checkpoint.family.name,
             "model": {**shape, "patch_size": checkpoint.family.patch_size(checkpoint.config)},
         }
-        ranks = measure_point(name, eps, device=device)
+        ranks = measure_point(checkpoint, eps, device=device)
         rows.append(SweepRow(name, {}, config, "done", folder=name, parameters=checkpoint.parameters, ranks=ranks))
     progress(len(names), len(names), "measuring")
     return SweepReport(MODELS, "finished checkpoints", "", tuple(eps), tuple(rows))
@@ -236,10 +239,3 @@ def _flat(row: SweepRow, keys: Sequence[str]) -> dict[str, Any]:
             flat |= {f"{name}.rank@{key}": means[key] for name, means in ranks.mean_ranks.items() if name != ALL}
             flat |= {f"{one.matrix}.rank@{key}": one.eps_ranks[key] for one in ranks.embeddings}
     return {**flat, **row.scores}
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count

@@ -8,7 +8,7 @@ from rankscope.plots.pareto import pareto
 from rankscope.plots.spectra import ranks_by_layer, size_by_eps, size_of_report, spectra, start_and_end
 from rankscope.plots.style import MARKS, STYLE_FILE, Mark, figure, save_figure, styled
 from rankscope.plots.sweep import ranks_by_heads, ranks_by_vocabulary, ranks_by_width, spectra_by_patch
-from rankscope.plots.table2 import table2
+from rankscope.plots.tradeoff import table2
 from rankscope.plots.training import training_spectra
 
 __all__ = [

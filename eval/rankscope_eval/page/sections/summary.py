@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rankscope.measure.table2 import DONE, Table2Report, Table2Row
+from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
 from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.lineage import Group, Library

@@ -7,7 +7,7 @@ from functools import partial
 
 from rankscope import plots
 from rankscope.measure.sweep import SweepReport
-from rankscope.measure.table2 import DONE, Table2Report
+from rankscope.measure.tradeoff import DONE, Table2Report
 from rankscope_eval.page.charts import plain_text, shortened
 from rankscope_eval.page.documents import TheoryReport
 from rankscope_eval.page.html import Child, Markup, element

@@ -25,11 +25,15 @@ from rankscope.engine.device import resolve_dtype
 from rankscope.engine.progress import Progress
 from rankscope.errors import DataError, FamilyError, OptionError
 from rankscope.measure.cache import cache_bytes
-from rankscope.measure.table2 import DatasetScore, Measures, Original
+from rankscope.measure.tradeoff import DatasetScore, Measures, Original
 from rankscope_eval.bench.turns import alternate, ratios, timed
 from rankscope_eval.forecasters import Forecasting, check_counts, pipeline_forecaster
 from rankscope_eval.metrics import QUANTILES
-from rankscope_eval.overlap import (
+from rankscope_eval.relative import relative_scores
+from rankscope_eval.scorer import Scorer
+from rankscope_eval.sources import read_suite
+from rankscope_eval.suites import DEFAULT_SUITE
+from rankscope_eval.tradeoff.overlap import (
     log_perplexity,
     mean_overlap,
     quantile_distance,
@@ -38,10 +42,6 @@ from rankscope_eval.overlap import (
     text_windows,
     top_tokens,
 )
-from rankscope_eval.relative import relative_scores
-from rankscope_eval.scorer import Scorer
-from rankscope_eval.sources import read_suite
-from rankscope_eval.suites import DEFAULT_SUITE
 
 OVERLAP_SEED = 1_000_000
 """Seed of the series that outputs are compared on: no calibration set has it."""

@@ -7,7 +7,7 @@ import pytest
 from rankscope import read_table2
 from rankscope.errors import DataError
 from rankscope.io import codec
-from rankscope.measure.table2 import (
+from rankscope.measure.tradeoff import (
     DONE,
     FAILED,
     OUT_OF_REACH,

@@ -20,9 +20,9 @@ from rankscope.compress.plan import validate_ratio
 from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
-from rankscope.measure.table2 import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
-from rankscope_eval.table2_folder import Table2Folder
-from rankscope_eval.tradeoff_scorers import OVERLAP_SEED, ForecastScorer, TextScorer, TradeoffOptions
+from rankscope.measure.tradeoff import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
+from rankscope_eval.tradeoff.folder import Table2Folder
+from rankscope_eval.tradeoff.scorers import OVERLAP_SEED, ForecastScorer, TextScorer, TradeoffOptions
 
 RATIOS = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint")
@@ -151,7 +151,7 @@ def run_table2(
         folder.write(report)
         if any(point.state == DONE for point in report.points):
             from rankscope.plots.style import save_figure
-            from rankscope.plots.table2 import table2
+            from rankscope.plots.tradeoff import table2
 
             save_figure(table2(report), folder.root / "table2")
         return report

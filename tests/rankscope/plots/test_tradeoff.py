@@ -4,7 +4,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from rankscope.errors import OptionError
-from rankscope.measure.table2 import OUT_OF_REACH, PUBLISHED, Measures, Original, Table2Point, Table2Report
+from rankscope.measure.tradeoff import OUT_OF_REACH, PUBLISHED, Measures, Original, Table2Point, Table2Report
 from rankscope.plots import save_figure, table2
 
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint", "random", "joint+healed")

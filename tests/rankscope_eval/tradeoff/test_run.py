@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-import rankscope_eval.table2 as harness
+import rankscope_eval.tradeoff.run as harness
 from rankscope import read_table2
 from rankscope.compress import compress
 from rankscope.compress.calibration import load_calibration
 from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import DataError, FamilyError, OptionError, OutputError, RankscopeError
-from rankscope.measure.table2 import DONE, FAILED, OUT_OF_REACH, Table2Report
+from rankscope.measure.tradeoff import DONE, FAILED, OUT_OF_REACH, Table2Report
 from rankscope_eval import Forecasting, Grid, TradeoffOptions, evaluate, run_table2
-from rankscope_eval.tradeoff_scorers import ForecastScorer
+from rankscope_eval.tradeoff.scorers import ForecastScorer
 
 SMALL = Grid((0.6, 0.4), ("svd", "joint"), seeds=(0, 1))
 
@@ -132,7 +132,7 @@ def test_what_is_done_stays_done(
 KILLED = """
 import os, signal, sys
 from rankscope_eval import Forecasting, Grid, TradeoffOptions, run_table2
-from rankscope_eval.tradeoff_scorers import ForecastScorer
+from rankscope_eval.tradeoff.scorers import ForecastScorer
 
 compare, calls = ForecastScorer.compare, []
 

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from rankscope.errors import OptionError
-from rankscope.measure.table2 import DONE, PUBLISHED
+from rankscope.measure.tradeoff import DONE, PUBLISHED
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
-    from rankscope.measure.table2 import Table2Report, Table2Row
+    from rankscope.measure.tradeoff import Table2Report, Table2Row
 
 REFERENCE = "#9aa7b4"
 _TITLES = {"relative_WQL": "WQL / original", "relative_MASE": "MASE / original", "relative_LPPL": "LPPL / original"}
@@ -28,7 +28,7 @@ def table2(report: Table2Report, *, measure: str | None = None) -> Figure:
     """Relative score against the size ratio, one line per method; whiskers span the seeds, grey is the paper's.
 
     Args:
-        report: from `rankscope_eval.table2.run_table2`.
+        report: from `rankscope_eval.tradeoff.run_table2`.
         measure: ``relative_WQL``, ``relative_MASE`` or ``relative_LPPL``; WQL by default, LPPL of a text model.
 
     Raises:

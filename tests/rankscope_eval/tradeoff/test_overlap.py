@@ -10,7 +10,7 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration import CalibrationSet, calibration_set
 from rankscope.errors import DataError, FamilyError
 from rankscope_eval.metrics import QUANTILES
-from rankscope_eval.overlap import (
+from rankscope_eval.tradeoff.overlap import (
     mean_overlap,
     quantile_distance,
     quantile_forecasts,

@@ -13,7 +13,7 @@ from typing import Any
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import RunStore
-from rankscope.measure.table2 import (
+from rankscope.measure.tradeoff import (
     MEASURES,
     PUBLISHED,
     Measures,

@@ -8,7 +8,7 @@ import torch
 from rankscope.checkpoints import open_checkpoint
 from rankscope.compress.calibration.text import calibration_windows, read_tokens
 from rankscope.errors import DataError
-from rankscope_eval.overlap import log_perplexity, text_windows
+from rankscope_eval.tradeoff.overlap import log_perplexity, text_windows
 
 
 @pytest.fixture
