@@ -23,12 +23,12 @@ from typing import Any
 import torch
 from provenance import conditions, origin, save, spread
 
+from rankscope.engine.pool import Engine
 from rankscope_lab.encoders.cell import Cell
 from rankscope_lab.encoders.data import cell_data
 from rankscope_lab.encoders.runs import run_cells
 from rankscope_lab.encoders.stacked import train_stacked
 from rankscope_lab.encoders.training import How, train
-from rankscope_lab.fan_out import Engine
 from rankscope_lab.kernels import library
 
 USED = ("lab/rankscope_lab",)

@@ -1,15 +1,17 @@
-"""Machine of a run in a few words, and the number format of its matrix products."""
+"""Machine of a run in a few words, the number format of its matrix products, and its use of memory."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import platform
+import sys
 from collections.abc import Iterator
 
 import torch
 
-from rankscope.engine.cores import available_cores
+from rankscope.engine.pool import available_cores
 
 
 def describe(device: str | torch.device, *notes: str) -> str:
@@ -69,3 +71,14 @@ def _medium() -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def keep_memory() -> None:
+    """Let the allocator of this process keep large blocks for reuse: each new page costs a fault (glibc alone)."""
+    if not sys.platform.startswith("linux"):
+        return
+    trim, mapped = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(mapped, 1 << 30)
+        libc.mallopt(trim, (1 << 31) - 1)

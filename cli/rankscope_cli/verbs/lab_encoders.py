@@ -30,6 +30,7 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rankscope.engine.pool import Engine
     from rankscope_lab.encoders.cell import Cell, RunResult
     from rankscope_lab.encoders.data import CellData
     from rankscope_lab.encoders.findings import Finding, FindingsTable
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from rankscope_lab.encoders.report import AuditReport, Protocol
     from rankscope_lab.encoders.tables import PairedRow, PairedTable, Row, TableResult
     from rankscope_lab.encoders.training import How
-    from rankscope_lab.fan_out import Engine
 
 
 QUICK_SEEDS, QUICK_EPOCHS = 2, 40
@@ -130,6 +130,7 @@ def run(
         rankscope lab encoders 13 --data ETTh1.csv --out audit/
         rankscope lab encoders all --show --out audit/ --json
     """
+    from rankscope.engine.pool import Engine
     from rankscope_lab.encoders.report import audit_cells, audit_report, needs_etth1
 
     asked = _asked(tables, seeds, epochs, encoders, quick)
@@ -138,7 +139,7 @@ def run(
     cells = audit_cells(asked)
     if data is None and not show and needs_etth1(_unmade(out, cells, force)):
         raise OptionError("these tables need ETTh1: add --data PATH/ETTh1.csv, or --show for what is there.")
-    how, where = _how(device, precision, stop, engine), _engine(engine, _jobs(jobs, device, engine), address)
+    how, where = _how(device, precision, stop, engine), Engine(engine, _jobs(jobs, device, engine), address)
     etth1 = _etth1(data)
     with Output(json) as output:
         results = _stored(out, cells) if show else _trained(cells, out, how, where, data, stack, force)
@@ -185,12 +186,6 @@ def _jobs(jobs: int | None, device: str, engine: str) -> int:
     if jobs is not None:
         return jobs
     return 0 if engine == "ray" or resolve_device(device) == "cpu" else 1
-
-
-def _engine(name: str, jobs: int, address: str) -> Engine:
-    from rankscope_lab.fan_out import Engine
-
-    return Engine(name, jobs=jobs, address=address)
 
 
 def _etth1(path: str | None) -> CellData | None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from rankscope.engine.pool import Engine
     from rankscope_lab.slt.cell import Cell, CellResult
     from rankscope_lab.slt.report import Comparison, Row, SltReport, SpeedUp
-    from rankscope_lab.slt.runs import Place
     from rankscope_lab.statistics import Spread
 
 
@@ -92,6 +92,7 @@ def run(
         rankscope lab slt --data ETTh/ --out slt/ --models slt,patchtst --ablation all
     """
     from rankscope.engine.device import resolve_device
+    from rankscope.engine.pool import Engine
     from rankscope_lab.slt import runs
     from rankscope_lab.slt.ablations import ABLATIONS
     from rankscope_lab.slt.models import MAIN
@@ -113,7 +114,7 @@ def run(
         horizon=horizon,
         lookback=lookback,
     )
-    where = runs.Place(engine, jobs, address, resolve_device(device))
+    where = Engine(engine, jobs, address, resolve_device(device))
     with Output(json) as output:
         results = _run(cells, data, out, where, ignore_times)
         report = study_report(results, questions or DEFAULT_QUESTIONS)
@@ -127,12 +128,12 @@ def run(
         say(f"diverged: {name}: it is in no mean.")
 
 
-def _run(cells: list[Cell], data: str, out: str, where: Place, ignore_times: bool) -> list[CellResult]:
+def _run(cells: list[Cell], data: str, out: str, where: Engine, ignore_times: bool) -> list[CellResult]:
     from rankscope_lab.slt import runs
 
     try:
         with progress_lines("reading tables") as progress:
-            return runs.run_cells(cells, data, out, place=where, ignore_times=ignore_times, progress=progress)
+            return runs.run_cells(cells, data, out, engine=where, ignore_times=ignore_times, progress=progress)
     except KeyboardInterrupt:
         say("stopped: the same command goes on where this one left off.")
         raise

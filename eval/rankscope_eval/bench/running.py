@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rankscope.engine.cores import available_cores
+from rankscope.engine.pool import available_cores
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope_eval.bench.case import LOCAL, Case, Settings, checked, distinct, read_case, sized

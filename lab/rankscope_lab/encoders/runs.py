@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from rankscope.engine.pool import Engine, Tick, available_cores, fan_out
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope.io import codec
@@ -28,9 +29,8 @@ from rankscope_lab.encoders.models import AuditModel
 from rankscope_lab.encoders.snapshots import epochs_done
 from rankscope_lab.encoders.stacked import stack_size, train_stacked
 from rankscope_lab.encoders.training import How, Trained, train
-from rankscope_lab.fan_out import Engine, Ticks, fan_out
 from rankscope_lab.kernels import library
-from rankscope_lab.machine import PRECISIONS, describe
+from rankscope_lab.machine import PRECISIONS, describe, keep_memory
 from rankscope_lab.measure import rank_record
 
 STACK = 16
@@ -78,7 +78,7 @@ def run_cells(
         cells: which; repeated ones run once.
         folder: made if it is not there.
         how: device and precision.
-        engine: processes on this machine, or a Ray cluster that shares the folder.
+        engine: processes on this machine, or a Ray cluster that shares the folder; this process by default.
         etth1: path of ETTh1.csv, for cells on it.
         stack: most seeds of one setting that are trained in one stack; 0: 16 on a GPU, none on a CPU. On a GPU stacks
             are made smaller where they would not fit.
@@ -90,7 +90,7 @@ def run_cells(
         DataError: ETTh1 cannot be used, or a result in the folder is damaged.
         RankscopeError: another process makes runs in the folder; a single run does not fit on the GPU.
     """
-    how, engine, folder = how or How(), engine or Engine(), Path(folder)
+    how, engine, folder = how or How(), engine or Engine(jobs=1), Path(folder)
     if how.precision not in PRECISIONS:
         raise OptionError(unknown_choice("precision", how.precision, PRECISIONS))
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,18 +102,19 @@ def run_cells(
             cell_data(cell, etth1)  # a table that cannot be used is refused before anything runs, or is forgotten
         if force:
             forget_runs(folder, unique)
-        beside = min(engine.processes, max(len(waiting), 1))
+        jobs = min(engine.jobs or available_cores(), max(len(waiting), 1))
         batches = [
-            Batch(group, str(folder), how, None if etth1 is None else str(etth1), beside)
+            Batch(group, str(folder), how, None if etth1 is None else str(etth1), jobs)
             for group in _groups(waiting, stack or (STACK if how.device.type == "cuda" else 1), folder)
         ]
         ticks = _ticks(sum(map(how.last, ready)), sum(map(how.last, unique)), progress)
-        for results in fan_out(run_batch, batches, engine, ticks, device=how.device.type):
+        where = replace(engine, device=how.device.type)
+        for results in fan_out(run_batch, batches, where, min(jobs, len(batches)), tick=ticks, threads=1):
             ready |= {result.cell: result for result in results}
     return [ready[cell] for cell in cells]
 
 
-def _ticks(done: int, total: int, progress: Progress) -> Ticks:
+def _ticks(done: int, total: int, progress: Progress) -> Tick:
     """Tell ``progress`` of the epochs that are done already, and of those that are to come."""
 
     def ticks(epochs: int) -> None:
@@ -144,8 +145,9 @@ def forget_runs(folder: str | Path, cells: Sequence[Cell]) -> None:
             (Path(folder) / f"{cell.id}{suffix}").unlink(missing_ok=True)
 
 
-def run_batch(batch: Batch, ticks: Ticks) -> list[RunResult]:
+def run_batch(batch: Batch, ticks: Tick) -> list[RunResult]:
     """Train the cells of a batch, measure them, write their files; on a GPU in parts, where it has no room for all."""
+    keep_memory()
     size = min(len(batch.cells), _room(batch))
     if size < len(batch.cells):
         return [one for part in _parts(batch, size) for one in run_batch(part, ticks)]
@@ -160,7 +162,7 @@ def run_batch(batch: Batch, ticks: Ticks) -> list[RunResult]:
     return [one for part in _parts(batch, len(batch.cells) // 2) for one in run_batch(part, ticks)]
 
 
-def _run_together(batch: Batch, ticks: Ticks) -> list[RunResult]:
+def _run_together(batch: Batch, ticks: Tick) -> list[RunResult]:
     folder = Path(batch.folder)
     data = [cell_data(cell, batch.etth1) for cell in batch.cells]
     states = [_state(folder, cell) for cell in batch.cells]

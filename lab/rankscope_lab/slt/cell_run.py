@@ -9,12 +9,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from rankscope.engine.device import resolve_device
+from rankscope.engine.pool import Tick
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import locked
 from rankscope_lab.data.table import VariableTable, benchmark_columns, read_table
 from rankscope_lab.data.windows import ForecastData, forecast_data
-from rankscope_lab.fan_out import Ticks
+from rankscope_lab.machine import keep_memory
 from rankscope_lab.slt.cell import Cell, CellResult
 from rankscope_lab.slt.models import Sizes, build_model
 from rankscope_lab.slt.protocol import protocol
@@ -74,7 +76,7 @@ class CellTask:
         cell: which.
         data: folder of the tables.
         out: folder of the results.
-        device: ``cpu`` or ``cuda``.
+        device: ``auto``, ``cpu`` or ``cuda``.
         ignore_times: take the table's rows as they stand, see `read_table`.
     """
 
@@ -85,15 +87,16 @@ class CellTask:
     ignore_times: bool = False
 
 
-def run_task(task: CellTask, ticks: Ticks) -> None:
+def run_task(task: CellTask, ticks: Tick) -> None:
     """Train one cell in this process; write its result, the tested weights beside it; nothing where it is there."""
+    keep_memory()
     root, cell = Path(task.out), task.cell
     file, state = result_file(root, cell), root / f".{cell.id}.state"
     with locked(root / ".locks" / cell.id, f"run {cell.id} is being trained"):
         if file.is_file():
             return
         data = cell_data(cell, Path(task.data), ignore_times=task.ignore_times)
-        training = CellTraining(cell, data, device=task.device, state=state)
+        training = CellTraining(cell, data, device=resolve_device(task.device), state=state)
         if training.result.epochs:
             ticks(len(training.result.epochs))
         result = training.run(lambda result: ticks(1))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankscope.choices import ENGINES
+from rankscope.engine.pool import Engine, available_cores, fan_out
 from rankscope.engine.progress import Progress, silent
-from rankscope.errors import DataError, OptionError, unknown_choice
-from rankscope_lab.fan_out import Engine, fan_out
+from rankscope.errors import DataError, unknown_choice
 from rankscope_lab.machine import FLOAT32
 from rankscope_lab.slt.ablations import Setting, ablation
 from rankscope_lab.slt.cell import Cell, CellResult
@@ -18,40 +16,12 @@ from rankscope_lab.slt.cell_run import CellTask, check_cells, read_result, resul
 from rankscope_lab.slt.models import NAIVE
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where cells run, and what is kept of them.
-
-    Attributes:
-        engine: ``local`` or ``ray``.
-        jobs: cells at a time; 0 is one per core, on a cluster as many as fit.
-        address: of the Ray cluster; empty starts Ray on this machine.
-        device: ``cpu`` or ``cuda``.
-    """
-
-    engine: str = "local"
-    jobs: int = 1
-    address: str = ""
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        """Refuse unknown engines.
-
-        Raises:
-            OptionError: an unknown engine, a negative number of jobs, or an address without Ray.
-        """
-        if self.engine not in ENGINES:
-            raise OptionError(unknown_choice("engine", self.engine, ENGINES))
-        if self.jobs < 0 or (self.address and self.engine != "ray"):
-            raise OptionError(f"jobs must be at least 0 and an address needs engine ray, got {self.jobs}.")
-
-
 def run_cells(
     cells: Sequence[Cell],
     data: Path | str,
     out: Path | str,
     *,
-    place: Place | None = None,
+    engine: Engine | None = None,
     ignore_times: bool = False,
     progress: Progress = silent,
 ) -> list[CellResult]:
@@ -61,7 +31,7 @@ def run_cells(
         cells: which; the same may stand twice.
         data: folder of the tables, ``<dataset>.csv`` each.
         out: folder of the results, ``<cell.id>.json`` each, and of the tested weights, ``<cell.id>.safetensors``.
-        place: where they run; in this process by default.
+        engine: where they run; in this process, on the CPU, by default.
         ignore_times: take the tables' rows as they stand, whatever their times say.
         progress: told epochs done over those of the cells that are not there yet.
 
@@ -72,7 +42,7 @@ def run_cells(
         DataError: a table or a result cannot be read, a table is too short, or a result is of another table.
         RankscopeError: another process runs one of the cells.
     """
-    where, root, source = place or Place(), Path(out), Path(data)
+    where, root, source = engine or Engine(jobs=1, device="cpu"), Path(out), Path(data)
     unique = list(dict.fromkeys(cells))
     left = [cell for cell in unique if not result_file(root, cell).is_file()]
     check_cells(unique, source, root, ignore_times=ignore_times)
@@ -88,8 +58,8 @@ def run_cells(
         ticks(0)
     places = (str(source.resolve()), str(root.resolve()))
     tasks = [CellTask(cell, *places, where.device, ignore_times) for cell in left]
-    engine = Engine(where.engine, where.jobs, where.address)
-    for _ in fan_out(run_task, tasks, engine, ticks, device=where.device):
+    jobs = min(where.jobs or available_cores(), len(tasks))
+    for _ in fan_out(run_task, tasks, where, jobs, tick=ticks, threads=1):
         pass
     return [read_result(root, cell) for cell in unique]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 import torch
 
@@ -46,6 +47,13 @@ def resolve_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     if name not in _TORCH:
         raise OptionError(unknown_choice("dtype", name, DTYPES))
     return _TORCH[name]
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """Names by which CUDA_VISIBLE_DEVICES can ask for the GPUs that this process may use."""
+    count = torch.cuda.device_count()
+    listed = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return tuple(listed[:count]) if listed else tuple(str(index) for index in range(count))
 
 
 WIDE = 512

@@ -19,7 +19,6 @@ EMPTYING, UNFINISHED, FINISHED = "emptying", "unfinished", "finished"
 """States of a run; one that is begun anew passes through the first, lest a kill leave items of the run before it."""
 
 Record = TypeVar("Record")
-Record = TypeVar("Record")
 MayChange = Container[str] | Callable[[str, Any, Any], bool]
 """Settings that a run may go on with other values of: their names, or a function of name, earlier and new value."""
 
@@ -108,7 +107,7 @@ class RunStore:
         found = self.manifest(forgiving=force)
         if found is None:
             # a kill before the first manifest leaves the lock, and perhaps half a file
-            if self.root.is_dir() and any(not path.name.startswith(".") for path in self.root.iterdir()):
+            if not self.empty:
                 raise self._foreign()
         elif resume:
             self._check_settings(found["settings"])
@@ -141,6 +140,11 @@ class RunStore:
                 if not any(path.name != MANIFEST for path in self.root.iterdir() if not path.name.startswith(".")):
                     shutil.rmtree(self.root, ignore_errors=True)
                 raise
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no folder, or one with nothing but hidden files."""
+        return not self.root.is_dir() or all(path.name.startswith(".") for path in self.root.iterdir())
 
     def manifest(self, forgiving: bool = False) -> dict[str, Any] | None:
         """What the folder says of the run in it, None where there is none.
@@ -254,8 +258,8 @@ class RunStore:
 _OWN_FIELDS = ("schema", "settings", "state")
 
 
-def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Settings that differ: dotted name, earlier and new value, both as JSON gives them back.
+def differences(was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Settings that differ between two records or mappings: dotted name, earlier and new value, as JSON has them.
 
     >>> list(differences({"a": {"b": 1, "c": (2,)}}, {"a": {"b": 3, "c": [2]}, "d": 4}))
     [('a.b', 1, 3), ('d', None, 4)]
@@ -269,5 +273,5 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
             yield name, before, after
 
 
-def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _as_stored(settings: Any) -> dict[str, Any]:
     return dict(json.loads(codec.text(settings)))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from rankscope.engine.cores import available_cores
+from rankscope.engine.pool import available_cores
 from rankscope.errors import OptionError
 
 Item = TypeVar("Item")

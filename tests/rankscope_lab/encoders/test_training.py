@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rankscope.engine.pool import Engine
 from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.io import codec
 from rankscope_lab.data.channels import bin_edges, bin_of, channel_benchmark
@@ -17,7 +18,6 @@ from rankscope_lab.encoders.cell import Cell, Point, RunResult, etth1_cell
 from rankscope_lab.encoders.data import cell_data, etth1_data
 from rankscope_lab.encoders.stacked import stack_bytes, stack_size, train_stacked
 from rankscope_lab.encoders.training import How, fresh, learning_rate, loss_of, score, train, validated
-from rankscope_lab.fan_out import Engine
 
 SMALL = Cell("linear", series=48, epochs=4)
 

@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rankscope.errors import DataError, OptionError, RankscopeError
+from rankscope.engine.pool import Engine
+from rankscope.errors import DataError, RankscopeError
 from rankscope.io.run_store import locked
 from rankscope_lab.data.windows import ForecastData
 from rankscope_lab.ranks.runs import read_runs
@@ -21,7 +22,7 @@ from rankscope_lab.slt import cell_run
 from rankscope_lab.slt.cell import Cell
 from rankscope_lab.slt.cell_run import CellTask, cell_data, read_result, run_task
 from rankscope_lab.slt.protocol import PROTOCOLS
-from rankscope_lab.slt.runs import Place, find_tables, run_cells
+from rankscope_lab.slt.runs import find_tables, run_cells
 from rankscope_lab.slt.scoring import score
 from rankscope_lab.slt.training import CellTraining, new_model
 
@@ -116,9 +117,8 @@ def test_rows_whose_clock_stumbles_are_taken_as_they_stand_when_asked(tables: Pa
 @pytest.mark.slow
 def test_processes_give_the_same_numbers(tables: Path, tmp_path: Path) -> None:
     told: list[int] = []
-    spread = run_cells(
-        CELLS, tables, tmp_path / "two", place=Place(jobs=2), progress=lambda n, of, what: told.append(n)
-    )
+    two = Engine(jobs=2, device="cpu")
+    spread = run_cells(CELLS, tables, tmp_path / "two", engine=two, progress=lambda n, of, what: told.append(n))
     one = run_cells(CELLS, tables, tmp_path / "one")
     assert [[epoch.test for epoch in run.epochs] for run in spread] == [
         [epoch.test for epoch in run.epochs] for run in one
@@ -200,13 +200,6 @@ def test_runs_on_another_table_of_the_same_name_are_refused(tables: Path, tmp_pa
         with pytest.raises(DataError, match=f"another table of the name made .{named}"):
             run_cells(CELLS, other, tmp_path)
     assert not list(tmp_path.glob("*-s1.*"))
-
-
-def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OptionError, match="did you mean 'local'"):
-        Place("locl")
-    with pytest.raises(OptionError, match="needs engine ray"):
-        Place(address="auto")
 
 
 def test_bfloat16_rounds_products_and_nothing_else(small_data: ForecastData) -> None:

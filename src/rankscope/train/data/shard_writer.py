@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from rankscope.engine.cores import available_cores
+from rankscope.engine.pool import available_cores
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.io import codec

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rankscope.errors import DataError, OutputError
+from rankscope.errors import OutputError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
+from rankscope.io.run_store import RunStore, differences
 from rankscope.measure.sweep import SweepReport, SweepRow
-from rankscope.train.config import PretrainConfig, config_from_dict
+from rankscope.train.config import config_from_dict
 from rankscope.train.sweeps.spec import Point, SweepSpec
 
 REPORT = "sweep"
 """Stem of the files that hold the whole sweep: .json, .csv and .parquet."""
-LOCK = "sweep.lock"
 
 
-@dataclass(frozen=True)
 class SweepFolder:
     """Where everything of a sweep lies.
 
@@ -28,7 +25,9 @@ class SweepFolder:
     known of it, ``logs/<name>.log`` what its process printed, ``beats/<name>.json`` how far it is.
     """
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.store = RunStore(root, "the sweep", items="rows")
 
     def checkpoint(self, point: str) -> Path:
         """Folder of a point's checkpoint."""
@@ -42,33 +41,19 @@ class SweepFolder:
         """File that says how far a point is."""
         return self.root / "beats" / f"{point}.json"
 
-    def lock(self, point: str) -> Path:
-        """File that whoever trains the point holds."""
-        return self.root / "rows" / f"{point}.lock"
-
     def row(self, point: str) -> SweepRow | None:
         """What is known of a point, None for nothing.
 
         Raises:
             OutputError: its file is damaged.
         """
-        file = self._row_file(point)
-        if not file.exists():
-            return None
-        try:
-            return codec.read(SweepRow, file)
-        except DataError as error:
-            raise OutputError(f"{file} is damaged: delete it, or train the point anew with --force.") from error
-
-    def write_row(self, row: SweepRow) -> None:
-        """Keep what is known of a point."""
-        codec.write(self._row_file(row.point), row)
+        return self.store.get(point, SweepRow)
 
     def forget(self, point: str) -> None:
         """Delete a point's checkpoint, its snapshots and what is known of it."""
         for path in [self.checkpoint(point), *self.checkpoint(point).parent.glob(f"{point}.*")]:
             shutil.rmtree(path, ignore_errors=True)
-        for file in (self._row_file(point), self.beat(point), self.log(point)):
+        for file in (self.store.path(point), self.beat(point), self.log(point)):
             file.unlink(missing_ok=True)
 
     def report(self, spec: SweepSpec, points: tuple[Point, ...]) -> SweepReport:
@@ -95,10 +80,9 @@ class SweepFolder:
             OutputError: it is a file, has other content, holds another sweep, or a point of it was begun with another
                 config.
         """
-        if self.root.exists() and not self.root.is_dir():
-            raise OutputError(f"--out {self.root} is a file: name a folder.")
+        self.store.check()
         earlier = self._earlier_name()
-        if earlier is None and self.root.is_dir() and any(path.name != LOCK for path in self.root.iterdir()):
+        if earlier is None and not self.store.empty:
             raise OutputError(f"--out {self.root} exists and holds no sweep: choose another place.")
         if earlier not in (None, spec.name):
             raise OutputError(
@@ -106,21 +90,15 @@ class SweepFolder:
             )
         for point in points:
             row = self.row(point.name)
-            if row is not None:
-                self._check_same_config(point, row)
-            elif self.checkpoint(point.name).exists():
+            if row is None and self.checkpoint(point.name).exists():
                 raise OutputError(
                     f"{self.checkpoint(point.name)} was not trained by this sweep: move it away, or train the point "
                     "anew with --force."
                 )
-
-    def _check_same_config(self, point: Point, row: SweepRow) -> None:
-        was, now = _plain(config_from_dict(row.config)), _plain(point.config)
-        for name in {**was, **now}:
-            if was.get(name) != now.get(name):
+            for name, was, now in () if row is None else differences(config_from_dict(row.config), point.config):
                 raise OutputError(
-                    f"point {point.name!r} in {self.root} was begun with {name} {was.get(name)!r}, not "
-                    f"{now.get(name)!r}: choose another --out, or train it anew with --force."
+                    f"point {point.name!r} in {self.root} was begun with {name} {was!r}, not {now!r}: choose another "
+                    "--out, or train it anew with --force."
                 )
 
     def _earlier_name(self) -> str | None:
@@ -134,14 +112,3 @@ class SweepFolder:
         if not isinstance(data, dict) or data.get("schema") != SweepReport.SCHEMA:
             raise OutputError(f"--out {self.root} exists and holds no sweep: choose another place.")
         return str(data["name"])
-
-    def _row_file(self, point: str) -> Path:
-        return self.root / "rows" / f"{point}.json"
-
-
-def _plain(config: PretrainConfig) -> dict[str, Any]:
-    """Dotted field → value, as JSON would give it back."""
-    flat: dict[str, Any] = {}
-    for name, value in codec.plain(config).items():
-        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
-    return flat

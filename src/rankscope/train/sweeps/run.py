@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rankscope.choices import ENGINES
+from rankscope.engine.device import visible_gpus
+from rankscope.engine.pool import Engine, Pool, available_cores, open_pool
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, unknown_choice
-from rankscope.io.run_store import locked
 from rankscope.measure.sweep import SweepReport, SweepRow
 from rankscope.train.config import EmbeddingStart, PretrainConfig
-from rankscope.train.sweeps.folder import LOCK, SweepFolder
+from rankscope.train.sweeps.folder import SweepFolder
 from rankscope.train.sweeps.meter import Meter, Work, duration, step_cost
-from rankscope.train.sweeps.pools import InlinePool, Pool, ProcessPool, lost, visible_gpus
 from rankscope.train.sweeps.spec import Point, SweepSpec, with_steps
-from rankscope.train.sweeps.worker import BEAT, PointTask, Scoring, read_beat
+from rankscope.train.sweeps.worker import BEAT, PointTask, Scoring, lost, read_beat, run_logged, run_point
+
+RETRIES = 2
+"""How often a point whose process died is taken up again."""
 
 Note = Callable[[str], None]
 """Told one line when a point is over."""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Where points run.
-
-    Attributes:
-        name: ``local`` (this machine) or ``ray`` (a cluster).
-        jobs: points at a time; 0 is one per GPU, or one, on this machine, and as many as fit on a cluster.
-        address: of the Ray cluster; empty starts Ray on this machine.
-        device: ``auto``, ``cpu`` or ``cuda``.
-    """
-
-    name: str = "local"
-    jobs: int = 0
-    address: str = ""
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.name not in ENGINES:
-            raise OptionError(unknown_choice("engine", self.name, ENGINES))
-        if self.jobs < 0:
-            raise OptionError(f"jobs is {self.jobs}: it must be at least 1, or 0 for as many as there is room for.")
-        if self.address and self.name != "ray":
-            raise OptionError(f"address {self.address!r} is of a Ray cluster: it needs engine ray.")
 
 
 @dataclass(frozen=True)
@@ -158,7 +136,8 @@ def run_sweep(
         steps: optimiser steps of every point in place of the sweep's own.
         seed: one seed in place of the sweep's own.
         only: names of the points to run.
-        engine: where they run; one after the other in this process, or one per GPU, by default.
+        engine: where they run; one after the other in this process, or one per GPU, by default. On a cluster the
+            folder has to lie on storage that all machines see under one path.
         scoring: how checkpoints are scored; None for no scores.
         force: train the chosen points anew.
         progress: told ``(done, total, what)`` in steps over the whole sweep.
@@ -177,8 +156,7 @@ def run_sweep(
     folder = SweepFolder(root)
     points, chosen = choose_points(spec, steps=steps, seed=seed, only=only)
     folder.check(spec, tuple(point for point in points if not force or point.name not in chosen))
-    root.mkdir(parents=True, exist_ok=True)
-    with locked(root / LOCK, f"the sweep in {root} is being run"):
+    with folder.store.open():
         if force:
             for name in chosen:
                 folder.forget(name)
@@ -217,17 +195,23 @@ class _Run:
 
     def go(self, engine: Engine) -> None:
         """Run every task to its end."""
-        pool = _pool(engine, self._inline_progress)
-        try:
+        with self._pool(engine) as pool:
             while self.waiting or self.running:
                 self._start(pool)
-                for row in pool.finished(BEAT):
-                    self._take(row)
+                for ended in pool.finished(BEAT):
+                    self._take(lost(ended.task, str(ended.error)) if ended.error else ended.result)
                 for name in self.running:
                     if beat := read_beat(self.folder, name):
                         self.meter.step(name, int(beat["step"]))
-        finally:
-            pool.close()
+
+    def _pool(self, engine: Engine) -> Pool:
+        """Processes where points run side by side, or are kept to one of several GPUs."""
+        gpus = () if engine.device == "cpu" or engine.name == "ray" else visible_gpus()
+        jobs = engine.jobs or max(1, len(gpus))
+        if engine.name == "local" and jobs == 1 and len(gpus) <= 1:
+            return open_pool(lambda task, tick: run_point(task, self._inline_progress), engine, 1)
+        threads = 0 if "OMP_NUM_THREADS" in os.environ or engine.name == "ray" else max(1, available_cores() // jobs)
+        return open_pool(run_logged, engine, jobs, threads=threads, gpus=gpus, retries=RETRIES)
 
     def _start(self, pool: Pool) -> None:
         for task in list(self.waiting):
@@ -269,14 +253,3 @@ class _Run:
 
 def _work(config: PretrainConfig) -> Work:
     return Work(config.max_steps, step_cost(config, count_parameters(config)), config.log_steps)
-
-
-def _pool(engine: Engine, progress: Progress) -> Pool:
-    if engine.name == "ray":
-        from rankscope.train.sweeps.ray_pool import RayPool
-
-        return RayPool(engine.address, engine.jobs)
-    gpus = () if engine.device == "cpu" else visible_gpus()
-    jobs = engine.jobs or max(1, len(gpus))
-    # one process and several GPUs would have transformers split every batch over all of them
-    return InlinePool(progress) if jobs == 1 and len(gpus) <= 1 else ProcessPool(jobs, gpus)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -12,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rankscope.engine.pool import Tick
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OutputError, one_line
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_file
-from rankscope.io.run_store import locked
 from rankscope.measure.spectrum import eps_key
 from rankscope.measure.sweep import ALL, SweepRow, measure_point
 from rankscope.train.config import PretrainConfig
@@ -88,7 +86,7 @@ def run_point(task: PointTask, progress: Progress = silent) -> SweepRow:
         RankscopeError: another process is at work on the point.
     """
     folder = SweepFolder(Path(task.root))
-    with locked(folder.lock(task.point.name), f"point {task.point.name!r} is being trained", wait=PATIENCE):
+    with folder.store.claim(task.point.name, wait=PATIENCE):
         row = folder.row(task.point.name) or _first_row(task)
         try:
             row = _trained(task, folder, row, progress)
@@ -96,8 +94,29 @@ def run_point(task: PointTask, progress: Progress = silent) -> SweepRow:
             row = replace(row, state="done", error="")
         except Exception as error:  # whatever it is, the other points go on
             row = replace(folder.row(task.point.name) or row, state="failed", error=one_line(error))
-        folder.write_row(row)
+        folder.store.put(task.point.name, row)
         return row
+
+
+def run_logged(task: PointTask, tick: Tick) -> SweepRow:
+    """Run a point in a process of its own; what it prints goes to the point's log."""
+    log = SweepFolder(Path(task.root)).log(task.point.name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    return run_point(task)
+
+
+def lost(task: PointTask, why: str) -> SweepRow:
+    """Keep and return the row of a point whose process could not say itself what went wrong."""
+    folder = SweepFolder(Path(task.root))
+    log = folder.log(task.point.name)
+    hint = f"; see {log}" if log.exists() else ""
+    row = folder.row(task.point.name) or _first_row(task)
+    row = replace(row, state="failed", error=f"{why}{hint}")
+    folder.store.put(task.point.name, row)
+    return row
 
 
 def inheriting(task: PointTask) -> PretrainConfig:
@@ -127,7 +146,7 @@ def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Prog
     if not target.exists():
         config = inheriting(task)
         heart = Heart(task, folder, row, progress, again=row.state != "waiting")
-        folder.write_row(replace(row, state="begun", error=""))
+        folder.store.put(task.point.name, replace(row, state="begun", error=""))
         folder.beat(task.point.name).unlink(missing_ok=True)
         options: dict[str, Any] = {"device": task.device, "progress": heart.beat}
         try:
@@ -146,7 +165,7 @@ def _measured(task: PointTask, folder: SweepFolder, row: SweepRow) -> SweepRow:
     target = folder.checkpoint(task.point.name)
     if not task.is_measured(row):
         row = replace(row, ranks=measure_point(str(target), task.eps))
-        folder.write_row(row)
+        folder.store.put(task.point.name, row)
     if task.scoring is not None and row.scored_with != task.scoring.name:
         found = task.scoring.score(target)
         scores = {name: float(value) if math.isfinite(value) else None for name, value in found.items()}
@@ -164,24 +183,20 @@ class Heart:
         self._progress = progress
         self._again = again
         self._last = -BEAT
-        self._parent = multiprocessing.parent_process()
 
     def beat(self, done: int, total: int, what: str) -> None:
         """Take a report from ``pretrain``."""
         self._progress(done, total, what)
-        if self._parent is not None and not self._parent.is_alive():
-            raise SystemExit  # nobody waits for the result any more, and a new sweep may want the point
         if total != self._steps or done < 1:  # generating series, not training
             return
         if self._again:
             self._again = False
             self.row = replace(self.row, resumed_at=(*self.row.resumed_at, done))
-            self._folder.write_row(replace(self.row, state="begun", error=""))
+            self._folder.store.put(self.row.point, replace(self.row, state="begun", error=""))
         if time.monotonic() - self._last >= BEAT or done == total:
             self._last = time.monotonic()
             beat = {"step": done, "steps": total, "what": what, "pid": os.getpid(), "time": time.time()}
-            with atomic_file(self._folder.beat(self.row.point)) as path:
-                path.write_text(json.dumps(beat), encoding="utf-8")
+            codec.write(self._folder.beat(self.row.point), beat)
 
 
 def read_beat(folder: SweepFolder, point: str) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,13 +14,10 @@ from typing import Any
 
 import pytest
 
-from rankscope.errors import OptionError
+from rankscope.engine.device import visible_gpus
 from rankscope.train.sweeps import Engine, PointTask, run_sweep
 from rankscope.train.sweeps.folder import SweepFolder
-from rankscope.train.sweeps.pools import InlinePool, ProcessPool, lost, visible_gpus
-from rankscope.train.sweeps.ray_pool import RayPool
-from rankscope.train.sweeps.run import _pool
-from rankscope.train.sweeps.worker import read_beat
+from rankscope.train.sweeps.worker import lost, read_beat
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: it is the extra 'ray'")
 TWO = {
@@ -110,90 +105,12 @@ def test_a_killed_worker_goes_on_from_its_snapshot(engine, whole, sweep, same_we
         assert same_weights(out / "points" / name, whole / "points" / name)
 
 
-@pytest.mark.slow
-def test_a_point_whose_process_keeps_dying_is_given_up(sweep, tmp_path, monkeypatch):
-    spec = sweep(points={"only": {}})
-    (point,) = spec.expand()
-    task = PointTask(point, str(tmp_path), spec.eps, "cpu")
-    monkeypatch.setattr("rankscope.train.sweeps.pools._entry", _die)
-    pool = ProcessPool(1, retries=1)
-    pool.start(task)
-    assert not pool.room
-    rows = []
-    while not rows:
-        rows = pool.finished(1.0)
-    assert pool.room
-    assert rows[0].state == "failed"
-    assert rows[0].error == "its process died 2 times, last by signal 9"
-    assert SweepFolder(tmp_path).row("only").error == rows[0].error
-    pool.close()
-
-
-def _die(task: PointTask, gpu: str, threads: int) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.slow
-def test_closing_a_pool_ends_its_processes(sweep, tmp_path):
-    spec = sweep(points={"only": {}}, base={"max_steps": 100_000})
-    (point,) = spec.expand()
-    pool = ProcessPool(1)
-    pool.start(PointTask(point, str(tmp_path), spec.eps, "cpu"))
-    deadline = time.monotonic() + 200
-    while not (beat := read_beat(SweepFolder(tmp_path), "only")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    pool.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(beat["pid"], 0)
-
-
-def test_gpus_are_handed_out_in_turn(sweep, tmp_path, monkeypatch):
-    started = []
-
-    class Process:
-        sentinel, exitcode = 0, None
-
-        def __init__(self, target, args, name):
-            started.append(args[1:])
-
-        def start(self):
-            pass
-
-        def is_alive(self):
-            return True
-
-    pool = ProcessPool(4, ("0", "3"))
-    monkeypatch.setattr(pool._context, "Process", Process)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    for name in "abcd":
-        (point,) = sweep(points={name: {}}).expand()
-        pool.start(PointTask(point, str(tmp_path), (0.1,)))
-    assert started == [("0", 2), ("3", 2), ("0", 2), ("3", 2)]
-    assert not pool.room
-
-
 def test_visible_gpus_keep_the_names_of_the_environment(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert visible_gpus() == ("0", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, MIG-7")
     assert visible_gpus() == ("5", "MIG-7")
-
-
-def test_which_pool_runs_the_points(monkeypatch):
-    monkeypatch.setattr("rankscope.train.sweeps.run.visible_gpus", lambda: ("0", "1"))
-
-    def silent(done: int, total: int, what: str) -> None:
-        pass
-
-    assert isinstance(_pool(Engine(device="cpu"), silent), InlinePool)
-    both = _pool(Engine(), silent)
-    assert isinstance(both, ProcessPool)
-    assert (both._jobs, both._gpus) == (2, ("0", "1"))
-    one = _pool(Engine(jobs=1), silent)  # in this process transformers would use both GPUs
-    assert isinstance(one, ProcessPool)
-    assert isinstance(_pool(Engine(device="cpu", jobs=3), silent), ProcessPool)
 
 
 def test_a_lost_point_names_its_log(sweep, tmp_path):
@@ -203,20 +120,3 @@ def test_a_lost_point_names_its_log(sweep, tmp_path):
     log.parent.mkdir()
     log.touch()
     assert lost(task, "it died").error == f"it died; see {log}"
-
-
-def test_without_ray_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(OptionError, match=r"needs Ray: pip install 'rankscope\[ray\]'"):
-        RayPool()
-
-
-@pytest.mark.slow
-@needs_ray
-def test_an_address_where_no_cluster_answers():
-    with socket.socket() as taken:  # bound, but nobody listens
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        for written in (address, f"ray://{address}"):
-            with pytest.raises(OptionError, match=f"no Ray cluster answers at '{written}': ConnectionRefusedError"):
-                RayPool(written)

@@ -9,9 +9,8 @@ import pytest
 from safetensors.torch import load_file
 
 import rankscope.train.trainer as trainer
-from rankscope.errors import OptionError, OutputError, RankscopeError
+from rankscope.errors import OutputError, RankscopeError
 from rankscope.io import codec
-from rankscope.io.run_store import locked
 from rankscope.measure.sweep import SweepReport, SweepRow
 from rankscope.train.models import new_model
 from rankscope.train.sweeps import Engine, PointTask, Scoring, choose_points, find_sweep, plan_sweep, run_sweep
@@ -173,12 +172,6 @@ def test_folders_that_hold_something_else_are_refused(sweep, tmp_path):
     assert sorted(path.name for path in mine.iterdir()) == ["sweep.json", "thesis.txt"]
 
 
-def test_a_sweep_runs_once_at_a_time(sweep, tmp_path):
-    run(sweep(), tmp_path / "out", only=["small"])
-    with locked(tmp_path / "out" / "sweep.lock", ""), pytest.raises(RankscopeError, match="is being run by another"):
-        run(sweep(), tmp_path / "out")
-
-
 def weight_sum(folder) -> dict[str, float]:
     return {"total": sum(float(t.double().abs().sum()) for t in load_file(folder / "model.safetensors").values())}
 
@@ -295,16 +288,3 @@ def test_a_plan_says_what_is_left(sweep, tmp_path):
     assert after.points[1].state == "begun"
     assert 1 <= after.points[1].steps_left < 6
     assert [p.point for p in plan_sweep(spec, points, frozenset({"large"}), tmp_path / "out").points] == ["large"]
-
-
-@pytest.mark.parametrize(
-    ("engine", "message"),
-    [
-        ({"name": "spark"}, "engine 'spark' is not known"),
-        ({"jobs": -1}, "jobs is -1"),
-        ({"address": "auto"}, "needs engine ray"),
-    ],
-)
-def test_engines_that_make_no_sense(engine, message):
-    with pytest.raises(OptionError, match=message):
-        Engine(**engine)
