@@ -267,8 +267,9 @@ def differences(was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
     earlier, later = _as_stored(was), _as_stored(now)
     for name in {**earlier, **later}:
         before, after = earlier.get(name), later.get(name)
-        if isinstance(before, dict) and isinstance(after, dict):
-            yield from ((f"{name}.{inner}", *values) for inner, *values in differences(before, after))
+        nested = any(isinstance(value, dict) for value in (before, after))
+        if nested and all(isinstance(value, dict) or value is None for value in (before, after)):
+            yield from ((f"{name}.{inner}", *values) for inner, *values in differences(before or {}, after or {}))
         elif before != after:
             yield name, before, after
 

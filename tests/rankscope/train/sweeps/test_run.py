@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 import rankscope.train.trainer as trainer
+from rankscope.engine.pool import Ended, Pool
 from rankscope.errors import OutputError, RankscopeError
 from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, SweepRow
@@ -195,12 +196,15 @@ def test_points_are_scored_once_per_scoring(sweep, tmp_path, monkeypatch):
     assert states(run(sweep(), tmp_path / "out")) == {"small": "done", "large": "done"}
 
 
-class ScriptedPool:
+class ScriptedPool(Pool):
     """Ends one started point per look, the latest first; ``fails`` names those that fail."""
 
     def __init__(self, root, fails=()) -> None:
         self.folder, self.fails = SweepFolder(root), fails
-        self.room, self.open, self.started = True, [], []
+        self.open, self.started = [], []
+
+    room = True
+    busy = property(lambda self: bool(self.open))
 
     def start(self, task) -> None:
         self.open.append(task)
@@ -209,11 +213,12 @@ class ScriptedPool:
     def finished(self, timeout):
         if not self.open:
             return []
-        point = self.open.pop().point
+        task = self.open.pop()
+        point = task.point
         state = "failed" if point.name in self.fails else "done"
         row = SweepRow(point.name, {}, codec.plain(point.config), state=state, error="broken", loss=1.0)
-        self.folder.write_row(row)
-        return [row]
+        self.folder.store.put(point.name, row)
+        return [Ended(task, row)]
 
     def close(self) -> None:
         self.open.clear()
@@ -227,7 +232,7 @@ def test_points_wait_for_the_one_they_inherit_from(sweep, tmp_path, monkeypatch,
     points = spec.expand()
     tasks = [PointTask(point, str(tmp_path), spec.eps) for point in points]
     pool = ScriptedPool(tmp_path, fails)
-    monkeypatch.setattr("rankscope.train.sweeps.run._pool", lambda engine, progress: pool)
+    monkeypatch.setattr("rankscope.train.sweeps.run.open_pool", lambda *args, **options: pool)
     notes = []
     _Run(spec, points, SweepFolder(tmp_path), tasks, lambda *a: None, notes.append).go(CPU)
     if fails:
