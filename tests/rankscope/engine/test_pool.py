@@ -66,6 +66,7 @@ def started(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
         one.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="process groups are of Unix")
 @pytest.mark.parametrize("how", ["interrupts the group", "interrupts the first", "kills the first", "fails"])
 def test_what_ends_the_first_process_ends_what_runs_and_what_waits(
@@ -115,6 +116,7 @@ def act(task: tuple[str, str], tick: Tick) -> Any:
     return os.environ.get(value, "") if what == "environment" else os.getpid()
 
 
+@pytest.mark.slow
 def test_a_lost_task_is_begun_again_and_the_others_go_on(tmp_path: Path) -> None:
     units: list[int] = []
     with open_pool(act, LOCAL, 2, tick=units.append, retries=1) as pool:
@@ -151,6 +153,7 @@ def test_errors_of_workers_say_where_they_arose() -> None:
     assert str(said["unpicklable"]) == "Unpicklable: 1, 2"
 
 
+@pytest.mark.slow
 def test_threads_and_gpus_of_processes() -> None:
     with open_pool(act, LOCAL, 3, threads=2, gpus=("0", "3")) as pool:
         for _ in range(3):
@@ -269,6 +272,7 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
         open_pool(double, Engine("ray"), 0)
 
 
+@pytest.mark.slow
 @needs_ray
 def test_an_address_where_no_cluster_answers() -> None:
     with socket.socket() as taken:  # bound, but nobody listens

@@ -266,6 +266,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     child.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_run_is_made_by_one_process_and_its_lock_dies_with_it(holder: Any, tmp_path: Path) -> None:
     before = contents(tmp_path / "out")
     for how in (RESUME, FORCE):
@@ -340,6 +341,7 @@ for begun in (False, True):  # from nothing, and anew in place of another run
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="every attempt is a fork of one process")
 def test_killed_at_any_file_operation_and_again_it_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     here = str(Path(__file__).parent)
