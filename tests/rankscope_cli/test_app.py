@@ -23,7 +23,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "spectrum": "rankscope.measure.spectrum.measure_spectrum",
     "flow": "rankscope.measure.flow.measure_flow",
     "embed": "rankscope.measure.embedding.measure_embedding",
-    "families": "rankscope.family_table.list_families",
+    "families": "rankscope.families.table.list_families",
     "calibrate": "rankscope.compress.calibration.calibrate",
     "compress": "rankscope.compress.compress",
     "heal": "rankscope.compress.heal.heal",

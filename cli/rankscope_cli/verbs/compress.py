@@ -281,7 +281,9 @@ def show_compress(report: CompressReport, console: Console) -> None:
     if report.search is not None:
         print_table(_steps(report.search), console)
         console.print()
-    if report.family == "t5":  # no forecasts
+    from rankscope.families import FAMILIES
+
+    if not FAMILIES[report.family].forecastable:
         console.print(f"size ratio {report.ratio:.3f}. What every size costs in log-perplexity:", markup=False)
         console.print(f"  rankscope table2 {shlex.quote(report.model)} --text FILE --out table/", markup=False)
         return

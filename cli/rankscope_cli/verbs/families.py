@@ -11,7 +11,7 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.family_table import FamiliesReport
+    from rankscope.families.table import FamiliesReport
 
 
 def run(out: Out = None, force: Force = False, json: Json = False, debug: Debug = False) -> None:
@@ -25,16 +25,17 @@ def run(out: Out = None, force: Force = False, json: Json = False, debug: Debug 
         rankscope families --json
         rankscope families --out families.csv
     """
-    from rankscope.family_table import list_families
+    from rankscope.checkpoints import list_bundled
+    from rankscope.families.table import list_families
 
     with Output(json, out, force) as output:
-        report = list_families()
+        report = list_families(list_bundled())
         output.deliver(report, lambda console: show_families(report, console))
 
 
 def show_families(report: FamiliesReport, console: Console) -> None:
     """Print how families embed and which verbs take them, then where to get them."""
-    from rankscope.family_table import VERBS
+    from rankscope.families.table import VERBS
 
     common = [verb for verb in VERBS if all(verb in row.verbs for row in report.rows)]
     table = plain_table(caption=f"All are taken by {' and '.join(common)}. Patch: numbers per token, as published.")

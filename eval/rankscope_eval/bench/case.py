@@ -13,8 +13,6 @@ from rankscope_eval.baselines import BASELINES
 """``compile`` is the stock pipeline with its networks under ``torch.compile``."""
 LOCAL = "local"
 """Runtime of the models without a checkpoint, which are fitted series by series."""
-FAST = ("chronos-t5", "chronos-bolt")
-"""Families that the fast runtime knows."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +135,11 @@ def checked(case: Case) -> Case:
             f"{case.model} is a {family.title} model, with which rankscope forecasts no series: "
             "name a Chronos checkpoint."
         )
-    if case.runtime == "fast" and family.name not in FAST:
+    if case.runtime == "fast" and not family.fast:
         raise FamilyError(f"runtime fast does not know {family.title} ({case.model}): use stock, or leave it at auto.")
     if case.runtime != "auto":
         return case
-    return replace(case, runtime="fast" if family.name in FAST else "stock")
+    return replace(case, runtime="fast" if family.fast else "stock")
 
 
 def sized(case: Case, settings: Settings, batch: int) -> Case:

@@ -19,7 +19,7 @@ from rankscope_eval.bench.case import Case
 
 if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
-    from rankscope.families import Site
+    from rankscope.families import Decoding, Site
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Network:
     """What a checkpoint stores, layer by layer, in the number format that it computes in.
 
     Attributes:
-        family: name.
+        decoding: `Family.decoding`.
         d_model: width.
         itemsize: bytes of a number of a cache.
         encoder: layers.
@@ -123,7 +123,7 @@ class Network:
         inner: the ``chronos_config``.
     """
 
-    family: str
+    decoding: Decoding | None
     d_model: int
     itemsize: int
     encoder: tuple[LayerCount, ...]
@@ -135,8 +135,8 @@ class Network:
 
 def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
     """Read what `phases` needs from a checkpoint's headers; None for families whose work is not counted."""
-    family = checkpoint.family.name
-    if family not in ("chronos-t5", "chronos-bolt"):
+    family = checkpoint.family
+    if not family.fast:
         return None
     sites = checkpoint.sites("all")
     shapes = checkpoint.family.expected_shapes(checkpoint.config)
@@ -174,7 +174,7 @@ def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
         for layer in sorted({site.layer for site in rows if site.layer is not None}):
             here = {site.role: site for site in rows if site.layer == layer}
             own = {letter: here[f"self.{letter}"] for letter in "qkvo"}
-            decodes = stack == "decoder" and family == "chronos-t5"
+            decodes = stack == "decoder" and family.decoding == "tokens"
             crossed = None
             if stack == "decoder":
                 other = {letter: here[f"cross.{letter}"] for letter in "qkvo"}
@@ -188,7 +188,7 @@ def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
         numbers = sum(shapes[name][0] * shapes[name][1] for name in names)
         return Matrix(numbers, numbers * itemsize)
 
-    if family == "chronos-t5":
+    if family.decoding == "tokens":
         numbers = int(checkpoint.config["vocab_size"]) * d_model
         head, patch = Matrix(numbers, numbers * itemsize), NOTHING
     else:
@@ -196,12 +196,13 @@ def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
         parts = [matrix(site) for site in sites if site.role.startswith("patch")]
         patch = Matrix(sum(one.numbers for one in parts), sum(one.bytes for one in parts))
     inner = dict(checkpoint.config["chronos_config"])
-    return Network(family, d_model, itemsize, tuple(layers("encoder")), tuple(layers("decoder")), head, patch, inner)
+    stacks = tuple(layers("encoder")), tuple(layers("decoder"))
+    return Network(family.decoding, d_model, itemsize, *stacks, head, patch, inner)
 
 
 def phases(network: Network, case: Case) -> tuple[Phase, ...]:
     """Phases of a forecast in their order; a horizon beyond the model's own is several blocks, as in the pipelines."""
-    return tuple(_t5_phases(network, case) if network.family == "chronos-t5" else _bolt_phases(network, case))
+    return tuple(_t5_phases(network, case) if network.decoding == "tokens" else _bolt_phases(network, case))
 
 
 def cache_bytes(network: Network, case: Case) -> int:
@@ -210,7 +211,7 @@ def cache_bytes(network: Network, case: Case) -> int:
     The stock pipeline keeps a copy of the context for every sample path, at the widths of the layers; the fast one
     keeps one per series, of as many series as it decodes side by side.
     """
-    if network.family != "chronos-t5":
+    if network.decoding != "tokens":
         return 0
     fast = case.runtime == "fast"
     together = case.batch

@@ -210,7 +210,7 @@ def _identity(model: str | Forecaster, context: int | None, revision: str | None
     from rankscope.compress.calibration import fingerprint
 
     checkpoint = open_checkpoint(model, revision=revision)
-    most = checkpoint.config.get("chronos_config", {}).get("context_length")
+    most = checkpoint.family.context(checkpoint.config)
     check_context(context, most, str(model))
     return str(model), fingerprint(checkpoint)
 

@@ -48,7 +48,7 @@ def text() -> tuple[str, ...]:
         DataError: this installation carries none.
     """
     for name in list_bundled():
-        if describe(name).family.name == "t5":
+        if describe(name).family.modality == "text":
             return (name,)
     raise DataError(f"no text model is bundled here: name one with --model, e.g. {TEXT}.")
 

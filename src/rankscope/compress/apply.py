@@ -280,7 +280,7 @@ def _run(
 
 def _write_config(prepared: Prepared, layouts: dict[str, Layout], folder: Path) -> None:
     source, kind = prepared.source, prepared.dtype
-    config = low_rank_config(source.config, source.family.name, layouts, prepared.how.method, prepared.storage)
+    config = low_rank_config(source.config, source.family, layouts, prepared.how.method, prepared.storage)
     named = [key for key in ("torch_dtype", "dtype") if key in config]
     if kind is None and prepared.storage == "int8" and not named:
         kind = source.dtype  # or loaders would take that of the first scales for the model's

@@ -22,8 +22,7 @@ from rankscope.compress.write import TensorSpec
 from rankscope.engine.device import resolve_dtype
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import FamilyError, OptionError, unknown_choice
-from rankscope.families import Layout, Site
-from rankscope.lowrank.layout import TARGETS
+from rankscope.families import Layout, Site, compressible
 from rankscope.measure.cache import cache_bytes
 from rankscope.numerics.parallel import parallel_map
 from rankscope.numerics.quantise import SCALE_DTYPE
@@ -215,10 +214,10 @@ def check_family(source: Checkpoint) -> None:
     Raises:
         FamilyError: it is one.
     """
-    if source.family.name not in TARGETS:
+    if source.family.low_rank is None:
         raise FamilyError(
             f"{source.source} is a {source.family.title} model, of which there is no low-rank class: "
-            f"{', '.join(TARGETS)} can be compressed (rankscope families)."
+            f"{compressible()} can be compressed (rankscope families)."
         )
 
 
@@ -248,7 +247,7 @@ def _rule(how: CompressOptions, eps: float | None, forecasts: bool) -> Allocatio
 
 def _factorable(source: Checkpoint, words: Sequence[str] | str) -> tuple[Site, ...]:
     """Return the selected sites that are linear layers; a lookup table has no product to split."""
-    if source.family.name == "t5" and not any(site.stack == "decoder" for site in source.sites(["all"])):
+    if source.family.decoding and not any(site.stack == "decoder" for site in source.sites(["all"])):
         raise FamilyError(f"{source.source} has no decoder: only encoder-decoder T5 models can be compressed.")
     chosen = tuple(site for site in source.sites(words) if site.role != "embedding")
     if not chosen:

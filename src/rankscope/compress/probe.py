@@ -21,8 +21,6 @@ PROBE = "mixture:32"
 """Series that a model of single tokens is probed with."""
 PATCHES_PROBE = "mixture:128"
 """Series for a model of patches, which reads them in a fraction of the time."""
-TOKENS = ("t5", "chronos-t5")
-"""Families that read single tokens."""
 PROBED_WINDOWS = 32
 """Windows of a text, where the name of the probe does not say."""
 PROBE_SEED = 10_007
@@ -44,7 +42,7 @@ def probe_set(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
     if isinstance(given, CalibrationSet):
         return given
     if given is None and source.family.forecastable:
-        given = PROBE if source.family.name in TOKENS else PATCHES_PROBE
+        given = PROBE if source.family.strategy != "continuous" else PATCHES_PROBE
     elif given is None and isinstance(looked_at, str) and looked_at.startswith(TEXT):
         given = without_count(looked_at)
     if given is None:

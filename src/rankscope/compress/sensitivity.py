@@ -26,7 +26,7 @@ from rankscope.compress.decomposition import Decomposition
 from rankscope.compress.groups import Attention, Group, Matrices, Single
 from rankscope.compress.joint import Inner
 from rankscope.compress.prepared import Prepared, read_matrices
-from rankscope.compress.probe import TOKENS, answer, gives_quantiles, probe_set, questions, unit_of
+from rankscope.compress.probe import answer, gives_quantiles, probe_set, questions, unit_of
 from rankscope.engine.device import fast_products, resolve_device
 
 DRAWS = 4
@@ -90,7 +90,7 @@ def _measured(prepared: Prepared) -> tuple[list[Group], dict[str, Float[Tensor, 
         for tap in _taps(group, read_matrices(source, group), [one.name for one in spectra])
     ]
     generator = torch.Generator(device).manual_seed(prepared.how.seed)
-    wide = source.family.name in TOKENS
+    wide = source.family.strategy != "continuous"
     at_once = max(1, min(MOST_AT_ONCE, WIDTH_AT_ONCE // int(module.config.d_model))) if wide else MOST_AT_ONCE
     done, scale = 0, 0.0
     with torch.enable_grad(), watched(module, taps):

@@ -26,19 +26,24 @@ from rankscope.families import (
     vit,
     wavetoken,
 )
-from rankscope.families._record import Family, Site
+from rankscope.families._record import Answers, Decoding, Family, LowRank, Site, config_field
 from rankscope.families.layouts import Factored, HeadWidth, Layout, read_layouts
 from rankscope.families.select import SELECTORS, select_sites
 
 __all__ = [
+    "Answers",
     "COMPRESSED",
     "FAMILIES",
     "SELECTORS",
+    "Decoding",
     "Factored",
     "Family",
     "HeadWidth",
     "Layout",
+    "LowRank",
     "Site",
+    "compressible",
+    "config_field",
     "family_of",
     "is_known",
     "read_layouts",
@@ -68,9 +73,8 @@ FAMILIES: dict[str, Family] = {
 """Every family that rankscope knows, by name."""
 
 COMPRESSED: dict[str, tuple[str, ...]] = {
-    "rankscope-t5": ("chronos-t5", "t5"),
-    "rankscope-bolt": ("chronos-bolt",),
-    "rankscope-chronos2": ("chronos-2",),
+    model_type: tuple(name for name, one in FAMILIES.items() if one.low_rank and one.low_rank.model_type == model_type)
+    for model_type in dict.fromkeys(one.low_rank.model_type for one in FAMILIES.values() if one.low_rank)
 }
 """``model_type`` of compressed checkpoints and the families that each may hold."""
 
@@ -93,6 +97,11 @@ def family_of(config: Mapping[str, Any]) -> Family:
         f"{config.get('architectures')!r}): rankscope knows {', '.join(FAMILIES)}; add one in "
         "rankscope/families."
     )
+
+
+def compressible() -> str:
+    """Names of the families that can be compressed, for messages."""
+    return ", ".join(name for name, one in FAMILIES.items() if one.low_rank)
 
 
 def is_known(config: Mapping[str, Any]) -> bool:

@@ -20,6 +20,8 @@ Stack = Literal["encoder", "decoder"]
 Kind = Literal["attention", "mlp", "embedding"]
 Strategy = Literal["quantisation", "continuous", "text"]
 Modality = Literal["series", "text", "image"]
+Answers = Literal["samples", "quantiles"]
+Decoding = Literal["tokens", "once"]
 
 _MLP = ("mlp_in", "mlp_gate", "mlp_out")
 _LARGEST = {"num_layers": 10_000, "num_decoder_layers": 10_000}
@@ -119,8 +121,21 @@ class Site:
 
 
 @dataclass(frozen=True)
+class LowRank:
+    """How a compressed checkpoint of a family introduces itself to transformers and chronos-forecasting."""
+
+    model_type: str
+    architecture: str
+    pipeline: str | None = None
+
+
+def _unknown(config: Config) -> int | None:
+    return None
+
+
+@dataclass(frozen=True)
 class Family:
-    """Where the matrices of one model family are, and how its input becomes embedded tokens.
+    """Where the matrices of one model family are, how its input becomes embedded tokens, and what it can do.
 
     The functions that take a ``config`` read the plain dict of ``config.json`` and import nothing heavy;
     those that take a ``folder`` or a ``module`` import transformers or chronos when they are called.
@@ -129,7 +144,6 @@ class Family:
         name: key in `rankscope.families.FAMILIES`.
         title: name for tables and figures.
         strategy: how signals become tokens: ``quantisation``, ``continuous`` or ``text`` (Table 1).
-        forecastable: whether the model forecasts series (a text model does not).
         matches: whether a ``config.json`` describes a model of this family.
         sites: every attention, MLP and embedding matrix, in the order of computation.
         patch_size: observations per token.
@@ -150,12 +164,25 @@ class Family:
         hub_ids: published checkpoints.
         stand_in: bundled checkpoint of the family that this project trained.
         layered: whether it has the layers of a transformer, whose inputs can be looked into.
+        in_time: whether tokens follow each other as what they stand for does.
+        answers: what its forecasts are made of: sample paths or quantiles; None where it forecasts no series.
+        decoding: whether its decoder emits ``tokens`` one after the other or everything at ``once``; None without one.
+        context: observations that a forecast reads at most, None where the config does not say.
+        horizon: steps that it was made to forecast, likewise.
+        forecast_inputs: keyword arguments of ``module.forward`` as a forecast sees them, from module, histories (axes
+            series, time) and steps; those of a decoder that emits tokens are left to who decides what it reads.
+        target_tokens: what such a decoder reads under teacher forcing, from module, histories and what did follow.
+        low_rank: what a compressed checkpoint declares; None where no low-rank class stores one.
+        trainable: whether models of it are pretrained here, and healed, on generated series.
+        embedding_fields: fields of the config, dotted, that must agree for two embeddings to mean the same.
+        answer_fields: those that must agree for one model to teach another.
+        fast: whether `rankscope.forecast` has a runtime of its own for it.
+        proxy: whether `rankscope.train.proxies` has a small model of it.
     """
 
     name: str
     title: str
     strategy: Strategy
-    forecastable: bool
     matches: Callable[[Config], bool]
     sites: Callable[[Config], tuple[Site, ...]]
     patch_size: Callable[[Config], int]
@@ -174,6 +201,29 @@ class Family:
     hub_ids: tuple[str, ...] = ()
     stand_in: str | None = None
     layered: bool = True
+    in_time: bool = True
+    answers: Answers | None = None
+    decoding: Decoding | None = None
+    context: Callable[[Config], int | None] = _unknown
+    horizon: Callable[[Config], int | None] = _unknown
+    forecast_inputs: Callable[[Any, Tensor, int], dict[str, Any]] | None = None
+    target_tokens: Callable[[Any, Tensor, Tensor], Tensor] | None = None
+    low_rank: LowRank | None = None
+    trainable: bool = False
+    embedding_fields: tuple[str, ...] = ()
+    answer_fields: tuple[str, ...] = ()
+    fast: bool = False
+    proxy: bool = False
+
+    @property
+    def forecastable(self) -> bool:
+        """Whether it forecasts series."""
+        return self.answers is not None
+
+    @property
+    def healable(self) -> bool:
+        """Whether a compressed model of it can be trained to answer as its teacher does."""
+        return self.trainable and self.low_rank is not None
 
 
 def positive(config: Config, key: str, default: int | None = None) -> int:
@@ -207,6 +257,33 @@ def chronos_config(config: Config) -> Config:
             f"use the config.json that was saved with the weights."
         )
     return inner
+
+
+def context_length(config: Config) -> int | None:
+    """Observations that a Chronos model reads at most."""
+    return _length(config, "context_length")
+
+
+def prediction_length(config: Config) -> int | None:
+    """Steps that a Chronos model forecasts."""
+    return _length(config, "prediction_length")
+
+
+def _length(config: Config, key: str) -> int | None:
+    found = chronos_config(config).get(key)
+    return None if found is None else int(found)
+
+
+def config_field(config: Config, dotted: str) -> Any:
+    """Value of a field of a config, None where it has none.
+
+    >>> config_field({"chronos_config": {"n_tokens": 4096}}, "chronos_config.n_tokens")
+    4096
+    """
+    value: Any = config
+    for key in dotted.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def named_in(config: Config, architecture: str, pipeline: str) -> bool:

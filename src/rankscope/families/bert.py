@@ -60,7 +60,6 @@ FAMILY = Family(
     name="bert",
     title="BERT",
     strategy="text",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=lambda config: 1,
@@ -75,4 +74,5 @@ FAMILY = Family(
     prefixes=tuple(f"{name}." for name in ("bert", "roberta")),
     published_patch=1,
     hub_ids=("google-bert/bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"),
+    proxy=True,
 )

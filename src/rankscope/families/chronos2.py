@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
@@ -15,11 +15,14 @@ from rankscope.families._loading import load_module
 from rankscope.families._record import (
     Config,
     Family,
+    LowRank,
     Shapes,
     Site,
     chronos_config,
+    context_length,
     named_in,
     positive,
+    prediction_length,
 )
 from rankscope.families._stacks import (
     attention_sites,
@@ -31,6 +34,8 @@ from rankscope.families._stacks import (
 from rankscope.families.chronos_bolt import model_inputs, patch_size, quantile_count, special_tokens
 from rankscope.families.layouts import head_widths
 
+LONE_AND_GROUPED = 8
+"""Series of which a batch has the first half one by one and the second half as one group."""
 ROTARY = ("self",)
 """Attention along time has rotary positions; that over the series of a group has none."""
 
@@ -97,11 +102,34 @@ def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
         return module.input_patch_embedding(patches[kept])
 
 
+def forecast_inputs(module: Any, context: Tensor, horizon: int) -> dict[str, Any]:
+    """The histories with a place for every patch of the horizon, half of them in groups of four."""
+    patch, most = module.chronos_config.output_patch_size, module.chronos_config.max_output_patches
+    groups = mixed_groups(len(context)).to(module.device)
+    return {
+        **model_inputs(module, context),
+        "group_ids": groups,
+        "num_output_patches": min(-(-horizon // patch), most),
+    }
+
+
+def mixed_groups(n: int) -> Int[Tensor, " series"]:
+    """Groups of a batch: of every eight series four alone, then four that attend to each other.
+
+    Where all are alone, attention over a group has nothing to choose between, and its queries and keys would seem to be
+    of no use.
+
+    >>> mixed_groups(10).tolist()
+    [0, 1, 2, 3, 4, 4, 4, 4, 8, 9]
+    """
+    place = torch.arange(n)
+    return place - (place % LONE_AND_GROUPED - LONE_AND_GROUPED // 2).clamp(min=0)
+
+
 FAMILY = Family(
     name="chronos-2",
     title="Chronos-2",
     strategy="continuous",
-    forecastable=True,
     matches=matches,
     sites=sites,
     patch_size=patch_size,
@@ -114,4 +142,9 @@ FAMILY = Family(
     rotary=ROTARY,
     published_patch=16,
     hub_ids=("amazon/chronos-2",),
+    answers="quantiles",
+    context=context_length,
+    horizon=prediction_length,
+    forecast_inputs=forecast_inputs,
+    low_rank=LowRank("rankscope-chronos2", "LowRankChronos2Model", "LowRankChronos2Pipeline"),
 )

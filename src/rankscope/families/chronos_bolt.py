@@ -14,12 +14,15 @@ from rankscope.families._loading import load_module
 from rankscope.families._record import (
     Config,
     Family,
+    LowRank,
     Shapes,
     Site,
     check_series,
     chronos_config,
+    context_length,
     named_in,
     positive,
+    prediction_length,
 )
 from rankscope.families._stacks import patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
 
@@ -104,7 +107,6 @@ FAMILY = Family(
     name="chronos-bolt",
     title="Chronos-Bolt",
     strategy="continuous",
-    forecastable=True,
     matches=matches,
     sites=sites,
     patch_size=patch_size,
@@ -118,4 +120,17 @@ FAMILY = Family(
     published_patch=16,
     hub_ids=tuple(f"amazon/chronos-bolt-{size}" for size in ("tiny", "mini", "small", "base")),
     stand_in="bundled-bolt",
+    answers="quantiles",
+    decoding="once",
+    context=context_length,
+    horizon=prediction_length,
+    forecast_inputs=lambda module, context, horizon: model_inputs(module, context),
+    low_rank=LowRank("rankscope-bolt", "LowRankBoltModel", "LowRankBoltPipeline"),
+    trainable=True,
+    embedding_fields=("chronos_config.use_reg_token", "feed_forward_proj"),
+    answer_fields=tuple(
+        f"chronos_config.{key}"
+        for key in ("input_patch_size", "input_patch_stride", "quantiles", "prediction_length", "use_reg_token")
+    ),
+    fast=True,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,14 @@ from torch import Tensor, nn
 from rankscope.errors import CheckpointError, unknown_choice
 from rankscope.families import t5
 from rankscope.families._loading import load_module
-from rankscope.families._record import Config, Family, check_series, chronos_config
-from rankscope.families._stacks import shift_right, stack_blocks
+from rankscope.families._record import Config, Family, check_series, chronos_config, context_length, prediction_length
+from rankscope.families._stacks import shift_right, stack_blocks, unmasked
+
+_TOKENS = tuple(
+    f"chronos_config.{key}"
+    for key in ("tokenizer_class", "tokenizer_kwargs", "n_tokens", "n_special_tokens", "use_eos_token")
+)
+"""What says which value a row of the vocabulary stands for."""
 
 
 def matches(config: Config) -> bool:
@@ -72,11 +79,25 @@ def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
         return module.get_input_embeddings()(tokens[:, :length][observed[:, :length]])
 
 
+def forecast_inputs(module: Any, context: Tensor, horizon: int) -> dict[str, Any]:
+    """Tokens of the histories, without what none of them reaches back to, which would be read as padding."""
+    seen = (~context.isnan()).any(dim=0)
+    context = context[:, int(seen.int().argmax()) :] if bool(seen.any()) else context[:, -1:]
+    return unmasked(model_inputs(module, context))
+
+
+def target_tokens(module: Any, context: Tensor, future: Tensor) -> Tensor:
+    """Bins of what did follow, at the scale of the histories."""
+    bins = tokenizer(module.config.to_dict())
+    _, _, scale = bins.context_input_transform(context.detach().float().cpu())
+    tokens, _, _ = bins._input_transform(context=future.detach().float().cpu(), scale=scale)
+    return tokens.to(module.device)
+
+
 FAMILY = Family(
     name="chronos-t5",
     title="Chronos-T5",
     strategy="quantisation",
-    forecastable=True,
     matches=matches,
     sites=t5.sites,
     patch_size=lambda config: 1,
@@ -91,4 +112,20 @@ FAMILY = Family(
     published_patch=1,
     hub_ids=tuple(f"amazon/chronos-t5-{size}" for size in ("tiny", "mini", "small", "base", "large")),
     stand_in="bundled",
+    answers="samples",
+    decoding="tokens",
+    context=context_length,
+    horizon=prediction_length,
+    forecast_inputs=forecast_inputs,
+    target_tokens=target_tokens,
+    low_rank=replace(t5.LOW_RANK, pipeline="ChronosPipeline"),
+    trainable=True,
+    embedding_fields=_TOKENS,
+    answer_fields=(
+        *_TOKENS,
+        *(f"chronos_config.{key}" for key in ("pad_token_id", "eos_token_id", "prediction_length")),
+        "vocab_size",
+        "decoder_start_token_id",
+    ),
+    fast=True,
 )

@@ -39,7 +39,6 @@ def guess_family(config: Config, shapes: Shapes) -> tuple[Family, tuple[str, ...
         name=NAME,
         title=str(title or "unknown"),
         strategy="text" if modality == "text" else "continuous",
-        forecastable=False,
         matches=lambda config: False,
         sites=lambda config: found.sites,
         patch_size=lambda config: _patch_size(found.sites, shapes),

@@ -134,7 +134,6 @@ FAMILY = Family(
     name="informer",
     title="Informer",
     strategy="continuous",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=lambda config: 1,
@@ -148,4 +147,5 @@ FAMILY = Family(
     published_patch=1,
     hub_ids=("huggingface/informer-tourism-monthly",),
     stand_in="bundled-informer",
+    proxy=True,
 )

@@ -106,7 +106,6 @@ FAMILY = Family(
     name="patchtsmixer",
     title="PatchTSMixer",
     strategy="continuous",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=patch_size,
@@ -120,4 +119,5 @@ FAMILY = Family(
     published_patch=8,
     hub_ids=("ibm-granite/granite-timeseries-patchtsmixer",),
     stand_in="bundled-patchtsmixer",
+    proxy=True,
 )

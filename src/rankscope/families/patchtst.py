@@ -87,7 +87,6 @@ FAMILY = Family(
     name="patchtst",
     title="PatchTST",
     strategy="continuous",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=patch_size,
@@ -101,4 +100,5 @@ FAMILY = Family(
     published_patch=16,
     hub_ids=("ibm-granite/granite-timeseries-patchtst",),
     stand_in="bundled-patchtst",
+    proxy=True,
 )

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from rankscope.errors import DataError
 from rankscope.families._loading import load_module
-from rankscope.families._record import Config, Family, Shapes, Site, positive
-from rankscope.families._stacks import has_decoder, shift_right, stack_blocks, stack_shapes, stack_sites
+from rankscope.families._record import Config, Family, LowRank, Shapes, Site, positive
+from rankscope.families._stacks import has_decoder, shift_right, stack_blocks, stack_shapes, stack_sites, unmasked
 
 ALIASES = {"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}
 
@@ -106,11 +106,12 @@ def vocabulary(module: Any) -> Float[Tensor, "vocabulary d_model"]:
     return module.get_input_embeddings().weight.detach()
 
 
+LOW_RANK = LowRank("rankscope-t5", "LowRankT5ForConditionalGeneration")
+
 FAMILY = Family(
     name="t5",
     title="T5",
     strategy="text",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=lambda config: 1,
@@ -126,4 +127,9 @@ FAMILY = Family(
     published_patch=1,
     hub_ids=("google-t5/t5-small", "google-t5/t5-base", "google-t5/t5-large"),
     stand_in="bundled-t5-text",
+    decoding="tokens",
+    forecast_inputs=lambda module, context, horizon: unmasked(model_inputs(module, context)),
+    target_tokens=lambda module, context, future: future.long().to(module.device),
+    low_rank=LOW_RANK,
+    proxy=True,
 )

@@ -121,7 +121,6 @@ FAMILY = Family(
     name="time-moe",
     title="Time-MoE",
     strategy="continuous",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=lambda config: 1,
@@ -135,4 +134,5 @@ FAMILY = Family(
     published_patch=1,
     hub_ids=("Maple728/TimeMoE-50M", "Maple728/TimeMoE-200M"),
     stand_in="bundled-time-moe",
+    proxy=True,
 )

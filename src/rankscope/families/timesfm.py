@@ -106,7 +106,6 @@ FAMILY = Family(
     name="timesfm",
     title="TimesFM",
     strategy="continuous",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=patch_size,
@@ -119,4 +118,5 @@ FAMILY = Family(
     published_patch=32,
     hub_ids=("google/timesfm-2.0-500m-pytorch",),
     stand_in="bundled-timesfm",
+    proxy=True,
 )

@@ -75,7 +75,6 @@ FAMILY = Family(
     name="timesfm-2.5",
     title="TimesFM 2.5",
     strategy="continuous",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=timesfm.patch_size,
@@ -89,4 +88,5 @@ FAMILY = Family(
     published_patch=32,
     hub_ids=("google/timesfm-2.5-200m-transformers",),
     stand_in="bundled-timesfm2_5",
+    proxy=True,
 )

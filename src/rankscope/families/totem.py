@@ -106,7 +106,6 @@ FAMILY = Family(
     name="totem",
     title="TOTEM",
     strategy="quantisation",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=patch_size,
@@ -120,4 +119,5 @@ FAMILY = Family(
     published_patch=1,
     stand_in="bundled-totem",
     layered=False,
+    proxy=True,
 )

@@ -82,7 +82,6 @@ FAMILY = Family(
     name="vit",
     title="ViT",
     strategy="continuous",
-    forecastable=False,
     matches=matches,
     sites=sites,
     patch_size=patch_size,
@@ -97,4 +96,5 @@ FAMILY = Family(
     published_patch=16 * 16 * 3,
     hub_ids=("google/vit-base-patch16-224",),
     stand_in="bundled-vit",
+    proxy=True,
 )

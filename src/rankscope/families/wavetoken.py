@@ -81,7 +81,6 @@ FAMILY = Family(
     name="wavetoken",
     title="WaveToken",
     strategy="quantisation",
-    forecastable=False,
     matches=matches,
     sites=t5.sites,
     patch_size=lambda config: 1,
@@ -95,4 +94,7 @@ FAMILY = Family(
     aliases=t5.ALIASES,
     published_patch=1,
     stand_in="bundled-wavetoken",
+    in_time=False,
+    decoding="tokens",
+    proxy=True,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.families import Site
+from rankscope.families import Site, config_field
 
 CONTEXT = HORIZON = 512
 """Tokens of a text model, whose config names none."""
@@ -13,12 +13,12 @@ def cached_tokens(checkpoint: Checkpoint, site: Site) -> int:
     """Tokens that the attention of a site caches in a forecast of full context and horizon; none in an encoder."""
     if site.stack == "encoder":
         return 0
-    inner = checkpoint.config.get("chronos_config") or {}
-    context = int(inner.get("context_length", CONTEXT))
-    horizon = int(inner.get("prediction_length", HORIZON))
-    if checkpoint.family.name == "chronos-bolt":
+    family, config = checkpoint.family, checkpoint.config
+    context, horizon = family.context(config) or CONTEXT, family.horizon(config) or HORIZON
+    if family.decoding == "once":
         horizon = 1
-        context //= int(inner.get("input_patch_stride", inner.get("input_patch_size", 1)))
+        stride = config_field(config, "chronos_config.input_patch_stride")
+        context //= int(stride or family.patch_size(config))
     return horizon if site.role.startswith("self") else context + 1
 
 

@@ -17,8 +17,6 @@ from rankscope.series.images import image_batches
 from rankscope.series.signals import corpus
 from rankscope.series.text import read_text, text_windows, token_ids
 
-REORDERED = ("wavetoken",)
-"""Families whose tokens are coefficients: they do not follow time."""
 _IMAGE_SIZE = 224
 
 
@@ -124,11 +122,11 @@ def _series(
         yield start, len(series)
         parts.append(family.embed(module, series[start : start + batch_size]).detach())
     rows = torch.cat(parts)
-    in_time = family.modality == "series" and family.name not in REORDERED
+    in_time = family.modality == "series" and family.in_time
     colour = patch_means(series, family.patch_size(checkpoint.config), len(rows)) if in_time else None
     name = corpora.signal if corpora.file is None else Path(corpora.file).name
     what = "series" if family.modality == "series" else "texts"
-    one = len(rows) // len(series) if family.name in REORDERED else None
+    one = len(rows) // len(series) if not family.in_time else None
     yield Embedded(f"{name}: {len(series)} {what} of {series.shape[1]}", rows, colour, "patch mean", one)
 
 

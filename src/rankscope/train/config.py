@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankscope.choices import PRECISIONS
 from rankscope.errors import OptionError, unknown_choice
@@ -13,7 +13,9 @@ from rankscope.io import codec
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.rank_schedule import RankDesign
 
-FAMILIES = ("chronos-t5", "chronos-bolt")
+if TYPE_CHECKING:
+    from rankscope.families import Family
+
 STARTS = ("published", "broad", "recency", "ordered")
 SCHEDULES = ("linear", "cosine", "constant", "warmup_stable_decay")
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "swish", "tanh")
@@ -227,8 +229,11 @@ class PretrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise OptionError(unknown_choice("family", self.family, FAMILIES))
+        from rankscope.families import FAMILIES  # loads torch
+
+        trainable = [name for name, one in FAMILIES.items() if one.trainable]
+        if self.family not in trainable:
+            raise OptionError(unknown_choice("family", self.family, trainable))
         if self.schedule not in SCHEDULES:
             raise OptionError(unknown_choice("schedule", self.schedule, SCHEDULES))
         if self.precision not in PRECISIONS:
@@ -242,14 +247,21 @@ class PretrainConfig:
                 f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps} do not fit into "
                 f"max_steps {self.max_steps}: lower them or train longer."
             )
-        if self.family == "chronos-bolt" and self.context % self.model.patch_size:
+        if self.family_record.strategy == "continuous" and self.context % self.model.patch_size:
             raise OptionError(f"context {self.context} is no multiple of patch_size {self.model.patch_size}.")
-        if self.embedding.source == "chebyshev" and self.family != "chronos-t5":
+        if self.embedding.source == "chebyshev" and self.family_record.vocabulary is None:
             raise OptionError("embedding.source chebyshev is a vocabulary, which only family chronos-t5 has.")
         if self.embedding.rank > self.model.d_model:
             raise OptionError(
                 f"embedding.rank {self.embedding.rank} is above model.d_model {self.model.d_model}: lower the rank."
             )
+
+    @property
+    def family_record(self) -> Family:
+        """What its family can do."""
+        from rankscope.families import FAMILIES
+
+        return FAMILIES[self.family]
 
 
 def read_config(path: Path | str) -> PretrainConfig:

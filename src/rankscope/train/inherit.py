@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import OptionError
+from rankscope.families import config_field
 from rankscope.numerics.factored import FactoredMatrix
 from rankscope.train.config import PretrainConfig
 
-_ROWS = ("tokenizer_class", "tokenizer_kwargs", "n_tokens", "n_special_tokens", "use_eos_token")
-"""What says which value a row of the vocabulary stands for."""
+_DEFAULTS = {"feed_forward_proj": "relu"}
+"""Values of fields that a config may leave out."""
 
 
 def embedding_parameters(model: Any) -> dict[str, nn.Parameter]:
@@ -58,13 +59,11 @@ def _check_meaning(source: Checkpoint, config: PretrainConfig, own: dict[str, An
     where = f"embedding.model {config.embedding.model}"
     if source.family.name != config.family:
         raise OptionError(f"{where} is {source.family.name}, the run is {config.family}: their embeddings differ.")
-    ours, theirs = own["chronos_config"], source.config.get("chronos_config", {})
-    rows = _ROWS if config.family == "chronos-t5" else ("use_reg_token",)
-    pairs = [(f"chronos_config.{key}", ours.get(key), theirs.get(key)) for key in rows]
-    if config.family == "chronos-bolt":
-        activation = "feed_forward_proj"
-        pairs.append((activation, own.get(activation, "relu"), source.config.get(activation, "relu")))
-    for key, here, there in pairs:
+    for key in source.family.embedding_fields:
+        here, there = (
+            _DEFAULTS.get(key) if value is None else value
+            for value in (config_field(own, key), config_field(source.config, key))
+        )
         if here != there:
             raise OptionError(f"{where}: {key} is {there!r} there and {here!r} here: its rows mean something else.")
 

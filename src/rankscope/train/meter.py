@@ -82,6 +82,6 @@ def series_per_step(config: PretrainConfig) -> int:
 
 def tokens_per_series(config: PretrainConfig) -> int:
     """Positions that encoder and decoder attend to for one series, special tokens included."""
-    if config.family == "chronos-bolt":
+    if config.family_record.strategy == "continuous":
         return config.context // config.model.patch_size + 1 + 1  # patches, register token; one decoder step
     return config.context + 1 + config.horizon + 1  # each ends in EOS

@@ -33,10 +33,10 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
         OptionError: r(i) does not fit the network, or the embedding to inherit does not.
         CheckpointError: the checkpoint to inherit from cannot be read.
     """
-    model: Any = _chronos_t5(config) if config.family == "chronos-t5" else _chronos_bolt(config)
+    model: Any = _BUILDERS[config.family](config)
     if config.model.start in STARTERS and not model.shared.weight.is_meta:  # a meta network only counts numbers
         STARTERS[config.model.start](model)
-    if not config.model.tie_word_embeddings and config.family == "chronos-t5":
+    if not config.model.tie_word_embeddings and config.family_record.vocabulary is not None:
         untie_head(model)
     if config.embedding.source == "chebyshev":
         start_from_chebyshev(model, config.embedding, config.seed)
@@ -49,7 +49,7 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
 
 def chronos_config(config: PretrainConfig) -> dict[str, Any]:
     """Return the ``chronos_config`` entry of config.json, field for field as the published checkpoints have it."""
-    if config.family == "chronos-bolt":
+    if config.family_record.answers == "quantiles":
         return {
             "context_length": config.context,
             "input_patch_size": config.model.patch_size,
@@ -131,3 +131,7 @@ def _chronos_bolt(config: PretrainConfig) -> PreTrainedModel:
 def _by_design(t5: T5Config, config: PretrainConfig) -> dict[str, Any]:
     assert config.low_rank is not None
     return by_design(t5.to_dict(), config.low_rank)
+
+
+_BUILDERS = {"chronos-t5": _chronos_t5, "chronos-bolt": _chronos_bolt}
+"""Family → what makes a fresh network of it."""

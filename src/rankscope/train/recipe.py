@@ -12,9 +12,10 @@ import yaml
 
 from rankscope.checkpoints import Description
 from rankscope.errors import FamilyError, OptionError
+from rankscope.families import FAMILIES
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
-from rankscope.train.config import FAMILIES, EmbeddingStart, ModelShape, PretrainConfig, config_from_dict
+from rankscope.train.config import EmbeddingStart, ModelShape, PretrainConfig, config_from_dict
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import DesignReport, RankDesign, design_report
@@ -86,10 +87,9 @@ def stock_run(source: Description) -> tuple[PretrainConfig, str]:
     Raises:
         FamilyError: the model is no Chronos-T5 or Chronos-Bolt.
     """
-    if source.family.name not in FAMILIES:
-        raise FamilyError(
-            f"{source.source} is {source.family.title}: a run can be designed for {' and '.join(FAMILIES)} only."
-        )
+    if not source.family.trainable:
+        known = " and ".join(name for name, one in FAMILIES.items() if one.trainable)
+        raise FamilyError(f"{source.source} is {source.family.title}: a run can be designed for {known} only.")
     own = _own_run(source)
     if own is not None:
         return own, OWN
@@ -160,7 +160,7 @@ def _shape(source: Description) -> ModelShape:
     named = {field.name for field in dataclasses.fields(ModelShape)}
     shape: dict[str, Any] = {key: value for key, value in config.items() if key in named and value is not None}
     shape.setdefault("num_decoder_layers", config["num_layers"])
-    if source.family.name == "chronos-t5":
+    if source.family.vocabulary is not None:
         shape["n_tokens"] = inner["n_tokens"]
     else:
         shape["patch_size"] = inner["input_patch_size"]

@@ -83,7 +83,7 @@ class SeriesStream(Dataset):
         rng = np.random.default_rng([config.seed, 5, indices[0]])
         if self.shards is None:
             step = indices[0] // self.per_step
-            patch = config.model.patch_size if config.family == "chronos-bolt" else 1
+            patch = config.model.patch_size if config.family_record.strategy == "continuous" else 1
             context = config.mixture.draw_context(rng, config.context, step, patch)
             sizes = (len(indices), context, config.horizon)
             made = corpus_batch(rng, *sizes, config.mixture, self.bank, self.pool, step)

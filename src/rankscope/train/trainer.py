@@ -231,7 +231,8 @@ def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, st
         callbacks.append(Scores(config, run, beside.validate, clock, beside.events, beside.progress))
     callbacks.append(Logs(config, run, meter, clock, beside.events, beside.progress))
     callbacks.append(Sealing(meter, run))
-    collate = TokenCollator(model.config.chronos_config) if config.family == "chronos-t5" else BoltCollator()
+    tokens = config.family_record.vocabulary is not None
+    collate = TokenCollator(model.config.chronos_config) if tokens else BoltCollator()
     return Loop(
         model=model, args=arguments, train_dataset=corpus, data_collator=collate, callbacks=callbacks, meter=meter
     )

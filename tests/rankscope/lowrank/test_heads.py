@@ -33,7 +33,7 @@ def attentions(config: dict[str, Any]) -> list[str]:
 
 def build(kind: str, stock: dict[str, Any], layouts: dict[str, Layout], seed: int = 0) -> Any:
     config_name, model_name = KINDS[kind]
-    config = low_rank_config(stock, kind.removesuffix("-gated"), layouts, "design")
+    config = low_rank_config(stock, FAMILIES[kind.removesuffix("-gated")], layouts, "design")
     torch.manual_seed(seed)
     return getattr(lowrank, model_name)(getattr(lowrank, config_name).from_dict(config)).eval()
 
@@ -262,7 +262,7 @@ def test_spread_and_joined_are_inverse(widths: tuple[int, ...], total: int) -> N
 def test_folders_that_disagree_are_refused(
     sites: dict[str, HeadWidth], message: str, tiny_config: Callable[..., Any], write_checkpoint: Any, tmp_path: Path
 ) -> None:
-    config = low_rank_config(tiny_config("chronos-t5"), "chronos-t5", sites, "design")
+    config = low_rank_config(tiny_config("chronos-t5"), FAMILIES["chronos-t5"], sites, "design")
     tensors = FAMILIES["chronos-t5"].expected_shapes(tiny_config("chronos-t5"))
     folder = write_checkpoint(tmp_path / "m", config, {name: torch.zeros(shape) for name, shape in tensors.items()})
     with pytest.raises(CheckpointError, match=message):
@@ -288,8 +288,8 @@ def test_chronos_2_with_heads_of_the_stock_width_is_the_stock_model(
 ) -> None:
     config = tiny_config("chronos-2")
     modules = [f"encoder.block.{layer}.layer.{part}.self_attention" for layer in range(2) for part in range(2)]
-    plain = low_rank_config(config, "chronos-2", {}, "design")
-    wide = low_rank_config(config, "chronos-2", dict.fromkeys(modules, HeadWidth((4, 4), (4, 4))), "design")
+    plain = low_rank_config(config, FAMILIES["chronos-2"], {}, "design")
+    wide = low_rank_config(config, FAMILIES["chronos-2"], dict.fromkeys(modules, HeadWidth((4, 4), (4, 4))), "design")
     stock, narrow = (
         lowrank.LowRankChronos2Model(lowrank.LowRankChronos2Config.from_dict(one)).eval() for one in (plain, wide)
     )
@@ -313,7 +313,8 @@ def test_chronos_2_turns_no_queries_of_other_widths(
         (0, HeadWidth((4, 3), (4, 4)), "rotary positions"),
         (1, HeadWidth((4,), (4,)), "1 head"),
     ):
-        config = low_rank_config(stock, "chronos-2", {f"encoder.block.0.layer.{part}.self_attention": widths}, "design")
+        sites = {f"encoder.block.0.layer.{part}.self_attention": widths}
+        config = low_rank_config(stock, FAMILIES["chronos-2"], sites, "design")
         tensors = FAMILIES["chronos-2"].expected_shapes(stock)
         folder = write_checkpoint(
             tmp_path / str(part), config, {name: torch.zeros(shape) for name, shape in tensors.items()}
@@ -325,6 +326,6 @@ def test_chronos_2_turns_no_queries_of_other_widths(
             with pytest.raises(CheckpointError, match=message) as caught:
                 read()
             assert "\n" not in str(caught.value)
-    config = low_rank_config(stock, "chronos-2", {"encoder.block.0": HeadWidth((4, 4), (4, 4))}, "design")
+    config = low_rank_config(stock, FAMILIES["chronos-2"], {"encoder.block.0": HeadWidth((4, 4), (4, 4))}, "design")
     with pytest.raises(CheckpointError, match="no attention of the model"):
         lowrank.LowRankChronos2Model(lowrank.LowRankChronos2Config.from_dict(config))

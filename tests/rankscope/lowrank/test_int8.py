@@ -36,7 +36,7 @@ def layouts(kind: str, stock: dict[str, Any]) -> dict[str, Any]:
 def build(kind: str, tiny_config: Callable[..., dict[str, Any]]) -> Any:
     family, config_name, model_name = KINDS[kind]
     stock = tiny_config(kind, initializer_factor=0.4)
-    config = low_rank_config(stock, family, layouts(kind, stock), "design", "int8")
+    config = low_rank_config(stock, FAMILIES[family], layouts(kind, stock), "design", "int8")
     torch.manual_seed(0)
     return getattr(lowrank, model_name)(getattr(lowrank, config_name).from_dict(config)).eval()
 

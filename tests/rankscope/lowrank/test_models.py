@@ -27,7 +27,7 @@ def build(kind: str, tiny_config: Callable[..., dict[str, Any]], rank: int = 3, 
     family, config_name, model_name = KINDS[kind]
     stock = tiny_config(kind, **changes)
     modules = [site.module for site in FAMILIES[family].sites(stock) if site.role != "embedding"]
-    config = low_rank_config(stock, family, dict.fromkeys(modules, Factored(rank)), "design")
+    config = low_rank_config(stock, FAMILIES[family], dict.fromkeys(modules, Factored(rank)), "design")
     torch.manual_seed(0)
     return getattr(lowrank, model_name)(getattr(lowrank, config_name).from_dict(config)).eval()
 

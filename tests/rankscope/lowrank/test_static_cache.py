@@ -24,7 +24,7 @@ def model(layout, tiny_config):
     """A random network of two layers whose tokens depend on every head."""
     stock = tiny_config("chronos-t5", num_decoder_layers=2)
     names = {site.module.rpartition(".")[0] for site in FAMILIES["chronos-t5"].sites(stock) if site.kind == "attention"}
-    config = low_rank_config(stock, "chronos-t5", dict.fromkeys(sorted(names), layout), "design")
+    config = low_rank_config(stock, FAMILIES["chronos-t5"], dict.fromkeys(sorted(names), layout), "design")
     torch.manual_seed(0)
     network = LowRankT5ForConditionalGeneration(LowRankT5Config.from_dict(config)).eval()
     with torch.no_grad():

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from rankscope import open_checkpoint
 from rankscope.errors import OptionError
+from rankscope.io import codec
 from rankscope.numerics.embedding import random_frame
 from rankscope.train import PretrainConfig, config_from_dict, pretrain
 from rankscope.train.config import EmbeddingStart
@@ -116,4 +117,4 @@ def test_a_stopped_run_with_a_frozen_vocabulary_goes_on_exactly(tmp_path, run, s
 )
 def test_what_has_no_such_vocabulary_is_refused(change, message, run):
     with pytest.raises(OptionError, match=message):
-        config_from_dict(run().to_dict() | change)
+        config_from_dict(codec.plain(run()) | change)

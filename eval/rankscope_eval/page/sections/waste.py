@@ -8,6 +8,7 @@ from statistics import median
 
 from rankscope import plots
 from rankscope.compress.calibration.report import CalibrationReport
+from rankscope.families import FAMILIES
 from rankscope.measure.embedding import EmbeddingReport
 from rankscope.measure.flow import FlowReport
 from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
@@ -88,7 +89,12 @@ def spectrum_sentence(report: SpectrumReport) -> str:
 
 def _one_token(report: SpectrumReport) -> bool:
     here = {(row.site.stack, row.site.role) for row in report.sites}
-    return report.family == "chronos-bolt" and not here.isdisjoint({("decoder", "self.q"), ("decoder", "self.k")})
+    family = FAMILIES.get(report.family)
+    return (
+        family is not None
+        and family.decoding == "once"
+        and not here.isdisjoint({("decoder", "self.q"), ("decoder", "self.k")})
+    )
 
 
 def role_shares(report: SpectrumReport, eps: str) -> dict[str, float]:

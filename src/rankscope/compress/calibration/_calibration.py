@@ -23,9 +23,8 @@ from rankscope.compress.calibration.streams import stream_of, watch_streams, wat
 from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
-from rankscope.families import Site
+from rankscope.families import Site, compressible
 from rankscope.io.atomic import atomic_file
-from rankscope.lowrank.layout import TARGETS
 
 SCHEMA = "rankscope/calibration@1"
 SUFFIX = ".safetensors"
@@ -139,9 +138,9 @@ def calibrate(
         DataError: the set is empty, or a layer's input is not finite.
         FamilyError: a family that is not compressed, or sample paths of a text model.
     """
-    if checkpoint.family.name not in TARGETS:
+    if checkpoint.family.low_rank is None:
         raise FamilyError(
-            f"{checkpoint.source} is a {checkpoint.family.title} model: {', '.join(TARGETS)} can be calibrated, since "
+            f"{checkpoint.source} is a {checkpoint.family.title} model: {compressible()} can be calibrated, since "
             "they can be compressed."
         )
     if decoder not in DECODERS:

@@ -56,9 +56,8 @@ def named_set(
 
 def lengths(checkpoint: Checkpoint) -> tuple[int, int]:
     """Context and horizon to calibrate at: the model's own, the context no longer than 512."""
-    inner = checkpoint.config.get("chronos_config") or {}
-    context = min(int(inner.get("context_length", CONTEXT)), CONTEXT)
-    return context, min(int(inner.get("prediction_length", HORIZON)), HORIZON)
+    family, config = checkpoint.family, checkpoint.config
+    return min(family.context(config) or CONTEXT, CONTEXT), min(family.horizon(config) or HORIZON, HORIZON)
 
 
 def with_partners(checkpoint: Checkpoint, sites: Sequence[Site]) -> tuple[Site, ...]:

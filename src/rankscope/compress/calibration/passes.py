@@ -11,9 +11,6 @@ from torch import Tensor
 from rankscope.errors import FamilyError
 from rankscope.families import Family
 
-LONE_AND_GROUPED = 8
-"""Series of which Chronos-2 is given the first half one by one and the second half as one group."""
-
 
 @torch.no_grad()
 def run_pass(
@@ -49,18 +46,11 @@ def pass_inputs(
 ) -> dict[str, Any]:
     """Keyword arguments of ``module.forward`` for `run_pass`.
 
-    What no history of a batch reaches back to is left out for Chronos-T5, which would read it as padding, and so is a
-    mask that shuts out nothing: with one, every attention would make a bias of its own for every series.
+    Of a family that compress knows.
     """
-    if family.name == "chronos-t5":
-        seen = (~context.isnan()).any(dim=0)
-        context = context[:, int(seen.int().argmax()) :] if bool(seen.any()) else context[:, -1:]
-    inputs = _unmasked(family.model_inputs(module, context))
-    if family.name == "chronos-2":
-        patch, most = module.chronos_config.output_patch_size, module.chronos_config.max_output_patches
-        groups = _groups(len(context)).to(module.device)
-        return {**inputs, "group_ids": groups, "num_output_patches": min(-(-future.shape[1] // patch), most)}
-    if "decoder_input_ids" not in inputs:
+    assert family.forecast_inputs is not None, "check_family refuses the others"
+    inputs = family.forecast_inputs(module, context, future.shape[1])
+    if family.target_tokens is None:
         return inputs
     if decoder == "sampled":
         if not family.forecastable:
@@ -68,32 +58,12 @@ def pass_inputs(
         inputs["decoder_input_ids"] = _sampled(module, inputs, future.shape[1])
         return inputs
     start, pad = (int(getattr(module.config, f"{name}_token_id") or 0) for name in ("decoder_start", "pad"))
-    tokens = _bins(module, context, future) if family.name == "chronos-t5" else future.long().to(module.device)
+    tokens = family.target_tokens(module, context, future)
     first = torch.full_like(tokens[:, :1], start)
     inputs["decoder_input_ids"] = torch.cat([first, tokens[:, :-1]], dim=1)
     if bool((tokens == pad).any()):  # values that are missing: no forecast ever reads one
         inputs["decoder_attention_mask"] = torch.cat([torch.ones_like(first), (tokens[:, :-1] != pad).long()], dim=1)
     return inputs
-
-
-def _unmasked(inputs: dict[str, Any]) -> dict[str, Any]:
-    mask = inputs.get("attention_mask")
-    if mask is None or not bool(mask.all()):
-        return inputs
-    return {name: value for name, value in inputs.items() if name != "attention_mask"}
-
-
-def _groups(n: int) -> Int[Tensor, " series"]:
-    """Groups of a batch for Chronos-2: of every eight series four alone, then four that attend to each other.
-
-    Where all are alone, attention over a group has nothing to choose between, and its queries and keys would seem to be
-    of no use.
-
-    >>> _groups(10).tolist()
-    [0, 1, 2, 3, 4, 4, 4, 4, 8, 9]
-    """
-    place = torch.arange(n)
-    return place - (place % LONE_AND_GROUPED - LONE_AND_GROUPED // 2).clamp(min=0)
 
 
 def by_length(context: Float[Tensor, "series context"]) -> Int[Tensor, " series"]:
@@ -106,15 +76,6 @@ def by_length(context: Float[Tensor, "series context"]) -> Int[Tensor, " series"
     length = torch.where(seen.any(dim=1), context.shape[1] - seen.int().argmax(dim=1), 0)
     holes = seen.sum(dim=1) < length
     return (length + holes * context.shape[1]).argsort(stable=True)
-
-
-def _bins(module: Any, context: Tensor, future: Tensor) -> Tensor:
-    from rankscope.families.chronos_t5 import tokenizer
-
-    bins = tokenizer(module.config.to_dict())
-    _, _, scale = bins.context_input_transform(context.detach().float().cpu())
-    tokens, _, _ = bins._input_transform(context=future.detach().float().cpu(), scale=scale)
-    return tokens.to(module.device)
 
 
 def _sampled(module: Any, inputs: dict[str, Tensor], horizon: int) -> Tensor:

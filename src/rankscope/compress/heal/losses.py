@@ -35,10 +35,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.families import Answers
 from rankscope.train.stream import BoltCollator, TokenCollator
 
 Batch = dict[str, Tensor]
-Distance = Callable[[Any, Any, Mapping[str, Tensor]], Float[Tensor, ""]]
+Distance = Callable[..., Float[Tensor, ""]]
 """Distance of a student from a teacher on a batch; both are called, the teacher without gradients."""
 
 IGNORED = -100
@@ -135,13 +136,15 @@ class ScaledCollator:
         return {"context": (context - mean) / scale, "target": target, "asked": seen.any(dim=1).float()}
 
 
-LOSS_NAMES = {"chronos-t5": "token-kl", "chronos-bolt": "quantile-l1"}
-DISTANCES = {"chronos-t5": token_distance, "chronos-bolt": forecast_distance}
-"""Family → name of its loss, and the loss."""
+LOSSES: dict[Answers | None, tuple[str, Distance]] = {
+    "samples": ("token-kl", token_distance),
+    "quantiles": ("quantile-l1", forecast_distance),
+}
+"""What forecasts of a family are made of → name of its loss, and the loss."""
 
 
 def collator_for(student: Checkpoint) -> Callable[[list[Batch]], Batch]:
     """What makes batches for the loss of a student's family."""
-    if student.family.name == "chronos-t5":
+    if student.family.answers == "samples":
         return TokenCollator(dict(student.config["chronos_config"]))
     return ScaledCollator()

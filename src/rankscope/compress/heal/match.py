@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import FamilyError, OptionError
-
-FAMILIES = ("chronos-t5", "chronos-bolt")
-_MEANING = {
-    "chronos-t5": (
-        "tokenizer_class", "tokenizer_kwargs", "n_tokens", "n_special_tokens", "pad_token_id", "eos_token_id",
-        "use_eos_token", "prediction_length",
-    ),
-    "chronos-bolt": ("input_patch_size", "input_patch_stride", "quantiles", "prediction_length", "use_reg_token"),
-}  # fmt: skip
-"""Family → fields of ``chronos_config`` that say what a token, or a number of the output, stands for."""
-_OUTSIDE = {"chronos-t5": ("vocab_size", "decoder_start_token_id"), "chronos-bolt": ()}
+from rankscope.families import FAMILIES, config_field
 
 
 def check_teacher(student: Checkpoint, teacher: Checkpoint) -> None:
@@ -27,28 +14,22 @@ def check_teacher(student: Checkpoint, teacher: Checkpoint) -> None:
         FamilyError: a model is none that can be healed on generated series.
         OptionError: the families, the tokens, the patches, the quantiles or the horizons differ.
     """
-    family = student.family.name
-    if family not in FAMILIES:
+    family = student.family
+    if not family.healable:
+        known = " and ".join(name for name, one in FAMILIES.items() if one.healable)
         raise FamilyError(
-            f"{student.source} is a {student.family.title} model: {' and '.join(FAMILIES)} can be healed, "
+            f"{student.source} is a {student.family.title} model: {known} can be healed, "
             "since both learn from generated series."
         )
-    if teacher.family.name != family:
+    if teacher.family.name != family.name:
         raise OptionError(
             f"teacher {teacher.source} is {teacher.family.title}, {student.source} is {student.family.title}: "
             "name the model that was compressed."
         )
-    ours, theirs = _inner(student), _inner(teacher)
-    pairs = [(f"chronos_config.{key}", ours.get(key), theirs.get(key)) for key in _MEANING[family]]
-    pairs += [(key, student.config.get(key), teacher.config.get(key)) for key in _OUTSIDE[family]]
-    for key, own, other in pairs:
+    for key in family.answer_fields:
+        own, other = (config_field(one.config, key) for one in (student, teacher))
         if own != other:
             raise OptionError(
                 f"teacher {teacher.source} has {key} {other!r}, {student.source} has {own!r}: name the model that was "
                 "compressed."
             )
-
-
-def _inner(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    inner = checkpoint.config.get("chronos_config")
-    return inner if isinstance(inner, Mapping) else {}

@@ -50,17 +50,18 @@ def _default_target(student: Checkpoint, force: bool) -> Path:
 
 def as_pretraining(options: HealConfig, student: Checkpoint, teacher: Checkpoint) -> PretrainConfig:
     """Say a healing in the words of a pretraining, whose data, arguments and logs it shares."""
-    inner, other = student.config["chronos_config"], teacher.config["chronos_config"]
-    context = min(int(inner["context_length"]), int(other["context_length"]), LONGEST)
+    family, config = student.family, student.config
+    known = (family.context(config), family.context(teacher.config), LONGEST)
+    context = min(length for length in known if length is not None)
     shape = ModelShape()
-    if student.family.name == "chronos-bolt":
-        shape = ModelShape(patch_size=student.family.patch_size(student.config))
+    if family.strategy == "continuous":
+        shape = ModelShape(patch_size=family.patch_size(config))
         context = max(context // shape.patch_size, 1) * shape.patch_size
     return PretrainConfig(
-        family=student.family.name,
+        family=family.name,
         model=shape,
         context=context,
-        horizon=int(inner["prediction_length"]),
+        horizon=family.horizon(config) or LONGEST,
         mixture=replace(MIXTURE, files=options.files, file_share=options.file_share if options.files else 0.0),
         bank_kernels=KERNELS,
         bank_draws=DRAWS,

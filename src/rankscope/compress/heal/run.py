@@ -13,7 +13,7 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration._calibration import fingerprint
 from rankscope.compress.heal.budget import Budget
 from rankscope.compress.heal.config import HealConfig
-from rankscope.compress.heal.losses import DISTANCES, LOSS_NAMES, collator_for
+from rankscope.compress.heal.losses import LOSSES, collator_for
 from rankscope.compress.heal.match import check_teacher
 from rankscope.compress.heal.plan import as_pretraining, target_folder
 from rankscope.compress.heal.record import RECORD, HealRecord
@@ -103,7 +103,7 @@ def heal(
             teacher=guide.source,
             out=str(target),
             family=pupil.family.name,
-            loss=LOSS_NAMES[pupil.family.name],
+            loss=LOSSES[pupil.family.answers][0],
             steps=steps,
             seconds=round(trainer.budget.seconds(), 1),
             first_loss=float(curves.read_rows(run / curves.LOSSES)[0]["loss"]),
@@ -143,7 +143,7 @@ def _trainer(
         callbacks=callbacks(plan, options, run, meter, budget, progress),
         meter=meter,
         teacher=build_teacher(teacher),
-        distance=functools.partial(DISTANCES[student.family.name], truth=options.truth),
+        distance=functools.partial(LOSSES[student.family.answers][1], truth=options.truth),
         budget=budget,
     )
 

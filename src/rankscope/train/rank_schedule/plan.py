@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankscope.errors import FamilyError, OptionError
-from rankscope.families import Factored, HeadWidth, Layout, Site, family_of
+from rankscope.families import Factored, Family, HeadWidth, Layout, Site, family_of
 from rankscope.lowrank.layout import low_rank_config
 from rankscope.numerics.rank import factoring_pays
 from rankscope.train.rank_schedule.schedule import RankDesign, rank_at
@@ -21,7 +21,7 @@ def by_design(config: Mapping[str, Any], design: RankDesign) -> dict[str, Any]:
         FamilyError: the family has no such layout.
         OptionError: a rank does not fit into the network.
     """
-    return low_rank_config(config, family_of(config).name, design_layouts(config, design), "design")
+    return low_rank_config(config, family_of(config), design_layouts(config, design), "design")
 
 
 def design_layouts(config: Mapping[str, Any], design: RankDesign) -> dict[str, Layout]:
@@ -41,7 +41,7 @@ def design_layouts(config: Mapping[str, Any], design: RankDesign) -> dict[str, L
     """
     family = family_of(config)
     sites, shapes = family.sites(config), family.expected_shapes(config)
-    _check_model(config, family.name, sites, design)
+    _check_model(config, family, sites, design)
     layouts: dict[str, Layout] = {}
     for site in sites:
         if site.kind == "attention":
@@ -103,13 +103,13 @@ def _factored(site: Site, rank: int, design: RankDesign) -> Factored:
     return Factored(rank)
 
 
-def _check_model(config: Mapping[str, Any], family: str, sites: Sequence[Site], design: RankDesign) -> None:
+def _check_model(config: Mapping[str, Any], family: Family, sites: Sequence[Site], design: RankDesign) -> None:
     if config.get("rankscope"):
         raise FamilyError("the model is low-rank already: a design starts from the config.json of a stock model.")
-    if family == "chronos-2" and design.layout == "head-width":
+    if family.rotary and design.layout == "head-width":
         raise FamilyError(
-            "Chronos-2 turns queries and keys by rotary positions, which fix the width of its heads: head-width is not "
-            "offered for it, choose the layout factored."
+            f"{family.title} turns queries and keys by rotary positions, which fix the width of its heads: head-width "
+            "is not offered for it, choose the layout factored."
         )
-    if family == "t5" and not any(site.stack == "decoder" for site in sites):
+    if family.decoding and not any(site.stack == "decoder" for site in sites):
         raise FamilyError("the model has no decoder: only encoder-decoder T5 models can be designed.")

@@ -18,8 +18,8 @@ def step_cost(config: PretrainConfig, parameters: int) -> float:
 
     Only the ratio between points matters: it turns the time that one point took into that of the others.
     """
-    bolt = config.family == "chronos-bolt"
-    tokens = config.context / config.model.patch_size if bolt else config.context + config.horizon
+    patches = config.family_record.strategy == "continuous"
+    tokens = config.context / config.model.patch_size if patches else config.context + config.horizon
     return OVERHEAD + config.batch_size * config.accumulation * tokens * parameters
 
 

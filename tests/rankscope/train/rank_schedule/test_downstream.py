@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rankscope import load_pipeline, measure_flow, measure_spectrum, open_checkpoint
 from rankscope.compress import compress
+from rankscope.families import FAMILIES as family_records
 from rankscope.families import Factored, HeadWidth, Layout, Site
 from rankscope.lowrank.layout import low_rank_config
 from rankscope.train import ModelShape, PretrainConfig
@@ -67,7 +68,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"{attention}.o": Factored(2),
     }
     torch.manual_seed(0)
-    config = low_rank_config(stock, "chronos-t5", layouts, "joint")
+    config = low_rank_config(stock, family_records["chronos-t5"], layouts, "joint")
     folder = tmp_path_factory.mktemp("uneven") / "model"
     LowRankT5ForConditionalGeneration(LowRankT5Config.from_dict(config)).save_pretrained(folder)
     return folder

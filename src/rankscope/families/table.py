@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rankscope.checkpoints import list_bundled
-from rankscope.compress.heal.match import FAMILIES as HEALED
 from rankscope.families import FAMILIES, Family
-from rankscope.lowrank.layout import TARGETS
-from rankscope.train.proxies import STANDINS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,31 +57,30 @@ class FamiliesReport:
         return pd.DataFrame(rows).astype({"patch_size": "Int64"})
 
 
-def list_families() -> FamiliesReport:
-    """Every family with what works on it."""
-    carried = set(list_bundled())
-    return FamiliesReport(tuple(_row(family, carried) for family in FAMILIES.values()))
+def list_families(bundled: Collection[str]) -> FamiliesReport:
+    """List every family with what works on it.
+
+    Args:
+        bundled: names of the checkpoints that this installation carries (`rankscope.checkpoints.list_bundled`).
+    """
+    return FamiliesReport(tuple(_row(family, bundled) for family in FAMILIES.values()))
 
 
-def _row(family: Family, carried: set[str]) -> FamilyRow:
+def _row(family: Family, bundled: Collection[str]) -> FamilyRow:
+    takes = {
+        "flow": family.layered,
+        "compress": family.low_rank is not None,
+        "heal": family.healable,
+        "forecast": family.forecastable,
+        "standin": family.proxy,
+    }
     return FamilyRow(
         family=family.name,
         title=family.title,
         strategy=family.strategy,
         patch_size=family.published_patch,
         modality=family.modality,
-        bundled=family.stand_in if family.stand_in in carried else None,
+        bundled=family.stand_in if family.stand_in in bundled else None,
         hub_ids=family.hub_ids,
-        verbs=tuple(verb for verb in VERBS if _takes(verb, family)),
+        verbs=tuple(verb for verb in VERBS if takes.get(verb, True)),
     )
-
-
-def _takes(verb: str, family: Family) -> bool:
-    takes = {
-        "flow": family.layered,
-        "compress": family.name in TARGETS,
-        "heal": family.name in HEALED,
-        "forecast": family.forecastable,
-        "standin": family.name in STANDINS,
-    }
-    return takes.get(verb, True)
