@@ -89,6 +89,8 @@ def judged(claims: Sequence[Claim]) -> tuple[Finding, ...]:
     Claims whose two sides share no seed are left out; all others count in the adjustment. Where all differences are
     equal, as with ε-ranks that differ by the same number in every seed, there is no t-test, and the sign test judges.
     """
+    from statsmodels.stats.multitest import multipletests  # most of a second, on no other path
+
     finite = [replace(one, values=_finite(one.values), others=_finite(one.others)) for one in claims]
     kept = [(one, paired(one.values, one.others)) for one in finite if one.values.keys() & one.others.keys()]
     families: dict[tuple[str, str], list[int]] = {}
@@ -96,7 +98,8 @@ def judged(claims: Sequence[Claim]) -> tuple[Finding, ...]:
         families.setdefault((claim.question, claim.setting), []).append(position)
     adjusted: dict[int, float] = {}
     for members in families.values():
-        adjusted |= dict(zip(members, holm([p_value(kept[one][1]) for one in members]), strict=True))
+        values = multipletests([p_value(kept[one][1]) for one in members], method="holm")[1].tolist()
+        adjusted |= dict(zip(members, values, strict=True))
     return tuple(_finding(*one, adjusted[position]) for position, one in enumerate(kept))
 
 
@@ -112,20 +115,6 @@ def p_value(test: Paired) -> float:
     if test.p is not None:
         return test.p
     return 1.0 if test.difference.mean == 0 else 2.0 ** (1 - test.difference.n)
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment of p-values.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    found = [0.0] * len(values)
-    highest = 0.0
-    for rank, (value, position) in enumerate(sorted((value, position) for position, value in enumerate(values))):
-        highest = max(highest, min(1.0, (len(values) - rank) * value))
-        found[position] = highest
-    return found
 
 
 def _finding(claim: Claim, test: Paired, adjusted: float) -> Finding:

@@ -1,27 +1,12 @@
-from itertools import combinations
-
 import numpy as np
 import pytest
 import scipy.stats
 
-from rankscope_lab.ranks.statistics import Claim, holm, judged
+from rankscope_lab.ranks.statistics import Claim, judged
 
 
 def claim(values: dict[int, float], others: dict[int, float], question: str = "a", setting: str = "x") -> Claim:
     return Claim(question, setting, "first is above second", "rank", "first", "second", values, others)
-
-
-def test_holm_is_the_closed_bonferroni_test() -> None:
-    p = [0.004, 0.3, 0.02, 0.021, 0.9]
-    slow = [
-        min(1.0, max(len(part) * min(p[i] for i in part) for part in subsets(len(p)) if one in part))
-        for one in range(len(p))
-    ]
-    assert holm(p) == pytest.approx(slow)
-
-
-def subsets(count: int) -> list[tuple[int, ...]]:
-    return [part for size in range(1, count + 1) for part in combinations(range(count), size)]
 
 
 def test_a_finding_is_the_paired_t_test_of_scipy() -> None:
@@ -79,5 +64,6 @@ def test_adjustment_stays_within_question_and_setting() -> None:
     ]
     alone = [judged([claim(*pair)])[0].p for pair in pairs]
     found = judged([claim(*pairs[0]), claim(*pairs[1]), claim(*pairs[2], question="b"), claim(*pairs[3], setting="y")])
-    assert [one.adjusted for one in found[:2]] == holm(alone[:2])
+    low, high = sorted(alone[:2])
+    assert sorted(one.adjusted for one in found[:2]) == [2 * low, max(2 * low, high)]  # Holm
     assert [one.adjusted for one in found[2:]] == alone[2:]

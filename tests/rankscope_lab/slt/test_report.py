@@ -11,9 +11,8 @@ from scipy import stats
 
 from rankscope.errors import OptionError
 from rankscope.io import codec
-from rankscope_lab.slt.ablations import ABLATIONS, Setting, ablation
+from rankscope_lab.slt.ablations import Setting, ablation
 from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
-from rankscope_lab.slt.models import MODELS
 from rankscope_lab.slt.published import (
     OWN_SPREAD,
     PUBLISHED_NOISE,
@@ -177,41 +176,6 @@ def test_weights_of_the_best_validation_on_both_sides() -> None:
     assert patchtst.best_mse.mean == pytest.approx(0.4)
 
 
-def test_every_ablation_compares_what_it_says() -> None:
-    pairs = {
-        name: [tuple(" & ".join(map(str, side)) for side in pair) for pair in asked.pairs]
-        for name, asked in ABLATIONS.items()
-    }
-    assert pairs == {
-        "published": [("slt", "patchtst")],
-        "block-position": [
-            ("slt", "patchtst-mult"),
-            ("slt-additive", "patchtst"),
-            ("slt & slt-additive", "patchtst-mult & patchtst"),
-            ("slt", "slt-additive"),
-            ("patchtst-mult", "patchtst"),
-            ("slt & patchtst-mult", "slt-additive & patchtst"),
-            ("slt & patchtst", "slt-additive & patchtst-mult"),
-        ],
-        "block-position-validated": pairs["block-position"],
-        "place": [("slt", "slt-middle"), ("slt", "slt-bottom")],
-        "attention": [("slt", "projections"), ("slt", "head"), ("head", "dlinear")],
-        "offset": [("slt", "slt-offset")],
-        "revin": [
-            ("slt+revin", "slt"),
-            ("patchtst+revin", "patchtst"),
-            ("nbeats+revin", "nbeats"),
-            ("dlinear+revin", "dlinear"),
-            ("slt+revin", "patchtst+revin"),
-            ("slt+revin", "dlinear+revin"),
-            ("patchtst+revin", "dlinear+revin"),
-            ("nbeats+revin", "dlinear+revin"),
-        ],
-        "choice": [("slt", "slt"), ("patchtst", "patchtst")],
-        "validated": [("slt", "patchtst"), ("slt", "dlinear"), ("patchtst", "dlinear")],
-        "floor": [("slt", "dlinear"), ("patchtst", "dlinear")],
-        "time": [("slt", "patchtst")],
-    }
-    assert all(setting.model in MODELS for asked in ABLATIONS.values() for setting in asked.settings)
+def test_a_misspelt_ablation_is_refused() -> None:
     with pytest.raises(OptionError, match="did you mean 'offset'"):
         ablation("ofset")

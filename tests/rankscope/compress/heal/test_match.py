@@ -32,13 +32,6 @@ def test_a_teacher_that_means_something_else_is_refused(kind, changes, named, wr
     check_teacher(own, own)
 
 
-@pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])
-def test_another_size_may_teach(kind, write_checkpoint, tiny_config, tmp_path):
-    own = write_checkpoint(tmp_path / "own", tiny_config(kind))
-    larger = inner(tiny_config(kind, d_model=32, num_layers=3), context_length=64)
-    check_teacher(open_checkpoint(own), open_checkpoint(write_checkpoint(tmp_path / "larger", larger)))
-
-
 def test_another_family_is_refused(chronos_t5_folder, bolt_folder):
     with pytest.raises(OptionError, match=r"Chronos-Bolt, .* is Chronos-T5"):
         check_teacher(open_checkpoint(chronos_t5_folder), open_checkpoint(bolt_folder))
