@@ -29,27 +29,68 @@ class LoadedSuite:
         suite: the tasks.
         folder: where their files are.
         max_series: how many series of each data set count, the first ones; None for all.
-        held: series by task, those of local files from the beginning, others from when they are first asked for.
+        held: by source, how many series it has and those that count; tasks that differ in nothing but how they are
+            forecast share theirs.
     """
 
     suite: Suite
     folder: Path | None = None
     max_series: int | None = None
-    held: dict[Task, list[Series]] = field(default_factory=dict, repr=False, compare=False)
+    held: dict[Task, tuple[int, list[Series]]] = field(default_factory=dict, repr=False, compare=False)
 
     def files(self, task: Task) -> tuple[Path, ...]:
-        """Local files of a task, none where it is embedded or comes from the hub."""
-        return task_files(task, self.folder)
+        """Local files of a task; none where it is embedded or has to come from the hub.
+
+        Raises:
+            DataError: the task has no other source and its files are missing.
+        """
+        if task.embedded is not None:
+            if task.embedded not in EMBEDDED:
+                raise DataError(f"task {task.name!r}: {unknown_choice('embedded data set', task.embedded, EMBEDDED)}")
+            return ()
+        if task.file:
+            paths = tuple((self.folder or Path()) / name for name in task.file)
+            missing = [path for path in paths if not path.is_file()]
+            if missing and task.hf_repo is None:
+                raise DataError(f"task {task.name!r}: {missing[0].name} is missing in data folder {missing[0].parent}.")
+            return () if missing else paths
+        if self.folder is not None:
+            for ending in ENDINGS:
+                if (self.folder / f"{task.name}{ending}").is_file():
+                    return (self.folder / f"{task.name}{ending}",)
+            if found := sorted((self.folder / task.name).glob("*.csv")):
+                return tuple(found)
+        if task.hf_repo is None:
+            where = f"data folder {self.folder}" if self.folder is not None else "no data folder (give --data)"
+            raise DataError(f"task {task.name!r} states no file, and {where} has none of its name.")
+        return ()
 
     def series(self, task: Task) -> list[Series]:
-        """Series of a task.
+        """Series of a task, in the order of its source.
 
         Raises:
             DataError: they cannot be had, or cannot be evaluated as the task asks.
         """
-        if task not in self.held:
-            self.held[task] = task_series(task, self.folder, self.max_series)
-        return self.held[task]
+        where = f"task {task.name!r}"
+        named = "" if (task.file or task.embedded) and task.hf_repo is None else task.name
+        source = replace(task, name=named, benchmark="", season_length=None, num_series=None, **_ANY_WINDOW)
+        if source not in self.held:
+            found = _read(task, self.files(task))
+            check_series(found, where)
+            self.held[source] = len(found), found[: self.max_series]
+        count, series = self.held[source]
+        if task.num_series is not None and count != task.num_series:
+            raise DataError(f"{where} holds {count} series where the suite says num_series: {task.num_series}.")
+        short = [one for one in series if len(one) < 1 - task.offset]
+        if short:
+            raise DataError(
+                f"{where}: series {short[0].item_id!r} has {len(short[0])} values, but offset {task.offset} needs at "
+                f"least {1 - task.offset} ({len(short)} of {len(series)} series are too short)."
+            )
+        return series
+
+
+_ANY_WINDOW: dict[str, Any] = {"prediction_length": 1, "offset": -1, "num_rolls": 1}
 
 
 def read_suite(
@@ -60,6 +101,8 @@ def read_suite(
     max_series: int | None = None,
 ) -> LoadedSuite:
     """Read every local data set of a suite, so that a bad one is found before the first forecast and not after hours.
+
+    What is read stays in memory; embedded sets and those of the hub are read when they are first asked for.
 
     Args:
         suite: a shipped suite, a YAML file, or one at hand.
@@ -74,86 +117,21 @@ def read_suite(
     if max_series is not None and (isinstance(max_series, bool) or max_series < 1):
         raise OptionError(f"max_series {max_series!r} is not usable: give a whole number, at least 1.")
     chosen = (suite if isinstance(suite, Suite) else load_suite(suite)).select(None if tasks is None else list(tasks))
-    loaded = LoadedSuite(chosen, data_folder(chosen, data), max_series)
+    if data is not None and not Path(data).is_dir():
+        raise DataError(f"data folder {data} does not exist.")
+    loaded = LoadedSuite(chosen, chosen.folder if data is None else Path(data), max_series)
     local = [task for task in chosen.tasks if loaded.files(task)]
     for task in local:
         loaded.series(task)
     return loaded
 
 
-def data_folder(suite: Suite, data: str | Path | None) -> Path | None:
-    """The folder that files are relative to: ``data``, else the folder of the suite's YAML.
-
-    Raises:
-        DataError: ``data`` is not a folder.
-    """
-    if data is None:
-        return suite.folder
-    folder = Path(data)
-    if not folder.is_dir():
-        raise DataError(f"data folder {folder} does not exist.")
-    return folder
-
-
-def task_files(task: Task, folder: Path | None) -> tuple[Path, ...]:
-    """Local files of a task; empty where it is embedded or has to come from the hub.
-
-    Raises:
-        DataError: the task has no other source and its files are missing.
-    """
+def _read(task: Task, paths: tuple[Path, ...]) -> list[Series]:
+    """Series of a task's source; without paths it is embedded, or else on the hub."""
     if task.embedded is not None:
-        if task.embedded not in EMBEDDED:
-            raise DataError(f"task {task.name!r}: {unknown_choice('embedded data set', task.embedded, EMBEDDED)}")
-        return ()
-    if task.file:
-        paths = tuple((folder or Path()) / name for name in task.file)
-        missing = [path for path in paths if not path.is_file()]
-        if missing and task.hf_repo is None:
-            raise DataError(f"task {task.name!r}: {missing[0].name} is missing in data folder {missing[0].parent}.")
-        return () if missing else paths
-    if folder is not None:
-        for ending in ENDINGS:
-            if (folder / f"{task.name}{ending}").is_file():
-                return (folder / f"{task.name}{ending}",)
-        if found := sorted((folder / task.name).glob("*.csv")):
-            return tuple(found)
-    if task.hf_repo is None:
-        where = f"data folder {folder}" if folder is not None else "no data folder (give --data)"
-        raise DataError(f"task {task.name!r} states no file, and {where} has none of its name.")
-    return ()
-
-
-def task_series(task: Task, folder: Path | None, max_series: int | None = None) -> list[Series]:
-    """Series of a task, checked, in the order of its source.
-
-    Raises:
-        DataError: the source is missing, or a series cannot be evaluated as the task asks.
-    """
-    paths = task_files(task, folder)
-    where = f"task {task.name!r}"
-    if task.embedded is not None:
-        series = embedded_series(task.embedded)
-    elif paths:
-        series = _from_files(task, paths)
-    elif task.hf_repo is not None:
-        series = hub_series(task.hf_repo, task.name)
-    else:  # task_files has refused this
-        raise DataError(f"{where} has no source.")
-    check_series(series, where)
-    if task.num_series is not None and len(series) != task.num_series:
-        raise DataError(f"{where} holds {len(series)} series where the suite says num_series: {task.num_series}.")
-    series = series[:max_series]
-    short = [one for one in series if len(one) < 1 - task.offset]
-    if short:
-        raise DataError(
-            f"{where}: series {short[0].item_id!r} has {len(short[0])} values, but offset {task.offset} "
-            "needs at least "
-            f"{1 - task.offset} ({len(short)} of {len(series)} series are too short)."
-        )
-    return series
-
-
-def _from_files(task: Task, paths: tuple[Path, ...]) -> list[Series]:
+        return embedded_series(task.embedded)
+    if not paths:
+        return hub_series(str(task.hf_repo), task.name)
     columns = Columns(task.id_column, task.time_column, task.target_column)
     # A folder of the task's name holds wide CSVs, as the ETT files are published.
     in_folder = not task.file and paths[0].parent.name == task.name

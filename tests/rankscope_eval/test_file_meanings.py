@@ -19,8 +19,8 @@ from rankscope.series.signals import corpus
 from rankscope.train.data.pool import read_pool
 from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecaster
-from rankscope_eval.sources import task_series
-from rankscope_eval.suites import Task
+from rankscope_eval.sources import LoadedSuite
+from rankscope_eval.suites import Suite, Task
 
 _ = np.nan
 REPEATED, OFF_GRID, NO_DATE, NO_FREQ = "twice", "does not follow", "is not a date", r"give freq \(--freq\)"
@@ -219,7 +219,8 @@ def by_stream(path: Path, freq: str | None) -> Iterator[tuple[str | None, str | 
 
 
 def by_eval(path: Path, freq: str | None) -> Iterator[tuple[str | None, str | None, np.ndarray]]:
-    series = task_series(Task("t", 1, 0, file=(path.name,), freq=freq), path.parent)
+    task = Task("t", 1, 0, file=(path.name,), freq=freq)
+    series = LoadedSuite(Suite("s", (task,)), path.parent).series(task)
     return ((one.item_id, str(one.start), one.target) for one in series)
 
 

@@ -86,6 +86,7 @@ def test_every_file_is_read_once_and_every_checkpoint_opened_once(
     suite: Path, pair: Any, used: Counter[str], tmp_path: Path
 ) -> None:
     files = {"a.csv": 1, "b.csv": 1}
+    suite.write_text(f"{SUITE}- {{name: longer, prediction_length: 8, offset: -16, num_rolls: 2, file: a.csv}}\n")
     evaluate(list(map(str, pair)), suite, baseline=str(pair[0]))
     assert used == {**files, "m0": 1, "m1": 1}
     used.clear()
