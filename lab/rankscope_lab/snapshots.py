@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from rankscope.errors import DataError
+from rankscope.io.atomic import atomic_file
 
 ADAM = ("exp_avg", "exp_avg_sq", "step")
 """What Adam and AdamW keep per parameter."""
@@ -59,10 +59,10 @@ def write_state(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, A
         tensors: on the CPU.
         about: anything that JSON holds.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(path.name + ".part")
-    save_file(dict(tensors), half, metadata={_ABOUT: json.dumps(about)})
-    os.replace(half, path)
+    for half in path.parent.glob(f".{path.name}.*"):  # of a run that was killed meanwhile
+        half.unlink()
+    with atomic_file(path) as work:
+        save_file(dict(tensors), work, metadata={_ABOUT: json.dumps(about)})
 
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

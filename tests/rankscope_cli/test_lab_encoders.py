@@ -75,10 +75,9 @@ def test_the_papers_size_is_the_default(cli: Any, asked: Asked, tmp_path: Path) 
 
 def test_tables_fit_a_terminal(cli: Any, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rankscope_cli import output
-    from rankscope_lab.encoders import report
 
     monkeypatch.setattr(output, "_PIPE_WIDTH", 80)
-    monkeypatch.setattr(report, "stored_runs", lambda folder, cells: [made_up(cell) for cell in cells])
+    monkeypatch.setattr(runs, "stored_runs", lambda folder, cells: [made_up(cell) for cell in cells])
     tables = ("1", "4", "9", "11", "12", "large", "paired", "findings")  # the widest of each kind
     result = cli("lab", "encoders", *tables, "--show", "--out", tmp_path, "--seeds", 2)
     assert result.exit_code == 0, result.stderr
@@ -130,8 +129,8 @@ def test_force_forgets_nothing_while_another_process_makes_runs(refused: Any, tm
         (tmp_path / f"{cell.id}{suffix}").write_text(codec.text(made_up(cell)))
     ours = ("--encoders", "linear", "--seeds", 1, "--force", "--device", "cpu", "--out", tmp_path)
     with locked(tmp_path / ".lock", "the test"):
-        assert "are being made by another process" in refused("lab", "encoders", *ours)
-    assert "no file" in refused("lab", "encoders", "13", "--data", tmp_path / "ETTh9.csv", *ours)
+        assert "is being made by another process" in refused("lab", "encoders", *ours)
+    assert "does not exist" in refused("lab", "encoders", "13", "--data", tmp_path / "ETTh9.csv", *ours)
     assert len(list(tmp_path.glob(f"{cell.id}.*"))) == 3
 
 

@@ -196,14 +196,14 @@ def _etth1(path: str | None) -> CellData | None:
 
 def _unmade(out: str, cells: list[Cell], force: bool) -> list[Cell]:
     """Cells that a run is still needed for."""
-    from rankscope_lab.encoders.report import stored_runs
+    from rankscope_lab.encoders.runs import stored_runs
 
     there = set() if force else {run.cell for run in stored_runs(out, cells)}
     return [cell for cell in cells if cell not in there]
 
 
 def _stored(out: str, cells: list[Cell]) -> list[RunResult]:
-    from rankscope_lab.encoders.report import stored_runs
+    from rankscope_lab.encoders.runs import stored_runs
 
     if not Path(out).is_dir():
         raise OptionError(f"there is no folder {out}: leave out --show to make the runs.")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope_lab.encoders.cell import ENCODERS, EPOCHS, ETTH1, Cell, RunResult
 from rankscope_lab.encoders.data import CellData
 from rankscope_lab.encoders.findings import FINDINGS, FindingsTable, compute_findings, finding_cells
-from rankscope_lab.encoders.runs import read_result
 from rankscope_lab.encoders.tables import (
     PAIRED,
     TABLES,
@@ -121,16 +119,6 @@ def audit_cells(asked: Protocol) -> list[Cell]:
 def needs_etth1(cells: Iterable[Cell]) -> bool:
     """Whether a run needs the table ETTh1."""
     return any(cell.data == ETTH1 for cell in cells)
-
-
-def stored_runs(folder: str | Path, cells: Sequence[Cell]) -> list[RunResult]:
-    """Results that a folder holds.
-
-    Raises:
-        DataError: one is damaged.
-    """
-    found = (read_result(Path(folder), cell) for cell in cells)
-    return [result for result in found if result is not None]
 
 
 @dataclass(frozen=True)

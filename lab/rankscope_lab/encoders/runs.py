@@ -8,7 +8,6 @@ trained in one stack have states of their own, from which they go on in stacks o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,8 @@ from safetensors.torch import save_file
 from rankscope.engine.pool import Engine, Tick, available_cores, fan_out
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
-from rankscope.io import codec
-from rankscope.io.run_store import locked
+from rankscope.io.atomic import atomic_file
+from rankscope.io.run_store import RunStore
 from rankscope_lab.encoders.cell import SYNTHETIC, Cell, RunResult
 from rankscope_lab.encoders.data import CellData, cell_data
 from rankscope_lab.encoders.diagnostics import diagnose
@@ -93,9 +92,8 @@ def run_cells(
     how, engine, folder = how or How(), engine or Engine(jobs=1), Path(folder)
     if how.precision not in PRECISIONS:
         raise OptionError(unknown_choice("precision", how.precision, PRECISIONS))
-    folder.mkdir(parents=True, exist_ok=True)
     unique = list(dict.fromkeys(cells))
-    with locked(folder / ".lock", "these runs are being made"):
+    with run_store(folder).open():
         ready = {} if force else _ready(folder, unique, how)
         waiting = [cell for cell in unique if cell not in ready]
         for cell in {replace(cell, seed=0) for cell in waiting if cell.data != SYNTHETIC}:
@@ -128,7 +126,7 @@ def _ticks(done: int, total: int, progress: Progress) -> Tick:
 
 def _ready(folder: Path, cells: Sequence[Cell], how: How) -> dict[Cell, RunResult]:
     """Results that need no further training."""
-    stored = [one for one in (read_result(folder, cell) for cell in cells) if one is not None]
+    stored = stored_runs(folder, cells)
     for one in stored:
         if one.precision != how.precision:
             raise OptionError(
@@ -138,11 +136,21 @@ def _ready(folder: Path, cells: Sequence[Cell], how: How) -> dict[Cell, RunResul
     return {one.cell: one for one in stored if not _goes_on(folder, one, how)}
 
 
+def stored_runs(folder: str | Path, cells: Sequence[Cell]) -> list[RunResult]:
+    """Results that a folder holds.
+
+    Raises:
+        DataError: one is damaged.
+    """
+    store = run_store(folder)
+    return [one for cell in cells if (one := store.get(cell.id, RunResult)) is not None]
+
+
 def forget_runs(folder: str | Path, cells: Sequence[Cell]) -> None:
     """Remove results, weights and begun states of cells, so that they are run anew."""
     for cell in cells:
         for suffix in (".json", ".safetensors", ".state"):
-            (Path(folder) / f"{cell.id}{suffix}").unlink(missing_ok=True)
+            run_store(folder).path(cell.id, suffix).unlink(missing_ok=True)
 
 
 def run_batch(batch: Batch, ticks: Tick) -> list[RunResult]:
@@ -193,7 +201,7 @@ def _parts(batch: Batch, size: int) -> list[Batch]:
 
 
 def _state(folder: Path, cell: Cell) -> Path:
-    return folder / f"{cell.id}.state"
+    return run_store(folder).path(cell.id, ".state")
 
 
 def _goes_on(folder: Path, result: RunResult, how: How) -> bool:
@@ -233,26 +241,18 @@ def measured(cell: Cell, model: AuditModel, data: CellData) -> dict[str, Any]:
     return {**diagnose(cell, model, data), "ranks": rank_record(model, inputs)}
 
 
-def read_result(folder: Path, cell: Cell) -> RunResult | None:
-    """The result of a cell, if it is there.
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    path = folder / f"{cell.id}.json"
-    if not path.is_file():
-        return None
-    return codec.read(RunResult, path, fix="Delete it to run it again.")
+def run_store(folder: str | Path) -> RunStore:
+    """The store of results, by id of the cell."""
+    return RunStore(folder, "the audit", items="")
 
 
 def write_result(folder: Path, result: RunResult, model: AuditModel) -> None:
     """Weights first: a cell with a result has its weights."""
     tensors = {name: one.detach().cpu().contiguous() for name, one in model.state_dict().items()}
-    target = folder / f"{result.cell.id}.safetensors"
-    half = target.with_name(target.name + ".part")
-    save_file(tensors, half)
-    os.replace(half, target)
-    codec.write(folder / f"{result.cell.id}.json", result)
+    store = run_store(folder)
+    with atomic_file(store.path(result.cell.id, ".safetensors")) as path:
+        save_file(tensors, path)
+    store.put(result.cell.id, result)
 
 
 def _groups(cells: Sequence[Cell], size: int, folder: Path) -> list[tuple[Cell, ...]]:

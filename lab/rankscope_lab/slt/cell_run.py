@@ -11,9 +11,8 @@ from safetensors.torch import save_file
 
 from rankscope.engine.device import resolve_device
 from rankscope.engine.pool import Tick
-from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
-from rankscope.io.run_store import locked
+from rankscope.io.run_store import RunStore
 from rankscope_lab.data.table import VariableTable, benchmark_columns, read_table
 from rankscope_lab.data.windows import ForecastData, forecast_data
 from rankscope_lab.machine import keep_memory
@@ -23,15 +22,9 @@ from rankscope_lab.slt.protocol import protocol
 from rankscope_lab.slt.training import CellTraining, check_table
 
 
-def result_file(out: Path, cell: Cell) -> Path:
-    """Where a cell's result lies."""
-    return out / f"{cell.id}.json"
-
-
-def read_result(out: Path, cell: Cell) -> CellResult:
-    """The result of a finished cell."""
-    file = result_file(out, cell)
-    return codec.read(CellResult, file, fix="Delete it to run it again.")
+def run_store(out: Path) -> RunStore:
+    """The store of results, by id of the cell."""
+    return RunStore(out, "the study", items="")
 
 
 def cell_data(cell: Cell, folder: Path, *, ignore_times: bool = False) -> ForecastData:
@@ -63,9 +56,9 @@ def check_cells(cells: Sequence[Cell], folder: Path, out: Path, *, ignore_times:
             checked[kind] = cell_data(cell, folder, ignore_times=ignore_times)
         with torch.device("meta"):
             build_model(cell.model, Sizes(checked[kind].season, cell.lookback, cell.horizon))
-        file = result_file(out, cell)
-        if file.is_file():
-            check_table(read_result(out, cell), checked[kind], str(file))
+        done = run_store(out).get(cell.id, CellResult)
+        if done is not None:
+            check_table(done, checked[kind], str(run_store(out).path(cell.id)))
 
 
 @dataclass(frozen=True)
@@ -90,10 +83,10 @@ class CellTask:
 def run_task(task: CellTask, ticks: Tick) -> None:
     """Train one cell in this process; write its result, the tested weights beside it; nothing where it is there."""
     keep_memory()
-    root, cell = Path(task.out), task.cell
-    file, state = result_file(root, cell), root / f".{cell.id}.state"
-    with locked(root / ".locks" / cell.id, f"run {cell.id} is being trained"):
-        if file.is_file():
+    store, cell = run_store(Path(task.out)), task.cell
+    state = store.root / f".{cell.id}.state"
+    with store.claim(cell.id):
+        if cell.id in store:
             return
         data = cell_data(cell, Path(task.data), ignore_times=task.ignore_times)
         training = CellTraining(cell, data, device=resolve_device(task.device), state=state)
@@ -101,7 +94,7 @@ def run_task(task: CellTask, ticks: Tick) -> None:
             ticks(len(training.result.epochs))
         result = training.run(lambda result: ticks(1))
         if result.parameters:
-            with atomic_file(file.with_suffix(".safetensors")) as path:
+            with atomic_file(store.path(cell.id, ".safetensors")) as path:
                 save_file({name: value.contiguous() for name, value in training.model.state_dict().items()}, path)
-        codec.write(file, result)
+        store.put(cell.id, result)
         state.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from rankscope.errors import DataError, unknown_choice
 from rankscope_lab.machine import FLOAT32
 from rankscope_lab.slt.ablations import Setting, ablation
 from rankscope_lab.slt.cell import Cell, CellResult
-from rankscope_lab.slt.cell_run import CellTask, check_cells, read_result, result_file, run_task
+from rankscope_lab.slt.cell_run import CellTask, check_cells, run_store, run_task
 from rankscope_lab.slt.models import NAIVE
 
 
@@ -42,10 +42,10 @@ def run_cells(
         DataError: a table or a result cannot be read, a table is too short, or a result is of another table.
         RankscopeError: another process runs one of the cells.
     """
-    where, root, source = engine or Engine(jobs=1, device="cpu"), Path(out), Path(data)
+    where, store, source = engine or Engine(jobs=1, device="cpu"), run_store(Path(out)), Path(data)
     unique = list(dict.fromkeys(cells))
-    left = [cell for cell in unique if not result_file(root, cell).is_file()]
-    check_cells(unique, source, root, ignore_times=ignore_times)
+    left = [cell for cell in unique if cell.id not in store]
+    check_cells(unique, source, store.root, ignore_times=ignore_times)
     done, total = 0, sum(max(1, cell.epochs) for cell in left)  # a model that learns nothing is scored once
 
     def ticks(epochs: int) -> None:
@@ -54,14 +54,14 @@ def run_cells(
         progress(done, total, f"{len(left)} runs")
 
     if left:
-        root.mkdir(parents=True, exist_ok=True)
+        store.root.mkdir(parents=True, exist_ok=True)
         ticks(0)
-    places = (str(source.resolve()), str(root.resolve()))
+    places = (str(source.resolve()), str(store.root.resolve()))
     tasks = [CellTask(cell, *places, where.device, ignore_times) for cell in left]
     jobs = min(where.jobs or available_cores(), len(tasks))
     for _ in fan_out(run_task, tasks, where, jobs, tick=ticks, threads=1):
         pass
-    return [read_result(root, cell) for cell in unique]
+    return [result for cell in unique if (result := store.get(cell.id, CellResult))]
 
 
 TABLES = ("ETTh1", "ETTh2")

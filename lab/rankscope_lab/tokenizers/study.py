@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OutputError
-from rankscope.io import codec
-from rankscope.io.run_store import locked
+from rankscope.io.run_store import RunStore
 from rankscope.measure.spectrum import DEFAULT_EPS, eps_key
 from rankscope_lab.data.table import VariableTable
 from rankscope_lab.statistics import spread
@@ -129,14 +128,15 @@ def run_study(
     data.check()
     tasks = plan.tasks()
     total, done = sum(task.cost for task in tasks), 0
-    with locked(folder / "study.lock", f"the study in {folder} is being run"):
-        kept = {task: None if force else _read(folder, task, data) for task in tasks}
+    store = RunStore(folder, "the study", items="runs")
+    with store.open():
+        kept = {task: None if force else _kept(store, task, data) for task in tasks}
         runs = []
         for task in tasks:
             record = kept[task]
             if record is None:
                 record = run_task(task, data, folder, _within(task, done, total, report))
-                codec.write(folder / "runs" / f"{task.id}.json", record, indent=None)
+                store.put(task.id, record)
             runs.append(record)
             done += task.cost
             report(done, total, task.id)
@@ -148,17 +148,15 @@ def _within(task: Task, before: int, total: int, report: Progress) -> Progress:
     return lambda done, all_of_it, what: report(before + task.cost * done // max(all_of_it, 1), total, task.id)
 
 
-def _read(folder: Path, task: Task, data: Data) -> RunRecord | None:
-    file = folder / "runs" / f"{task.id}.json"
-    if not file.is_file():
-        return None
-    record = codec.read(RunRecord, file, fix="Delete it to run it again.")
-    if task.component == COPY:
+def _kept(store: RunStore, task: Task, data: Data) -> RunRecord | None:
+    record = store.get(task.id, RunRecord)
+    if record is None or task.component == COPY:
         return record
     if record.data != data.name or (record.digest and record.digest != data.digest):
         other = data.name if record.data != data.name else "these columns and values"
         raise OutputError(
-            f"{file} was run on {record.data}, not on {other}: choose another --out, or run it again with --force."
+            f"{store.path(task.id)} was run on {record.data}, not on {other}: choose another --out, or run it again "
+            "with --force."
         )
     return record
 

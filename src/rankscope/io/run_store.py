@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankscope.errors import DataError, OptionError, OutputError
+from rankscope.errors import OptionError, OutputError
 from rankscope.io import codec
 from rankscope.io.atomic import refuse_workplace
 
@@ -195,15 +195,10 @@ class RunStore:
         """Record of an item, None where it is not done.
 
         Raises:
-            OutputError: the file is damaged.
+            DataError: the file is damaged.
         """
         file = self.path(name)
-        if not file.is_file():
-            return None
-        try:
-            return codec.parse(kind, codec.load(file), str(file))
-        except DataError as error:
-            raise OutputError(f"{str(error).rstrip('.')}: delete the file, and going on makes it anew.") from error
+        return codec.read(kind, file, fix="Delete the file, and it is made anew.") if file.is_file() else None
 
     def put(self, name: str, record: Any) -> None:
         """Keep the record of an item, a dataclass; it is on disk when this returns."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.errors import OptionError, OutputError
+from rankscope.errors import DataError, OptionError, OutputError
 from rankscope.io import codec
 from rankscope.io.run_store import FINISHED, LOCK, MANIFEST, RunStore, locked
 
@@ -214,7 +214,7 @@ def test_a_damaged_item_is_named(tmp_path: Path) -> None:
     folder(tmp_path / "out", "begun")
     for text, reason in (("[", "is no valid JSON"), ('{"value": "two"}', "value is 'two': it must be a whole number")):
         store(tmp_path / "out").path("1").write_text(text)
-        with pytest.raises(OutputError, match=rf"1\.json.*{reason}.*: delete the file, and going on makes it anew"):
+        with pytest.raises(DataError, match=rf"1\.json.*{reason}.* Delete the file, and it is made anew"):
             store(tmp_path / "out").get("1", Square)
     assert store(tmp_path / "out").get("9", Square) is None
 

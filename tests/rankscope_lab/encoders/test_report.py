@@ -17,8 +17,8 @@ from rankscope_lab.encoders.report import (
     audit_report,
     needs_etth1,
     protocol,
-    stored_runs,
 )
+from rankscope_lab.encoders.runs import stored_runs
 
 
 def test_tables_share_runs() -> None:

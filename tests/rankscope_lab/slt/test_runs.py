@@ -14,13 +14,12 @@ import torch
 from safetensors.torch import load_file
 
 from rankscope.engine.pool import Engine
-from rankscope.errors import DataError, RankscopeError
-from rankscope.io.run_store import locked
+from rankscope.errors import DataError
 from rankscope_lab.data.windows import ForecastData
 from rankscope_lab.ranks.runs import read_runs
 from rankscope_lab.slt import cell_run
 from rankscope_lab.slt.cell import Cell
-from rankscope_lab.slt.cell_run import CellTask, cell_data, read_result, run_task
+from rankscope_lab.slt.cell_run import CellTask, cell_data, run_task
 from rankscope_lab.slt.protocol import PROTOCOLS
 from rankscope_lab.slt.runs import find_tables, run_cells
 from rankscope_lab.slt.scoring import score
@@ -165,20 +164,6 @@ def test_tables_are_found_however_they_are_spelt(tables: Path, tmp_path: Path) -
         find_tables(tmp_path, ["Wether"])
     with pytest.raises(DataError, match="there is no folder"):
         find_tables(tmp_path / "none")
-
-
-def test_a_cell_is_trained_by_one_process(tables: Path, tmp_path: Path) -> None:
-    with (
-        locked(tmp_path / ".locks" / CELLS[0].id, "the test"),
-        pytest.raises(RankscopeError, match="is being trained by another process"),
-    ):
-        run_cells(CELLS, tables, tmp_path)
-
-
-def test_a_damaged_result_is_named(tables: Path, tmp_path: Path) -> None:
-    (tmp_path / f"{CELLS[0].id}.json").write_text("{")
-    with pytest.raises(DataError, match="delete it to run it again"):
-        read_result(tmp_path, CELLS[0])
 
 
 @pytest.mark.parametrize("finished", [True, False])
