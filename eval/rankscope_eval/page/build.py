@@ -6,15 +6,17 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from rankscope import __version__
 from rankscope.io.atomic import atomic_file
 from rankscope_eval.page.collect import Unused, collect
 from rankscope_eval.page.documents import Document
-from rankscope_eval.page.html import Markup, element, join
 from rankscope_eval.page.lineage import Library
-from rankscope_eval.page.sections import Section
+from rankscope_eval.page.parts import Section, printable
 from rankscope_eval.page.sections.commands import commands_section
 from rankscope_eval.page.sections.evidence import evidence_section
 from rankscope_eval.page.sections.models import models_section
@@ -23,7 +25,6 @@ from rankscope_eval.page.sections.savings import savings_section
 from rankscope_eval.page.sections.summary import sentences, summary_section
 from rankscope_eval.page.sections.waste import waste_section
 
-SCHEMA = "rankscope/report@1"
 _HERE = Path(__file__).parent
 
 
@@ -49,18 +50,13 @@ class Page:
     checkpoints: tuple[str, ...]
     unused: tuple[Unused, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """What is on the page, in the shape ``rankscope/report@1``."""
-        return {
-            "schema": SCHEMA,
-            "title": self.title,
-            "models": list(self.models),
-            "summary": list(self.summary),
-            "used": [{"file": one.path, "schema": one.schema, "sha256": one.sha256} for one in self.used],
-            "checkpoints": list(self.checkpoints),
-            "unused": [{"file": one.path, "reason": one.reason} for one in self.unused],
-            "bytes": len(self.html.encode()),
-        }
+    SCHEMA: ClassVar = "rankscope/report@1"
+    KEYS: ClassVar = ("title", "models", "summary", "used", "checkpoints", "unused", "bytes")
+
+    @property
+    def bytes(self) -> int:
+        """Size of the page."""
+        return len(self.html.encode())
 
     def write(self, file: str | Path, *, force: bool = False) -> Path:
         """Write the page, whole or not at all.
@@ -100,7 +96,7 @@ def build_page(
     ]
     named = title or _title(library)
     return Page(
-        html=_html(named, [section for section in sections if any(section.content)], date),
+        html=_html(named, [section for section in sections if section.parts], date),
         title=named,
         models=tuple(name for group in library.groups for name in group.members),
         summary=tuple(line for group in library.groups for line in sentences(library, group)),
@@ -122,42 +118,20 @@ def _and(names: list[str]) -> str:
 
 
 def _html(title: str, sections: list[Section], date: str | None) -> str:
-    style = (_HERE / "page.css").read_text(encoding="utf-8")
     script = (_HERE / "page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="generator", content=f"rankscope {__version__}"),
-        element("link", rel="icon", href="data:,"),
-        element("title", title),
-        element("style", Markup(style)),
+    page = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) or not isinstance(value, str) else printable(value),
+        trim_blocks=True,
+    ).get_template("page.html")
+    return page.render(
+        title=title,
+        sections=sections,
+        date=date,
+        version=__version__,
+        style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    links = [element("li", element("a", one.short, href=f"#{one.name}")) for one in sections]
-    toggle = element("button", "Dark", type="button", id="theme", aria_pressed="false", hidden=True)
-    body = element(
-        "body",
-        element("a", "Skip to the content", href="#content", class_="skip"),
-        element("header", element("p", "rankscope report", class_="kicker"), element("h1", title), _day(date)),
-        element("nav", element("ul", links), toggle, aria_label="Sections"),
-        element("main", [_section(one) for one in sections], id="content"),
-        element(
-            "footer",
-            element("p", f"Made by rankscope {__version__}: every number is computed from the files listed above."),
-        ),
-        element("script", Markup(script)),
-    )
-    return join(Markup("<!doctype html>\n"), element("html", head, body, lang="en"), Markup("\n"))
-
-
-def _day(date: str | None) -> Markup | None:
-    return element("p", element("time", date, datetime=date), class_="date") if date else None
-
-
-def _section(section: Section) -> Markup:
-    heading = element("h2", section.title, id=f"{section.name}-title")
-    return element("section", heading, section.content, id=section.name, aria_labelledby=f"{section.name}-title")

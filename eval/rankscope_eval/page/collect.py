@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError, RankscopeError, one_line
@@ -41,6 +41,8 @@ class Unused:
     reason: str
     damaged: bool = False
     schema: str | None = None
+
+    KEYS: ClassVar = ("file=path", "reason")
 
 
 @dataclass(frozen=True)
@@ -160,13 +162,14 @@ def _document(path: str, raw: bytes) -> Document | Unused:
     kind = KINDS.get(match[1])
     if kind is None:
         return Unused(path, f"{schema} has no place in a report")
-    if int(match[2]) != kind.version:
-        return Unused(path, f"{schema} is of another version: this release reads {kind.schema}", True, schema)
+    reads = kind.record.SCHEMA
+    if schema != reads:
+        return Unused(path, f"{schema} is of another version: this release reads {reads}", True, schema)
     try:
         content = kind.read(data)
     except DataError as error:
         return Unused(path, f"damaged: {schema}, but {one_line(error)}", damaged=True)
-    return Document(path, kind.name, kind.schema, content, _text(data, "command"), _text(data, "version"), *_print(raw))
+    return Document(path, match[1], reads, content, _text(data, "command"), _text(data, "version"), *_print(raw))
 
 
 def _scores(path: str, raw: bytes) -> Document | Unused:
@@ -219,7 +222,7 @@ def _nothing(root: Path, unused: list[Unused]) -> str:
         kind = str(other[0].schema).partition("@")[0].partition("/")[2]
         return (
             f"{root} holds results of another version only: {other[0].path} is {other[0].schema}, this release reads "
-            f"{KINDS[kind].schema}; measure again, or use the release that wrote them."
+            f"{KINDS[kind].record.SCHEMA}; measure again, or use the release that wrote them."
         )
     damaged = [one for one in unused if one.damaged]
     if damaged:

@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import colorsys
-import html
 import io
 import re
 from collections.abc import Callable
 from xml.etree import ElementTree as ET
 
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from rankscope.plots import styled
-from rankscope_eval.page.html import Child, Markup, element
+from rankscope_eval.page.parts import printable
 
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 _HEX = re.compile(r"#[0-9a-fA-F]{6}\b|#[0-9a-fA-F]{3}\b|(?<=[:\s])(?:black|white)\b")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _ELEMENTS = frozenset(
     (
-        "g",
-        "path",
-        "text",
-        "tspan",
-        "use",
-        "defs",
-        "clipPath",
-        "rect",
-        "line",
-        "polyline",
-        "polygon",
-        "circle",
-        "ellipse",
+        *("g", "path", "text", "tspan", "use", "defs", "clipPath"),
+        *("rect", "line", "polyline", "polygon", "circle", "ellipse"),
     )
 )
 _PLACES = ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "ry", "width", "height", "points", "d", "transform")
 _ATTRIBUTES = frozenset((*_PLACES, "id", "style", "clip-path", "href"))
 
 
-def chart(draw: Callable[[], Figure], name: str, title: str, says: str, caption: Child = None) -> Markup:
+def chart(draw: Callable[[], Figure], name: str, title: str, says: str, caption: str = "") -> Markup:
     """A figure of the page.
 
     Args:
@@ -52,8 +41,9 @@ def chart(draw: Callable[[], Figure], name: str, title: str, says: str, caption:
         drawing = _drawing(draw(), name, title, says)
     except (ValueError, ArithmeticError, ET.ParseError):
         # numbers beyond what axes can hold; the tables show them all the same
-        drawing = element("p", "These numbers cannot be drawn.", class_="note")
-    return element("figure", drawing, element("figcaption", caption or title), class_="chart")
+        drawing = Markup('<p class="note">These numbers cannot be drawn.</p>')
+    figure = Markup('<figure class="chart">{}<figcaption>{}</figcaption></figure>')
+    return figure.format(drawing, printable(caption or title))
 
 
 def _drawing(figure: Figure, name: str, title: str, says: str) -> Markup:
@@ -63,16 +53,13 @@ def _drawing(figure: Figure, name: str, title: str, says: str) -> Markup:
     root = ET.fromstring(stream.getvalue())
     inner = "".join(_markup(child, name) for child in root)
     width = float(root.attrib["viewBox"].split()[2])
-    head = element("title", title, id=f"{name}-title") + element("desc", says, id=f"{name}-desc")
-    return element(
-        "svg",
-        Markup(head + inner),
-        viewBox=root.attrib["viewBox"],
-        role="img",
-        aria_labelledby=f"{name}-title",
-        aria_describedby=f"{name}-desc",
-        style=f"max-width:{width * 2 / 16:.3f}rem",
+    svg = Markup(
+        '<svg viewBox="{box}" role="img" aria-labelledby="{name}-title" aria-describedby="{name}-desc" '
+        'style="max-width:{width:.3f}rem"><title id="{name}-title">{title}</title>'
+        '<desc id="{name}-desc">{says}</desc>{inner}</svg>'
     )
+    known = {"title": printable(title), "says": printable(says), "inner": Markup(inner), "width": width * 2 / 16}
+    return svg.format(box=root.attrib["viewBox"], name=name, **known)
 
 
 def _markup(node: ET.Element, name: str) -> str:
@@ -80,9 +67,7 @@ def _markup(node: ET.Element, name: str) -> str:
     if tag not in _ELEMENTS:
         return ""
     attributes = "".join(_attribute(key, value, name) for key, value in node.attrib.items())
-    text = (
-        html.escape(node.text.strip() if tag not in ("text", "tspan") else node.text, quote=False) if node.text else ""
-    )
+    text = escape(node.text if tag in ("text", "tspan") else node.text.strip()) if node.text else ""
     inner = "".join(_markup(child, name) for child in node)
     if tag in ("g", "defs") and not inner:
         return ""
@@ -101,7 +86,7 @@ def _attribute(key: str, value: str, name: str) -> str:
         value = _REFERENCE.sub(lambda found: f"url(#{name}-{_safe(found[1])})", value)
     elif plain == "style":
         value = _HEX.sub(lambda found: themed(found[0]), value)
-    return f' {plain}="{html.escape(" ".join(value.split()))}"'
+    return f' {plain}="{escape(" ".join(value.split()))}"'
 
 
 def _safe(name: str) -> str:

@@ -51,8 +51,11 @@ def test_another_version_beside_a_result_is_named(one_document: Callable[..., Pa
         ("\xff", "no JSON"),
         ("[" * 100_000, "no JSON"),
         ('{"schema": "rankscope/eval@1"}', "suite is missing"),
-        ('{"schema": "rankscope/flow@1", "model": 7}', "model is not a text: 7"),
-        ('{"schema": "rankscope/theory@1", "checks": [{"id": "a", "instances": 1.5}]}', "checks[0].instances is not"),
+        ('{"schema": "rankscope/flow@1", "model": 7}', "model is 7: it must be text"),
+        (
+            '{"schema": "rankscope/theory@1", "checks": [{"id": "a", "instances": 1.5}]}',
+            "checks[0].instances is 1.5: it must be a whole number",
+        ),
     ],
 )
 def test_a_damaged_result_is_named_and_others_are_used(

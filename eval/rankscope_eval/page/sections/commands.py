@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rankscope_eval.page.documents import Document
-from rankscope_eval.page.html import Child, element
 from rankscope_eval.page.lineage import Library
-from rankscope_eval.page.sections import Section
+from rankscope_eval.page.parts import Part, Section
 
 RECORDED, REBUILT = "recorded", "put together again from the result"
 
@@ -20,24 +19,16 @@ def commands_section(library: Library) -> Section:
     known = [(document, line, origin) for document, line, origin in found if line]
     order = ("compress", "heal", "design", "calibrate")
     known.sort(key=lambda one: (order.index(one[0].kind) if one[0].kind in order else len(order), one[0].path))
-    if not known:
-        return Section("commands", "The commands to reproduce", "Commands", ())
-    lines = []
-    for document, line, origin in known:
-        about = f"# {document.path}" + ("" if origin == RECORDED else f": {REBUILT}")
-        lines.append(f"{about}\n{line}")
-    content: list[Child] = []
-    if any(origin == REBUILT for _, _, origin in known):
-        content.append(
-            element(
-                "p",
-                "Results that do not name their command have it put together again from what they hold; ",
-                "options that they do not hold are missing there.",
-                class_="note",
-            )
-        )
-    code = element("pre", element("code", "\n".join(lines)), tabindex=0, role="region", aria_label="Commands")
-    return Section("commands", "The commands to reproduce", "Commands", (*content, code))
+    lines = [
+        f"# {document.path}{'' if origin == RECORDED else f': {REBUILT}'}\n{line}" for document, line, origin in known
+    ]
+    note = (
+        "Results that do not name their command have it put together again from what they hold; "
+        "options that they do not hold are missing there."
+    )
+    notes = [note] if any(origin == REBUILT for _, _, origin in known) else []
+    parts = [Part(notes=notes, code="\n".join(lines))] if lines else []
+    return Section("commands", "The commands to reproduce", "Commands", parts)
 
 
 def command_of(document: Document) -> tuple[str, str]:

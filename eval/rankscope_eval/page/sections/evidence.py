@@ -1,26 +1,150 @@
-"""The evidence: everything that was scored, timed or checked."""
+"""The evidence: everything that was scored, timed or checked; here sizes by methods, sweeps and theorems."""
 
 from __future__ import annotations
 
-from rankscope_eval.page.html import Child
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+
+from rankscope import plots
+from rankscope.measure.sweep import SweepReport
+from rankscope.measure.tradeoff import DONE, Table2Report
+from rankscope_eval.page.charts import plain_text, shortened
+from rankscope_eval.page.documents import TheoryReport
 from rankscope_eval.page.lineage import Library
-from rankscope_eval.page.sections import Section
+from rankscope_eval.page.numbers import MISSING, count, plural, ratio, significant, size
+from rankscope_eval.page.parts import Cell, Part, Row, Section, Table, number
 from rankscope_eval.page.sections.scores import eval_part
 from rankscope_eval.page.sections.timing import bench_part
-from rankscope_eval.page.sections.trials import sweep_part, table2_part, theory_part
+from rankscope_eval.page.svg import chart
 
 
 def evidence_section(library: Library) -> Section:
     """Everything that was scored, timed or checked."""
-    content: list[Child] = []
-    for place, one in enumerate(library.of("eval")):
-        content += eval_part(one.content, f"eval-{place}")
-    for place, one in enumerate(library.of("table2")):
-        content += table2_part(one.content, f"table2-{place}")
-    for place, one in enumerate(library.of("bench")):
-        content += bench_part(one.content, f"bench-{place}")
-    for place, one in enumerate(library.of("sweep")):
-        content += sweep_part(one.content, f"sweep-{place}")
-    for place, one in enumerate(library.of("theory")):
-        content += theory_part(one.content, f"theory-{place}")
-    return Section("evidence", "The evidence", "Evidence", tuple(content))
+    made: dict[str, Callable[[Any, str], Part | None]] = {
+        "eval": eval_part,
+        "table2": table2_part,
+        "bench": bench_part,
+        "sweep": sweep_part,
+        "theory": theory_part,
+    }
+    parts = [
+        make(one.content, f"{kind}-{place}")
+        for kind, make in made.items()
+        for place, one in enumerate(library.of(kind))
+    ]
+    return Section("evidence", "The evidence", "Evidence", [part for part in parts if part is not None])
+
+
+def table2_part(report: Table2Report, name: str) -> Part:
+    """What every size costs by every method."""
+    drawn: list[Markup] = []
+    for measure, title in (("relative_WQL", "WQL"), ("relative_MASE", "MASE"), ("relative_LPPL", "LPPL")):
+        if not any(getattr(row.median, measure) is not None for row in report.rows if row.state == DONE):
+            continue
+        draw = partial(plots.table2, report, measure=measure)
+        says = "; ".join(
+            f"{row.method} at {row.ratio:g}: {ratio(getattr(row.median, measure))}"
+            for row in report.rows
+            if row.state == DONE
+        )
+        drawn.append(chart(draw, f"{name}-{title}", f"{title} over the original’s against size, {report.model}", says))
+    scores = ["WQL", "MASE", "LPPL", "top-10 overlap", "quantile distance"]
+    heads = ["ratio wanted", "method", "ranks by", "reached", *scores, "bytes", "cache", "time"]
+    rows: list[Row] = []
+    for row in report.rows:
+        found = row.median
+        healed = f", {row.heal_steps} steps" if row.heal_steps else ""
+        rows.append(
+            [
+                Cell(f"{row.ratio:g}", row.ratio),
+                row.method + healed,
+                row.allocation if row.state == DONE else row.state,
+                *[number(value, ratio(value)) for value in (found.reached, found.relative_WQL, found.relative_MASE)],
+                *[
+                    number(value, ratio(value))
+                    for value in (found.relative_LPPL, found.overlap, found.quantile_distance)
+                ],
+                number(found.bytes, size(found.bytes)),
+                number(found.cache_bytes, size(found.cache_bytes)),
+                number(found.time_ratio, ratio(found.time_ratio)),
+            ]
+        )
+    suite = report.settings.get("suite")
+    caption = f"Medians over seeds; WQL, MASE, LPPL and time are over the original’s, {report.model}"
+    return Part(
+        f"What each size costs {report.model}",
+        text=f"{plural(len(report.rows), 'row')}" + (f", scored on {suite}." if suite else "."),
+        charts=drawn,
+        folded=("Every ratio and method", Table(caption, heads, rows, f"{name}-table", (1, 2))),
+    )
+
+
+def sweep_part(report: SweepReport, name: str) -> Part:
+    """Trained points of a sweep."""
+    keys = [str(eps) for eps in report.eps]
+    scores = list(dict.fromkeys(key for row in report.points for key in row.scores))
+    rows: list[Row] = []
+    for row in report.points:
+        mean = row.ranks.mean_ranks.get("all", {}) if row.ranks is not None else {}
+        rows.append(
+            [
+                row.point,
+                ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in row.fields.items()) or MISSING,
+                row.state if not row.error else f"{row.state}: {row.error}",
+                number(row.parameters, count(row.parameters)),
+                number(row.steps, count(row.steps)),
+                number(row.loss, significant(row.loss)),
+                *[number(mean.get(key), significant(mean.get(key))) for key in keys],
+                *[number(row.scores.get(key), significant(row.scores.get(key))) for key in scores],
+            ]
+        )
+    heads = [
+        "point",
+        "differs in",
+        "state",
+        "parameters",
+        "steps",
+        "loss",
+        *[f"rank of W_Q, ε = {key}" for key in keys],
+        *scores,
+    ]
+    table = Table(f"Points of {report.name}", heads, rows, f"{name}-table", (1, 2))
+    return Part(f"Sweep {report.name}", text=report.about, charts=_front(report, name), tables=[table])
+
+
+def theory_part(report: TheoryReport, name: str) -> Part:
+    """Theorems checked on numbers."""
+    rows: list[Row] = [
+        [
+            one.id,
+            one.title or MISSING,
+            number(one.instances, count(one.instances)),
+            number(one.worst_ratio, significant(one.worst_ratio, 4)),
+            "yes" if one.passed else "no",
+        ]
+        for one in report.checks
+    ]
+    heads = ["check", "what", "instances", "worst measured / bound", "holds"]
+    held = sum(one.passed for one in report.checks)
+    return Part(
+        "Theorems, checked on numbers",
+        text=f"{held} of {plural(len(report.checks), 'check')} hold.",
+        tables=[Table("Measured over bound, at its worst", heads, rows, f"{name}-table", (1, 4))],
+    )
+
+
+def _front(report: SweepReport, name: str) -> list[Markup]:
+    """Accuracy against time of the points, where they were scored and timed."""
+    known = {key for row in report.done for key, value in row.scores.items() if value is not None}
+    if not {"relative_WQL", "relative_MASE", "forecast_seconds"} <= known:
+        return []
+    named = tuple(replace(row, point=plain_text(shortened(row.point))) for row in report.points)
+    draw = partial(plots.pareto, replace(report, points=named))
+    says = "; ".join(
+        f"{row.point}: " + ", ".join(f"{k} {significant(v)}" for k, v in row.scores.items()) for row in report.done
+    )
+    return [chart(draw, f"{name}-chart", f"Accuracy against time, sweep {report.name}", says)]

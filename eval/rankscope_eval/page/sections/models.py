@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rankscope.families import FAMILIES
-from rankscope_eval.page.html import Child
 from rankscope_eval.page.lineage import Group, Library
 from rankscope_eval.page.numbers import MISSING, count, size
-from rankscope_eval.page.sections import Section
-from rankscope_eval.page.tables import Row, Table, number
+from rankscope_eval.page.parts import Part, Row, Section, Table, number
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,8 @@ def models_section(library: Library) -> Section:
         for one in found
     ]
     heads = ["model", "family", "origin", "shape", "parameters", "weights"]
-    content: list[Child] = []
-    if rows:
-        content.append(Table("Models on this page", heads, rows, "models-table", texts=(1, 2, 3)).render())
-    return Section("models", "What the models are", "Models", tuple(content))
+    tables = [Table("Models on this page", heads, rows, "models-table", texts=(1, 2, 3))] if rows else []
+    return Section("models", "What the models are", "Models", [Part(tables=tables)] if tables else [])
 
 
 def facts(library: Library, name: str) -> Facts:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rankscope_eval.page.html import Child, Markup, element
+from markupsafe import Markup
+
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.numbers import MISSING, size
-from rankscope_eval.page.sections import Section
-from rankscope_eval.page.tables import Row, Table, folded, number
+from rankscope_eval.page.parts import Part, Row, Section, Table, number
 
 MOST = 200
 """Files that are listed by name; of more only the number is said."""
@@ -24,30 +24,21 @@ def provenance_section(library: Library, version: str, date: str | None) -> Sect
         for one in found.checkpoints
     ]
     heads = ["file", "what", "made by", "size", "SHA-256"]
-    content: list[Child] = [
-        element(
-            "p",
-            f"Drawn by rankscope {version}"
-            + (f" on {date}" if date else "")
-            + f" from the folder {found.folder.resolve().name}.",
-        ),
-        Table(
-            "Files on this page; of a checkpoint the hash is of its config.json",
-            heads,
-            [list(row) for row in rows],
-            "files",
-            texts=(1, 2, 4),
-        ).render(),
+    day = f" on {date}" if date else ""
+    files = Table("Files on this page; of a checkpoint the hash is of its config.json", heads, rows, "files", (1, 2, 4))
+    parts = [
+        Part(text=f"Drawn by rankscope {version}{day} from the folder {found.folder.resolve().name}.", tables=[files])
     ]
     if found.unused:
         listed = [[one.path, one.reason] for one in found.unused[:MOST]]
         more = len(found.unused) - len(listed)
-        table = Table("Not used", ["file", "why"], listed, "unused", texts=(1,)).render()
-        rest = element("p", f"And {more} more.") if more else None
-        content.append(element("h3", "Not used"))
-        content.append(folded(f"{len(found.unused)} files", table, rest) if len(listed) > 8 else [table, rest])
-    return Section("provenance", "Provenance", "Files", tuple(content))
+        table = Table("Not used", ["file", "why"], listed, "unused", texts=(1,))
+        few = len(listed) <= 8
+        folded = None if few else (f"{len(found.unused)} files", table)
+        left = f"And {more} more." if more else ""
+        parts.append(Part("Not used", tables=[table] if few else [], folded=folded, left=left))
+    return Section("provenance", "Provenance", "Files", parts)
 
 
 def _hash(digest: str) -> Markup:
-    return element("code", digest, class_="hash")
+    return Markup('<code class="hash">{}</code>').format(digest)

@@ -4,44 +4,41 @@ from __future__ import annotations
 
 from rankscope.compress.heal.report import HealReport
 from rankscope.compress.report import CompressReport, LossSearch, SiteReport
-from rankscope_eval.page.documents import DesignView
-from rankscope_eval.page.html import Child, Markup, element
+from rankscope.train.rank_schedule import DesignReport
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, significant, size, spread
-from rankscope_eval.page.roles import role_name, role_order
-from rankscope_eval.page.sections import Section
-from rankscope_eval.page.tables import Cell, Row, Table, bar, folded, heat, number
+from rankscope_eval.page.parts import Cell, Heat, Part, Row, Section, Table, bar, heat, number, role_name
 
 
 def savings_section(library: Library) -> Section:
     """Every compression, healing and design, model by model."""
-    content: list[Child] = []
     made = [one for group in library.groups for one in library.about("compress", group)]
-    if made:
-        content.append(_overview([one.content for one in made]))
-    for place, one in enumerate(made):
-        content += compress_part(one.content, f"compress-{place}", one.path)
     healed = [one.content for group in library.groups for one in library.about("heal", group)]
-    if healed:
-        content += [element("h3", "Healing"), _healings(healed)]
-    for place, one in enumerate(library.of("design")):
-        content += design_part(one.content, f"design-{place}")
-    return Section("savings", "What compression buys", "Size", tuple(content))
+    return Section(
+        "savings",
+        "What compression buys",
+        "Size",
+        [
+            *([Part(tables=[_overview([one.content for one in made])])] if made else []),
+            *(compress_part(one.content, f"compress-{place}", one.path) for place, one in enumerate(made)),
+            *([Part("Healing", tables=[_healings(healed)])] if healed else []),
+            *(design_part(one.content, f"design-{place}") for place, one in enumerate(library.of("design"))),
+        ],
+    )
 
 
-def compress_part(report: CompressReport, name: str, path: str) -> list[Child]:
+def compress_part(report: CompressReport, name: str, path: str) -> Part:
     """One compression: its sentence, what was kept where, and every matrix."""
     kept = [row for row in report.sites if row.layer is not None]
     stacks = list(dict.fromkeys(row.stack for row in kept))
-    maps = [_map([row for row in kept if row.stack == stack], stack, f"{name}-{stack}") for stack in stacks]
-    return [
-        element("h3", f"{report.model} → {report.out}"),
-        element("p", compress_sentence(report)),
-        [element("p", note, class_="note") for note in report.notes],
-        element("div", maps, class_="maps") if maps else None,
-        None if report.search is None else _steps(report.search, f"{name}-steps"),
-        folded(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", _matrices(report, f"{name}-table")),
-    ]
+    return Part(
+        f"{report.model} → {report.out}",
+        text=compress_sentence(report),
+        notes=report.notes,
+        maps=[_map([row for row in kept if row.stack == stack], stack, f"{name}-{stack}") for stack in stacks],
+        lead=None if report.search is None else _steps(report.search, f"{name}-steps"),
+        folded=(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", _matrices(report, f"{name}-table")),
+    )
 
 
 def compress_sentence(report: CompressReport) -> str:
@@ -59,7 +56,7 @@ def compress_sentence(report: CompressReport) -> str:
     )
 
 
-def design_part(report: DesignView, name: str) -> list[Child]:
+def design_part(report: DesignReport, name: str) -> Part:
     """A network by design beside the stock one."""
     before, after = report.parameters.get("before", 0), report.parameters.get("after", 0)
     cache = "" if report.cache_ratio is None else f" and {percent(report.cache_ratio)} of the cache"
@@ -74,18 +71,15 @@ def design_part(report: DesignView, name: str) -> list[Child]:
         for place, row in enumerate(report.layers)
     ]
     heads = ["layer", "part", "rank", "numbers before", "after"]
-    return [
-        element("h3", f"A design of low rank beside {report.model}"),
-        element(
-            "p",
-            f"Its attention matrices store {percent(report.size_ratio)} of the numbers{cache}; the network has "
-            f"{count(after)} parameters in place of {count(before)}.",
-        ),
-        folded("Every layer", Table("Ranks by design", heads, rows, f"{name}-table", texts=(1,)).render()),
-    ]
+    return Part(
+        f"A design of low rank beside {report.model}",
+        text=f"Its attention matrices store {percent(report.size_ratio)} of the numbers{cache}; the network has "
+        f"{count(after)} parameters in place of {count(before)}.",
+        folded=("Every layer", Table("Ranks by design", heads, rows, f"{name}-table", texts=(1,))),
+    )
 
 
-def _overview(reports: list[CompressReport]) -> Markup:
+def _overview(reports: list[CompressReport]) -> Table:
     rows: list[Row] = []
     for one in reports:
         before, after = one.parameters["before"], one.parameters["after"]
@@ -104,29 +98,22 @@ def _overview(reports: list[CompressReport]) -> Markup:
         )
     heads = ["compressed", "from", "method", "size ratio", "parameters before", "parameters after", "weights before"]
     heads.append("weights after")
-    return Table("Sizes; a bar is the share that is left", heads, rows, "compress-sizes", texts=(1, 2, 5, 7)).render()
+    return Table("Sizes; a bar is the share that is left", heads, rows, "compress-sizes", texts=(1, 2, 5, 7))
 
 
-def _map(rows: list[SiteReport], stack: str, name: str) -> Markup:
-    layers = sorted({row.layer for row in rows if row.layer is not None})
-    cells = {(row.role, row.layer): row for row in rows}
-    body = []
-    for role in sorted({row.role for row in rows}, key=role_order):
-        line: list[tuple[float, str, str] | None] = []
-        for layer in layers:
-            row = cells.get((role, layer))
-            if row is None or not row.parameters_before:
-                line.append(None)
-                continue
-            share = row.parameters_after / row.parameters_before
-            told = f"{stack} layer {layer}, {role_name(role)}: {row.layout}, rank {row.rank} of {min(row.shape)}"
-            line.append((share, percent(share).removesuffix(" %"), told))
-        body.append((role_name(role), line))
-    caption = f"{stack.capitalize()}: numbers kept, in percent, by layer"
-    return heat(name, caption, ["matrix", *map(str, layers)], body)
+def _map(rows: list[SiteReport], stack: str, name: str) -> Heat:
+    cells = {
+        (row.role, row.layer): (
+            row.parameters_after / row.parameters_before,
+            f"{row.layout}, rank {row.rank} of {min(row.shape)}",
+        )
+        for row in rows
+        if row.parameters_before
+    }
+    return heat(name, stack, "numbers kept, in percent, by layer", cells)
 
 
-def _matrices(report: CompressReport, name: str) -> Markup:
+def _matrices(report: CompressReport, name: str) -> Table:
     rows: list[Row] = []
     for place, row in enumerate(report.sites):
         where = row.stack if row.layer is None else f"{row.stack}\u00a0{row.layer}"
@@ -154,19 +141,19 @@ def _matrices(report: CompressReport, name: str) -> Markup:
         "error / σ₁",
         "energy lost",
     ]
-    return Table(f"What {report.out} keeps", heads, rows, name, texts=(1, 2)).render()
+    return Table(f"What {report.out} keeps", heads, rows, name, texts=(1, 2))
 
 
-def _steps(search: LossSearch, name: str) -> Markup:
+def _steps(search: LossSearch, name: str) -> Table:
     rows: list[Row] = [
         [Cell(ratio(step.ratio), step.ratio), number(step.score, ratio(step.score)), "yes" if step.holds else "no"]
         for step in search.steps
     ]
     caption = f"Sizes that were tried; {search.measure} may be at most {1 + search.max_loss:g}"
-    return Table(caption, ["size ratio", search.measure, "holds"], rows, name, texts=(2,)).render()
+    return Table(caption, ["size ratio", search.measure, "holds"], rows, name, texts=(2,))
 
 
-def _healings(reports: list[HealReport]) -> Markup:
+def _healings(reports: list[HealReport]) -> Table:
     rows: list[Row] = [
         [
             one.out,
@@ -180,4 +167,4 @@ def _healings(reports: list[HealReport]) -> Markup:
         for one in reports
     ]
     heads = ["healed", "from", "teacher", "steps", "time", "loss at first", "at last"]
-    return Table("Trained to answer as the teacher does", heads, rows, "heal-table", texts=(1, 2)).render()
+    return Table("Trained to answer as the teacher does", heads, rows, "heal-table", texts=(1, 2))

@@ -5,34 +5,31 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from markupsafe import Markup
+
 from rankscope_eval.page.charts import relative_scores
-from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.numbers import count, duration, plural, ratio, significant
+from rankscope_eval.page.parts import Cell, Part, Row, Table, number
 from rankscope_eval.page.svg import chart
-from rankscope_eval.page.tables import Cell, Row, Table, folded, number
 from rankscope_eval.relative import Interval
 from rankscope_eval.report import EvalReport, EvalRow
 
 
-def eval_part(report: EvalReport, name: str) -> list[Child]:
+def eval_part(report: EvalReport, name: str) -> Part:
     """Scores of one suite: relative, drawn, and one by one."""
     over = f", relative to {report.baseline}" if report.baseline else ""
     cut = f", first {report.max_series} series of each data set" if report.max_series else ""
-    drawn = _dots(report, name)
     skipped = [f"{one.benchmark}/{one.dataset}: {one.reason}" for one in report.skipped]
-    return [
-        element("h3", f"Scores on {report.suite}{over}"),
-        element(
-            "p",
-            f"{_sets(report)}{cut}. Lower is better"
-            + ("; relative scores are geometric means of score over baseline’s score" if report.summary else "")
-            + (", 95 % intervals by bootstrap over data sets and series." if _known(report) else "."),
-        ),
-        _summary(report, f"{name}-summary") if report.summary else None,
-        element("div", drawn, class_="charts") if drawn else None,
-        element("p", f"Left out: {'; '.join(skipped)}.", class_="note") if skipped else None,
-        folded("Every data set", _scores(report, f"{name}-table")),
-    ]
+    means = "; relative scores are geometric means of score over baseline’s score" if report.summary else ""
+    spans = ", 95 % intervals by bootstrap over data sets and series." if _known(report) else "."
+    return Part(
+        f"Scores on {report.suite}{over}",
+        text=f"{_sets(report)}{cut}. Lower is better{means}{spans}",
+        lead=_summary(report, f"{name}-summary") if report.summary else None,
+        charts=_dots(report, name),
+        left=f"Left out: {'; '.join(skipped)}." if skipped else "",
+        folded=("Every data set", _scores(report, f"{name}-table")),
+    )
 
 
 def _known(report: EvalReport) -> bool:
@@ -40,7 +37,7 @@ def _known(report: EvalReport) -> bool:
     return any(one.WQL_interval or one.MASE_interval for one in report.summary)
 
 
-def _summary(report: EvalReport, name: str) -> Markup:
+def _summary(report: EvalReport, name: str) -> Table:
     rows: list[Row] = [
         [
             one.model,
@@ -55,7 +52,7 @@ def _summary(report: EvalReport, name: str) -> Markup:
         if one.model != one.baseline
     ]
     heads = ["model", "benchmark", "data sets", "relative WQL", "95 %", "relative MASE", "95 %"]
-    return Table(f"Scores over those of {report.baseline}", heads, rows, name, texts=(1,)).render()
+    return Table(f"Scores over those of {report.baseline}", heads, rows, name, texts=(1,))
 
 
 def _span(interval: Interval | None) -> Cell:
@@ -64,7 +61,7 @@ def _span(interval: Interval | None) -> Cell:
     return number(high, f"{ratio(low)} – {ratio(high)}")
 
 
-def _scores(report: EvalReport, name: str) -> Markup:
+def _scores(report: EvalReport, name: str) -> Table:
     heads = ["data set", "model", "series", "steps", "WQL", "MASE", "published WQL", "published MASE", "time"]
     rows: list[Row] = [
         [
@@ -80,7 +77,7 @@ def _scores(report: EvalReport, name: str) -> Markup:
         ]
         for row in report.rows
     ]
-    return Table(f"Scores on {report.suite}", heads, rows, name, texts=(1,)).render()
+    return Table(f"Scores on {report.suite}", heads, rows, name, texts=(1,))
 
 
 def _dots(report: EvalReport, name: str) -> list[Markup]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
-from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.lineage import Group, Library
 from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, short_count, size
-from rankscope_eval.page.sections import Section
+from rankscope_eval.page.parts import Part, Section
 from rankscope_eval.page.sections.models import facts
 from rankscope_eval.page.sections.waste import SIGNALS, spectrum_sentence
 from rankscope_eval.relative import Interval
@@ -20,40 +18,18 @@ HELD = 1.02
 """A relative score up to this is said to be within 2 % of the original's."""
 
 
-@dataclass(frozen=True)
-class KeyNumber:
-    """A number that stands for a group.
-
-    Attributes:
-        value: as written.
-        says: what it is.
-    """
-
-    value: str
-    says: str
-
-
 def summary_section(library: Library) -> Section:
     """Key numbers and sentences of every model."""
-    content: list[Child] = []
-    for group in library.groups:
-        said, numbers = sentences(library, group), key_numbers(library, group)
-        if not said and not numbers:
-            continue
-        content.append(
-            element(
-                "div",
-                element("h3", group.root) if len(library.groups) > 1 else None,
-                _tiles(numbers) if numbers else None,
-                element("ul", [element("li", line) for line in said]) if said else None,
-                class_="model",
-            )
-        )
+    parts = [
+        Part(group.root if len(library.groups) > 1 else "", numbers=numbers, points=said)
+        for group in library.groups
+        if (numbers := key_numbers(library, group)) + (said := sentences(library, group))
+    ]
     theory = [check for one in library.of("theory") for check in one.content.checks]
     if theory:
         held = sum(check.passed for check in theory)
-        content.append(element("p", f"{held} of {plural(len(theory), 'check')} of theorems hold."))
-    return Section("summary", "Summary", "Summary", tuple(content))
+        parts.append(Part(text=f"{held} of {plural(len(theory), 'check')} of theorems hold."))
+    return Section("summary", "Summary", "Summary", parts)
 
 
 def sentences(library: Library, group: Group) -> list[str]:
@@ -69,35 +45,30 @@ def sentences(library: Library, group: Group) -> list[str]:
     ]
 
 
-def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
+def key_numbers(library: Library, group: Group) -> list[tuple[str, str]]:
     """At most four numbers: of the smallest compression that was made and of what it costs, or of the model's ranks."""
     made = sorted(library.about("compress", group), key=lambda one: one.content.bytes["after"])
     if not made:
         alone = library.about("spectrum", Group(group.root, (group.root,)))[:1]
         shares = [pair for one in alone for pair in one.content.size_ratio.items()]
-        return [KeyNumber(percent(value), f"of the numbers suffice at ε = {eps}") for eps, value in shares[:3]]
+        return [(percent(value), f"of the numbers suffice at ε = {eps}") for eps, value in shares[:3]]
     one = made[0].content
     out = library.resolve(one.out)
     before, after = one.parameters["before"], one.parameters["after"]
     found = [
-        KeyNumber(percent(one.ratio), f"of the numbers in the selected matrices, method {one.method}"),
-        KeyNumber(change(before, after), f"parameters: {short_count(before)} → {short_count(after)}"),
+        (percent(one.ratio), f"of the numbers in the selected matrices, method {one.method}"),
+        (change(before, after), f"parameters: {short_count(before)} → {short_count(after)}"),
     ]
     score = next((row for row in _relative(library, group) if library.resolve(row.model) == out), None)
     if score is not None and math.isfinite(score.relative_WQL):
         says = f"times the WQL of {score.baseline}, {plural(score.datasets, 'data set')}"
-        found.append(KeyNumber(ratio(score.relative_WQL), says))
+        found.append((ratio(score.relative_WQL), says))
     timed = [pair for pair in _timed(library, group) if library.resolve(pair[0].model) == out]
     if timed:
         row, beside, _ = max(timed, key=lambda pair: pair[0].batch)
         says = f"times the time of {beside.baseline}, {row.label} at batch {row.batch}"
-        found.append(KeyNumber(ratio(beside.seconds.median), says))
+        found.append((ratio(beside.seconds.median), says))
     return found
-
-
-def _tiles(numbers: list[KeyNumber]) -> Markup:
-    tiles = [element("div", element("dt", one.says), element("dd", one.value)) for one in numbers]
-    return element("dl", tiles, class_="key-numbers")
 
 
 def _identity(library: Library, group: Group) -> list[str]:

@@ -6,16 +6,15 @@ from functools import partial
 
 from rankscope_eval.bench import BenchReport
 from rankscope_eval.page.charts import times
-from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.numbers import count, duration, percent, plural, ratio, size
+from rankscope_eval.page.parts import Part, Row, Table, number
 from rankscope_eval.page.svg import chart
-from rankscope_eval.page.tables import Row, Table, number
 
 
-def bench_part(report: BenchReport, name: str) -> list[Child]:
+def bench_part(report: BenchReport, name: str) -> Part | None:
     """Times and memory, side by side."""
     if not report.rows:
-        return []
+        return None
     first = report.rows[0]
     where = str(report.machine.get("device", first.device))
     processor = report.machine.get("cpu") if first.device == "cpu" else None
@@ -30,20 +29,17 @@ def bench_part(report: BenchReport, name: str) -> list[Child]:
     )
     base = next((one.baseline for one in report.ratios), None)
     failed = [f"{one.label} at batch {one.batch}: {one.reason}" for one in report.failures]
-    return [
-        element("h3", "Time and memory" + (f", beside {base}" if base else "")),
-        element(
-            "p",
-            f"{first.context} values in, {first.horizon} steps out, {plural(report.rounds, 'round')} in turns, "
-            f"on {machine}. The roofline is the least time that the work can take at the rates measured there.",
-        ),
-        element("div", drawing, class_="charts"),
-        _times(report, f"{name}-table"),
-        element("p", f"Left out: {'; '.join(failed)}.", class_="note") if failed else None,
-    ]
+    return Part(
+        "Time and memory" + (f", beside {base}" if base else ""),
+        text=f"{first.context} values in, {first.horizon} steps out, {plural(report.rounds, 'round')} in turns, "
+        f"on {machine}. The roofline is the least time that the work can take at the rates measured there.",
+        charts=[drawing],
+        tables=[_times(report, f"{name}-table")],
+        left=f"Left out: {'; '.join(failed)}." if failed else "",
+    )
 
 
-def _times(report: BenchReport, name: str) -> Markup:
+def _times(report: BenchReport, name: str) -> Table:
     over = {(one.label, one.batch): one for one in report.ratios}
     rows: list[Row] = []
     for row in report.rows:
@@ -75,4 +71,4 @@ def _times(report: BenchReport, name: str) -> Markup:
         "cache",
         "of the roofline",
     ]
-    return Table("Time of a forecast of the batch, and memory", heads, rows, name, texts=(1,)).render()
+    return Table("Time of a forecast of the batch, and memory", heads, rows, name, texts=(1,))

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 
+from markupsafe import Markup
+
 from rankscope import plots
 from rankscope.compress.calibration.report import CalibrationReport
 from rankscope.families import FAMILIES
@@ -13,13 +15,10 @@ from rankscope.measure.embedding import EmbeddingReport
 from rankscope.measure.flow import FlowReport
 from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 from rankscope_eval.page.charts import plain_text, shortened
-from rankscope_eval.page.html import Child, Markup, element
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.numbers import count, percent, plural, significant, spread
-from rankscope_eval.page.roles import role_name, role_order
-from rankscope_eval.page.sections import Section
+from rankscope_eval.page.parts import Cell, Heat, Part, Row, Section, Table, heat, number, role_name
 from rankscope_eval.page.svg import chart
-from rankscope_eval.page.tables import Cell, Row, Table, folded, heat, number
 
 SIGNALS = {
     "sine": "sinusoids",
@@ -38,36 +37,28 @@ _DEEPEST = 40
 
 def waste_section(library: Library) -> Section:
     """Everything that was measured of ranks, model by model."""
-    content: list[Child] = []
-    for group in library.groups:
-        for number_, one in enumerate(library.about("spectrum", group)):
-            name = f"spectrum-{library.groups.index(group)}-{number_}"
+    parts: list[Part] = []
+    for at, group in enumerate(library.groups):
+        for place, one in enumerate(library.about("spectrum", group)):
             cut = library.resolve(one.content.model) in library.parents
-            content += spectrum_part(one.content, name, one.path, cut)
-        for number_, one in enumerate(library.about("flow", group)):
-            content += flow_part(one.content, f"flow-{library.groups.index(group)}-{number_}")
-    for number_, one in enumerate(library.of("embed")):
-        content += embedding_part(one.content, f"embed-{number_}")
-    for number_, one in enumerate(library.of("calibrate")):
-        content += calibration_part(one.content, f"calibrate-{number_}")
-    return Section("waste", "Where rank is wasted", "Rank", tuple(content))
+            parts.append(spectrum_part(one.content, f"spectrum-{at}-{place}", one.path, cut))
+        parts += [flow_part(one.content, f"flow-{at}-{n}") for n, one in enumerate(library.about("flow", group))]
+    parts += [embedding_part(one.content, f"embed-{place}") for place, one in enumerate(library.of("embed"))]
+    parts += [calibration_part(one.content, f"calibrate-{place}") for place, one in enumerate(library.of("calibrate"))]
+    return Section("waste", "Where rank is wasted", "Rank", parts)
 
 
-def spectrum_part(report: SpectrumReport, name: str, path: str, cut: bool = False) -> list[Child]:
+def spectrum_part(report: SpectrumReport, name: str, path: str, cut: bool = False) -> Part:
     """Weights of one model: heat maps, charts (of one that was not cut), and every matrix."""
     eps = next(iter(report.sites[0].eps_ranks))
-    parts: list[Child] = [
-        element("h3", f"Weights of {report.model}"),
-        element("p", spectrum_sentence(report)),
-        element("p", ONE_TOKEN, class_="note") if _one_token(report) and not cut else None,
-        *_maps(report, name, eps),
-    ]
-    charts = [] if cut else _charts(report, name, eps)
-    if charts:
-        parts.append(element("div", charts, class_="charts"))
-    table = _matrices(report, name)
-    parts.append(folded(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", table))
-    return parts
+    return Part(
+        f"Weights of {report.model}",
+        text=spectrum_sentence(report),
+        notes=[ONE_TOKEN] if _one_token(report) and not cut else [],
+        maps=_maps(report, name, eps),
+        charts=[] if cut else _charts(report, name, eps),
+        folded=(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", _matrices(report, name)),
+    )
 
 
 def spectrum_sentence(report: SpectrumReport) -> str:
@@ -108,7 +99,7 @@ def role_shares(report: SpectrumReport, eps: str) -> dict[str, float]:
     return {role: median(values) for role, values in found.items()}
 
 
-def flow_part(report: FlowReport, name: str) -> list[Child]:
+def flow_part(report: FlowReport, name: str) -> Part:
     """Ranks of the layers' inputs."""
     signal = SIGNALS.get(report.signal, report.signal)
     eps = next(iter(report.layers[0].eps_ranks))
@@ -136,15 +127,15 @@ def flow_part(report: FlowReport, name: str) -> list[Child]:
     ]
     caption = f"ε-ranks of what enters each layer of {report.model}, of at most {report.layers[0].d_model}"
     series = f"{report.n} series of {report.length} values, {signal}"
-    return [
-        element("h3", f"Flow of ranks in {report.model}: {signal}"),
-        element("p", f"ε-rank of the layers’ input at ε = {eps}: {'; '.join(said)} ({series})."),
-        element("div", charts, class_="charts") if charts else None,
-        folded("Every layer", Table(caption, heads, rows, f"{name}-table").render()),
-    ]
+    return Part(
+        f"Flow of ranks in {report.model}: {signal}",
+        text=f"ε-rank of the layers’ input at ε = {eps}: {'; '.join(said)} ({series}).",
+        charts=charts,
+        folded=("Every layer", Table(caption, heads, rows, f"{name}-table")),
+    )
 
 
-def embedding_part(report: EmbeddingReport, name: str) -> list[Child]:
+def embedding_part(report: EmbeddingReport, name: str) -> Part:
     """Embedding matrices of all models together."""
     keys = list(report.rows[0].eps_ranks)
     heads = ["model", "matrix", "patch", "tokens", "width", *[f"ε = {key}" for key in keys], "effective rank"]
@@ -164,15 +155,15 @@ def embedding_part(report: EmbeddingReport, name: str) -> list[Child]:
     said = "; ".join(f"{row.model} ({row.matrix}): {row.eps_ranks[keys[0]]} of {row.d_model}" for row in report.rows)
     signal = SIGNALS.get(report.signal, report.signal)
     title = f"Singular values of the embeddings, {signal}"
-    return [
-        element("h3", f"Embeddings: {signal}"),
-        element("p", f"ε-rank at ε = {keys[0]}: {said}."),
-        element("div", chart(partial(plots.embedding_spectra, named), f"{name}-chart", title, said), class_="charts"),
-        Table("ε-ranks of embedding matrices", heads, rows, f"{name}-table", texts=(1,)).render(),
-    ]
+    return Part(
+        f"Embeddings: {signal}",
+        text=f"ε-rank at ε = {keys[0]}: {said}.",
+        charts=[chart(partial(plots.embedding_spectra, named), f"{name}-chart", title, said)],
+        tables=[Table("ε-ranks of embedding matrices", heads, rows, f"{name}-table", texts=(1,))],
+    )
 
 
-def calibration_part(report: CalibrationReport, name: str) -> list[Child]:
+def calibration_part(report: CalibrationReport, name: str) -> Part:
     """What enters the matrices of a model."""
     rows: list[Row] = [
         [
@@ -186,46 +177,24 @@ def calibration_part(report: CalibrationReport, name: str) -> list[Child]:
     ]
     heads = ["input", "positions", "width", "effective rank", "directions with energy"]
     caption = f"Inputs of {report.model} over {report.series} series of {report.corpus}"
-    return [
-        element("h3", f"What enters the layers of {report.model}"),
-        [element("p", note, class_="note") for note in report.notes],
-        folded("Every input", Table(caption, heads, rows, f"{name}-table").render()),
-    ]
+    table = Table(caption, heads, rows, f"{name}-table")
+    return Part(f"What enters the layers of {report.model}", notes=report.notes, folded=("Every input", table))
 
 
-def _maps(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
-    """A heat map per stack and kind of matrix."""
-    groups: dict[tuple[str, str], list[SiteSpectrum]] = {}
-    for row in report.sites:
-        if row.site.layer is not None:
-            scope = row.site.role.partition(".")[0] if row.site.kind == "attention" else "mlp"
-            groups.setdefault((row.site.stack, scope), []).append(row)
-    stacks = list(dict.fromkeys(stack for stack, _ in groups))
+def _maps(report: SpectrumReport, name: str, eps: str) -> list[Heat]:
+    """A heat map per stack."""
+    inner = [row for row in report.sites if row.site.layer is not None]
     maps = []
-    for stack in stacks:
-        rows = [row for (where, _), found in groups.items() if where == stack for row in found]
-        maps.append(_map(rows, stack, f"{name}-{stack}", eps))
-    return [element("div", maps, class_="maps")] if maps else []
-
-
-def _map(rows: list[SiteSpectrum], stack: str, name: str, eps: str) -> Markup:
-    layers = sorted({row.site.layer for row in rows if row.site.layer is not None})
-    cells = {(row.site.role, row.site.layer): row for row in rows}
-    roles = sorted(dict.fromkeys(row.site.role for row in rows), key=role_order)
-    body = []
-    for role in roles:
-        line = []
-        for layer in layers:
-            row = cells.get((role, layer))
-            shown = None
-            if row is not None:
-                share = _share(row, eps)
-                told = f"{stack} layer {layer}, {role_name(role)}: ε-rank {row.eps_ranks[eps]} of {min(row.shape)}"
-                shown = (share, percent(share).removesuffix(" %"), told)
-            line.append(shown)
-        body.append((role_name(role), line))
-    caption = f"{stack.capitalize()}: ε-rank in percent of the largest possible, by layer (ε = {eps})"
-    return heat(name, caption, ["matrix", *map(str, layers)], body)
+    for stack in dict.fromkeys(row.site.stack for row in inner):
+        cells = {
+            (row.site.role, row.site.layer): (_share(row, eps), f"ε-rank {row.eps_ranks[eps]} of {min(row.shape)}")
+            for row in inner
+            if row.site.stack == stack
+        }
+        maps.append(
+            heat(f"{name}-{stack}", stack, f"ε-rank in percent of the largest possible, by layer (ε = {eps})", cells)
+        )
+    return maps
 
 
 def _charts(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
@@ -256,7 +225,7 @@ def _charts(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
     return drawn
 
 
-def _matrices(report: SpectrumReport, name: str) -> Markup:
+def _matrices(report: SpectrumReport, name: str) -> Table:
     keys = list(report.sites[0].eps_ranks)
     heads = ["matrix", "role", "shape", "σ₁", *[f"ε = {key}" for key in keys]]
     heads += [f"per head, {keys[0]}", "effective rank", "stable rank", f"size, {keys[0]}"]
@@ -277,7 +246,7 @@ def _matrices(report: SpectrumReport, name: str) -> Markup:
                 number(row.size_ratio.get(keys[0]), percent(row.size_ratio.get(keys[0]))),
             ]
         )
-    return Table(f"ε-ranks of every matrix of {report.model}", heads, rows, f"{name}-table", texts=(1,)).render()
+    return Table(f"ε-ranks of every matrix of {report.model}", heads, rows, f"{name}-table", texts=(1,))
 
 
 def _share(row: SiteSpectrum, eps: str) -> float:
