@@ -42,7 +42,7 @@ def run_compress(folder: Path, series: int, probe: int) -> dict[str, Any]:
     """Compress, and note when every phase begins."""
     import torch
 
-    from rankscope.compress import compress
+    from rankscope.compress import CompressOptions, compress
     from rankscope.compress.calibration import calibration_set
 
     imported = peak_mb()
@@ -62,11 +62,8 @@ def run_compress(folder: Path, series: int, probe: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=folder.parent) as out:
         report = compress(
             folder,
+            CompressOptions(ratio=0.15, method="joint", calibration=moments, probe=questions),
             out=Path(out) / "small",
-            ratio=0.15,
-            method="joint",
-            calibration=moments,
-            probe=questions,
             progress=note,
         )
     return {

@@ -25,7 +25,7 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
     import torch
 
     from rankscope import load_pipeline
-    from rankscope.compress import compress
+    from rankscope.compress import CompressOptions, compress
     from rankscope.io import codec
     from rankscope_eval import evaluate
     from rankscope_eval.bench.turns import alternate, timed
@@ -33,7 +33,7 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
     folders, ratios = [], []
     for multiple in (1, options.multiple):
         folder = place / f"{model}-{method}-{multiple}"
-        report = compress(model, out=folder, ratio=options.ratio, method=method, multiple=multiple)
+        report = compress(model, CompressOptions(ratio=options.ratio, method=method, multiple=multiple), out=folder)
         folders.append(str(folder))
         ratios.append(report.ratio)
     series = torch.randn(options.batch, 512, generator=torch.Generator().manual_seed(0)).cumsum(1)

@@ -26,12 +26,12 @@ RATIO = 0.15
 
 def peers(folder: Path, size: str, compiled: bool) -> list[str]:
     """Write the checkpoints of a size; the cases that are compared, the baseline first."""
-    from rankscope.compress import compress
+    from rankscope.compress import CompressOptions, compress
 
     dense = write_shape(folder / f"t5-{size}", "chronos-t5", size)
     narrow = write_shape(folder / f"t5-{size}-head-width", "chronos-t5", size, "head-width", RATIO)
     int8 = folder / f"t5-{size}-int8"
-    compress(dense, out=int8, storage="int8")
+    compress(dense, CompressOptions(storage="int8"), out=int8)
     cases = [f"{dense}:stock:float32", f"{dense}:fast:float32", f"{dense}:fast:bfloat16"]
     cases += [f"{narrow}:fast:float32", f"{narrow}:fast:bfloat16"]
     if size in ("tiny", "mini", "small", "base"):

@@ -29,7 +29,7 @@ from provenance import conditions, origin, save, spread
 from torch import nn
 
 from rankscope import load_pipeline
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.lowrank import Int8Linear
 
 USED = ("src/rankscope/lowrank", "src/rankscope/numerics/quantise.py", "src/rankscope/compress")
@@ -92,7 +92,7 @@ def time_forecasts(rounds: int) -> list[dict[str, Any]]:
     series = [torch.sin(torch.arange(float(CONTEXT)) / (3 + i)) for i in range(SERIES)]
     for model in MODELS:
         with tempfile.TemporaryDirectory() as temporary:
-            compress(model, out=Path(temporary) / "int8", storage="int8")
+            compress(model, CompressOptions(storage="int8"), out=Path(temporary) / "int8")
             loaded = {"float": model, "int8": str(Path(temporary) / "int8")}
             pipelines = {name: load_pipeline(source, dtype="float32") for name, source in loaded.items()}
         cases = {name: (lambda p=p: p.predict(series, prediction_length=HORIZON)) for name, p in pipelines.items()}

@@ -12,9 +12,9 @@ from typing import Any
 from training import REHEARSAL, RUNS, device, record, save
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import calibrate, named_set
-from rankscope.compress.calibration.named import with_partners
+from rankscope.compress.calibration.sources import with_partners
 from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import RankscopeError
 from rankscope.io import codec
@@ -72,7 +72,7 @@ def point(source: Checkpoint, ratio: float, folder: Path, moments: Path) -> dict
         if not small.exists():
             rule = "energy" if REHEARSAL else None
             how: dict[str, Any] = {"method": "joint", "allocation": rule, "calibration": moments, "device": device()}
-            compress(source, out=small, ratio=ratio, progress=progress, **how)
+            compress(source, CompressOptions(ratio=ratio, **how), out=small, progress=progress)
         if not healed.exists():
             begun = any(healed.with_name(f"{healed.name}.run").glob("checkpoint-*"))
             heal(

@@ -11,7 +11,7 @@ HEAVY = ("typer", "matplotlib", "gluonts", "chronos", "pandas", "torch", "transf
 
 
 CHILD = f"""
-import sys, rankscope
+import sys, rankscope, rankscope.compress.options
 print([name for name in {HEAVY!r} if name in sys.modules])
 from transformers import AutoConfig
 config = AutoConfig.for_model('rankscope-t5', d_model=8)

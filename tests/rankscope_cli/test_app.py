@@ -218,13 +218,13 @@ def test_ctrl_c_in_every_verb_leaves_nothing(
 SLOW_COMPRESS = """
 import sys, time
 from pathlib import Path
-import rankscope.compress.groups as groups
+import rankscope.compress.cuts as cuts
 
 def slow(*args, **kwargs):
     Path("factorising").touch()
     time.sleep(1)
 
-groups.truncated_svd = slow
+cuts.truncated_svd = slow
 from rankscope_cli.main import main
 main()
 """

@@ -18,7 +18,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from rankscope import load_pipeline, open_checkpoint
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.errors import OptionError, RankscopeError
 from rankscope.forecast import make_fast
 from rankscope.io import codec
@@ -80,7 +80,7 @@ def joined(folder: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
     def saved(family: str) -> Path:
         if not (root / family).exists():
             options: dict[str, Any] = {"method": "joint", "allocation": "energy", "calibration": "mixture:16"}
-            compress(folder(family), out=root / family, ratio=0.5, **options)
+            compress(folder(family), CompressOptions(ratio=0.5, **options), out=root / family)
         return root / family
 
     return saved
@@ -156,7 +156,7 @@ def test_heads_of_unequal_width_take_no_more_than_the_runtime_runs(folder: Any, 
 
 
 def test_int8_takes_the_flops_of_floats_and_a_quarter_of_the_bytes(folder: Any, tmp_path: Path) -> None:
-    compress(folder("chronos-bolt"), out=tmp_path / "int8", storage="int8")
+    compress(folder("chronos-bolt"), CompressOptions(storage="int8"), out=tmp_path / "int8")
     (network, case), (whole, _) = work_of(tmp_path / "int8"), work_of(folder("chronos-bolt"))
     mine, theirs = phases(network, case), phases(whole, case)
     assert [one.flops for one in mine] == [one.flops for one in theirs]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope.compress.calibration.sets import calibration_set
+from rankscope.compress.calibration.sources import calibration_set
 from rankscope.errors import DataError
 from rankscope.series import Series, read_series
 from rankscope.series.signals import corpus

@@ -132,7 +132,7 @@ def _matrices(checkpoint: Checkpoint, chosen: tuple[str, ...] | None) -> tuple[S
     Raises:
         OptionError: nothing but lookup tables is selected, or a word is unknown.
     """
-    from rankscope.compress.calibration.named import with_partners
+    from rankscope.compress.calibration.sources import with_partners
 
     selected = [site for site in checkpoint.sites(chosen or ("attention",)) if site.role != "embedding"]
     if not selected:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rankscope.checkpoints import Checkpoint
-    from rankscope.compress import CompressReport, LossSearch, SiteReport
+    from rankscope.compress import CompressOptions, CompressReport, LossSearch, SiteReport
 
 
 SUITE = "embedded"
@@ -166,53 +166,48 @@ def run(
     """
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss
+    from rankscope.compress.options import needs_calibration
     from rankscope.compress.to_loss import validate_loss
     from rankscope.engine.device import resolve_device
     from rankscope.io.atomic import refuse_existing
 
-    if method in ("svd", "random") and allocation != "sensitivity" and max_loss is None:
+    if not needs_calibration(method) and allocation != "sensitivity" and max_loss is None:
         refuse_cuda(device, "matrices are decomposed by LAPACK")
     refuse_existing(out, force)
     limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes}
     budgets = [Budget(kind, limit) for kind, limit in limits.items() if limit is not None]
     if len(budgets) > 1:
         raise OptionError(f"give one budget, not --{budgets[0].kind} and --{budgets[1].kind}.")
-    how: dict[str, Any] = {
-        "sites": words(sites) or ("attention",),
-        "method": method,
-        "allocation": allocation,
-        "calibration": calibration,
-        "decoder": decoder,
-        "probe": probe,
-        "multiple": multiple,
-        "seed": seed,
-        "device": resolve_device(device),
-        "dtype": dtype,
-        "storage": storage,
-    }
+    options = CompressOptions(
+        eps=eps,
+        ratio=ratio,
+        budget=budgets[0] if budgets else None,
+        sites=words(sites) or ("attention",),
+        method=method,
+        allocation=allocation,
+        calibration=calibration,
+        decoder=decoder,
+        probe=probe,
+        multiple=multiple,
+        seed=seed,
+        device=resolve_device(device),
+        dtype=dtype,
+        storage=storage,
+    )
     settings = {"suite": suite, "data": data, "max_series": max_series}
     with Output(json) as output:
         if max_loss is None:
             _refuse_settings(settings)
             with progress_bar("opening the model") as progress:
-                report = compress(
-                    open_checkpoint(model, revision=revision),
-                    out=out,
-                    eps=eps,
-                    ratio=ratio,
-                    budget=budgets[0] if budgets else None,
-                    force=force,
-                    progress=progress,
-                    **how,
-                )
+                checkpoint = open_checkpoint(model, revision=revision)
+                report = compress(checkpoint, options, out=out, force=force, progress=progress)
         else:
-            if eps is not None or ratio is not None or budgets:
+            if options.sizes:
                 raise OptionError("--max-loss looks for the size itself: leave out --eps, --ratio and every budget.")
             loss = validate_loss(max_loss)
-            options = CompressOptions(**how)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("measuring the original") as progress:
-                score = _score(checkpoint, how, settings, progress)
+                score = _score(checkpoint, options, settings, progress)
                 report = compress_to_loss(
                     checkpoint,
                     options,
@@ -235,12 +230,12 @@ def _refuse_settings(settings: dict[str, Any]) -> None:
 
 
 def _score(
-    checkpoint: Checkpoint, how: dict[str, Any], settings: dict[str, Any], progress: Progress
+    checkpoint: Checkpoint, options: CompressOptions, settings: dict[str, Any], progress: Progress
 ) -> Callable[[Path], float]:
     """Measure the original, and return what measures a folder against it."""
     from rankscope_eval import Forecasting, Scorer, read_suite
 
-    run = Forecasting(seed=how["seed"], device=how["device"])
+    run = Forecasting(seed=options.seed, device=options.device)
     suite = read_suite(settings["suite"] or SUITE, settings["data"], max_series=settings["max_series"])
     scorer = Scorer(suite, run, checkpoint)
     scorer.score_baseline(progress)

@@ -11,12 +11,11 @@ from typing import Any
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import ALLOCATIONS, METHOD_NAMES
-from rankscope.compress import CompressReport, compress
-from rankscope.compress.calibrated import needs_calibration
+from rankscope.compress import CompressOptions, CompressReport, compress
 from rankscope.compress.calibration import Calibration, calibrate, load_calibration
 from rankscope.compress.calibration._calibration import fingerprint
 from rankscope.compress.heal import HealConfig, HealReport, heal
-from rankscope.compress.plan import validate_ratio
+from rankscope.compress.options import needs_calibration, validate_ratio
 from rankscope.engine.device import resolve_device
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
@@ -227,13 +226,15 @@ class _Run:
     def _compress(self, point: Table2Point, progress: Progress) -> CompressReport:
         return compress(
             self.checkpoint,
+            CompressOptions(
+                ratio=point.ratio,
+                method=plain(point.method),
+                allocation=None if point.allocation == "default" else point.allocation,
+                calibration=self._moments(point),
+                probe=self.scorer.probe(point.seed or 0),
+                seed=point.seed or 0,
+            ),
             out=self.folder.work,
-            ratio=point.ratio,
-            method=plain(point.method),
-            allocation=None if point.allocation == "default" else point.allocation,
-            calibration=self._moments(point),
-            probe=self.scorer.probe(point.seed or 0),
-            seed=point.seed or 0,
             force=True,
             progress=progress,
         )

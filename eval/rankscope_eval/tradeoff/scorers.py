@@ -16,9 +16,8 @@ from torch import Tensor
 
 from rankscope import load_pipeline
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.compress.calibrated import lengths
 from rankscope.compress.calibration import CalibrationSet, calibration_set
-from rankscope.compress.calibration.sets import DEFAULT
+from rankscope.compress.calibration.sources import DEFAULT, lengths
 from rankscope.compress.calibration.text import calibration_windows, read_tokens
 from rankscope.compress.probe import PROBE_SEED, PROBED_WINDOWS
 from rankscope.engine.device import resolve_dtype

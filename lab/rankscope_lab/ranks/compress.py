@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rankscope.compress import Allocation, Budget, Plan, plan_by_budget
+from rankscope.compress import Budget, Plan, plan_by_budget
 from rankscope.compress.calibration import InputMoments
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope_lab.ranks.calibrate import model_moments
@@ -111,7 +111,7 @@ def _point(model: nn.Module, pieces: list[Piece], score: Score, asked: CurvePoin
 
 
 def _plan(pieces: Sequence[Piece], ratio: float) -> Plan:
-    return plan_by_budget([piece.spectrum for piece in pieces], Budget("ratio", ratio), Allocation(UNIFORM))
+    return plan_by_budget([piece.spectrum for piece in pieces], Budget("ratio", ratio), UNIFORM)
 
 
 @torch.no_grad()

@@ -26,9 +26,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.compress.calibration import InputMoments
-from rankscope.compress.decomposition import Decomposition
 from rankscope.compress.joint import Inner, inner_qk, inner_vo
-from rankscope.compress.methods import METHODS
+from rankscope.compress.methods import METHODS, Decomposition
+from rankscope.compress.options import needs_calibration
 from rankscope.compress.plan import Spectrum
 from rankscope_lab.blocks import MultiHeadAttention
 from rankscope_lab.measure.find import ATTENTION, FEED_FORWARD, PROJECTION, weights_of
@@ -80,7 +80,7 @@ class MatrixPiece:
     def terms(self) -> Decomposition:
         """All terms of W; where a bias can stand for the mean of the inputs, by their covariance."""
         moments = self.moments if self.bias is None else centred(self.moments)
-        return METHODS[self.method].decompose(self.matrix, moments, 0)
+        return METHODS[self.method](self.matrix, moments, 0)
 
     @property
     def spectrum(self) -> Spectrum:
@@ -93,7 +93,7 @@ class MatrixPiece:
         """Keep ``rank`` terms."""
         before = self.matrix.double()
         left = self.terms.at(rank).dense().double()
-        if self.bias is not None and METHODS[self.method].calibrated:
+        if self.bias is not None and needs_calibration(self.method):
             mean = self.moments.total / self.moments.tokens
             self.bias.add_((before - left) @ mean)
         self.matrix.copy_(left)

@@ -1,29 +1,53 @@
-"""Smaller checkpoints: which rank where (plan), how (factorise), and the folder that results (apply)."""
+"""Smaller checkpoints: calibrate and measure (prepare), say which rank where (plan), factorise and write (apply).
 
-from rankscope.compress.allocate import Allocation, plan_by_budget, plan_by_ratio
-from rankscope.compress.apply import compress
-from rankscope.compress.budget import Budget
-from rankscope.compress.factorise import truncated_svd
-from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
-from rankscope.compress.prepared import CompressOptions
-from rankscope.compress.report import CompressReport, LossSearch, LossStep, SiteReport
-from rankscope.compress.to_loss import compress_to_loss
+Names are loaded when they are asked for: `rankscope.compress.options`, which the command line reads, needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rankscope.compress.allocate import plan_by_budget, plan_by_ratio
+    from rankscope.compress.apply import compress
+    from rankscope.compress.methods import truncated_svd
+    from rankscope.compress.options import Budget, CompressOptions
+    from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
+    from rankscope.compress.report import CompressReport, LossSearch, LossStep, SiteReport
+    from rankscope.compress.to_loss import compress_to_loss
+
+_HOMES = {
+    "allocate": ("plan_by_budget", "plan_by_ratio"),
+    "apply": ("compress",),
+    "methods": ("truncated_svd",),
+    "options": ("Budget", "CompressOptions"),
+    "plan": ("Plan", "SitePlan", "Spectrum", "plan_by_eps"),
+    "report": ("CompressReport", "LossSearch", "LossStep", "SiteReport"),
+    "to_loss": ("compress_to_loss",),
+}
 
 __all__ = [
-    "compress",
-    "compress_to_loss",
-    "CompressOptions",
-    "Allocation",
     "Budget",
-    "plan_by_budget",
+    "CompressOptions",
     "CompressReport",
-    "SiteReport",
     "LossSearch",
     "LossStep",
     "Plan",
     "SitePlan",
+    "SiteReport",
     "Spectrum",
+    "compress",
+    "compress_to_loss",
+    "plan_by_budget",
     "plan_by_eps",
     "plan_by_ratio",
     "truncated_svd",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,9 +17,9 @@ is, so C_k may be the covariance of the keys *within* a sequence: what all keys 
 
 **Values and outputs.** Minimise E‖(B − B̃)z‖² = ‖(B − B̃)C_z^{1/2}‖_F². Again only R_zᵀR_z = W_v C_z W_vᵀ = E[a aᵀ] is
 needed, a = W_v z being what the head hands to its output projection: the true attention-weighted mean is measured by
-looking at the input of ``o``. R_oᵀR_o = W_oᵀW_o counts every direction of the residual stream alike; where it was
-measured what the model's answers feel of the head's outputs, that moment takes its place. With W_o = Q_o R_o and
-R_o R_zᵀ = U Σ Vᵀ,
+looking at the input of ``o``. R_oᵀR_o = W_oᵀW_o counts every direction of the residual stream alike; where the
+output-gradient moment was measured, the second moment of the gradients of the model's answers, it takes its place. With
+W_o = Q_o R_o and R_o R_zᵀ = U Σ Vᵀ,
 
     W̃_v = Σ_r^{-1/2} U_rᵀ R_o W_v,    W̃_o = W_o R_zᵀ V_r Σ_r^{-1/2}.
 
@@ -34,7 +34,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.compress.decomposition import Decomposition
+from rankscope.compress.methods import Decomposition
 from rankscope.numerics import symmetric_root
 
 RIDGE = 1e-6
@@ -42,10 +42,8 @@ RIDGE = 1e-6
 NOISE = 1e-3
 """Moments of a head are those of a wide layer, seen through it: where it looks away from what is loud there, rounding
 makes a larger share of them negative."""
-
-
-FELT_RIDGE = 1e-3
-"""The same for what answers feel, which is known from some dozens of series alone."""
+GRADIENT_RIDGE = 1e-3
+"""`RIDGE` of an output-gradient moment, which is known from some dozens of series alone."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,7 @@ def inner_qk(
 
 
 def inner_vo(
-    w_o: Float[Tensor, "d_model d_head"],
-    attended: Float[Tensor, "d_head d_head"],
-    ridge: float = RIDGE,
-    felt: Float[Tensor, "d_head d_head"] | None = None,
+    w_o: Float[Tensor, "d_model d_head"], attended: Float[Tensor, "d_head d_head"], ridge: float = RIDGE
 ) -> Inner:
     """Between W_o and W_v of one head; ``sigma`` are root mean squares of the outputs that each term contributes.
 
@@ -92,11 +87,16 @@ def inner_vo(
         w_o: columns of W_O that belong to the head.
         attended: second moment of the head's slice of the input of W_O.
         ridge: regularisation of the moment.
-        felt: what the answers feel of that slice, W_oᵀW_o by default.
     """
     out = w_o.double()
-    outputs = _root(out.mT @ out, 0.0) if felt is None else _root(felt, FELT_RIDGE)
-    return _coupled(outputs, _root(attended, ridge))
+    return _coupled(_root(out.mT @ out, 0.0), _root(attended, ridge))
+
+
+def inner_gradients(
+    gradients: Float[Tensor, "d_head d_head"], attended: Float[Tensor, "d_head d_head"], ridge: float = RIDGE
+) -> Inner:
+    """`inner_vo` where the output-gradient moment of the head's slice was measured, in the place of W_oᵀW_o."""
+    return _coupled(_root(gradients, GRADIENT_RIDGE), _root(attended, ridge))
 
 
 def _coupled(r_left: Float[Tensor, "d d"], r_right: Float[Tensor, "d d"]) -> Inner:

@@ -6,7 +6,7 @@ over a calibration set, not centred.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.compress.calibration import InputMoments
-from rankscope.compress.decomposition import Decomposition
+from rankscope.errors import OptionError
 from rankscope.numerics import FactoredMatrix, symmetric_root
 from rankscope.numerics.spectrum import upcast
 
@@ -24,6 +24,40 @@ NEGLIGIBLE = 1e-12
 """Energies below this share of the largest are rounding errors of float64."""
 
 Matrix = Float[Tensor, "d_out d_in"] | FactoredMatrix
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """W ≈ up[:, :r] · down[:r] for every r at once.
+
+    Attributes:
+        sigma: worth of each term in the method's own norm, descending; the squares of those that are cut add up to
+            the squared error of the methods that minimise one.
+        up: (d_out, k).
+        down: (k, d_in).
+    """
+
+    sigma: Float[Tensor, " k"]
+    up: Float[Tensor, "d_out k"]
+    down: Float[Tensor, "k d_in"]
+
+    def at(self, rank: int, dtype: torch.dtype | None = None) -> FactoredMatrix:
+        """The first ``rank`` terms, each shared evenly by both factors so that neither leaves the range of float16.
+
+        Raises:
+            OptionError: there are fewer terms.
+        """
+        if not 1 <= rank <= len(self.sigma):
+            rows, columns = self.up.shape[0], self.down.shape[1]
+            raise OptionError(f"rank {rank} is outside 1…{len(self.sigma)} for a {rows}×{columns} matrix.")
+        up, down = self.up[:, :rank], self.down[:rank]
+        left, right = up.norm(dim=0), down.norm(dim=1)
+        even = torch.where((left > 0) & (right > 0), (right / left).sqrt(), torch.ones_like(left))
+        kind = up.dtype if dtype is None else dtype
+        return FactoredMatrix(
+            up=(up * even).to(kind).contiguous(),
+            down=(down / even[:, None]).to(kind).contiguous(),
+        )
 
 
 def svd(matrix: Matrix, moments: InputMoments | None = None, seed: int = 0) -> Decomposition:
@@ -100,29 +134,56 @@ def random_projection(matrix: Matrix, moments: InputMoments | None = None, seed:
     return Decomposition(sigma[order], seen[:, order], basis.mT[: min(w.shape)][order])
 
 
-@dataclass(frozen=True)
-class Method:
-    """A way to decompose single matrices.
-
-    Attributes:
-        decompose: the function.
-        calibrated: whether it needs the moments of the layer's inputs.
-        seeded: whether its answer depends on the seed.
-    """
-
-    decompose: Callable[..., Decomposition]
-    calibrated: bool = True
-    seeded: bool = False
-
-
-METHODS = {
-    "svd": Method(svd, calibrated=False),
-    "whitened": Method(whitened),
-    "theorem3": Method(theorem3),
-    "asvd": Method(asvd),
-    "random": Method(random_projection, calibrated=False, seeded=True),
+METHODS: Mapping[str, Callable[..., Decomposition]] = {
+    "svd": svd,
+    "whitened": whitened,
+    "theorem3": theorem3,
+    "asvd": asvd,
+    "random": random_projection,
 }
 """Methods for single matrices by name; ``joint`` is the one for whole attentions."""
+
+
+def truncated_svd(
+    matrix: Float[Tensor, "d_out d_in"] | FactoredMatrix, rank: int, dtype: torch.dtype | None = None
+) -> FactoredMatrix:
+    """Best approximation of ``rank``, as balanced factors up = U√Σ and down = √Σ Vᵀ.
+
+    By Eckart and Young no matrix of that rank is closer: the error is σ_{rank+1} in the spectral norm and
+    √(Σ_{j>rank} σ_j²) in the Frobenius norm. Half precision is decomposed in float32, because LAPACK has no
+    half precision, and the factors are cast to ``dtype`` (the matrix's own by default) once, at the end.
+    Balanced factors have equal norms, so neither leaves the range of float16. A `FactoredMatrix` is decomposed
+    through QR of its factors and never multiplied out.
+
+    >>> f = truncated_svd(torch.diag(torch.tensor([4.0, 1.0])), 1)
+    >>> f.dense().abs().round(decimals=4).tolist()
+    [[4.0, 0.0], [0.0, 0.0]]
+
+    Raises:
+        OptionError: the rank is outside 1…min(d_out, d_in).
+    """
+    rows, columns = matrix.shape
+    if not 1 <= rank <= min(rows, columns):
+        raise OptionError(f"rank {rank} is outside 1…{min(rows, columns)} for a {rows}×{columns} matrix.")
+    if isinstance(matrix, FactoredMatrix):
+        stored = matrix.up.dtype
+        left, s, right = _factored_svd(matrix)
+    else:
+        stored = matrix.dtype
+        left, s, right = torch.linalg.svd(upcast(matrix), full_matrices=False)
+    root = s[:rank].sqrt()
+    kind = stored if dtype is None else dtype
+    return FactoredMatrix(
+        up=(left[:, :rank] * root).to(kind).contiguous(),
+        down=(root[:, None] * right[:rank]).to(kind).contiguous(),
+    )
+
+
+def _factored_svd(matrix: FactoredMatrix) -> tuple[Tensor, Tensor, Tensor]:
+    q_up, r_up = torch.linalg.qr(upcast(matrix.up))
+    q_down, r_down = torch.linalg.qr(upcast(matrix.down).mT)
+    u, s, vh = torch.linalg.svd(r_up @ r_down.mT, full_matrices=False)
+    return q_up @ u, s, vh @ q_down.mT
 
 
 def _dense(matrix: Matrix) -> Float[Tensor, "d_out d_in"]:

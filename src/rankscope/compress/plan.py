@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.errors import OptionError
 from rankscope.numerics import eps_rank, factored_parameters, factoring_pays, validate_eps
 
 
@@ -23,7 +22,7 @@ class Spectrum:
     (d_model, d_model) and stored in two factors of the head's own width already.
 
     Attributes:
-        name: tensor name of the dense weight, or the attention's name with ``.qk.3`` or ``.vo.3`` for a head.
+        name: tensor name of the dense weight; of a head, its attention's module.
         shape: (d_out, d_in).
         sigma: descending worth of every term in the norm of the method, singular values for plain SVD; values that
             are left out are zero.
@@ -35,6 +34,9 @@ class Spectrum:
         heads: how many heads share the rank: 1 for a head's own matrix.
         rows: rows of the stored factors per rank, each of which has a scale where numbers are whole: one of ``down``,
             or one of each matrix that is as high as the head is wide.
+        pair: of a head ``qk`` or ``vo``.
+        head: its number.
+        worth: what every term is worth to the model's answers, never rising, where that was measured.
     """
 
     name: str
@@ -47,6 +49,9 @@ class Spectrum:
     layer: int = 0
     heads: int = 1
     rows: int = 1
+    pair: Literal["", "qk", "vo"] = ""
+    head: int = 0
+    worth: Float[Tensor, " k"] | None = field(default=None, repr=False)
 
     @property
     def stored(self) -> int:
@@ -85,39 +90,54 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class SitePlan:
-    """What becomes of one matrix.
+    """What becomes of one matrix, or of one head of a pair.
 
     Attributes:
-        name: as in its `Spectrum`.
-        shape: (d_out, d_in).
-        layout: how it will be stored.
+        spectrum: what is cut.
         rank: inner size of the factors, or width of the head; min(d_out, d_in) for a dense matrix.
         eps_rank: its ε-rank at the plan's ε, 0 for the zero matrix, which is stored with rank 1; in a plan without a
             shared ε the rank that was asked for.
         changed: False where the stored tensors are kept bit for bit.
-        before: numbers stored now.
-        after: numbers stored then.
-        sigma_max: σ_1.
-        error: σ_{rank+1}: for plain SVD the spectral norm of what is cut off; 0 where nothing is.
-        lost: share of Σσ² that is cut off.
     """
 
-    name: str
-    shape: tuple[int, int]
-    layout: Literal["dense", "factored", "head-width"]
+    spectrum: Spectrum = field(repr=False, compare=False)
     rank: int
     eps_rank: int
     changed: bool
-    before: int
-    after: int
-    sigma_max: float
-    error: float
-    lost: float = 0.0
 
     @property
-    def module(self) -> str:
-        """Name of the module that holds the weight."""
-        return self.name.removesuffix(".weight")
+    def layout(self) -> Literal["dense", "factored", "head-width"]:
+        """How it will be stored."""
+        dense = not self.changed and self.spectrum.stored_rank is None
+        return "dense" if dense else self.spectrum.layout
+
+    @property
+    def before(self) -> int:
+        """Numbers stored now."""
+        return self.spectrum.stored
+
+    @property
+    def after(self) -> int:
+        """Numbers stored then."""
+        return self.spectrum.after(self.rank)
+
+    @property
+    def sigma_max(self) -> float:
+        """σ_1."""
+        return float(self.spectrum.sigma[0])
+
+    @property
+    def error(self) -> float:
+        """σ_{rank+1}: for plain SVD the spectral norm of what is cut off; 0 where nothing is."""
+        sigma = self.spectrum.sigma
+        return float(sigma[self.rank]) if self.changed and self.rank < len(sigma) else 0.0
+
+    @property
+    def lost(self) -> float:
+        """Share of Σσ² that is cut off."""
+        squares = self.spectrum.values.square()
+        energy = float(squares.sum())
+        return float(squares[self.rank :].sum()) / energy if self.changed and energy else 0.0
 
 
 @dataclass(frozen=True)
@@ -160,27 +180,9 @@ def site_plan(spectrum: Spectrum, wanted: int) -> SitePlan:
     """
     rank = max(wanted, 1)
     changed = spectrum.pays(rank)
-    stored = spectrum.stored_rank
-    if changed:
-        layout: Literal["dense", "factored", "head-width"] = spectrum.layout
-    else:
-        rank = min(spectrum.shape) if stored is None else stored
-        layout = "dense" if stored is None else spectrum.layout
-    sigma = spectrum.values
-    energy = float(sigma.square().sum())
-    return SitePlan(
-        name=spectrum.name,
-        shape=spectrum.shape,
-        layout=layout,
-        rank=rank,
-        eps_rank=wanted,
-        changed=changed,
-        before=spectrum.stored,
-        after=spectrum.after(rank),
-        sigma_max=float(spectrum.sigma[0]),
-        error=float(spectrum.sigma[rank]) if changed and rank < len(sigma) else 0.0,
-        lost=float(sigma[rank:].square().sum()) / energy if changed and energy else 0.0,
-    )
+    if not changed:
+        rank = min(spectrum.shape) if spectrum.stored_rank is None else spectrum.stored_rank
+    return SitePlan(spectrum, rank, wanted, changed)
 
 
 def plan_by_eps(spectra: Sequence[Spectrum], eps: float, multiple: int = 1) -> Plan:
@@ -208,18 +210,3 @@ def rounded(rank: int, multiple: int) -> int:
     (16, 8, 0)
     """
     return max(multiple, rank // multiple * multiple) if multiple > 1 else rank
-
-
-def validate_ratio(ratio: float) -> float:
-    """Return ``ratio`` as a float in (0, 1].
-
-    Raises:
-        OptionError: outside, or not a number.
-    """
-    try:
-        value = float(ratio)
-    except (TypeError, ValueError):
-        raise OptionError(f"ratio must be a number in (0, 1], not {ratio!r}; try 0.4.") from None
-    if not 0.0 < value <= 1.0:
-        raise OptionError(f"ratio must lie in (0, 1], not {ratio}: it is stored size after over before; try 0.4.")
-    return value

@@ -10,11 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.allocate import SENSITIVITY
 from rankscope.compress.calibration import CalibrationSet, named_set
 from rankscope.compress.calibration.passes import pass_inputs
 from rankscope.compress.calibration.text import TEXT, without_count
-from rankscope.compress.prepared import CompressOptions
+from rankscope.compress.options import SENSITIVITY, CompressOptions
 from rankscope.errors import OptionError
 
 PROBE = "mixture:32"

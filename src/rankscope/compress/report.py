@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.compress.cuts import Cut, MatrixCut
 from rankscope.compress.plan import SitePlan
-from rankscope.families import Site
+from rankscope.families import HeadWidth, Layout, Site
 from rankscope.io import codec
 
 if TYPE_CHECKING:
@@ -140,22 +141,17 @@ class CompressReport:
         return pd.DataFrame([codec.plain(site) for site in self.sites])
 
 
-def site_reports(source: Checkpoint, sites: Sequence[Site], plans: Sequence[SitePlan]) -> list[SiteReport]:
-    """Describe what the plans of one group did to its sites: one plan of a matrix, or one of every head and pair."""
-    if len(sites) == 1:
-        (plan,) = plans
-        layout = plan.layout if plan.changed else source.layout(sites[0])
-        return [_report(source, sites[0], [plan], (), layout)]
-    found = []
-    narrowed = any(plan.changed for plan in plans)
-    for site in sites:
-        pair = "qk" if site.role[-1] in "qk" else "vo"
-        mine = [plan for plan in plans if f".{pair}." in plan.name]
-        if not mine:  # the other pair of the attention alone
-            continue
-        layout = "head-width" if narrowed else source.layout(site)
-        found.append(_report(source, site, mine, tuple(plan.rank for plan in mine), layout))
-    return found
+def site_reports(
+    source: Checkpoint, cut: Cut, plans: Sequence[SitePlan], layouts: Mapping[str, Layout]
+) -> list[SiteReport]:
+    """Describe what the plans of one cut did to its sites: one plan of a matrix, or one of every head of a pair."""
+    if isinstance(cut, MatrixCut):
+        layout = plans[0].layout if plans[0].changed else source.layout(cut.site)
+        return [_report(source, cut.site, plans, (), layout)]
+    narrowed, widths = isinstance(layouts.get(cut.module), HeadWidth), tuple(plan.rank for plan in plans)
+    return [
+        _report(source, site, plans, widths, "head-width" if narrowed else source.layout(site)) for site in cut.sites
+    ]
 
 
 def _report(

@@ -4,7 +4,7 @@ Every term of a matrix, or of what stands between the two matrices of a head, ge
 where it is cut, one for every series. The loss of the answers is half a quadratic form in the gates near 0, and its
 matrix is the second moment of a gradient: of log p(y), y drawn from the model's own distributions (Fisher), or of the
 quantiles' sum with random signs (Gauss–Newton). One backward pass gives the gradients of all gates at once: that of a
-gate is the sum over positions of its term's activation times what the answers feel there. Derivation and limits:
+gate is the sum over positions of its term's activation times the answers' gradient there. Derivation and limits:
 docs/theory/compression.md.
 """
 
@@ -20,14 +20,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.compress.allocate import SENSITIVITY, Allocation
-from rankscope.compress.calibration.streams import GROUP
-from rankscope.compress.decomposition import Decomposition
-from rankscope.compress.groups import Attention, Group, Matrices, Single
+from rankscope.checkpoints import Checkpoint
+from rankscope.compress.calibration.passes import GROUP
+from rankscope.compress.cuts import Cut, Matrices, MatrixCut, PairCut
 from rankscope.compress.joint import Inner
-from rankscope.compress.prepared import Prepared, read_matrices
+from rankscope.compress.methods import Decomposition
+from rankscope.compress.options import SENSITIVITY, CompressOptions
+from rankscope.compress.plan import Spectrum
 from rankscope.compress.probe import answer, gives_quantiles, probe_set, questions, unit_of
 from rankscope.engine.device import fast_products, resolve_device
+from rankscope.engine.progress import Progress
 
 DRAWS = 4
 """Backward passes per forward pass: tokens drawn, or signs."""
@@ -38,25 +40,47 @@ HAIR = 1e-9
 """Share by which a term is worth less than an equal one before it."""
 
 
-def weighed(prepared: Prepared) -> Prepared:
-    """Return the checkpoint with the worth that ``sensitivity`` goes by, where it does and nobody gave any.
+def with_sensitivity(
+    source: Checkpoint,
+    how: CompressOptions,
+    cuts: Sequence[Cut],
+    spectra: Sequence[list[Spectrum]],
+    taps: Sequence[Tap],
+    progress: Progress,
+) -> tuple[list[Cut], list[list[Spectrum]]]:
+    """Measure what every term is worth, in units of the mean loss.
 
-    Terms of values and outputs are made anew, in the norm of what the answers feel of them. Nothing depends on a
-    budget, so one measurement serves all of them.
+    Terms of values and outputs are made anew, in the norm of their output-gradient moment. Nothing depends on a budget,
+    so one measurement serves all of them.
+
+    Args:
+        source: the model.
+        how: what to probe it with, and where.
+        cuts: what is cut.
+        spectra: of every cut.
+        taps: of every cut, from `tap_of`.
+        progress: called with (done, total, what).
+
+    Returns:
+        Cuts with output-gradient moments, and spectra with the worth of their terms.
 
     Raises:
         OptionError: a text model has no tokens to be probed with.
         DataError: the probe set cannot be used.
     """
-    rule = prepared.rule
-    if rule.name != SENSITIVITY or rule.weights or rule.worth:
-        return prepared
-    groups, worth = _measured(prepared)
-    spectra = []
-    for before, group, old in zip(prepared.groups, groups, prepared.spectra, strict=True):
-        spectra.append(old if group is before else group.spectra(read_matrices(prepared.source, group)))
-    falls = {name: falling(each) for name, each in worth.items()}
-    return replace(prepared, groups=tuple(groups), spectra=tuple(spectra), rule=Allocation(SENSITIVITY, worth=falls))
+    scale = _probed(source, how, taps, progress)
+    found: list[Cut] = []
+    measured: list[list[Spectrum]] = []
+    for cut, known, tap in zip(cuts, spectra, taps, strict=True):
+        if isinstance(cut, PairCut) and isinstance(tap, _Pair) and cut.pair == "vo":
+            cut = replace(cut, gradients=tap.gradients(scale))
+            inner = cut.inner({})
+            tap.along(inner)
+            known = [replace(one, sigma=terms.sigma) for one, terms in zip(known, inner, strict=True)]
+        found.append(cut)
+        pairs = zip(known, tap.worth, strict=True)
+        measured.append([replace(one, worth=falling(scale * worth)) for one, worth in pairs])
+    return found, measured
 
 
 def falling(worth: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
@@ -78,36 +102,31 @@ def falling(worth: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
     return even * (1 - HAIR * torch.arange(len(even), dtype=torch.float64))
 
 
-def _measured(prepared: Prepared) -> tuple[list[Group], dict[str, Float[Tensor, " k"]]]:
-    """Groups that know what answers feel, and what each of their terms is worth, in units of the mean loss."""
-    source, device = prepared.source, resolve_device(prepared.how.device)
-    series = probe_set(source, prepared.how)
+def _probed(source: Checkpoint, how: CompressOptions, taps: Sequence[Tap], progress: Progress) -> float:
+    """Show the taps all passes; return what a squared gradient counts for."""
+    device = resolve_device(how.device)
+    series = probe_set(source, how)
     module: Any = source.module().to(device)
     module.requires_grad_(False)
-    taps = [
-        tap
-        for group, spectra in zip(prepared.groups, prepared.spectra, strict=True)
-        for tap in _taps(group, read_matrices(source, group), [one.name for one in spectra])
-    ]
-    generator = torch.Generator(device).manual_seed(prepared.how.seed)
+    generator = torch.Generator(device).manual_seed(how.seed)
     wide = source.family.strategy != "continuous"
     at_once = max(1, min(MOST_AT_ONCE, WIDTH_AT_ONCE // int(module.config.d_model))) if wide else MOST_AT_ONCE
     done, scale = 0, 0.0
     with torch.enable_grad(), watched(module, taps):
         for inputs, count in questions(source, module, series, at_once):
-            prepared.progress(done, len(series), SENSITIVITY)
+            progress(done, len(series), SENSITIVITY)
             with fast_products(device, int(module.config.d_model)):
                 found = answer(module, inputs)
             places = [tap.place for tap in taps]
             apart = inputs.get("group_ids", torch.arange(count, device=found.device))
             for draw, score in enumerate(scores(inputs, found, generator)):
-                felt = torch.autograd.grad(score, places, retain_graph=draw + 1 < DRAWS, allow_unused=True)
-                for tap, gradient in zip(taps, felt, strict=True):
+                gradients = torch.autograd.grad(score, places, retain_graph=draw + 1 < DRAWS, allow_unused=True)
+                for tap, gradient in zip(taps, gradients, strict=True):
                     if gradient is not None:
                         tap.take(gradient.float(), apart)
             done, scale = done + count, scale + _answers(inputs, found) * (1 if gives_quantiles(inputs) else 2)
-    prepared.progress(len(series), len(series), SENSITIVITY)
-    return _gathered(prepared, taps, 1.0 / (scale * DRAWS))
+    progress(len(series), len(series), SENSITIVITY)
+    return 1.0 / (scale * DRAWS)
 
 
 def scores(inputs: dict[str, Any], found: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
@@ -137,17 +156,19 @@ def _answers(inputs: dict[str, Any], found: Tensor) -> int:
     return int((real > 0).sum()) if real is not None else found.shape[0] * found.shape[1]
 
 
-class _Tap(ABC):
-    """One place in a model where terms can be gated: what passes there, and what the answers feel of it.
+class Tap(ABC):
+    """One place in a model where terms can be gated: what passes there, and the answers' gradient by it.
 
     Attributes:
         module: name of the layer.
-        names: of the spectra whose terms it measures.
         before: whether the place is the layer's input; else it is its output.
+        worth: squared gradients of the gates of all terms, by spectrum.
     """
 
-    def __init__(self, module: str, names: Sequence[str], before: bool) -> None:
-        self.module, self.names, self.before = module, tuple(names), before
+    worth: list[Float[Tensor, " k"]]
+
+    def __init__(self, module: str, before: bool) -> None:
+        self.module, self.before = module, before
         self.place: Any = None
         self.input: Any = None
 
@@ -176,53 +197,49 @@ class _Tap(ABC):
         return each.new_zeros(int(places.max()) + 1, *each.shape[1:]).index_add(0, places, each)
 
 
-class _Matrix(_Tap):
+class _Matrix(Tap):
     """The terms of one matrix."""
 
-    def __init__(self, group: Single, terms: Decomposition, names: Sequence[str]) -> None:
-        super().__init__(group.site.module, names, before=False)
+    def __init__(self, cut: MatrixCut, terms: Decomposition) -> None:
+        super().__init__(cut.module, before=False)
         self.terms = terms
-        self.worth = torch.zeros(len(terms.sigma), dtype=torch.float64)
+        self.worth = [torch.zeros(len(terms.sigma), dtype=torch.float64)]
 
     def take(self, gradient: Tensor, apart: Tensor) -> None:
         down, up = (part.to(gradient) for part in (self.terms.down, self.terms.up))
         shown = self.rows(self.input, len(apart)).to(gradient) @ down.mT
         gates = (shown * (self.rows(gradient, len(apart)) @ up)).sum(dim=1)
-        self.worth += self.shared(gates, apart).double().square().sum(dim=0).cpu()
+        self.worth[0] += self.shared(gates, apart).double().square().sum(dim=0).cpu()
 
 
-class _Pair(_Tap):
+class _Pair(Tap):
     """What stands between queries and keys, or values and outputs, of every head of one attention."""
 
-    def __init__(self, group: Attention, pair: str, inner: Sequence[Inner], names: Sequence[str]) -> None:
-        super().__init__((group.q if pair == "qk" else group.o).module, names, before=pair == "vo")
-        self.group, self.pair, self.inner = group, pair, inner
-        self.widths = group.head_widths(pair)
+    def __init__(self, cut: PairCut, inner: Sequence[Inner]) -> None:
+        super().__init__((cut.first if cut.pair == "qk" else cut.second).module, before=cut.pair == "vo")
+        self.cut, self.inner, self.widths = cut, inner, cut.heads
         self.worth = [torch.zeros(width, dtype=torch.float64) for width in self.widths]
         self.kept: list[list[Tensor]] = [[] for _ in self.widths]
         self.second = [torch.zeros(width, width, dtype=torch.float64) for width in self.widths]
 
     def take(self, gradient: Tensor, apart: Tensor) -> None:
-        shown, felt = self.rows(self.place, len(apart)), self.rows(gradient, len(apart))
-        heads = zip(shown.split(self.widths, dim=-1), felt.split(self.widths, dim=-1), strict=True)
+        shown, each = self.rows(self.place, len(apart)), self.rows(gradient, len(apart))
+        heads = zip(shown.split(self.widths, dim=-1), each.split(self.widths, dim=-1), strict=True)
         for head, (x, g) in enumerate(heads):
             # gradient of what is inserted there, (groups, d_head, d_head)
             product = self.shared((x.mT @ g).float(), apart).cpu()
-            if self.pair == "qk":
+            if self.inner:
                 self.worth[head] += _gated(product, self.inner[head])
             else:
                 flat = product.flatten(0, 1)
                 self.second[head] += (flat.mT @ flat).double()
                 self.kept[head].append(product.bfloat16())  # to be looked at along other terms
 
-    def felt(self, scale: float) -> tuple[Float[Tensor, "_ _"], ...]:
-        """What the answers feel of the head's output: the moment of its gradients, freed of the size of the input."""
-        found, start = [], 0
-        for width, second in zip(self.widths, self.second, strict=True):
-            size = float(self.group.attended(start, width).diagonal().sum())
-            found.append(second * (scale / size if size > 0 else 0.0))
-            start += width
-        return tuple(found)
+    def gradients(self, scale: float) -> tuple[Float[Tensor, "_ _"], ...]:
+        """Output-gradient moment of every head, freed of the size of the input."""
+        sizes = [float(self.cut.attended(head).diagonal().sum()) for head in range(len(self.widths))]
+        pairs = zip(self.second, sizes, strict=True)
+        return tuple(second * (scale / size if size > 0 else 0.0) for second, size in pairs)
 
     def along(self, inner: Sequence[Inner]) -> None:
         """Gate these terms by the gradients that were kept."""
@@ -238,38 +255,15 @@ def _gated(product: Float[Tensor, "series d_head d_head"], inner: Inner) -> Floa
     return ((product @ right.mT) * left).sum(dim=1).double().square().sum(dim=0)
 
 
-def _taps(group: Group, matrices: Matrices, names: Sequence[str]) -> Iterator[_Tap]:
-    if isinstance(group, Single):
-        yield _Matrix(group, group.decompose(matrices[group.site.module]), names)
-    elif isinstance(group, Attention):
-        for pair in group.pairs:
-            inner = group.inner(matrices, pair) if pair == "qk" else ()
-            yield _Pair(group, pair, inner, [name for name in names if f".{pair}." in name])
-
-
-def _gathered(
-    prepared: Prepared, taps: Sequence[_Tap], scale: float
-) -> tuple[list[Group], dict[str, Float[Tensor, " k"]]]:
-    felt = {tap.group.module: tap.felt(scale) for tap in taps if isinstance(tap, _Pair) and tap.pair == "vo"}
-    groups: list[Group] = [
-        replace(group, felt=felt[group.module]) if isinstance(group, Attention) and group.module in felt else group
-        for group in prepared.groups
-    ]
-    attentions = {group.module: group for group in groups if isinstance(group, Attention)}
-    worth: dict[str, Float[Tensor, " k"]] = {}
-    for tap in taps:
-        if isinstance(tap, _Pair):
-            if tap.pair == "vo":
-                group = attentions[tap.group.module]
-                tap.along(group.inner(read_matrices(prepared.source, group), "vo"))
-            worth |= {name: scale * each for name, each in zip(tap.names, tap.worth, strict=True)}
-        elif isinstance(tap, _Matrix):
-            worth[tap.names[0]] = scale * tap.worth
-    return groups, worth
+def tap_of(cut: Cut, matrices: Matrices) -> Tap:
+    """What watches the terms of a cut; terms of values and outputs are chosen when their gradients are known."""
+    if isinstance(cut, MatrixCut):
+        return _Matrix(cut, cut.decompose(matrices[cut.site]))
+    return _Pair(cut, cut.inner(matrices) if cut.pair == "qk" else ())
 
 
 @contextlib.contextmanager
-def watched(module: nn.Module, taps: Sequence[_Tap]) -> Iterator[None]:
+def watched(module: nn.Module, taps: Sequence[Tap]) -> Iterator[None]:
     """Note what passes the taps while the block runs, in a form whose gradient can be asked for."""
     handles = []
     try:
@@ -287,7 +281,7 @@ def watched(module: nn.Module, taps: Sequence[_Tap]) -> Iterator[None]:
             tap.place = tap.input = None
 
 
-def _before(tap: _Tap) -> Callable[..., tuple[Tensor]]:
+def _before(tap: Tap) -> Callable[..., tuple[Tensor]]:
     def hook(_: Any, args: tuple[Any, ...]) -> tuple[Tensor]:
         tap.place = _differentiable(args[0])
         return (tap.place,)
@@ -295,7 +289,7 @@ def _before(tap: _Tap) -> Callable[..., tuple[Tensor]]:
     return hook
 
 
-def _after(tap: _Tap) -> Callable[..., Tensor]:
+def _after(tap: Tap) -> Callable[..., Tensor]:
     def hook(_: Any, args: tuple[Any, ...], out: Tensor) -> Tensor:
         tap.input, tap.place = args[0], _differentiable(out)
         return tap.place

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.apply import REPORT, write_folder
-from rankscope.compress.budget import Budget
-from rankscope.compress.prepared import CompressOptions, Prepared, prepare
+from rankscope.compress.options import Budget, CompressOptions
+from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
-from rankscope.compress.sensitivity import weighed
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
@@ -51,7 +50,7 @@ def compress_to_loss(
 
     Args:
         checkpoint: an open checkpoint, or what `rankscope.checkpoints.open_checkpoint` takes.
-        options: which matrices, and how.
+        options: which matrices, and how; no size.
         out: folder to write; it appears whole or not at all.
         max_loss: L, at least 0: 0.02 allows a score of 1.02.
         score: measures a folder; what is not finite does not hold.
@@ -69,10 +68,12 @@ def compress_to_loss(
     """
     begin = time.perf_counter()
     validate_loss(max_loss)
+    if options is not None and options.sizes:
+        raise OptionError(f"a loss is given to find the size by: leave out {' and '.join(options.sizes)}.")
     if steps < 1:
         raise OptionError(f"steps {steps} is not usable: give a whole number, at least 1.")
     refuse_existing(out, force)
-    prepared = weighed(prepare(checkpoint, options, progress=progress))
+    prepared = prepare(checkpoint, options, progress=progress)
     with atomic_folder(out, force) as folder:
         (folder / _CANDIDATES).mkdir()
         search = _Search(prepared, folder / _CANDIDATES, max_loss, score, measure, steps, progress or silent)

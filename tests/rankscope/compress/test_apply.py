@@ -2,6 +2,7 @@
 
 import errno
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import torch
 from safetensors import safe_open
 
 from rankscope import load_pipeline, open_checkpoint
-from rankscope.compress import Budget, CompressReport, compress, groups, write
+from rankscope.checkpoints import Checkpoint
+from rankscope.compress import Budget, CompressOptions, CompressReport, compress, cuts, write
 from rankscope.errors import CheckpointError, FamilyError, OptionError, OutputError
+from rankscope.families import Site
 from rankscope.io import codec
 from rankscope.numerics import FactoredMatrix
 
@@ -58,7 +61,7 @@ def test_nothing_asked_nothing_changed(
     kind: str, options: dict[str, float], make: Callable[..., Path], tmp_path: Path
 ) -> None:
     source = make(kind)
-    report = compress(source, out=tmp_path / "same", **options)
+    report = compress(source, CompressOptions(**options), out=tmp_path / "same")
     assert report.ratio == 1.0
     assert all(site.layout == "dense" and site.note for site in report.sites)
     answer = forecast if kind in FORECASTABLE else logits
@@ -68,7 +71,7 @@ def test_nothing_asked_nothing_changed(
 @pytest.mark.parametrize("kind", ALL)
 def test_compressed_folder_is_smaller_and_near(kind: str, make: Callable[..., Path], tmp_path: Path) -> None:
     source, out = make(kind), tmp_path / "small"
-    report = compress(source, out=out, eps=0.1, sites=["all"])
+    report = compress(source, CompressOptions(eps=0.1, sites=["all"]), out=out)
     before, after = open_checkpoint(source), open_checkpoint(out)
     assert after.family.name == before.family.name
     assert after.parameters == report.parameters["after"] < report.parameters["before"] == before.parameters
@@ -98,7 +101,7 @@ def test_answers_equal_those_of_the_products_written_back(
 ) -> None:
     """The stock class on a dense checkpoint of the products answers what the factored folder answers."""
     source = open_checkpoint(make(kind))
-    compress(source, out=tmp_path / "small", eps=0.2, sites=["all"])
+    compress(source, CompressOptions(eps=0.2, sites=["all"]), out=tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
     tensors = {name: source.tensor(name) for name in source.index}
     for site in small.sites(["all"]):
@@ -110,10 +113,36 @@ def test_answers_equal_those_of_the_products_written_back(
     assert not torch.allclose(answer(dense), answer(source.folder), rtol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        CompressOptions(eps=0.1, sites="all"),
+        CompressOptions(ratio=0.5, method="whitened", calibration="kernelsynth:4"),
+        CompressOptions(ratio=0.5, method="joint", calibration="kernelsynth:4", probe="kernelsynth:4"),
+    ],
+    ids=["eps", "energy", "sensitivity"],
+)
+def test_a_matrix_is_read_once_to_be_measured_and_once_to_be_cut(
+    options: CompressOptions, make: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, reads = Checkpoint.matrix, Counter[str]()
+
+    def counting(source: Checkpoint, site: Site) -> torch.Tensor | FactoredMatrix:
+        reads[site.name] += 1
+        return whole(source, site)
+
+    monkeypatch.setattr(Checkpoint, "matrix", counting)
+    report = compress(make("chronos-t5"), options, out=tmp_path / "small")
+    cut = {site.name for site in report.sites if site.parameters_after < site.parameters_before}
+    assert cut
+    assert reads.keys() == {site.name for site in report.sites}
+    assert all(count == 2 if name in cut else count <= 2 for name, count in reads.items())
+
+
 @pytest.mark.parametrize("target", [0.3, 0.5, 0.8])
 def test_ratio_is_kept_and_counts_what_is_stored(target: float, make: Callable[..., Path], tmp_path: Path) -> None:
     out = tmp_path / "small"
-    report = compress(make("chronos-bolt"), out=out, ratio=target)
+    report = compress(make("chronos-bolt"), CompressOptions(ratio=target), out=out)
     stored = 0
     with safe_open(out / "model.safetensors", "pt") as file:
         for site in open_checkpoint(out).sites():
@@ -129,7 +158,7 @@ def test_smaller_targets_give_smaller_files(make: Callable[..., Path], tmp_path:
     source = make("chronos-t5")
     sizes, widths = [], []
     for i, target in enumerate((1.0, 0.8, 0.6, 0.4)):
-        report = compress(source, out=tmp_path / str(i), ratio=target)
+        report = compress(source, CompressOptions(ratio=target), out=tmp_path / str(i))
         sizes.append(report.bytes["after"])
         widths.append(report.eps)
     assert sizes == sorted(sizes, reverse=True)
@@ -138,7 +167,7 @@ def test_smaller_targets_give_smaller_files(make: Callable[..., Path], tmp_path:
 
 
 def test_report_has_the_published_shape(make: Callable[..., Path], tmp_path: Path) -> None:
-    report = compress(make("chronos-t5"), out=tmp_path / "small", eps=0.1, sites="q,decoder")
+    report = compress(make("chronos-t5"), CompressOptions(eps=0.1, sites="q,decoder"), out=tmp_path / "small")
     shape = codec.plain(report)
     assert shape["schema"] == "rankscope/compress@1"
     assert json.loads(json.dumps(shape)) == json.loads((tmp_path / "small" / "compress.json").read_text())
@@ -156,7 +185,7 @@ def test_generation_config_and_tokenizer_travel(make: Callable[..., Path], tmp_p
     (source / "generation_config.json").write_text('{"max_length": 77, "pad_token_id": 0}')
     (source / "tokenizer.json").write_text("{}")
     (source / "README.md").write_text("the source's card says nothing true about the copy")
-    compress(source, out=tmp_path / "small", eps=0.1)
+    compress(source, CompressOptions(eps=0.1), out=tmp_path / "small")
     assert (tmp_path / "small" / "generation_config.json").read_text() == '{"max_length": 77, "pad_token_id": 0}'
     assert (tmp_path / "small" / "tokenizer.json").exists()
     assert not (tmp_path / "small" / "README.md").exists()
@@ -166,12 +195,12 @@ def test_generation_config_and_tokenizer_travel(make: Callable[..., Path], tmp_p
 @pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])
 def test_compressing_a_compressed_folder(kind: str, make: Callable[..., Path], tmp_path: Path) -> None:
     source = make(kind)
-    first = compress(source, out=tmp_path / "a", eps=0.1)
-    again = compress(tmp_path / "a", out=tmp_path / "b", eps=0.1)
+    first = compress(source, CompressOptions(eps=0.1), out=tmp_path / "a")
+    again = compress(tmp_path / "a", CompressOptions(eps=0.1), out=tmp_path / "b")
     assert again.parameters["after"] == first.parameters["after"]
     assert torch.equal(forecast(tmp_path / "a"), forecast(tmp_path / "b"))
-    twice = compress(tmp_path / "a", out=tmp_path / "c", eps=0.3)
-    once = compress(source, out=tmp_path / "d", eps=0.3)
+    twice = compress(tmp_path / "a", CompressOptions(eps=0.3), out=tmp_path / "c")
+    once = compress(source, CompressOptions(eps=0.3), out=tmp_path / "d")
     assert twice.parameters["after"] == once.parameters["after"]
     assert twice.parameters["before"] == first.parameters["after"]
     for site in open_checkpoint(tmp_path / "d").sites():
@@ -186,7 +215,7 @@ def test_zero_matrix(make: Callable[..., Path], tmp_path: Path, write_checkpoint
     tensors = {name: source.tensor(name) for name in source.index}
     tensors[site.name] = torch.zeros_like(tensors[site.name])
     folder = write_checkpoint(tmp_path / "zero", source.config, tensors)
-    report = compress(folder, out=tmp_path / "small", eps=0.0)
+    report = compress(folder, CompressOptions(eps=0.0), out=tmp_path / "small")
     entry = report.sites[0]
     assert (entry.rank, entry.eps_rank, entry.layout) == (1, 0, "factored")
     assert entry.note == "zero matrix, stored with rank 1"
@@ -195,13 +224,13 @@ def test_zero_matrix(make: Callable[..., Path], tmp_path: Path, write_checkpoint
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_number_formats_are_kept(dtype: torch.dtype, make: Callable[..., Path], tmp_path: Path) -> None:
-    compress(make("chronos-bolt", dtype=dtype), out=tmp_path / "small", eps=0.1)
+    compress(make("chronos-bolt", dtype=dtype), CompressOptions(eps=0.1), out=tmp_path / "small")
     assert {info.dtype for info in open_checkpoint(tmp_path / "small").index.values()} == {dtype}
 
 
 def test_dtype_casts_every_tensor(make: Callable[..., Path], tmp_path: Path) -> None:
     source = make("chronos-t5")
-    compress(source, out=tmp_path / "small", eps=0.1, dtype="bfloat16")
+    compress(source, CompressOptions(eps=0.1, dtype="bfloat16"), out=tmp_path / "small")
     assert {info.dtype for info in open_checkpoint(tmp_path / "small").index.values()} == {torch.bfloat16}
     assert load_pipeline(tmp_path / "small").inner_model.dtype == torch.bfloat16
 
@@ -210,9 +239,9 @@ def test_shards_are_read_and_written(
     make: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = make("chronos-t5", shards=3)
-    compress(source, out=tmp_path / "one", eps=0.1)
+    compress(source, CompressOptions(eps=0.1), out=tmp_path / "one")
     monkeypatch.setattr(write, "SHARD_BYTES", 4000)
-    compress(source, out=tmp_path / "many", eps=0.1)
+    compress(source, CompressOptions(eps=0.1), out=tmp_path / "many")
     files = sorted(file.name for file in (tmp_path / "many").glob("*.safetensors"))
     assert len(files) > 2
     assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
@@ -224,7 +253,7 @@ def test_shards_are_read_and_written(
 
 def test_progress_counts_to_the_end(make: Callable[..., Path], tmp_path: Path) -> None:
     seen: list[tuple[int, int, str]] = []
-    compress(make("chronos-t5"), out=tmp_path / "s", eps=0.1, progress=lambda *step: seen.append(step))
+    compress(make("chronos-t5"), CompressOptions(eps=0.1), out=tmp_path / "s", progress=lambda *step: seen.append(step))
     for what in ("singular values", "factors"):
         steps = [(done, total) for done, total, name in seen if name == what]
         assert [done for done, _ in steps] == list(range(1, steps[0][1] + 1))
@@ -252,7 +281,7 @@ def test_bad_options_write_nothing(
     source = make("chronos-t5")
     before = sorted(tmp_path.iterdir())
     with pytest.raises(OptionError, match=message) as caught:
-        compress(source, out=tmp_path / "small", **options)
+        compress(source, CompressOptions(**options), out=tmp_path / "small")
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before
 
@@ -260,15 +289,15 @@ def test_bad_options_write_nothing(
 def test_existing_out_is_refused_before_any_work(make: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     with pytest.raises(OutputError, match="exists already"):
-        compress(tmp_path / "no such model", out=tmp_path / "small", eps=0.1)
-    report = compress(make("chronos-t5"), out=tmp_path / "small", eps=0.1, force=True)
+        compress(tmp_path / "no such model", CompressOptions(eps=0.1), out=tmp_path / "small")
+    report = compress(make("chronos-t5"), CompressOptions(eps=0.1), out=tmp_path / "small", force=True)
     assert isinstance(report, CompressReport)
     assert (tmp_path / "small" / "model.safetensors").is_file()
 
 
 def test_force_may_replace_the_source_itself(make: Callable[..., Path], tmp_path: Path) -> None:
     source = make("chronos-t5")
-    report = compress(source, out=source, eps=0.1, force=True)
+    report = compress(source, CompressOptions(eps=0.1), out=source, force=True)
     assert open_checkpoint(source).parameters == report.parameters["after"] < report.parameters["before"]
 
 
@@ -283,7 +312,7 @@ def test_a_broken_run_leaves_the_old_folder_or_nothing(
         (out / "config.json").write_text("kept")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     calls = 0
-    whole = groups.truncated_svd
+    whole = cuts.truncated_svd
 
     def breaking(*args: Any) -> FactoredMatrix:
         nonlocal calls
@@ -292,9 +321,9 @@ def test_a_broken_run_leaves_the_old_folder_or_nothing(
             raise failure
         return whole(*args)
 
-    monkeypatch.setattr(groups, "truncated_svd", breaking)
+    monkeypatch.setattr(cuts, "truncated_svd", breaking)
     with pytest.raises(KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else OutputError):
-        compress(source, out=out, eps=0.1, force=old)
+        compress(source, CompressOptions(eps=0.1), out=out, force=old)
     assert calls >= 3
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
@@ -307,11 +336,11 @@ def test_nan_is_named_and_nothing_is_written(make: Callable[..., Path], tmp_path
     folder = write_checkpoint(tmp_path / "nan", source.config, tensors)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(CheckpointError, match=name):
-        compress(folder, out=tmp_path / "small", eps=0.1)
+        compress(folder, CompressOptions(eps=0.1), out=tmp_path / "small")
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_encoder_only_t5_is_refused(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
     config = tiny_config("t5", architectures=["T5EncoderModel"])
     with pytest.raises(FamilyError, match="no decoder"):
-        compress(write_checkpoint(tmp_path / "enc", config), out=tmp_path / "small", eps=0.1)
+        compress(write_checkpoint(tmp_path / "enc", config), CompressOptions(eps=0.1), out=tmp_path / "small")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from rankscope import open_checkpoint
-from rankscope.compress.calibrated import calibration_for
-from rankscope.compress.calibration import calibrate, calibration_set, named_set
-from rankscope.compress.prepared import CompressOptions, prepare
+from rankscope.compress import CompressOptions
+from rankscope.compress.calibration import calibrate, calibration_for, calibration_set, named_set
+from rankscope.compress.prepare import prepare
 from rankscope.compress.probe import PROBE_SEED, probe_set
 from rankscope.errors import OptionError
 

@@ -14,15 +14,14 @@ from torch import Tensor
 
 from rankscope import load_pipeline, open_checkpoint
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress import Plan, compress
+from rankscope.compress import CompressOptions, Plan, compress
 from rankscope.compress.apply import write_folder
 from rankscope.compress.calibration import Calibration, calibrate, calibration_set
 from rankscope.compress.calibration.passes import pass_inputs
-from rankscope.compress.groups import Attention, Single
+from rankscope.compress.cuts import MatrixCut, PairCut
 from rankscope.compress.joint import inner_qk, inner_vo
 from rankscope.compress.plan import site_plan
-from rankscope.compress.prepared import CompressOptions, Prepared, prepare, read_matrices
-from rankscope.compress.sensitivity import weighed
+from rankscope.compress.prepare import Prepared, prepare, read_matrices
 from rankscope.errors import OptionError
 from rankscope.families import Factored, HeadWidth
 from rankscope.numerics import symmetric_root
@@ -43,7 +42,7 @@ def moments(toy: Checkpoint) -> Calibration:
 
 @pytest.fixture(scope="module")
 def prepared(toy: Checkpoint, moments: Calibration) -> Prepared:
-    return prepare(toy, CompressOptions(method="joint", calibration=moments))
+    return prepare(toy, CompressOptions(method="joint", allocation="energy", calibration=moments))
 
 
 def answer(model: Checkpoint | Path) -> Tensor:
@@ -55,13 +54,13 @@ def answer(model: Checkpoint | Path) -> Tensor:
 
 
 def test_what_is_cut_together(toy: Checkpoint, prepared: Prepared) -> None:
-    attentions = {group.module: group.pairs for group in prepared.groups if isinstance(group, Attention)}
-    assert attentions == {
-        f"encoder.block.{layer}{part}": ("vo",) if part == TIME else ("qk", "vo")
+    pairs = {(cut.module, cut.pair) for cut in prepared.cuts if isinstance(cut, PairCut)}
+    assert pairs == {
+        (f"encoder.block.{layer}{part}", pair)
         for layer in range(2)
-        for part in (TIME, GROUP)
+        for part, pair in ((TIME, "vo"), (GROUP, "qk"), (GROUP, "vo"))
     }
-    alone = {group.site.module: group.method for group in prepared.groups if isinstance(group, Single)}
+    alone = {cut.module: cut.method for cut in prepared.cuts if isinstance(cut, MatrixCut)}
     assert alone == {f"encoder.block.{layer}{TIME}.{letter}": "whitened" for layer in range(2) for letter in "qk"}
 
 
@@ -69,14 +68,12 @@ def test_all_terms_reproduce_the_model(
     toy: Checkpoint, prepared: Prepared, tmp_path: Path, write_checkpoint: Any
 ) -> None:
     tensors = {name: toy.tensor(name) for name in toy.index}
-    for group, spectra in zip(prepared.groups, prepared.spectra, strict=True):
+    for cut, spectra in zip(prepared.cuts, prepared.spectra, strict=True):
         plans = [replace(site_plan(one, min(one.cached_rank, min(one.shape))), changed=True) for one in spectra]
-        matrices = read_matrices(toy, group)
-        made = group.stand_ins(matrices, plans)
-        for module, matrix in made.items():
-            if isinstance(group, Attention):  # heads of other coordinates; a whole W is U Uᵀ W
-                assert not torch.allclose(matrix.float(), tensors[f"{module}.weight"], rtol=1e-2)
-            tensors[f"{module}.weight"] = matrix.float()
+        for site, matrix in cut.stand_ins(read_matrices(toy, cut), plans).items():
+            if isinstance(cut, PairCut):  # heads of other coordinates; a whole W is U Uᵀ W
+                assert not torch.allclose(matrix.float(), tensors[site.name], rtol=1e-2)
+            tensors[site.name] = matrix.float()
     folder = write_checkpoint(tmp_path / "all", toy.config, tensors)
     exact = answer(toy)
     assert float(exact.std()) > 0.1
@@ -144,7 +141,7 @@ def test_no_head_of_that_width_writes_nearer_outputs(
     least = searched(w_o[:, 4:] @ symmetric_root(second)[0], rank)
     assert error == pytest.approx(float(found.sigma[rank:].square().sum()), rel=1e-3)
     assert error <= 1.001 * least
-    (spectrum,) = [one for one in prepared.flat if one.name == f"{module}.vo.1"]
+    (spectrum,) = [one for one in prepared.flat if (one.name, one.pair, one.head) == (module, "vo", 1)]
     torch.testing.assert_close(spectrum.values, found.sigma)
 
 
@@ -201,7 +198,9 @@ print(type(pipeline).__mro__[1].__module__)
 
 @pytest.mark.slow
 def test_a_folder_forecasts_in_plain_chronos_as_it_does_here(toy: Checkpoint, tmp_path: Path) -> None:
-    report = compress(toy, out=tmp_path / "small", ratio=0.6, method="joint", calibration="kernelsynth:24")
+    report = compress(
+        toy, CompressOptions(ratio=0.6, method="joint", calibration="kernelsynth:24"), out=tmp_path / "small"
+    )
     assert {site.layout for site in report.sites} >= {"head-width", "factored"}
     assert len(report.sites) == len(toy.sites())
     small = open_checkpoint(tmp_path / "small")
@@ -228,27 +227,27 @@ def test_less_and_less(toy: Checkpoint, prepared: Prepared, tmp_path: Path) -> N
 
 def test_again_and_in_whole_numbers(toy: Checkpoint, tmp_path: Path) -> None:
     how: dict[str, Any] = {"method": "joint", "calibration": "kernelsynth:24", "allocation": "energy"}
-    compress(toy, out=tmp_path / "a", ratio=0.9, **how)
-    again = compress(tmp_path / "a", out=tmp_path / "b", ratio=0.8, **how)
+    compress(toy, CompressOptions(ratio=0.9, **how), out=tmp_path / "a")
+    again = compress(tmp_path / "a", CompressOptions(ratio=0.8, **how), out=tmp_path / "b")
     assert again.ratio <= 0.8
-    compress(tmp_path / "b", out=tmp_path / "c", storage="int8")
+    compress(tmp_path / "b", CompressOptions(storage="int8"), out=tmp_path / "c")
     exact = answer(tmp_path / "b")
     assert float((answer(tmp_path / "c") - exact).abs().max()) < 0.05 * float(exact.abs().max())
-    compress(toy, out=tmp_path / "f", ratio=0.5)
+    compress(toy, CompressOptions(ratio=0.5), out=tmp_path / "f")
     with pytest.raises(OptionError, match="two factors"):
-        compress(tmp_path / "f", out=tmp_path / "no", ratio=0.5, **how)
+        compress(tmp_path / "f", CompressOptions(ratio=0.5, **how), out=tmp_path / "no")
     with pytest.raises(OptionError, match="cuts v and o of a head together"):
-        compress(toy, out=tmp_path / "no", ratio=0.5, sites="v", **how)
+        compress(toy, CompressOptions(ratio=0.5, sites="v", **how), out=tmp_path / "no")
     with pytest.raises(OptionError, match="cuts q and k of a head together"):  # of a group's attention
-        compress(toy, out=tmp_path / "no", ratio=0.5, sites="q", **how)
+        compress(toy, CompressOptions(ratio=0.5, sites="q", **how), out=tmp_path / "no")
 
 
-def test_groups_are_of_use_where_series_share_them(toy: Checkpoint, prepared: Prepared) -> None:
+def test_groups_are_of_use_where_series_share_them(toy: Checkpoint, moments: Calibration) -> None:
     """Were every series alone, cutting the queries and keys of a group would change no answer."""
-    worth = weighed(prepared).rule.worth
-    shared = {name: each for name, each in worth.items() if f"{GROUP}.qk" in name}
+    found = prepare(toy, CompressOptions(method="joint", calibration=moments)).flat
+    shared = [one.worth for one in found if one.pair == "qk" and one.name.endswith(GROUP)]
     assert len(shared) == 4
-    assert all(float(each.sum()) > 0 for each in shared.values())
+    assert all(worth is not None and float(worth.sum()) > 0 for worth in shared)
     module: Any = toy.module()
     inputs = pass_inputs(module, toy.family, torch.zeros(9, 64), torch.zeros(9, 8))
     assert inputs["group_ids"].tolist() == [0, 1, 2, 3, 4, 4, 4, 4, 8]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankscope.compress.calibration import moments_of
-from rankscope.compress.decomposition import Decomposition
 from rankscope.compress.joint import RIDGE, inner_qk, inner_vo
+from rankscope.compress.methods import Decomposition
 from rankscope.errors import DataError
 from rankscope.numerics import symmetric_root
 

@@ -74,7 +74,7 @@ def test_no_search_beats_whitened(shape: tuple[int, int], rank_of_c: int | None)
 
 def test_no_other_method_beats_whitened_and_none_beats_svd_without_inputs() -> None:
     w, c = matrix(5, 6, 8), coloured(5, 8)
-    tied = {name: method.decompose(w, moments(c), 0) for name, method in METHODS.items()}
+    tied = {name: method(w, moments(c), 0) for name, method in METHODS.items()}
     for rank in range(1, 6):
         errors = {name: error(w, found.at(rank).dense(), c) for name, found in tied.items()}
         plain = {name: float((w - found.at(rank).dense()).norm()) for name, found in tied.items()}
@@ -140,7 +140,7 @@ def test_random_projection_is_seeded_and_projects() -> None:
 def test_all_terms_are_the_matrix(name: str, shape: tuple[int, int]) -> None:
     """Wherever there are as many terms as inputs, or the method's terms are orthogonal outputs."""
     w = matrix(6, *shape)
-    found = METHODS[name].decompose(w, moments(coloured(6, shape[1])), 0)
+    found = METHODS[name](w, moments(coloured(6, shape[1])), 0)
     assert found.up.shape[1] == found.down.shape[0] == len(found.sigma) == min(shape)
     if shape[1] <= shape[0] or name in ("svd", "whitened", "asvd"):
         torch.testing.assert_close(found.at(min(shape)).dense(), w, rtol=1e-6, atol=1e-6)
@@ -150,7 +150,7 @@ def test_all_terms_are_the_matrix(name: str, shape: tuple[int, int]) -> None:
 def test_factored_matrices_are_taken_as_their_product(name: str) -> None:
     factors = FactoredMatrix(matrix(7, 6, 3), matrix(8, 3, 5))
     c = moments(coloured(7, 5))
-    whole, parts = (METHODS[name].decompose(m, c, 0) for m in (factors.dense(), factors))
+    whole, parts = (METHODS[name](m, c, 0) for m in (factors.dense(), factors))
     torch.testing.assert_close(whole.sigma, parts.sigma, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(whole.at(2).dense(), parts.at(2).dense(), rtol=1e-6, atol=1e-6)
 
@@ -168,9 +168,9 @@ def test_scaling_the_inputs_scales_the_worth_and_nothing_else(seed: int, scale: 
 def test_zero_matrix_and_zero_inputs() -> None:
     w, nothing = matrix(9, 3, 4), torch.zeros(4, 4, dtype=torch.float64)
     for name in METHODS:
-        zero = METHODS[name].decompose(torch.zeros(3, 4), moments(coloured(9, 4)), 0)
+        zero = METHODS[name](torch.zeros(3, 4), moments(coloured(9, 4)), 0)
         assert not zero.at(1).dense().any()
-        unseen = METHODS[name].decompose(w, moments(nothing), 0)
+        unseen = METHODS[name](w, moments(nothing), 0)
         assert bool(torch.isfinite(unseen.at(2).dense()).all())
     assert whitened(w, moments(nothing)).sigma.tolist() == [0.0, 0.0, 0.0]
 

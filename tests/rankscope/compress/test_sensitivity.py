@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,16 @@ from torch import Tensor, nn
 
 from rankscope import open_checkpoint
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress import Allocation, Budget, compress, sensitivity
+from rankscope.compress import Budget, CompressOptions, Spectrum, compress, sensitivity
 from rankscope.compress.apply import write_folder
 from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, calibration_set
 from rankscope.compress.calibration.passes import run_pass
-from rankscope.compress.groups import Attention, Single
-from rankscope.compress.plan import site_plan
-from rankscope.compress.prepared import CompressOptions, Prepared, prepare, read_matrices
+from rankscope.compress.cuts import MatrixCut, PairCut
+from rankscope.compress.plan import SitePlan
+from rankscope.compress.prepare import Prepared, prepare, read_matrices
 from rankscope.compress.probe import divergence, losses, probe_set, questions, squared_change
-from rankscope.compress.sensitivity import weighed
 from rankscope.errors import OptionError
+from rankscope.families import Site
 
 KINDS = ("chronos-t5", "chronos-bolt", "t5")
 HALF = Budget("ratio", 0.5)
@@ -55,13 +54,13 @@ def make(tmp_path: Path, write_checkpoint: Any, tiny_config: Any, random_tensors
 
 
 @contextlib.contextmanager
-def replaced(module: nn.Module, matrices: dict[str, Tensor]) -> Iterator[None]:
+def replaced(module: nn.Module, matrices: dict[Site, Tensor]) -> Iterator[None]:
     """Let linear layers apply other matrices while the block runs."""
 
     def applies(matrix: Tensor) -> Callable[..., Tensor]:
         return lambda layer, args, _: nn.functional.linear(args[0], matrix.to(args[0]), layer.bias)
 
-    handles = [module.get_submodule(name).register_forward_hook(applies(one)) for name, one in matrices.items()]
+    handles = [module.get_submodule(site.module).register_forward_hook(applies(w)) for site, w in matrices.items()]
     try:
         yield
     finally:
@@ -75,15 +74,19 @@ def options(kind: str, moments: Calibration | None, **changes: Any) -> CompressO
     return CompressOptions(**how)
 
 
+def worth_of(found: Prepared) -> dict[tuple[str, str, int], Tensor]:
+    return {(one.name, one.pair, one.head): one.worth for one in found.flat if one.worth is not None}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_worth_falls_is_not_negative_and_repeatable(kind: str, make: Make) -> None:
     checkpoint, moments = make(kind)
     prepared = prepare(checkpoint, options(kind, moments))
-    worth = weighed(prepared).rule.worth
-    assert worth.keys() == {one.name for one in prepared.flat}
+    worth = worth_of(prepared)
+    assert len(worth) == len(prepared.flat)
     assert all(bool((each >= 0).all()) and bool((each.diff() <= 1e-15).all()) for each in worth.values())
     assert sum(float(each.sum()) > 0 for each in worth.values()) >= len(worth) / 2
-    again = weighed(prepared).rule.worth
+    again = worth_of(prepare(checkpoint, options(kind, moments)))
     assert all(torch.equal(each, again[name]) for name, each in worth.items())
 
 
@@ -92,16 +95,16 @@ def test_what_nothing_depends_on_is_worth_nothing(kind: str, make: Make) -> None
     """Values of an attention are zero: neither what it writes nor what it looks at matters."""
     attention = "encoder.block.1.layer.0.SelfAttention"
     checkpoint, moments = make(kind, {f"{attention}.v.weight": 0.0})
-    worth = weighed(prepare(checkpoint, options(kind, moments))).rule.worth
-    assert all(float(worth[f"{attention}.{pair}.{head}"].sum()) == 0.0 for pair in ("qk", "vo") for head in range(2))
-    assert float(worth["encoder.block.0.layer.0.SelfAttention.vo.0"].sum()) > 0
+    worth = worth_of(prepare(checkpoint, options(kind, moments)))
+    assert all(float(worth[attention, pair, head].sum()) == 0.0 for pair in ("qk", "vo") for head in range(2))
+    assert float(worth["encoder.block.0.layer.0.SelfAttention", "vo", 0].sum()) > 0
 
 
 def test_a_decoder_of_one_token_needs_no_queries(make: Make) -> None:
     checkpoint, moments = make("chronos-bolt")
-    worth = weighed(prepare(checkpoint, options("chronos-bolt", moments))).rule.worth
-    assert float(worth["decoder.block.0.layer.0.SelfAttention.qk.0"].sum()) == 0.0
-    assert float(worth["decoder.block.0.layer.0.SelfAttention.vo.0"].sum()) > 0.0
+    worth = worth_of(prepare(checkpoint, options("chronos-bolt", moments)))
+    assert float(worth["decoder.block.0.layer.0.SelfAttention", "qk", 0].sum()) == 0.0
+    assert float(worth["decoder.block.0.layer.0.SelfAttention", "vo", 0].sum()) > 0.0
 
 
 @pytest.mark.parametrize("method", ["svd", "whitened"])
@@ -109,34 +112,31 @@ def test_a_decoder_of_one_token_needs_no_queries(make: Make) -> None:
 def test_single_matrices_of_every_family(kind: str, method: str, make: Make) -> None:
     checkpoint, moments = make(kind)
     how = options(kind, moments if method == "whitened" else None, method=method)
-    worth = weighed(prepare(checkpoint, how)).rule.worth
-    assert worth.keys() == {site.name for site in checkpoint.sites()}
+    worth = worth_of(prepare(checkpoint, how))
+    assert worth.keys() == {(site.name, "", 0) for site in checkpoint.sites()}
     assert all(bool((each >= 0).all()) for each in worth.values())
     assert any(float(each.sum()) > 0 for each in worth.values())
 
 
-@torch.no_grad()
-def cut_alone(prepared: Prepared, chosen: str, ranks: int, share: float) -> float:
-    """One by one, the slow way: the loss when the last ranks of one thing go by a share of the way, over share²."""
-    source = prepared.source
-    matrices = {}
-    for group, spectra in zip(prepared.groups, prepared.spectra, strict=True):
-        if chosen in {one.name for one in spectra}:
-            whole = read_matrices(source, group)
-            plans = [site_plan(one, one.cached_rank - ranks * (one.name == chosen)) for one in spectra]
-            if isinstance(group, Single):  # below the break-even rank, or there is nothing to cut
-                plans = [replace(plan, rank=ranks, changed=True) for plan in plans]
-            cut = group.stand_ins(whole, plans)
-            matrices = {name: toward(whole[name], cut, name, share) for name in cut}
-    module = source.module().double()
+def suffered(prepared: Prepared, matrices: dict[Site, Tensor], share: float) -> float:
+    """The loss with other matrices, over share²."""
+    module = prepared.source.module().double()
     far = total = 0.0
-    for inputs, _ in questions(source, module, probe_set(source, prepared.how), 16):
+    for inputs, _ in questions(prepared.source, module, probe_set(prepared.source, prepared.how), 16):
         inputs = {key: widened(value) for key, value in inputs.items()}
         exact = exactly(module, inputs)
         with replaced(module, matrices):
             each = losses(inputs, exact, exactly(module, inputs))
         far, total = far + float(each.sum()), total + each.numel()
     return far / total / share**2
+
+
+@torch.no_grad()
+def cut_alone(prepared: Prepared, cut: MatrixCut, spectrum: Spectrum, rank: int, share: float) -> float:
+    """One by one, the slow way: the loss when the last terms of a matrix go by a share of the way."""
+    whole = read_matrices(prepared.source, cut)
+    made = cut.stand_ins(whole, [SitePlan(spectrum, rank, rank, True)])
+    return suffered(prepared, {site: toward(whole[site], made[site], share) for site in made}, share)
 
 
 def widened(value: Any) -> Any:
@@ -148,84 +148,75 @@ def exactly(module: Any, inputs: dict[str, Any]) -> Tensor:
     return found.quantile_preds if "context" in inputs else found.logits
 
 
-def toward(whole: Any, cut: dict[str, Tensor], name: str, share: float) -> Tensor:
-    return whole.double() + share * (cut[name].double() - whole.double())
+def toward(whole: Any, cut: Tensor, share: float) -> Tensor:
+    return whole.double() + share * (cut.double() - whole.double())
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "chronos-2"])
-def test_one_pass_agrees_with_cutting_one_matrix_by_a_little(kind: str, make: Make, monkeypatch: Any) -> None:
-    """The law: near the full model the loss is half the quadratic form of the gates, whatever is cut."""
+@pytest.fixture
+def exact_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many draws, and every term by itself."""
     monkeypatch.setattr(sensitivity, "DRAWS", 100)
+    monkeypatch.setattr(sensitivity, "falling", lambda worth: worth)
+
+
+@pytest.mark.usefixtures("exact_worth")
+@pytest.mark.parametrize("kind", [*KINDS, "chronos-2"])
+def test_one_pass_agrees_with_cutting_one_matrix_by_a_little(kind: str, make: Make) -> None:
+    """The law: near the full model the loss is half the quadratic form of the gates, whatever is cut."""
     checkpoint, moments = make(kind)
     prepared = prepare(checkpoint, options(kind, moments, method="whitened"))
-    raw = sensitivity._measured(prepared)[1]
     roles = ("encoder.block.1.layer.0.SelfAttention.o", "decoder.block.1.layer.1.EncDecAttention.v")
     if kind == "chronos-2":  # series of a group feel one another's cuts
         roles = tuple(f"encoder.block.0.layer.{n}.self_attention.{w}" for n, w in ((0, "v"), (1, "o")))
-        monkeypatch.setattr(sensitivity, "MOST_AT_ONCE", 16)
-    for role in roles:
-        name = f"{role}.weight"
-        rank = len(raw[name]) - 1  # all but the last term stay
-        last = float(raw[name][-1])
-        assert last == pytest.approx(cut_alone(prepared, name, rank, 0.01), rel=0.25), role
+    for cut, (spectrum,) in zip(prepared.cuts, prepared.spectra, strict=True):
+        if cut.module in roles:
+            assert isinstance(cut, MatrixCut)
+            assert spectrum.worth is not None
+            expected = cut_alone(prepared, cut, spectrum, len(spectrum.worth) - 1, 0.01)  # all but the last term stay
+            assert float(spectrum.worth[-1]) == pytest.approx(expected, rel=0.25), cut.module
 
 
+@pytest.mark.usefixtures("exact_worth")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pair", ["qk", "vo"])
-def test_one_pass_agrees_with_cutting_one_head_by_a_little(kind: str, pair: str, make: Make, monkeypatch: Any) -> None:
+def test_one_pass_agrees_with_cutting_one_head_by_a_little(kind: str, pair: str, make: Make) -> None:
     """A head's last term, gated in its queries or in what it hands on; unequal heads would not change the argument."""
-    monkeypatch.setattr(sensitivity, "DRAWS", 100)
     checkpoint, moments = make(kind)
     prepared = prepare(checkpoint, options(kind, moments))
-    groups, raw = sensitivity._measured(prepared)
-    group = next(one for one in groups if one.sites[0].module.startswith("encoder.block.0"))
-    assert isinstance(group, Attention)
-    name = f"{group.module}.{pair}.1"
-    expected = gated_by_hand(prepared, group, pair, 1, 0.01)
-    assert float(raw[name][-1]) == pytest.approx(expected, rel=0.25)
+    parts = zip(prepared.cuts, prepared.spectra, strict=True)
+    cut, spectra = next(part for part in parts if isinstance(part[0], PairCut) and part[0].pair == pair)
+    assert isinstance(cut, PairCut)
+    assert spectra[1].worth is not None
+    assert float(spectra[1].worth[-1]) == pytest.approx(gated_by_hand(prepared, cut, 1, 0.01), rel=0.25)
 
 
 @torch.no_grad()
-def gated_by_hand(prepared: Prepared, group: Attention, pair: str, head: int, share: float) -> float:
-    """The loss when the last term between the two matrices of a head goes by a share of the way, over share²."""
-    source = prepared.source
-    whole = read_matrices(source, group)
-    inner = group.inner(whole, pair)[head]
-    width = group.head_widths(pair)[head]
+def gated_by_hand(prepared: Prepared, cut: PairCut, head: int, share: float) -> float:
+    """The loss when the last term between the two matrices of a head goes by a share of the way."""
+    whole = read_matrices(prepared.source, cut)
+    inner, width = cut.inner(whole)[head], cut.heads[head]
     part = slice(width * head, width * (head + 1))
     less = torch.eye(width, dtype=torch.float64) - share * inner.left[:, -1:] @ inner.right[-1:]
-    if pair == "qk":  # scores q less k
-        changed = whole[group.q.module].double().clone()
+    site = cut.first if cut.pair == "qk" else cut.second
+    changed = whole[site].double().clone()  # type: ignore[union-attr]
+    if cut.pair == "qk":  # scores q less k
         changed[part] = less.mT @ changed[part]
-        matrices = {group.q.module: changed}
     else:  # outputs W_o less a
-        changed = whole[group.o.module].double().clone()
         changed[:, part] = changed[:, part] @ less
-        matrices = {group.o.module: changed}
-    module = source.module().double()
-    far = total = 0.0
-    for inputs, _ in questions(source, module, probe_set(source, prepared.how), 16):
-        inputs = {key: widened(value) for key, value in inputs.items()}
-        exact = exactly(module, inputs)
-        with replaced(module, matrices):
-            each = losses(inputs, exact, exactly(module, inputs))
-        far, total = far + float(each.sum()), total + each.numel()
-    return far / total / share**2
+    return suffered(prepared, {site: changed}, share)
 
 
 def test_worth_is_that_of_the_terms_that_are_written(make: Make) -> None:
-    """Values and outputs are decomposed again in the norm that answers feel; all terms are the whole head."""
+    """Values and outputs are decomposed in the norm of their output-gradient moment; all terms are the whole head."""
     checkpoint, moments = make("chronos-bolt")
-    prepared = prepare(checkpoint, options("chronos-bolt", moments))
-    after = weighed(prepared)
-    changed = [
-        one.name for one, two in zip(prepared.flat, after.flat, strict=True) if not torch.equal(one.sigma, two.sigma)
-    ]
-    assert changed
-    assert all(".vo." in name for name in changed)
-    for group in after.groups:
-        assert isinstance(group, Attention)
-        for inner in group.inner(read_matrices(checkpoint, group), "vo"):
+    before = prepare(checkpoint, options("chronos-bolt", moments, allocation="energy"))
+    after = prepare(checkpoint, options("chronos-bolt", moments))
+    pairs = list(zip(before.flat, after.flat, strict=True))
+    assert all(torch.equal(one.sigma, two.sigma) for one, two in pairs if one.pair == "qk")
+    assert any(not torch.equal(one.sigma, two.sigma) for one, two in pairs)
+    for cut in after.cuts:
+        assert isinstance(cut, PairCut)
+        for inner in cut.inner(read_matrices(checkpoint, cut)) if cut.pair == "vo" else ():
             torch.testing.assert_close(inner.left @ inner.right, torch.eye(len(inner.left)).double(), rtol=0, atol=1e-6)
 
 
@@ -247,10 +238,10 @@ def test_stand_ins_answer_as_the_written_folder_does(kind: str, make: Make, tmp_
     prepared = prepare(checkpoint, options(kind, moments, allocation="energy", sites=["attention", "mlp"]))
     plan = prepared.by_budget(HALF)
     write_folder(prepared, plan, tmp_path / "small")
-    matrices: dict[str, Tensor] = {}
-    for group, plans in zip(prepared.groups, prepared.parts(plan), strict=True):
+    matrices: dict[Site, Tensor] = {}
+    for cut, plans in prepared.planned(plan):
         if any(one.changed for one in plans):
-            matrices |= group.stand_ins(read_matrices(checkpoint, group), plans)
+            matrices |= cut.stand_ins(read_matrices(checkpoint, cut), plans)
     module = checkpoint.module()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     series = texts() if kind == "t5" else calibration_set("kernelsynth:4", context=32, horizon=8)
@@ -271,7 +262,8 @@ def test_stand_ins_answer_as_the_written_folder_does(kind: str, make: Make, tmp_
 
 def tight(prepared: Prepared, ratio: float = 0.4) -> dict[str, int]:
     limit = Budget("ratio", ratio)
-    return {site.name: site.rank for site in weighed(prepared).by_budget(limit).sites}
+    plans = prepared.by_budget(limit).sites
+    return {f"{one.spectrum.name} {one.spectrum.pair} {one.spectrum.head}": one.rank for one in plans}
 
 
 USELESS = "encoder.block.1.layer.0.SelfAttention"
@@ -293,7 +285,7 @@ def test_the_plan_moves_ranks_to_where_the_answers_suffer(make: Make) -> None:
     def total(plan: dict[str, int], part: str) -> int:
         return sum(rank for name, rank in plan.items() if part in name)
 
-    assert total(by_energy, f"{USELESS}.vo") > 2
+    assert total(by_energy, f"{USELESS} vo") > 2
     assert total(by_sensitivity, USELESS) == 4  # one for each head of each pair: the least
     assert total(by_sensitivity, "decoder.block.0.layer.0") > total(by_energy, "decoder.block.0.layer.0")
 
@@ -310,12 +302,8 @@ def test_compress_measures_by_itself_and_loses_less(make: Make, tmp_path: Path) 
     for name in ("energy", "sensitivity"):
         report = compress(
             checkpoint,
+            CompressOptions(ratio=0.4, method="joint", allocation=name, calibration=moments, probe="kernelsynth:8"),
             out=tmp_path / name,
-            ratio=0.4,
-            method="joint",
-            allocation=name,
-            calibration=moments,
-            probe="kernelsynth:8",
             progress=lambda done, total, what: seen.add(what),
         )
         assert report.allocation == name
@@ -326,21 +314,10 @@ def test_compress_measures_by_itself_and_loses_less(make: Make, tmp_path: Path) 
     assert errors["sensitivity"] < 0.7 * errors["energy"]
 
 
-def test_weights_that_are_given_are_not_measured(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint, moments = make("chronos-bolt")
-    prepared = prepare(checkpoint, options("chronos-bolt", moments, allocation="energy"))
-    monkeypatch.setattr(sensitivity, "_measured", lambda *_: pytest.fail("measured"))
-    name = prepared.flat[0].name
-    known = Allocation("sensitivity", worth={name: torch.ones(4).double()})
-    for rule in (Allocation("energy"), Allocation("sensitivity", {name: 2.0}), known):
-        same = replace(prepared, rule=rule)
-        assert weighed(same) is same
-
-
 def test_a_text_model_needs_tokens(make: Make) -> None:
     checkpoint, moments = make("t5")
     with pytest.raises(OptionError, match="give a probe, text:FILE") as caught:
-        weighed(prepare(checkpoint, options("t5", moments, probe=None)))
+        prepare(checkpoint, options("t5", moments, probe=None))
     assert "\n" not in str(caught.value)
 
 

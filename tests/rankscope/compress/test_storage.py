@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rankscope import load_pipeline, measure_spectrum, open_checkpoint
-from rankscope.compress import Budget, CompressReport, compress, write
+from rankscope.compress import Budget, CompressOptions, CompressReport, compress, write
 from rankscope.compress.calibration import calibrate, calibration_set
 from rankscope.errors import CheckpointError, OptionError, RankscopeError
 from rankscope.families.storage import scale_name
@@ -60,8 +60,8 @@ def test_whole_numbers_answer_as_the_matrices_that_they_stand_for(
     kind: str, how: dict[str, Any], make: Callable[..., Path], tmp_path: Path
 ) -> None:
     source, small = make(kind), tmp_path / "int8"
-    report = compress(source, out=small, storage="int8", **how)
-    plain = compress(small, out=tmp_path / "float", storage="float")
+    report = compress(source, CompressOptions(storage="int8", **how), out=small)
+    plain = compress(small, CompressOptions(storage="float"), out=tmp_path / "float")
     assert (report.storage, plain.storage, report.bytes["after"]) == ("int8", "float", plain.bytes["before"])
     assert open_checkpoint(tmp_path / "float").storage == "float"
     left, right = answer(small, kind), answer(tmp_path / "float", kind)
@@ -72,8 +72,8 @@ def test_whole_numbers_answer_as_the_matrices_that_they_stand_for(
 @pytest.mark.parametrize(("kind", "how"), CASES, ids=NAMES)
 def test_what_is_in_the_folder(kind: str, how: dict[str, Any], make: Callable[..., Path], tmp_path: Path) -> None:
     source, small = make(kind), tmp_path / "int8"
-    report = compress(source, out=small, storage="int8", **how)
-    plain = compress(source, out=tmp_path / "float", **(how or {"ratio": 1.0}))
+    report = compress(source, CompressOptions(storage="int8", **how), out=small)
+    plain = compress(source, CompressOptions(**how or {"ratio": 1.0}), out=tmp_path / "float")
     assert sorted(file.suffix for file in small.iterdir()) in (
         [".json"] * 2 + [".safetensors"],
         [".json"] * 3 + [".safetensors"],
@@ -111,8 +111,8 @@ def test_what_is_in_the_folder(kind: str, how: dict[str, Any], make: Callable[..
 def test_what_is_int8_stays_int8_bit_for_bit(
     kind: str, how: dict[str, Any], make: Callable[..., Path], tmp_path: Path
 ) -> None:
-    compress(make(kind), out=tmp_path / "a", storage="int8", **how)
-    again = compress(tmp_path / "a", out=tmp_path / "b", ratio=1.0)
+    compress(make(kind), CompressOptions(storage="int8", **how), out=tmp_path / "a")
+    again = compress(tmp_path / "a", CompressOptions(ratio=1.0), out=tmp_path / "b")
     assert (again.storage, again.bytes["before"]) == ("int8", again.bytes["after"])
     first, second = weights(tmp_path / "a"), weights(tmp_path / "b")
     assert first.keys() == second.keys()
@@ -126,10 +126,12 @@ def test_an_int8_folder_is_cut_like_the_dense_one_of_its_matrices(
 ) -> None:
     """Ranks, singular values and moments are those of the matrices that the whole numbers stand for."""
     how: dict[str, Any] = {} if method == "svd" else {"calibration": SET}
-    compress(make("chronos-bolt"), out=tmp_path / "int8", storage="int8")
-    compress(tmp_path / "int8", out=tmp_path / "float", storage="float")
-    a = compress(tmp_path / "int8", out=tmp_path / "a", ratio=0.5, method=method, **how)
-    b = compress(tmp_path / "float", out=tmp_path / "b", ratio=0.5, method=method, storage="int8", **how)
+    compress(make("chronos-bolt"), CompressOptions(storage="int8"), out=tmp_path / "int8")
+    compress(tmp_path / "int8", CompressOptions(storage="float"), out=tmp_path / "float")
+    a = compress(tmp_path / "int8", CompressOptions(ratio=0.5, method=method, **how), out=tmp_path / "a")
+    b = compress(
+        tmp_path / "float", CompressOptions(ratio=0.5, method=method, storage="int8", **how), out=tmp_path / "b"
+    )
     assert a.storage == b.storage == "int8"
     assert [site.rank for site in a.sites] == [site.rank for site in b.sites]
     assert a.bytes["after"] == b.bytes["after"]
@@ -139,8 +141,8 @@ def test_an_int8_folder_is_cut_like_the_dense_one_of_its_matrices(
 
 
 def test_spectra_and_moments_are_those_of_the_matrices(make: Callable[..., Path], tmp_path: Path) -> None:
-    compress(make("chronos-bolt"), out=tmp_path / "int8", storage="int8")
-    compress(tmp_path / "int8", out=tmp_path / "float", storage="float")
+    compress(make("chronos-bolt"), CompressOptions(storage="int8"), out=tmp_path / "int8")
+    compress(tmp_path / "int8", CompressOptions(storage="float"), out=tmp_path / "float")
     folders = [open_checkpoint(tmp_path / name) for name in ("int8", "float")]
     left, right = (measure_spectrum(folder, eps=(0.1,)) for folder in folders)
     for mine, other in zip(left.sites, right.sites, strict=True):
@@ -164,20 +166,22 @@ def test_budgets_of_bytes_count_whole_numbers_and_scales(
     kind: str, how: dict[str, Any], make: Callable[..., Path], tmp_path: Path
 ) -> None:
     source = make(kind)
-    whole = compress(source, out=tmp_path / "whole", storage="int8").bytes["after"]
+    whole = compress(source, CompressOptions(storage="int8"), out=tmp_path / "whole").bytes["after"]
     for share in (0.92, 0.96):
         limit = int(share * whole)
         out = tmp_path / f"{share}"
-        report = compress(source, out=out, budget=Budget("bytes", limit), storage="int8", **how)
+        report = compress(source, CompressOptions(budget=Budget("bytes", limit), storage="int8", **how), out=out)
         assert limit - 160 < report.bytes["after"] <= limit
-        again = compress(out, out=tmp_path / f"{share}-again", budget=Budget("bytes", limit - 100), **how)
+        again = compress(
+            out, CompressOptions(budget=Budget("bytes", limit - 100), **how), out=tmp_path / f"{share}-again"
+        )
         assert limit - 260 < again.bytes["after"] <= limit - 100
 
 
 def test_a_plan_s_bytes_are_the_folder_s(make: Callable[..., Path], tmp_path: Path) -> None:
     """The budget's own account of a plan, to the byte."""
     from rankscope.compress.apply import write_folder
-    from rankscope.compress.prepared import CompressOptions, prepare
+    from rankscope.compress.prepare import prepare
 
     source = make("chronos-bolt")
     for number, method in enumerate(("svd", "joint")):
@@ -187,37 +191,39 @@ def test_a_plan_s_bytes_are_the_folder_s(make: Callable[..., Path], tmp_path: Pa
         for ratio in (1.0, 0.7, 0.4):
             plan = prepared.by_budget(Budget("ratio", ratio))
             report = write_folder(prepared, plan, tmp_path / f"{number}-{ratio}")
-            assert report.bytes["after"] == budget.used(prepared.flat, plan.sites)
+            assert report.bytes["after"] == budget.used(plan.sites)
 
 
 def test_the_cache_keeps_the_format_of_the_model(make: Callable[..., Path], tmp_path: Path) -> None:
     from rankscope.measure.cache import cache_bytes
 
     source = make("chronos-t5", d_ff=512)  # so that the largest tensor is in int8
-    compress(source, out=tmp_path / "int8", storage="int8")
+    compress(source, CompressOptions(storage="int8"), out=tmp_path / "int8")
     before = cache_bytes(open_checkpoint(source))
     assert cache_bytes(open_checkpoint(tmp_path / "int8")) == before
     how: dict[str, Any] = {"method": "joint", "calibration": SET, "allocation": "energy"}
-    compress(tmp_path / "int8", out=tmp_path / "small", budget=Budget("cache-bytes", before // 2), **how)
+    compress(
+        tmp_path / "int8", CompressOptions(budget=Budget("cache-bytes", before // 2), **how), out=tmp_path / "small"
+    )
     assert before // 2 - 200 < cache_bytes(open_checkpoint(tmp_path / "small")) <= before // 2
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_dtype_is_the_format_of_the_rest(dtype: str, make: Callable[..., Path], tmp_path: Path) -> None:
     small = tmp_path / "int8"
-    report = compress(make("chronos-bolt"), out=small, storage="int8", dtype=dtype)
+    report = compress(make("chronos-bolt"), CompressOptions(storage="int8", dtype=dtype), out=small)
     assert (report.storage, report.dtype) == ("int8", dtype)
     kind = getattr(torch, dtype)
     assert {tensor.dtype for tensor in weights(small).values()} == {torch.int8, torch.bfloat16, kind}
     pipeline = load_pipeline(small)
     assert pipeline.inner_model.dtype == kind
-    compress(small, out=tmp_path / "back", storage="float")
+    compress(small, CompressOptions(storage="float"), out=tmp_path / "back")
     assert {tensor.dtype for tensor in weights(tmp_path / "back").values()} == {kind}
 
 
 def test_a_config_without_a_format_gets_one(make: Callable[..., Path], tmp_path: Path) -> None:
     """Loaders would take that of the first tensor for the model's, and scales are bfloat16."""
-    compress(make("chronos-bolt"), out=tmp_path / "int8", storage="int8")
+    compress(make("chronos-bolt"), CompressOptions(storage="int8"), out=tmp_path / "int8")
     assert json.loads((tmp_path / "int8" / "config.json").read_text())["torch_dtype"] == "float32"
     assert load_pipeline(tmp_path / "int8").inner_model.dtype == torch.float32
 
@@ -226,9 +232,9 @@ def test_odd_sizes_in_shards_stay_aligned(
     make: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = make("chronos-bolt", d_model=15, d_ff=25)
-    compress(source, out=tmp_path / "one", eps=0.4, storage="int8", sites=["all"])
+    compress(source, CompressOptions(eps=0.4, storage="int8", sites=["all"]), out=tmp_path / "one")
     monkeypatch.setattr(write, "SHARD_BYTES", 3000)
-    compress(source, out=tmp_path / "many", eps=0.4, storage="int8", sites=["all"])
+    compress(source, CompressOptions(eps=0.4, storage="int8", sites=["all"]), out=tmp_path / "many")
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
     for name in ("one", "many"):
         index = open_checkpoint(tmp_path / name).index
@@ -244,13 +250,13 @@ def test_zero_matrices_stay_zero(make: Callable[..., Path], tmp_path: Path, writ
     tensors[site.name] = torch.zeros_like(tensors[site.name])
     folder = write_checkpoint(tmp_path / "zero", source.config, tensors)
     for number, options in enumerate(({}, {"eps": 0.0})):
-        compress(folder, out=tmp_path / str(number), storage="int8", **options)
+        compress(folder, CompressOptions(storage="int8", **options), out=tmp_path / str(number))
         stored = open_checkpoint(tmp_path / str(number)).matrix(site)
         assert not (stored.dense() if isinstance(stored, FactoredMatrix) else stored).any()
 
 
 def test_a_given_storage_needs_no_size(make: Callable[..., Path], tmp_path: Path) -> None:
-    report = compress(make("chronos-t5"), out=tmp_path / "int8", storage="int8")
+    report = compress(make("chronos-t5"), CompressOptions(storage="int8"), out=tmp_path / "int8")
     assert isinstance(report, CompressReport)
     assert report.ratio == 1.0
     assert {site.layout for site in report.sites} == {"dense"}
@@ -258,7 +264,7 @@ def test_a_given_storage_needs_no_size(make: Callable[..., Path], tmp_path: Path
 
 def test_unknown_storage(make: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"storage 'int4' is not known: .*Choose from float, int8"):
-        compress(make("chronos-t5"), out=tmp_path / "x", storage="int4")
+        compress(make("chronos-t5"), CompressOptions(storage="int4"), out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -272,14 +278,14 @@ def test_nan_is_refused_in_one_line(
     tensors[name][3, 2] = bad
     folder = write_checkpoint(tmp_path / "bad", source.config, tensors)
     with pytest.raises(RankscopeError, match=rf"^[^\n]*{name}[^\n]*NaN or Inf[^\n]*$"):
-        compress(folder, out=tmp_path / "x", storage="int8")
+        compress(folder, CompressOptions(storage="int8"), out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
 @pytest.fixture
 def int8_folder(make: Callable[..., Path], tmp_path: Path) -> Path:
     """A Chronos-T5 in int8."""
-    compress(make("chronos-t5"), out=tmp_path / "int8", storage="int8")
+    compress(make("chronos-t5"), CompressOptions(storage="int8"), out=tmp_path / "int8")
     return tmp_path / "int8"
 
 

@@ -56,13 +56,13 @@ def test_the_smallest_folder_that_holds_is_kept(max_loss: float, source: Checkpo
     assert max(failed) < report.ratio
     assert report.ratio < 1.05 * max(failed) + 32 / report.selected_parameters["before"]
     # nothing that holds is smaller by more than the search tells apart
-    compress(source, out=tmp_path / "less", ratio=report.ratio * 0.93, allocation="energy")
+    compress(source, CompressOptions(ratio=report.ratio * 0.93, allocation="energy"), out=tmp_path / "less")
     assert score(tmp_path / "less") > 1 + max_loss
 
 
 def test_the_folder_is_that_of_compress_at_its_ratio(source: Checkpoint, tmp_path: Path) -> None:
     report = compress_to_loss(source, SVD, out=tmp_path / "out", max_loss=0.1, score=by_size(source))
-    compress(source, out=tmp_path / "same", ratio=report.target_ratio, allocation="energy")
+    compress(source, CompressOptions(ratio=report.target_ratio, allocation="energy"), out=tmp_path / "same")
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
     assert {file.name for file in (tmp_path / "out").iterdir()} == {file.name for file in (tmp_path / "same").iterdir()}
@@ -115,7 +115,7 @@ def test_scores_that_are_no_number_never_hold(value: float, source: Checkpoint, 
 
 
 def stored_at(source: Checkpoint, folder: Path, ratio: float) -> int:
-    return compress(source, out=folder / "half", ratio=ratio, allocation="energy").parameters["after"]
+    return compress(source, CompressOptions(ratio=ratio, allocation="energy"), out=folder / "half").parameters["after"]
 
 
 def test_moments_are_measured_once(source: Checkpoint, tmp_path: Path) -> None:

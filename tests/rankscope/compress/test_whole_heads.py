@@ -15,11 +15,11 @@ from torch import Tensor
 
 from rankscope import load_pipeline, open_checkpoint
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress import Budget, CompressReport, Plan, compress
+from rankscope.compress import Budget, CompressOptions, CompressReport, Plan, compress
 from rankscope.compress.apply import write_folder
 from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, calibration_set
 from rankscope.compress.plan import site_plan
-from rankscope.compress.prepared import CompressOptions, prepare, read_matrices
+from rankscope.compress.prepare import prepare, read_matrices
 from rankscope.errors import OptionError
 from rankscope.families import HeadWidth
 from rankscope.io import codec
@@ -83,7 +83,9 @@ def forecasts(folder: Path) -> Tensor:
 @pytest.mark.parametrize("kind", JOINT)
 def test_ratio_one_keeps_every_bit(kind: str, toys: Toys, tmp_path: Path) -> None:
     checkpoint, moments = toys(kind)
-    report = compress(checkpoint, out=tmp_path / "same", ratio=1.0, method="joint", calibration=moments)
+    report = compress(
+        checkpoint, CompressOptions(ratio=1.0, method="joint", calibration=moments), out=tmp_path / "same"
+    )
     same = open_checkpoint(tmp_path / "same")
     assert same.index.keys() == checkpoint.index.keys()
     assert all(torch.equal(same.tensor(name), checkpoint.tensor(name)) for name in checkpoint.index)
@@ -95,12 +97,12 @@ def test_ratio_one_keeps_every_bit(kind: str, toys: Toys, tmp_path: Path) -> Non
 
 def all_terms(checkpoint: Checkpoint, moments: Calibration, folder: Path, write_checkpoint: Any) -> Path:
     """A dense checkpoint of the same shapes whose heads are their decompositions with every term kept."""
-    prepared = prepare(checkpoint, CompressOptions(method="joint", calibration=moments))
+    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
     tensors = {name: checkpoint.tensor(name).float() for name in checkpoint.index}
-    for group, spectra in zip(prepared.groups, prepared.spectra, strict=True):
+    for cut, spectra in zip(prepared.cuts, prepared.spectra, strict=True):
         plans = [replace(site_plan(one, one.cached_rank), changed=True) for one in spectra]
-        made = group.tensors(read_matrices(checkpoint, group), plans)
-        assert made.keys() == {site.name for site in group.sites}
+        made = cut.tensors(read_matrices(checkpoint, cut), plans)
+        assert made.keys() == {site.name for site in cut.sites}
         tensors |= {name: tensor.float() for name, tensor in made.items()}
     config = {key: value for key, value in checkpoint.config.items() if key not in ("dtype", "torch_dtype")}
     return write_checkpoint(folder, config, tensors)
@@ -131,13 +133,12 @@ def test_all_terms_of_a_trained_model_reproduce_it(name: str, tmp_path: Path, wr
 def test_heads_are_worth_what_they_contribute_in_the_stated_norm(kind: str, toys: Toys) -> None:
     """Root mean square of scores over queries and keys within a series, and of outputs over what is attended to."""
     checkpoint, moments = toys(kind)
-    prepared = prepare(checkpoint, CompressOptions(method="joint", calibration=moments))
+    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
     sites = {site.module: site for site in checkpoint.sites()}
     for one in prepared.flat:
-        attention, pair, head = one.name.rsplit(".", 2)
-        rows = slice(4 * int(head), 4 * int(head) + 4)
-        q, k, v, o = (sites[f"{attention}.{letter}"] for letter in "qkvo")
-        if pair == "qk":
+        rows = slice(4 * one.head, 4 * one.head + 4)
+        q, k, v, o = (sites[f"{one.name}.{letter}"] for letter in "qkvo")
+        if one.pair == "qk":
             left = checkpoint.tensor(q.name)[rows].double() @ symmetric_root(moments.of(q).second)[0]
             right = checkpoint.tensor(k.name)[rows].double() @ symmetric_root(moments.of(k).within)[0]
             seen = left.T @ right
@@ -152,7 +153,7 @@ def test_heads_are_worth_what_they_contribute_in_the_stated_norm(kind: str, toys
 @pytest.mark.parametrize("kind", JOINT)
 def test_every_head_one_below_full(kind: str, toys: Toys, tmp_path: Path) -> None:
     checkpoint, moments = toys(kind)
-    prepared = prepare(checkpoint, CompressOptions(method="joint", calibration=moments))
+    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
     plan = Plan(None, None, tuple(site_plan(one, 3) for one in prepared.flat), "energy")
     report = write_folder(prepared, plan, tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
@@ -171,8 +172,8 @@ def test_every_head_one_below_full(kind: str, toys: Toys, tmp_path: Path) -> Non
 
 def test_a_head_that_is_not_cut_keeps_its_bits_beside_one_that_is(toys: Toys, tmp_path: Path) -> None:
     checkpoint, moments = toys("chronos-t5")
-    prepared = prepare(checkpoint, CompressOptions(method="joint", calibration=moments))
-    sites = tuple(site_plan(one, 2 if one.name.endswith(".0") else 4) for one in prepared.flat)
+    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
+    sites = tuple(site_plan(one, 2 if one.head == 0 else 4) for one in prepared.flat)
     write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
     assert {site.head_widths for site in small.sites()} == {(2, 4)}
@@ -189,7 +190,7 @@ def test_unlike_widths_answer_as_their_products_do(
 ) -> None:
     """The folder against a stock model whose heads are filled up with zeros to the stock width."""
     checkpoint, moments = toys(kind)
-    prepared = prepare(checkpoint, CompressOptions(method="joint", calibration=moments))
+    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
     sites = tuple(site_plan(one, 1 + index % 4) for index, one in enumerate(prepared.flat))
     write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
@@ -209,7 +210,7 @@ def test_unlike_widths_answer_as_their_products_do(
 def test_compressed_folders_load_forecast_and_compress_again(kind: str, toys: Toys, tmp_path: Path) -> None:
     source, moments = toys(kind)
     small: dict[str, Any] = {"calibration": f"kernelsynth:{24}"}
-    first = compress(source, out=tmp_path / "a", ratio=0.8, method="joint", calibration=moments)
+    first = compress(source, CompressOptions(ratio=0.8, method="joint", calibration=moments), out=tmp_path / "a")
     chain = [
         ("a", "b", "joint", "head-width"),  # heads to narrower heads
         ("b", "c", "svd", "factored"),  # and these into factors
@@ -217,7 +218,7 @@ def test_compressed_folders_load_forecast_and_compress_again(kind: str, toys: To
     ]
     before = first
     for start, end, method, layout in chain:
-        again = compress(tmp_path / start, out=tmp_path / end, ratio=0.75, method=method, **small)
+        again = compress(tmp_path / start, CompressOptions(ratio=0.75, method=method, **small), out=tmp_path / end)
         assert again.parameters["before"] == before.parameters["after"]
         assert again.ratio <= 0.75
         assert layout in {site.layout for site in again.sites}
@@ -228,13 +229,15 @@ def test_compressed_folders_load_forecast_and_compress_again(kind: str, toys: To
         assert bool(torch.isfinite(forecasts(tmp_path / end)).all())
         before = again
     with pytest.raises(OptionError, match="is stored in two factors, method joint cuts whole heads"):
-        compress(tmp_path / "d", out=tmp_path / "e", ratio=0.5, method="joint", **small)
+        compress(tmp_path / "d", CompressOptions(ratio=0.5, method="joint", **small), out=tmp_path / "e")
 
 
 def test_cutting_nothing_more_keeps_narrow_heads_bit_for_bit(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-bolt")
-    compress(source, out=tmp_path / "a", ratio=0.6, method="joint", calibration=moments)
-    report = compress(tmp_path / "a", out=tmp_path / "b", ratio=1.0, method="joint", calibration="kernelsynth:4")
+    compress(source, CompressOptions(ratio=0.6, method="joint", calibration=moments), out=tmp_path / "a")
+    report = compress(
+        tmp_path / "a", CompressOptions(ratio=1.0, method="joint", calibration="kernelsynth:4"), out=tmp_path / "b"
+    )
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -248,7 +251,9 @@ def test_cutting_nothing_more_keeps_narrow_heads_bit_for_bit(toys: Toys, tmp_pat
 def test_other_methods_on_every_family_and_site(kind: str, method: str, toys: Toys, tmp_path: Path) -> None:
     source, moments = toys(kind)
     report = compress(
-        source, out=tmp_path / "small", ratio=0.6, method=method, calibration=moments, sites="all", seed=3
+        source,
+        CompressOptions(ratio=0.6, method=method, calibration=moments, sites="all", seed=3),
+        out=tmp_path / "small",
     )
     small = open_checkpoint(tmp_path / "small")
     assert small.parameters == report.parameters["after"] < source.parameters
@@ -267,7 +272,9 @@ def test_other_methods_on_every_family_and_site(kind: str, method: str, toys: To
 def test_joint_whitens_what_has_no_partner(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-t5")
     sites = ["attention", "mlp"]
-    report = compress(source, out=tmp_path / "small", ratio=0.5, method="joint", calibration=moments, sites=sites)
+    report = compress(
+        source, CompressOptions(ratio=0.5, method="joint", calibration=moments, sites=sites), out=tmp_path / "small"
+    )
     layouts = {(site.role.startswith("mlp"), site.layout) for site in report.sites}
     assert (True, "factored") in layouts
     assert (False, "head-width") in layouts
@@ -277,7 +284,9 @@ def test_joint_whitens_what_has_no_partner(toys: Toys, tmp_path: Path) -> None:
 def test_one_pair_of_one_stack_alone(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-t5")
     report = compress(
-        source, out=tmp_path / "small", ratio=0.5, method="joint", calibration=moments, sites="q,k,decoder,cross"
+        source,
+        CompressOptions(ratio=0.5, method="joint", calibration=moments, sites="q,k,decoder,cross"),
+        out=tmp_path / "small",
     )
     assert {(site.stack, site.role) for site in report.sites} == {("decoder", "cross.q"), ("decoder", "cross.k")}
     small = open_checkpoint(tmp_path / "small")
@@ -318,7 +327,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(
         moments = replace(moments, streams=kept)
     given = {"method": "joint", "ratio": 0.5, **options, "calibration": moments}
     with pytest.raises(error, match=message) as caught:
-        compress(source, out=tmp_path / "small", **given)
+        compress(source, CompressOptions(**given), out=tmp_path / "small")
     assert "\n" not in str(caught.value)
     assert not any(tmp_path.iterdir())
 
@@ -355,13 +364,19 @@ def test_budgets_are_never_exceeded_and_used_to_within_one_rank(
     source, moments = toys("chronos-t5")
     measure = UNITS[kind]
     whole = measure(source)
-    report = compress(source, out=tmp_path / "least", ratio=0.26, method="joint", calibration=moments, sites=sites)
+    report = compress(
+        source, CompressOptions(ratio=0.26, method="joint", calibration=moments, sites=sites), out=tmp_path / "least"
+    )
     least = measure(open_checkpoint(tmp_path / "least"))
     rank = {"parameters": 32, "bytes": 128, "cache-bytes": 33 * 4}[kind]
     for index, share in enumerate((0.1, 0.5, 0.9)):
         limit = round(least + share * (whole - least))
         out = tmp_path / str(index)
-        report = compress(source, out=out, budget=Budget(kind, limit), method="joint", calibration=moments, sites=sites)
+        report = compress(
+            source,
+            CompressOptions(budget=Budget(kind, limit), method="joint", calibration=moments, sites=sites),
+            out=out,
+        )
         used = measure(open_checkpoint(out))
         assert limit - rank < used <= limit
         assert report.target_ratio is None
@@ -376,11 +391,8 @@ def test_bytes_are_counted_in_the_format_that_is_written(dtype: str | None, toys
     for method in ("joint", "whitened", "svd"):
         compress(
             source,
+            CompressOptions(budget=Budget("bytes", limit), method=method, calibration=moments, dtype=dtype),
             out=tmp_path / method,
-            budget=Budget("bytes", limit),
-            method=method,
-            calibration=moments,
-            dtype=dtype,
         )
         used = open_checkpoint(tmp_path / method).bytes
         assert limit - 4 * 32 < used <= limit
@@ -395,7 +407,7 @@ def test_tied_copies_count_in_bytes(toys: Toys, tmp_path: Path, write_checkpoint
     double = open_checkpoint(write_checkpoint(tmp_path / "double", source.config, tensors))
     assert double.parameters == source.parameters
     limit = round(double.bytes * 0.8)
-    compress(double, out=tmp_path / "small", budget=Budget("bytes", limit))
+    compress(double, CompressOptions(budget=Budget("bytes", limit)), out=tmp_path / "small")
     assert limit - 4 * 32 < open_checkpoint(tmp_path / "small").bytes <= limit
 
 
@@ -404,7 +416,9 @@ def test_multiples_of_eight(method: str, tmp_path: Path, write_checkpoint: Any, 
     config = tiny_config("chronos-bolt", num_decoder_layers=2, d_kv=24, d_model=48)
     source = open_checkpoint(write_checkpoint(tmp_path / "model", config))
     report = compress(
-        source, out=tmp_path / "small", ratio=0.6, method=method, calibration="kernelsynth:24", multiple=8
+        source,
+        CompressOptions(ratio=0.6, method=method, calibration="kernelsynth:24", multiple=8),
+        out=tmp_path / "small",
     )
     ranks = {width for site in report.sites if site.layout != "dense" for width in site.widths or (site.rank,)}
     assert len(ranks) > 1
@@ -431,7 +445,7 @@ def check_shape(report: CompressReport, folder: Path) -> dict[str, Any]:
 
 def test_the_report_says_what_was_done_to_heads(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-t5")
-    report = compress(source, out=tmp_path / "small", ratio=0.6, method="joint", calibration=moments)
+    report = compress(source, CompressOptions(ratio=0.6, method="joint", calibration=moments), out=tmp_path / "small")
     shape = check_shape(report, tmp_path / "small")
     assert (shape["method"], shape["allocation"], shape["calibration"]) == ("joint", "sensitivity", "kernelsynth:24")
     assert (shape["eps"], shape["target_ratio"]) == (None, 0.6)
@@ -452,13 +466,15 @@ def test_too_few_positions_are_regularised_and_said(toys: Toys, tmp_path: Path) 
     source, enough = toys("chronos-bolt")
     few = calibrate(source, calibration_set("kernelsynth:1", context=32, horizon=8))
     for method in ("whitened", "joint"):
-        report = compress(source, out=tmp_path / method, ratio=0.9, method=method, calibration=few)
+        report = compress(source, CompressOptions(ratio=0.9, method=method, calibration=few), out=tmp_path / method)
         (note,) = report.notes
         assert "fewer positions than they have ranks" in note
         assert "\n" not in note
         assert check_shape(report, tmp_path / method)["notes"] == [note]
         assert bool(torch.isfinite(answer(tmp_path / method)).all())
-        plenty = compress(source, out=tmp_path / f"{method}-plenty", ratio=0.9, method=method, calibration=enough)
+        plenty = compress(
+            source, CompressOptions(ratio=0.9, method=method, calibration=enough), out=tmp_path / f"{method}-plenty"
+        )
         assert plenty.notes == ()
 
 
@@ -468,8 +484,13 @@ def test_whitened_falls_back_on_plain_svd_where_nothing_was_shown(toys: Toys, tm
     few = calibrate(source, calibration_set("kernelsynth:1", context=32, horizon=8))
     site = next(site for site in source.sites() if site.stack == "decoder" and site.role == "self.o")
     assert few.of(site).tokens == 1
-    compress(source, out=tmp_path / "small", ratio=0.7, method="whitened", calibration=few, sites="o,decoder,self",
-             allocation="uniform-ratio")  # fmt: skip
+    compress(
+        source,
+        CompressOptions(
+            ratio=0.7, method="whitened", calibration=few, sites="o,decoder,self", allocation="uniform-ratio"
+        ),
+        out=tmp_path / "small",
+    )
     found = open_checkpoint(tmp_path / "small").matrix(site)
     assert isinstance(found, FactoredMatrix)
     weight = source.tensor(site.name).double()
@@ -489,7 +510,7 @@ def test_a_trained_bolt_holds_its_forecasts_where_svd_does_not(tmp_path: Path) -
     exact = answer(source)
     errors = {}
     for method in ("svd", "whitened", "joint"):
-        compress(source, out=tmp_path / method, ratio=0.4, method=method, calibration=moments)
+        compress(source, CompressOptions(ratio=0.4, method=method, calibration=moments), out=tmp_path / method)
         errors[method] = float((answer(tmp_path / method) - exact).norm() / exact.norm())
     assert errors["joint"] < 0.6 * errors["svd"]
     assert errors["whitened"] < errors["svd"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.forecast import make_fast
 from rankscope.forecast.pipeline import load_pipeline
 
@@ -56,10 +56,10 @@ def compressed(tmp_path: Path) -> Callable[..., Path]:
             return folder
         out = tmp_path / layout
         if layout == "twice":
-            compress(folder, out=tmp_path / "once", **options["head-width"])
-            compress(tmp_path / "once", out=out, ratio=0.8, method="svd", allocation="uniform-ratio")
+            compress(folder, CompressOptions(**options["head-width"]), out=tmp_path / "once")
+            compress(tmp_path / "once", CompressOptions(ratio=0.8, method="svd", allocation="uniform-ratio"), out=out)
             return out
-        compress(folder, out=out, **options[layout])
+        compress(folder, CompressOptions(**options[layout]), out=out)
         return out
 
     return make

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rankscope import load_pipeline
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.errors import CheckpointError, FamilyError, OptionError
 
 KINDS = ("chronos-t5", "chronos-bolt", "chronos-2")
@@ -32,7 +32,7 @@ def test_stock_loader_gives_identical_forecasts(tmp_path: Path, write_checkpoint
     for kind, folder in zip(KINDS, folders, strict=True):
         # Equal depths: transformers 5 sizes the decoder's cache by the encoder's depth.
         source = write_checkpoint(tmp_path / kind, tiny_config(kind, num_decoder_layers=2))
-        report = compress(source, out=folder, eps=0.6)
+        report = compress(source, CompressOptions(eps=0.6), out=folder)
         assert any(site.layout == "factored" for site in report.sites)
     arguments = [sys.executable, "-c", STOCK, str(tmp_path / "made.pt"), *map(str, folders)]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=180)

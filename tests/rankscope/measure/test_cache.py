@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rankscope.checkpoints import open_checkpoint
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.measure.cache import cache_bytes
 
 
@@ -35,7 +35,9 @@ def test_narrower_heads_and_shorter_numbers_shrink_it(bolt_folder: Path, tmp_pat
     dense = (32 // 4 + 1 + 1) * 3 * 2 * 4 * 2
     assert cache_bytes(open_checkpoint(bolt_folder)) == 4 * dense
     report = compress(
-        bolt_folder, out=tmp_path / "small", ratio=0.5, method="joint", calibration="mixture:8", dtype=dtype
+        bolt_folder,
+        CompressOptions(ratio=0.5, method="joint", calibration="mixture:8", dtype=dtype),
+        out=tmp_path / "small",
     )
     tokens = {"self": 1, "cross": 32 // 4 + 1}
     numbers = sum(
@@ -51,6 +53,6 @@ def test_narrower_heads_and_shorter_numbers_shrink_it(bolt_folder: Path, tmp_pat
 def test_factors_shrink_nothing_and_encoders_keep_nothing(
     t5_folder: Path, chronos2_folder: Path, tmp_path: Path
 ) -> None:
-    compress(t5_folder, out=tmp_path / "small", ratio=0.5)
+    compress(t5_folder, CompressOptions(ratio=0.5), out=tmp_path / "small")
     assert cache_bytes(open_checkpoint(tmp_path / "small")) == cache_bytes(open_checkpoint(t5_folder)) > 0
     assert cache_bytes(open_checkpoint(chronos2_folder)) == 0

@@ -125,11 +125,11 @@ def test_the_same_seed_gives_the_same_report(bolt_folder: Path) -> None:
 
 
 def test_factored_checkpoints_flow_like_their_dense_originals(chronos_t5_folder: Path, tmp_path: Path) -> None:
-    from rankscope.compress.apply import compress
+    from rankscope.compress import CompressOptions, compress
 
     dense = open_checkpoint(chronos_t5_folder)
     # below rank 6 of the 8×16 matrices the factors are smaller, so some sites are really factored
-    compress(dense, eps=0.6, out=tmp_path / "small")
+    compress(dense, CompressOptions(eps=0.6), out=tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
     assert "factored" in {small.layout(site) for site in small.sites()}
     report = measure_flow(small, "sine", n=3, length=16, eps=(0.6, 1e-4))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.errors import OptionError
 from rankscope.train import ModelShape, PretrainConfig, config_from_dict, pretrain
 from rankscope.train.config import EmbeddingStart
@@ -102,7 +102,7 @@ def test_a_random_embedding_can_be_frozen_too(family: str) -> None:
 
 
 def test_a_factored_patch_block_is_multiplied_out(parents: Callable[..., str], tmp_path: Path) -> None:
-    compress(parents("chronos-bolt"), out=tmp_path / "small", eps=0.9, sites="embedding")
+    compress(parents("chronos-bolt"), CompressOptions(eps=0.9, sites="embedding"), out=tmp_path / "small")
     stored = load_file(tmp_path / "small" / "model.safetensors")
     block = "input_patch_embedding.hidden_layer"
     assert f"{block}.up.weight" in stored

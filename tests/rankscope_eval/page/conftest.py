@@ -91,7 +91,7 @@ def results(
 ) -> Path:
     """Spectrum, flow, embedding, compression, scores, times, table 2, sweep and theorems of tiny models."""
     from rankscope.checkpoints import open_checkpoint
-    from rankscope.compress import compress
+    from rankscope.compress import CompressOptions, compress
     from rankscope.measure.embedding import measure_embedding
     from rankscope.measure.flow import measure_flow
     from rankscope.measure.spectrum import measure_spectrum
@@ -106,7 +106,7 @@ def results(
             "flow": codec.plain(measure_flow(stock, n=2, length=32)),
             "embed": codec.plain(measure_embedding([stock], n=2, length=32)),
         }
-        compress(stock, out="small", eps=0.7)
+        compress(stock, CompressOptions(eps=0.7), out="small")
         documents["small-spectrum"] = codec.plain(measure_spectrum(open_checkpoint("small"), (0.5, 0.1), "all"))
     documents["spectrum"] |= {"command": "rankscope spectrum 'chronos-bolt' --eps 0.5,0.1", "version": "0.0.9"}
     documents |= {"eval": eval_document(), "bench": bench_document()}

@@ -15,7 +15,7 @@ import pytest
 
 import rankscope_eval.tradeoff.run as harness
 from rankscope import read_table2
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import load_calibration
 from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import DataError, FamilyError, OptionError, OutputError, RankscopeError
@@ -43,9 +43,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the models that were compressed, in order."""
     names: list[str] = []
 
-    def counting(*args: Any, **options: Any) -> Any:
-        names.append(f"{options['ratio']:g}-{options['method']}-{options['seed']}")
-        return compress(*args, **options)
+    def counting(model: Any, options: CompressOptions, **where: Any) -> Any:
+        names.append(f"{options.ratio:g}-{options.method}-{options.seed}")
+        return compress(model, options, **where)
 
     monkeypatch.setattr(harness, "compress", counting)
     return names
@@ -73,7 +73,7 @@ def test_every_point_is_what_the_verbs_would_say(
         ("joint", "sensitivity", (0, 1)),
     ]
     # the same by hand
-    small = compress(sampling_folder, out=tmp_path / "small", ratio=0.4, method="svd")
+    small = compress(sampling_folder, CompressOptions(ratio=0.4, method="svd"), out=tmp_path / "small")
     again = evaluate([str(tmp_path / "small")], str(options.suite), options.how, baseline=str(sampling_folder))
     scores = again.summary[0]
     measures = report.points[3].measures
@@ -306,7 +306,8 @@ def test_a_healed_method_is_the_method_and_then_heal(
     # the same by hand
     moments = tmp_path / "out" / "calibration" / "seed-1.safetensors"
     calibration = load_calibration(moments)
-    compress(bolt_folder, out=tmp_path / "small", ratio=0.4, method="joint", calibration=calibration, seed=1)
+    how = CompressOptions(ratio=0.4, method="joint", calibration=calibration, seed=1)
+    compress(bolt_folder, how, out=tmp_path / "small")
     heal(tmp_path / "small", bolt_folder, HealConfig(steps=2, seed=1), out=tmp_path / "healed", device="cpu")
     again = evaluate([str(tmp_path / "healed")], str(options.suite), Forecasting(), baseline=str(bolt_folder))
     scores = again.summary[0]

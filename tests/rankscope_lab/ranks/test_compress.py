@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rankscope.compress import Allocation, Budget, Plan, plan_by_budget
+from rankscope.compress import Budget, Plan, plan_by_budget
 from rankscope.errors import DataError, OptionError
 from rankscope_lab.blocks import AttentionBlock, DecoderBlock, ProjectionBlock
 from rankscope_lab.ranks.calibrate import centred, model_moments
@@ -46,7 +46,7 @@ def cut(model: nn.Module, batch: Tensor, kind: str, method: str, ratio: float) -
     """A copy of the model with one kind of layer cut, by hand."""
     made = copy.deepcopy(model)
     pieces = pieces_of(made, kind, method, model_moments(model, [batch]))
-    plan = plan_by_budget([piece.spectrum for piece in pieces], Budget("ratio", ratio), Allocation(UNIFORM))
+    plan = plan_by_budget([piece.spectrum for piece in pieces], Budget("ratio", ratio), UNIFORM)
     for piece, site in zip(pieces, plan.sites, strict=True):
         if site.changed:
             piece.cut(site.rank)

@@ -4,17 +4,19 @@ from rankscope.compress.calibration._calibration import (
     Calibration,
     CalibrationSettings,
     calibrate,
+    calibration_for,
     fingerprint,
     is_saved,
     load_calibration,
 )
 from rankscope.compress.calibration.moments import InputMoments, moments_of, regularised
-from rankscope.compress.calibration.named import named_set
+from rankscope.compress.calibration.passes import CalibrationSet
 from rankscope.compress.calibration.report import CalibrationReport, StreamReport, report_on
-from rankscope.compress.calibration.sets import CalibrationSet, calibration_set
+from rankscope.compress.calibration.sources import calibration_set, named_set
 
 __all__ = [
     "calibrate",
+    "calibration_for",
     "calibration_set",
     "fingerprint",
     "is_saved",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,15 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import DECODERS
 from rankscope.compress.calibration.moments import InputMoments, MomentSink, from_tensors, to_tensors
-from rankscope.compress.calibration.passes import by_length, pass_inputs
-from rankscope.compress.calibration.sets import CalibrationSet
-from rankscope.compress.calibration.streams import stream_of, watch_streams, watched_modules
+from rankscope.compress.calibration.passes import (
+    CalibrationSet,
+    by_length,
+    pass_inputs,
+    stream_of,
+    watch_streams,
+    watched_modules,
+)
+from rankscope.compress.calibration.sources import named_set, with_partners
 from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
@@ -65,7 +71,7 @@ class Calibration:
 
     Attributes:
         settings: what they are a function of.
-        streams: moments by stream; see `rankscope.compress.calibration.streams.stream_of`.
+        streams: moments by stream; see `rankscope.compress.calibration.passes.stream_of`.
     """
 
     settings: CalibrationSettings
@@ -193,6 +199,47 @@ def calibrate(
     return Calibration(settings, before)
 
 
+def calibration_for(
+    checkpoint: Checkpoint,
+    sites: Sequence[Site],
+    source: Calibration | CalibrationSet | str | Path | None,
+    *,
+    decoder: str | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Calibration:
+    """Return moments of the inputs of the sites, and of what their partners read.
+
+    Args:
+        checkpoint: the model.
+        sites: matrices that will be cut.
+        source: moments, a file of them (told by its content), a calibration set or its name as
+            `rankscope.compress.calibration.named_set` takes it; the default set without.
+        decoder: what the decoder reads, ``teacher`` by default; given moments have to have it.
+        seed: of a set that is named, and of sample paths.
+        device: where the model runs.
+        progress: told the number of series done.
+
+    Raises:
+        OptionError: the moments are another model's, another decoder's, or those of other sites.
+        DataError: the set cannot be used.
+    """
+    if isinstance(source, (str, Path)) and is_saved(source):
+        source = load_calibration(source)
+    if isinstance(source, Calibration):
+        source.check(checkpoint)
+        found = source.settings.decoder
+        if decoder is not None and decoder != found:
+            raise OptionError(f"the calibration was made with decoder {found}, not {decoder}: leave decoder out.")
+        return source
+    series = source if isinstance(source, CalibrationSet) else named_set(checkpoint, source, seed=seed)
+    watched = with_partners(checkpoint, sites)
+    return calibrate(
+        checkpoint, series, sites=watched, decoder=decoder or "teacher", seed=seed, device=device, progress=progress
+    )
+
+
 def is_saved(file: str | Path) -> bool:
     """Whether a path means saved moments and no series: a safetensors file by its first bytes, or by its name.
 
@@ -225,19 +272,19 @@ def load_calibration(file: str | Path) -> Calibration:
 
 def fingerprint(checkpoint: Checkpoint) -> str:
     """A short hash of a checkpoint's config and of every number it stores."""
-    told = hashlib.sha256(json.dumps(checkpoint.config, sort_keys=True, default=str).encode())
+    digest = hashlib.sha256(json.dumps(checkpoint.config, sort_keys=True, default=str).encode())
     for name, info in sorted(checkpoint.index.items()):
-        told.update(repr((name, info.shape, str(info.dtype))).encode())
-        told.update(_bytes(checkpoint.tensor(name)))
-    return told.hexdigest()[:16]
+        digest.update(repr((name, info.shape, str(info.dtype))).encode())
+        digest.update(_bytes(checkpoint.tensor(name)))
+    return digest.hexdigest()[:16]
 
 
 def _digest(*tensors: Float[Tensor, "series _"]) -> str:
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for tensor in tensors:
-        told.update(repr(tuple(tensor.shape)).encode())
-        told.update(_bytes(tensor))
-    return told.hexdigest()[:16]
+        digest.update(repr(tuple(tensor.shape)).encode())
+        digest.update(_bytes(tensor))
+    return digest.hexdigest()[:16]
 
 
 def _bytes(tensor: Tensor) -> Any:

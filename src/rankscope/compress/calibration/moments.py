@@ -121,6 +121,13 @@ def regularised(moments: InputMoments, ridge: float) -> InputMoments:
     return replace(moments, inside=moments.inside + more * torch.eye(len(moments.total), dtype=torch.float64))
 
 
+def centred(moments: InputMoments) -> InputMoments:
+    """Moments of the rows less their mean, which a bias can stand for."""
+    mean = moments.total / moments.tokens
+    outer = moments.outer - moments.tokens * torch.outer(mean, mean)
+    return replace(moments, total=torch.zeros_like(mean), inside=outer, between=torch.zeros_like(outer))
+
+
 class MomentSink:
     """Adds up the moments of batch after batch; memory does not grow with their number."""
 

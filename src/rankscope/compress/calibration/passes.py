@@ -1,15 +1,44 @@
-"""Forward passes that see what a forecast sees: the history in the encoder, the horizon in the decoder."""
+"""Forward passes that see what a forecast sees, and the streams of rows that enter layers in them."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
+from rankscope.compress.calibration.moments import MomentSink
 from rankscope.errors import FamilyError
-from rankscope.families import Family
+from rankscope.families import Family, Site
+
+MEMORY = "memory"
+"""Stream of the encoder's output, which keys and values of every cross-attention read."""
+PATCHES = "input_patch_embedding"
+"""Module that embeds patches, before any stack is told which of them are padding."""
+GROUP = ".layer.1.self_attention."
+"""Part of the names of Chronos-2's group attentions, which attend over the series of a batch, position by position."""
+
+
+@dataclass(frozen=True)
+class CalibrationSet:
+    """Histories and what followed them.
+
+    Attributes:
+        name: how it was asked for.
+        context: (series, time) in float32, NaN where there is no observation.
+        future: (series, horizon) in float32.
+    """
+
+    name: str
+    context: Float[Tensor, "series context"]
+    future: Float[Tensor, "series horizon"]
+
+    def __len__(self) -> int:
+        return len(self.context)
 
 
 @torch.no_grad()
@@ -93,3 +122,97 @@ def _sampled(module: Any, inputs: dict[str, Tensor], horizon: int) -> Tensor:
         pad_token_id=settings["pad_token_id"],
     )
     return drawn[:, :-1]
+
+
+def stream_of(site: Site) -> str:
+    """Name of the stream that enters a site: that of the module that is watched for it.
+
+    Queries, keys and values of a self-attention share theirs, gate and input of an MLP too.
+
+    >>> stream_of(Site("decoder.block.1.layer.1.EncDecAttention.v.weight", "decoder", 1, "cross.v", 4, 16, 0))
+    'memory'
+    >>> stream_of(Site("encoder.block.0.layer.0.SelfAttention.k.weight", "encoder", 0, "self.k", 4, 16, 0))
+    'encoder.block.0.layer.0.SelfAttention.q'
+    """
+    if site.role in ("cross.k", "cross.v"):
+        return MEMORY
+    parent, _, last = site.module.rpartition(".")
+    if site.role.endswith((".k", ".v")):
+        return f"{parent}.q"
+    return f"{parent}.wi_0" if last == "wi_1" else site.module
+
+
+def positions_of(stream: str) -> str:
+    """Whose positions a stream has: those of the encoder's output are the encoder's.
+
+    >>> positions_of("memory"), positions_of("decoder.block.0.layer.0.SelfAttention.q"), positions_of(PATCHES + ".wi")
+    ('encoder', 'decoder', 'input_patch_embedding')
+    """
+    first = stream.partition(".")[0]
+    return first if first in ("decoder", PATCHES) else "encoder"
+
+
+def watched_modules(module: nn.Module, sites: Iterable[Site]) -> dict[str, nn.Module]:
+    """The module whose input is each stream that the sites need."""
+    found: dict[str, nn.Module] = {}
+    for site in sites:
+        stream = stream_of(site)
+        if stream not in found:
+            found[stream] = module.get_submodule(site.module if stream == MEMORY else stream)
+    return found
+
+
+@contextlib.contextmanager
+def watch_streams(module: Any, watched: Mapping[str, nn.Module], sinks: Mapping[str, MomentSink]) -> Iterator[None]:
+    """Add up the moments of every stream while the block runs; padding, as the stacks' masks tell it, is left out."""
+    real: dict[str, Bool[Tensor, "series tokens"] | None] = {}
+    handles = []
+    try:
+        for stack in ("encoder", "decoder"):
+            if isinstance(getattr(module, stack, None), nn.Module):
+                hook = _note_mask(real, stack)
+                handles.append(module.get_submodule(stack).register_forward_pre_hook(hook, with_kwargs=True))
+        if isinstance(getattr(module, PATCHES, None), nn.Module):
+            hook = _note_patches(real, int(module.chronos_config.input_patch_size))
+            handles.append(module.get_submodule(PATCHES).register_forward_pre_hook(hook))
+        for stream, layer in watched.items():
+            handles.append(layer.register_forward_pre_hook(_feed(sinks[stream], real, stream)))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _note_mask(real: dict[str, Any], stack: str) -> Callable[..., None]:
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        mask = kwargs.get("attention_mask")
+        real[stack] = mask > 0 if isinstance(mask, Tensor) and mask.ndim == 2 else None
+
+    return hook
+
+
+def _note_patches(real: dict[str, Any], size: int) -> Callable[..., None]:
+    """A patch comes with its mask of observations, the last of its columns; one without any is padding."""
+
+    def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+        x = args[0]
+        seen = x[..., -size:].sum(dim=-1) > 0
+        if x.shape[-1] == 3 * size:  # Chronos-2's begin with their time, which is below 0 where a mask is to be heeded
+            seen = seen | (x[..., 0] >= 0)
+        real[PATCHES] = seen
+
+    return hook
+
+
+def _feed(sink: MomentSink, real: dict[str, Any], stream: str) -> Callable[..., None]:
+    place = positions_of(stream)
+
+    @torch.no_grad()
+    def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+        x, mask = args[0], real.get(place)
+        if mask is not None and GROUP in stream:
+            mask = mask.mT
+        with torch.autocast(x.device.type, enabled=False):  # the layers may round their products, sums of squares not
+            sink.add(x, mask if mask is not None and mask.shape == x.shape[:2] else None)
+
+    return hook

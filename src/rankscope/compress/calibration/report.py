@@ -11,7 +11,7 @@ import torch
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration._calibration import Calibration
 from rankscope.compress.calibration.moments import InputMoments
-from rankscope.compress.calibration.streams import MEMORY, positions_of, stream_of
+from rankscope.compress.calibration.passes import MEMORY, positions_of, stream_of
 from rankscope.families import Site
 from rankscope.numerics import effective_rank
 

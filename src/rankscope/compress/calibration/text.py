@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.calibration.sets import CalibrationSet
+from rankscope.compress.calibration.passes import CalibrationSet
 from rankscope.errors import DataError, OptionError, RankscopeError
 
 TEXT = "text:"

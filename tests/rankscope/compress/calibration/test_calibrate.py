@@ -14,11 +14,10 @@ from torch import Tensor
 
 from rankscope import open_checkpoint
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, load_calibration
 from rankscope.compress.calibration.moments import PARTS
-from rankscope.compress.calibration.passes import pass_inputs
-from rankscope.compress.calibration.streams import MEMORY, stream_of
+from rankscope.compress.calibration.passes import MEMORY, pass_inputs, stream_of
 from rankscope.errors import DataError, FamilyError, OptionError
 
 KINDS = ("chronos-t5", "chronos-bolt", "chronos-2", "t5")
@@ -322,7 +321,7 @@ def test_another_models_moments_are_refused(
     found.save(tmp_path / "moments.safetensors")
     for source in (found, tmp_path / "moments.safetensors"):
         with pytest.raises(OptionError, match="belongs to"):
-            compress(other, out=tmp_path / "small", ratio=0.5, method="whitened", calibration=source)
+            compress(other, CompressOptions(ratio=0.5, method="whitened", calibration=source), out=tmp_path / "small")
     assert not (tmp_path / "small").exists()
 
 
@@ -429,7 +428,7 @@ def test_a_model_that_overflows_is_named(
 
 def test_a_compressed_model_is_calibrated_like_any(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
     checkpoint = make("chronos-bolt")
-    compress(checkpoint, out=tmp_path / "factored", ratio=0.5)
+    compress(checkpoint, CompressOptions(ratio=0.5), out=tmp_path / "factored")
     small = open_checkpoint(tmp_path / "factored")
     found = calibrate(small, series())
     assert found.settings.fingerprint != calibrate(checkpoint, series()).settings.fingerprint

@@ -9,7 +9,7 @@ import torch
 
 from rankscope import open_checkpoint
 from rankscope.compress.calibration import is_saved, named_set
-from rankscope.compress.calibration.named import with_partners
+from rankscope.compress.calibration.sources import with_partners
 from rankscope.errors import DataError, OptionError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.compress.heal import HealConfig
 
 
@@ -31,7 +31,7 @@ def student(tmp_path: Path) -> Callable[..., Path]:
 
     def make(teacher: Path, method: str = "svd", name: str = "student", **options: Any) -> Path:
         calibration = {} if method == "svd" else {"calibration": "mixture:8"}
-        compress(teacher, out=tmp_path / name, ratio=0.4, method=method, **calibration, **options)
+        compress(teacher, CompressOptions(ratio=0.4, method=method, **calibration, **options), out=tmp_path / name)
         return tmp_path / name
 
     return make

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import rankscope
 from rankscope.checkpoints import open_checkpoint
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.compress.heal import heal
 from rankscope.compress.heal.student import compressed_parameters
 from rankscope.errors import DataError, OptionError, RankscopeError
@@ -68,7 +68,7 @@ def test_it_loads_is_healed_again_and_compressed_again(kind, method, teacher, st
     assert [one["options"]["seed"] for one in second.earlier] == [0]
     third = heal(tmp_path / "twice", whole, short(steps=2, seed=2), out=tmp_path / "thrice", device="cpu")
     assert [one["options"]["seed"] for one in third.earlier] == [0, 1]
-    assert compress(tmp_path / "twice", out=tmp_path / "smaller", ratio=0.5).ratio <= 0.5
+    assert compress(tmp_path / "twice", CompressOptions(ratio=0.5), out=tmp_path / "smaller").ratio <= 0.5
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rankscope import load_pipeline, measure_flow, measure_spectrum, open_checkpoint
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.families import FAMILIES as family_records
 from rankscope.families import Factored, HeadWidth, Layout, Site
 from rankscope.lowrank.layout import low_rank_config
@@ -189,7 +189,7 @@ def test_compressed_on_top(family: str, design: str, folders: Callable[[str, str
     changed = 0
     for step, eps in enumerate((0.5, 0.9)):
         out = tmp_path / str(step)
-        report = compress(source, out=out, eps=eps, sites="attention,mlp", workers=1)
+        report = compress(source, CompressOptions(eps=eps, sites="attention,mlp", workers=1), out=out)
         after = open_checkpoint(out)
         assert report.parameters["after"] == after.parameters <= before.parameters
         assert report.parameters["before"] == before.parameters
@@ -209,7 +209,7 @@ def test_compressed_on_top(family: str, design: str, folders: Callable[[str, str
 
 
 def test_compressing_nothing_keeps_every_bit(uneven: Path, tmp_path: Path) -> None:
-    report = compress(uneven, out=tmp_path / "same", ratio=1.0)
+    report = compress(uneven, CompressOptions(ratio=1.0), out=tmp_path / "same")
     assert report.ratio == 1.0
     before, after = open_checkpoint(uneven), open_checkpoint(tmp_path / "same")
     assert all(torch.equal(before.tensor(name), after.tensor(name)) for name in before.index)
@@ -217,7 +217,7 @@ def test_compressing_nothing_keeps_every_bit(uneven: Path, tmp_path: Path) -> No
 
 
 def test_uneven_heads_are_cut_inside(uneven: Path, tmp_path: Path) -> None:
-    compress(uneven, out=tmp_path / "cut", eps=0.5)
+    compress(uneven, CompressOptions(eps=0.5), out=tmp_path / "cut")
     sites = json.loads((tmp_path / "cut" / "config.json").read_text())["rankscope"]["sites"]
     assert sites["encoder.block.0.layer.0.SelfAttention"]["qk"] == [1, 4, 2, 6]
     assert any(entry["layout"] == "factored" for entry in sites.values())

@@ -1,40 +1,26 @@
-"""Series to calibrate on: generated, a user's own, or both."""
+"""What models are calibrated on: generated series, a user's own, both, or windows of a text, by the words for them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
+from rankscope.checkpoints import Checkpoint
+from rankscope.compress.calibration.passes import CalibrationSet
+from rankscope.compress.calibration.text import TEXT, text_set
 from rankscope.errors import DataError, OptionError
+from rankscope.families import Site
 
 KINDS = ("mixture", "kernelsynth")
 """Generated sets: the pretraining corpus in all its kinds, or KernelSynth series alone."""
 DEFAULT = "mixture:256"
 SHORTEST_HISTORY = 16
+CONTEXT, HORIZON = 512, 64
+"""Longest history that a model is calibrated at, and the values that follow where a config does not say."""
 _BANK_DRAWS = 4
-
-
-@dataclass(frozen=True)
-class CalibrationSet:
-    """Histories and what followed them.
-
-    Attributes:
-        name: how it was asked for.
-        context: (series, time) in float32, NaN where there is no observation.
-        future: (series, horizon) in float32.
-    """
-
-    name: str
-    context: Float[Tensor, "series context"]
-    future: Float[Tensor, "series horizon"]
-
-    def __len__(self) -> int:
-        return len(self.context)
 
 
 def calibration_set(source: str | Path = DEFAULT, *, context: int, horizon: int = 64, seed: int = 0) -> CalibrationSet:
@@ -61,6 +47,60 @@ def calibration_set(source: str | Path = DEFAULT, *, context: int, horizon: int 
         torch.from_numpy(np.concatenate(contexts)).float(),
         torch.from_numpy(np.concatenate(futures)).float(),
     )
+
+
+def named_set(
+    checkpoint: Checkpoint,
+    source: str | Path | None = None,
+    *,
+    seed: int = 0,
+    count: int | None = None,
+    probe: bool = False,
+) -> CalibrationSet:
+    """Make the set that ``source`` names, at the lengths of one model.
+
+    Args:
+        checkpoint: the model.
+        source: of a model that forecasts, as `rankscope.compress.calibration.calibration_set` takes it,
+            ``mixture:256`` by default; of a text model ``text:FILE`` or ``text:FILE:N``, see
+            `rankscope.compress.calibration.text.text_set`.
+        seed: of every random choice.
+        count: windows of a text whose name does not say.
+        probe: of a text, draw from the part that is not calibrated on.
+
+    Raises:
+        OptionError: the source is not one for this kind of model.
+        DataError: the file cannot be used.
+    """
+    word = None if source is None else str(source)
+    if checkpoint.family.forecastable:
+        if word is not None and word.startswith(TEXT):
+            raise OptionError(
+                f"{checkpoint.source} reads series, and {word!r} is a text: try {DEFAULT}, or name a file of series."
+            )
+        context, horizon = lengths(checkpoint)
+        return calibration_set(DEFAULT if word is None else word, context=context, horizon=horizon, seed=seed)
+    if word is None or not word.startswith(TEXT):
+        raise OptionError(
+            f"{checkpoint.source} is a {checkpoint.family.title} model, which reads text: calibrate it on text:FILE "
+            "(plain text, or token ids)."
+        )
+    return text_set(word, checkpoint, seed=seed, count=count, probe=probe)
+
+
+def lengths(checkpoint: Checkpoint) -> tuple[int, int]:
+    """Context and horizon to calibrate at: the model's own, the context no longer than 512."""
+    family, config = checkpoint.family, checkpoint.config
+    return min(family.context(config) or CONTEXT, CONTEXT), min(family.horizon(config) or HORIZON, HORIZON)
+
+
+def with_partners(checkpoint: Checkpoint, sites: Sequence[Site]) -> tuple[Site, ...]:
+    """The sites, and the other matrices of their attention or MLP: method ``joint`` looks at all four of an attention.
+
+    In the order of computation.
+    """
+    whole = {site.module.rpartition(".")[0] for site in sites}
+    return tuple(site for site in checkpoint.sites(["all"]) if site.module.rpartition(".")[0] in whole)
 
 
 def _part(part: str, context: int, horizon: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
