@@ -24,15 +24,13 @@ def forecast_file(
     model: str | Forecaster,
     input: str | Path,
     horizon: int,
+    how: Forecasting | None = None,
     *,
     quantiles: Sequence[float] = QUANTILES,
+    columns: Columns | None = None,
     freq: str | None = None,
-    id_column: str | None = None,
-    time_column: str | None = None,
-    target_column: str | None = None,
     season_length: int | None = None,
     context: int | None = None,
-    how: Forecasting | None = None,
 ) -> pd.DataFrame:
     """Forecast every series of a file (CSV, Parquet, JSON lines or Arrow) for ``horizon`` steps after its
     end.
@@ -49,9 +47,9 @@ def forecast_file(
     """
     check_horizon(horizon)
     check_quantiles(quantiles)
-    series = read_series(input, freq=freq, columns=Columns(id_column, time_column, target_column), numbers=False)
+    series = read_series(input, freq=freq, columns=columns, numbers=False)
     return forecast_series(
-        model, series, horizon, quantiles=quantiles, season_length=season_length, context=context, how=how
+        model, series, horizon, how, quantiles=quantiles, season_length=season_length, context=context
     )
 
 
@@ -59,11 +57,11 @@ def forecast_series(
     model: str | Forecaster,
     series: Sequence[Series],
     horizon: int,
+    how: Forecasting | None = None,
     *,
     quantiles: Sequence[float] = QUANTILES,
     season_length: int | None = None,
     context: int | None = None,
-    how: Forecasting | None = None,
 ) -> pd.DataFrame:
     """Forecast series in memory; see ``forecast_file``.
 

@@ -150,29 +150,24 @@ def run(
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --on-error skip --resume
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --engine ray --address auto
     """
-    how = forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
+    from rankscope.series import Columns
+
+    name = model or "bundled"
+    what: dict[str, Any] = {
+        "how": forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision),
+        "quantiles": numbers("quantiles", quantiles, LEVELS),
+        "columns": Columns(id_column, time_column, target_column),
+        "freq": freq,
+        "season_length": season_length,
+        "context": context,
+    }
     stream = {"chunk": chunk, "shape": layout, "format": part_format, "on_error": on_error, "resume": resume or None}
     given = {name: value for name, value in stream.items() if value is not None}
     if out is not None and _names_folder(out):
-        from rankscope.series import Columns
         from rankscope_eval.streaming import Engine
 
-        _stream(
-            Output(json),
-            model or "bundled",
-            input,
-            horizon,
-            out,
-            quantiles=numbers("quantiles", quantiles, LEVELS),
-            columns=Columns(id_column, time_column, target_column),
-            freq=freq,
-            season_length=season_length,
-            context=context,
-            how=how,
-            engine=Engine(engine, address, jobs),
-            force=force,
-            **given,
-        )
+        where = Engine(engine, address, jobs)
+        _stream(Output(json), name, input, horizon, out, engine=where, force=force, **what, **given)
         return
     if given or engine != "local":
         flags = {"shape": "layout", "on_error": "on-error"}
@@ -181,22 +176,8 @@ def run(
     from rankscope_eval import forecast_file
 
     with Output(json, out, force, SUFFIXES) as output:
-        levels = numbers("quantiles", quantiles, LEVELS)
         with progress_bar("forecasting"):
-            name = model or "bundled"
-            frame = forecast_file(
-                name,
-                input,
-                horizon,
-                quantiles=levels,
-                freq=freq,
-                id_column=id_column,
-                time_column=time_column,
-                target_column=target_column,
-                season_length=season_length,
-                context=context,
-                how=how,
-            )
+            frame = forecast_file(name, input, horizon, **what)
         forecast = Forecast(name, horizon, frame)
         _warn_of_nan(frame.loc[frame["mean"].isna(), "item_id"].nunique())
         output.deliver(forecast, forecast.show)
