@@ -37,12 +37,21 @@ def run(
     config: Annotated[
         str,
         typer.Argument(
-            metavar="CONFIG", help="YAML file of the run, folder of a design, or a shipped run: bundled, bundled-bolt."
+            metavar="CONFIG",
+            help="YAML file of the run, folder of a design, or a shipped run: bundled, bundled-bolt, bolt.",
         ),
     ],
     *,
     out: Annotated[str, out_folder("Folder of the new checkpoint.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of a stopped run.")] = False,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Begin with the weights of this checkpoint (folder, hub id, bundled name) and a fresh optimiser.",
+        ),
+    ] = None,
     data: Annotated[
         str | None, typer.Option("--data", metavar="DIR", help="Folder of local data files that validation scores on.")
     ] = None,
@@ -61,7 +70,10 @@ def run(
     dtype: TrainingDtype = None,
     debug: Debug = False,
 ) -> None:
-    """Train a model from scratch on generated series.
+    """Train a model on generated series or your own, from scratch or from a checkpoint.
+
+    With --from the run begins with the weights of a checkpoint, whose family, and shape if the config has no model
+    section, it takes: to fine-tune on series of your own (mixture: {files: [...], file_share: 0.8}), or to train on.
 
     Snapshots and loss.csv lie beside the output folder, in DIR.run, until the run is done; a stopped run, however it
     was stopped, goes on exactly with --resume. --dtype float32 or bfloat16 replaces the config's precision.
@@ -72,6 +84,7 @@ def run(
     Examples:
         rankscope pretrain bundled --out mine/
         rankscope pretrain run.yaml --out mine/ --resume
+        rankscope pretrain tune.yaml --from bundled-bolt --out tuned/
         rankscope pretrain run.yaml --out mine/ --seed 1 --workers 4 --tensorboard
         torchrun --nproc-per-node 8 -m rankscope_cli pretrain run.yaml --out mine/
     """
@@ -81,6 +94,8 @@ def run(
 
     with _one_voice(), Output(json) as output:
         settings = override(library.read_config(find_config(config)), seed, dtype)
+        if weights is not None:
+            settings = library.continue_from(settings, weights)
         where = resolve_device(device)
         try:
             with _progress() as progress:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rankscope.train.data.synthesis import Synthesis
     from rankscope.train.spectra import read_spectra
     from rankscope.train.trainer import PretrainReport, pretrain
+    from rankscope.train.warm import continue_from
 
 _HOMES = {
     "ModelShape": "config",
@@ -19,6 +20,7 @@ _HOMES = {
     "read_config": "config",
     "PretrainReport": "trainer",
     "pretrain": "trainer",
+    "continue_from": "warm",
     "read_spectra": "spectra",
     "Synthesis": "data.synthesis",
     "write_shards": "data.shard_writer",
@@ -32,6 +34,7 @@ __all__ = [
     "PretrainReport",
     "Synthesis",
     "config_from_dict",
+    "continue_from",
     "open_shards",
     "pretrain",
     "read_config",

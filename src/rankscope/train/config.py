@@ -172,6 +172,7 @@ class PretrainConfig:
         horizon: observations to forecast.
         low_rank: ranks by design, None for the stock network.
         embedding: where the embedding comes from.
+        weights: checkpoint whose weights the run begins with, in place of ``model.start``; empty for none.
         mixture: what the generated corpus is made of.
         shards: folder that ``rankscope synth`` wrote; its series replace the generated ones. Empty for none.
         bank_kernels: kernels in the KernelSynth bank.
@@ -202,6 +203,7 @@ class PretrainConfig:
     model: ModelShape = field(default_factory=ModelShape)
     low_rank: RankDesign | None = None
     embedding: EmbeddingStart = field(default_factory=EmbeddingStart)
+    weights: str = ""
     context: int = 512
     horizon: int = 64
     mixture: Mixture = field(default_factory=Mixture)
@@ -249,6 +251,8 @@ class PretrainConfig:
             )
         if self.family_record.strategy == "continuous" and self.context % self.model.patch_size:
             raise OptionError(f"context {self.context} is no multiple of patch_size {self.model.patch_size}.")
+        if self.weights and (self.low_rank is not None or self.embedding.source != "random"):
+            raise OptionError("weights gives the whole network a start: low_rank and embedding.source have no place.")
         if self.embedding.source == "chebyshev" and self.family_record.vocabulary is None:
             raise OptionError("embedding.source chebyshev is a vocabulary, which only family chronos-t5 has.")
         if self.embedding.rank > self.model.d_model:

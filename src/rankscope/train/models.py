@@ -9,6 +9,7 @@ from rankscope.train.inherit import freeze_embedding, inherit_embedding
 from rankscope.train.rank_schedule import by_design
 from rankscope.train.starts import start_broadly, start_ordered, start_recent
 from rankscope.train.vocabulary import start_from_chebyshev, untie_head
+from rankscope.train.warm import take_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, T5Config
@@ -30,7 +31,7 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
         A transformers model whose ``save_pretrained`` folder ``BaseChronosPipeline.from_pretrained`` reads.
 
     Raises:
-        OptionError: r(i) does not fit the network, or the embedding to inherit does not.
+        OptionError: r(i) does not fit the network, or the weights or the embedding to begin with do not.
         CheckpointError: the checkpoint to inherit from cannot be read.
     """
     model: Any = _BUILDERS[config.family](config)
@@ -38,6 +39,8 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
         STARTERS[config.model.start](model)
     if not config.model.tie_word_embeddings and config.family_record.vocabulary is not None:
         untie_head(model)
+    if config.weights and not model.shared.weight.is_meta:
+        take_weights(model, config)
     if config.embedding.source == "chebyshev":
         start_from_chebyshev(model, config.embedding, config.seed)
     elif config.embedding.source == "inherit":

@@ -11,14 +11,15 @@ import torch
 import yaml
 
 from rankscope.checkpoints import Description
-from rankscope.errors import FamilyError, OptionError
+from rankscope.errors import FamilyError
 from rankscope.families import FAMILIES
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
-from rankscope.train.config import EmbeddingStart, ModelShape, PretrainConfig, config_from_dict
+from rankscope.train.config import EmbeddingStart, PretrainConfig, config_from_dict
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import DesignReport, RankDesign, design_report
+from rankscope.train.warm import shape_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -96,7 +97,7 @@ def stock_run(source: Description) -> tuple[PretrainConfig, str]:
     inner = source.config["chronos_config"]
     return PretrainConfig(
         family=source.family.name,
-        model=_shape(source),
+        model=shape_of(source),
         context=int(inner["context_length"]),
         horizon=int(inner["prediction_length"]),
         mixture=Mixture(kernel_share=0.1, mixup_share=0.6),
@@ -153,22 +154,6 @@ def _own_run(source: Description) -> PretrainConfig | None:
         return None
     fits = run.family == source.family.name and not not_kept(source.config, network_config(run).to_dict())
     return dataclasses.replace(run, low_rank=None, embedding=EmbeddingStart()) if fits else None
-
-
-def _shape(source: Description) -> ModelShape:
-    config, inner = source.config, source.config["chronos_config"]
-    named = {field.name for field in dataclasses.fields(ModelShape)}
-    shape: dict[str, Any] = {key: value for key, value in config.items() if key in named and value is not None}
-    shape.setdefault("num_decoder_layers", config["num_layers"])
-    if source.family.vocabulary is not None:
-        shape["n_tokens"] = inner["n_tokens"]
-    else:
-        shape["patch_size"] = inner["input_patch_size"]
-        shape.pop("tie_word_embeddings", None)  # Chronos-Bolt reads no tokens out
-    try:
-        return codec.build(ModelShape, shape)
-    except OptionError as error:
-        raise OptionError(f"{source.source}: config.json gives no shape of a network: {error}") from error
 
 
 def _header(report: DesignReport) -> str:
