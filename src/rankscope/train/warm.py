@@ -74,6 +74,8 @@ def take_weights(network: Any, config: PretrainConfig) -> None:
     own = network.config.to_dict()
     for key in dict.fromkeys((*source.family.embedding_fields, *source.family.answer_fields)):
         here, there = config_field(own, key), config_field(source.config, key)
+        if key.endswith("prediction_length") and source.family.decoding == "tokens":
+            continue  # tokens follow each other as far as one likes
         if here != there and None not in (here, there):
             raise OptionError(f"{where}: {key} is {there!r} there and {here!r} here: its numbers mean something else.")
     for name, weight in network.named_parameters():
