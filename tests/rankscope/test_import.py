@@ -22,7 +22,7 @@ print(type(config).__module__, config.model_type, config.d_model, 'chronos' in s
 def test_import_is_light_and_registers_later() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["[]", "rankscope.lowrank.t5 rankscope-t5 8 False"]
+    assert done.stdout.splitlines() == ["[]", "rankscope.lowrank.models rankscope-t5 8 False"]
 
 
 def test_registering_after_auto_config_was_loaded() -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import OptionError
-from rankscope.families.models.folders import write_module
+from rankscope.families._loading import write_module
 from rankscope.families.models.totem import Totem
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rankscope.checkpoints._checkpoint import Checkpoint, Description, describe, open_checkpoint
-from rankscope.checkpoints._layouts import expected_shapes, factored_ranks
 from rankscope.checkpoints._safetensors import TensorInfo
 from rankscope.checkpoints._sources import list_bundled, list_packaged
+from rankscope.checkpoints._validation import expected_shapes, factored_ranks
 
 __all__ = [
     "Checkpoint",

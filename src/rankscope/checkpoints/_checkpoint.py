@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rankscope.checkpoints._layouts import check_agreement, check_storage, expected_shapes, factored, find_prefix
-from rankscope.checkpoints._safetensors import WEIGHT_DTYPES, TensorInfo, read_json, read_tensor
+from rankscope.checkpoints._safetensors import WEIGHT_DTYPES, TensorInfo, read_index, read_json, read_tensor
 from rankscope.checkpoints._sources import locate
-from rankscope.checkpoints._weights import read_index
+from rankscope.checkpoints._validation import check_agreement, check_storage, expected_shapes, factored, find_prefix
 from rankscope.choices import Storage
 from rankscope.errors import CheckpointError, RankscopeError
 from rankscope.families import (
@@ -29,7 +28,7 @@ from rankscope.families import (
     select_sites,
 )
 from rankscope.families.generic import guess_family
-from rankscope.families.storage import linear_layers, read_storage, scale_name, scaled_weight
+from rankscope.families.weight_layout import linear_layers, read_storage, scale_name, scaled_weight
 
 if TYPE_CHECKING:
     from rankscope.numerics.factored import FactoredMatrix

@@ -23,9 +23,9 @@ from rankscope.compress.write import Encoding, TensorSpec, encoded, write_weight
 from rankscope.engine.progress import Progress
 from rankscope.errors import OptionError
 from rankscope.families import Layout
+from rankscope.families.weight_layout import low_rank_config
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
-from rankscope.lowrank.layout import low_rank_config
 from rankscope.numerics.parallel import parallel_map
 
 REPORT = "compress.json"

@@ -50,7 +50,7 @@ class CompressOptions:
         device: where the model runs.
         dtype: cast every weight to this format, with int8 every one but those of linear layers; each keeps its own by
             default.
-        storage: ``int8`` writes the weights of all linear layers (see `rankscope.families.storage`) as whole numbers
+        storage: ``int8`` writes the weights of all linear layers (`rankscope.families.weight_layout`) as whole numbers
             with a scale per row, ``float`` writes floating point; as the source is by default. Where it is given, a
             size need not be: nothing is cut then.
         workers: matrices decomposed at the same time, one thread each; all cores by default.

@@ -16,7 +16,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.checkpoints._safetensors import DTYPES
 from rankscope.choices import Storage
 from rankscope.families import Layout
-from rankscope.families.storage import linear_layers, scale_name
+from rankscope.families.weight_layout import linear_layers, scale_name
 from rankscope.numerics.quantise import SCALE_DTYPE, quantise
 
 SHARD_BYTES = 5 * 1000**3

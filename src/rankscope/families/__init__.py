@@ -10,7 +10,6 @@ from typing import Any
 
 from rankscope.errors import CheckpointError, FamilyError, unknown_choice
 from rankscope.families import (
-    autoformer,
     bert,
     chronos2,
     chronos_bolt,
@@ -26,9 +25,9 @@ from rankscope.families import (
     vit,
     wavetoken,
 )
-from rankscope.families._record import Answers, Decoding, Family, LowRank, Site, config_field
-from rankscope.families.layouts import Factored, HeadWidth, Layout, read_layouts
-from rankscope.families.select import SELECTORS, select_sites
+from rankscope.families._record import Answers, Decoding, Family, LowRank, config_field
+from rankscope.families._sites import SELECTORS, Site, select_sites
+from rankscope.families.weight_layout import Factored, HeadWidth, Layout, read_layouts
 
 __all__ = [
     "Answers",
@@ -51,23 +50,23 @@ __all__ = [
 ]
 
 FAMILIES: dict[str, Family] = {
-    module.FAMILY.name: module.FAMILY
-    for module in (
-        chronos_t5,
-        chronos_bolt,
-        chronos2,
-        wavetoken,
-        time_moe,
-        totem,
-        timesfm,
-        timesfm2_5,
-        patchtst,
-        patchtsmixer,
-        informer,
-        autoformer,
-        t5,
-        bert,
-        vit,
+    family.name: family
+    for family in (
+        chronos_t5.FAMILY,
+        chronos_bolt.FAMILY,
+        chronos2.FAMILY,
+        wavetoken.FAMILY,
+        time_moe.FAMILY,
+        totem.FAMILY,
+        timesfm.FAMILY,
+        timesfm2_5.FAMILY,
+        patchtst.FAMILY,
+        patchtsmixer.FAMILY,
+        informer.FAMILY,
+        informer.AUTOFORMER,
+        t5.FAMILY,
+        bert.FAMILY,
+        vit.FAMILY,
     )
 }
 """Every family that rankscope knows, by name."""

@@ -1,15 +1,15 @@
-"""Modules from local folders: safetensors only, never remote code."""
+"""Modules from local folders (safetensors only, never remote code), their parts, and small ones back to folders."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
 
@@ -92,3 +92,60 @@ def _subclasses(parent: Any) -> Iterator[Any]:
     for child in parent.__subclasses__():
         yield child
         yield from _subclasses(child)
+
+
+class _Enough(Exception):
+    """Ends a forward pass once the part has answered."""
+
+
+def output_of(module: nn.Module, part: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    """Run a module until its ``part`` has answered for the first time, and return a copy of that answer.
+
+    The module prepares the inputs as it always does (scaling, patches, padding), so that what is embedded here is what
+    the model embeds.
+    """
+    found: list[Tensor] = []
+
+    def keep(_: nn.Module, args: tuple[Any, ...], answer: Any) -> None:
+        # cloned: some models add positions to it in place
+        found.append((answer[0] if isinstance(answer, tuple) else answer).detach().clone())
+        raise _Enough
+
+    handle = part.register_forward_hook(keep)
+    try:
+        with torch.no_grad():
+            module(**inputs)
+    except _Enough:
+        pass
+    finally:
+        handle.remove()
+    return found[0]
+
+
+def write_module(module: nn.Module, config: Mapping[str, Any], folder: Path) -> None:
+    """Write ``config.json`` and ``model.safetensors`` into a folder, in the module's number format."""
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.detach().contiguous() for name, tensor in module.state_dict().items()}
+    (folder / "config.json").write_text(json.dumps(dict(config), indent=2) + "\n")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def load_into(module: nn.Module, folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Fill a module from the safetensors files of a folder, which may hold more; evaluation mode.
+
+    Raises:
+        CheckpointError: a tensor of the module is missing.
+    """
+    from safetensors import safe_open
+
+    wanted = set(module.state_dict())
+    found: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as source:
+            found.update({name: source.get_tensor(name) for name in wanted & set(source.keys())})
+    missing = sorted(wanted - set(found))
+    if missing:
+        raise CheckpointError(f"{folder}: tensor {missing[0]} is missing; use the config.json saved with the weights.")
+    module.load_state_dict(found)
+    return module.to(dtype).eval()

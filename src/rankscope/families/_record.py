@@ -1,10 +1,9 @@
-"""What rankscope knows of a weight matrix (`Site`) and of a model family (`Family`)."""
+"""What rankscope knows of a model family (`Family`), and how its config is read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,112 +11,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.errors import CheckpointError, DataError
+from rankscope.errors import CheckpointError
+from rankscope.families._sites import Site
 
 Config = Mapping[str, Any]
 Shapes = dict[str, tuple[int, ...]]
-Stack = Literal["encoder", "decoder"]
-Kind = Literal["attention", "mlp", "embedding"]
 Strategy = Literal["quantisation", "continuous", "text"]
 Modality = Literal["series", "text", "image"]
 Answers = Literal["samples", "quantiles"]
 Decoding = Literal["tokens", "once"]
 
-_MLP = ("mlp_in", "mlp_gate", "mlp_out")
 _LARGEST = {"num_layers": 10_000, "num_decoder_layers": 10_000}
-
-
-@dataclass(frozen=True)
-class Part:
-    """Which rows of a stored matrix are one of several matrices that a model keeps as one, such as q, k and v.
-
-    Attributes:
-        start: first row, in each group.
-        width: rows, in each group.
-        groups: equal groups that the rows form: 1 where q, k and v follow each other, the number of heads where
-            every head has its own q, k and v together.
-    """
-
-    start: int
-    width: int
-    groups: int = 1
-
-
-@dataclass(frozen=True)
-class Site:
-    """One weight matrix: its tensor name, stack, layer and role, and how it splits into heads.
-
-    Attributes:
-        name: tensor name of the dense weight, ending in ``.weight``; rows are outputs, columns are inputs.
-        stack: ``encoder`` or ``decoder``; embeddings count as the encoder's.
-        layer: 0-based layer, None outside the layers.
-        role: ``self.q`` … ``self.o``, ``cross.q`` …, ``group.q`` … (Chronos-2), ``mlp_in``, ``mlp_gate``,
-            ``mlp_out``, ``embedding``, ``patch_in``, ``patch_out``, ``patch_residual``; ``patch_mlp_in`` …,
-            ``channel_mlp_in`` … mix patches or channels (PatchTSMixer).
-        heads: number of heads, None outside attention.
-        head_width: width of one head, None outside attention and where the heads differ.
-        head_axis: axis of the (out, in) weight that splits into heads: 0 for q, k and v, 1 for o.
-        uneven: widths of the heads where they differ.
-        part: the rows of the stored matrix that are this one; None for all.
-        transposed: whether the matrix is stored as (in, out), as GPT-2 does.
-    """
-
-    name: str
-    stack: Stack
-    layer: int | None
-    role: str
-    heads: int | None = None
-    head_width: int | None = None
-    head_axis: int | None = None
-    uneven: tuple[int, ...] = ()
-    part: Part | None = None
-    transposed: bool = False
-
-    def shape(self, stored: tuple[int, ...]) -> tuple[int, int]:
-        """Shape (out, in) of the matrix that a tensor of shape ``stored`` holds; a convolution is one row per output.
-
-        >>> Site("a.c_attn.weight", "decoder", 0, "self.k", 2, 4, 0, part=Part(8, 8), transposed=True).shape((8, 24))
-        (8, 8)
-        """
-        rows, columns = stored[0], prod(stored[1:])
-        if self.transposed:
-            rows, columns = columns, rows
-        return (self.part.width * self.part.groups if self.part else rows), columns
-
-    def cut(self, stored: Tensor) -> Float[Tensor, "d_out d_in"]:
-        """Return the matrix that a stored tensor holds."""
-        w = stored.flatten(1)
-        if self.transposed:
-            w = w.mT
-        if self.part is None:
-            return w
-        start, width = self.part.start, self.part.width
-        return w.unflatten(0, (self.part.groups, -1))[:, start : start + width].flatten(0, 1)
-
-    @property
-    def head_widths(self) -> tuple[int, ...]:
-        """Width of every head, empty outside attention.
-
-        >>> Site("a.q.weight", "encoder", 0, "self.q", 2, 4, 0).head_widths
-        (4, 4)
-        """
-        return self.uneven or (self.head_width or 0,) * (self.heads or 0)
-
-    @property
-    def module(self) -> str:
-        """Name of the module that holds the weight.
-
-        >>> Site("shared.weight", "encoder", None, "embedding").module
-        'shared'
-        """
-        return self.name.removesuffix(".weight")
-
-    @property
-    def kind(self) -> Kind:
-        """One of ``attention``, ``mlp`` and ``embedding``."""
-        if "." in self.role:
-            return "attention"
-        return "mlp" if self.role.endswith(_MLP) else "embedding"
 
 
 @dataclass(frozen=True)
@@ -291,14 +195,3 @@ def named_in(config: Config, architecture: str, pipeline: str) -> bool:
     architectures = config.get("architectures")
     listed = architectures if isinstance(architectures, list) else []
     return architecture in listed or config.get("chronos_pipeline_class") == pipeline
-
-
-def check_series(series: Tensor) -> None:
-    """Raise `DataError` unless ``series`` has the axes (series, time) and an observation in it."""
-    if series.ndim != 2 or series.shape[0] == 0 or series.shape[1] == 0:
-        raise DataError(
-            f"series must have two non-empty axes (series, time), found shape {tuple(series.shape)}; "
-            f"left-pad shorter series with NaN and stack them."
-        )
-    if bool(torch.isnan(series).all()):
-        raise DataError("series hold no observation: every value is NaN; leave such series out.")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from rankscope.errors import FamilyError
 from rankscope.families._layers import pattern
-from rankscope.families._record import Config, Part, Shapes, Site, Stack
+from rankscope.families._record import Config, Shapes
+from rankscope.families._sites import Part, Site, Stack
 from rankscope.families._tables import embedding_sites
 
 _LETTERS = {"q": {"q", "query"}, "k": {"k", "key"}, "v": {"v", "value"}}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rankscope.families._record import Config, Shapes, Site, Stack
+from rankscope.families._record import Config, Shapes
+from rankscope.families._sites import Site, Stack
 
 _NAMED = re.compile(r"emb|wte|shared|tok|patch|value_projection|input", re.IGNORECASE)
 _OTHERS = re.compile(

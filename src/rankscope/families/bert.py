@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from rankscope.families import t5
 from rankscope.families._layers import bert_layers, layers_at, matrix_shapes
 from rankscope.families._loading import load_part
-from rankscope.families._record import Config, Family, Shapes, Site, positive
+from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._sites import Site
 
 TYPES = ("bert", "roberta", "xlm-roberta", "camembert")
 NAMES = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}

@@ -11,28 +11,28 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
-from rankscope.families._loading import load_module
-from rankscope.families._record import (
-    Config,
-    Family,
-    LowRank,
-    Shapes,
-    Site,
-    chronos_config,
-    context_length,
-    named_in,
-    positive,
-    prediction_length,
-)
-from rankscope.families._stacks import (
+from rankscope.families._layers import (
     attention_sites,
     layer_shape,
     patch_sites,
     residual_shapes,
     stack_blocks,
 )
+from rankscope.families._loading import load_module
+from rankscope.families._record import (
+    Config,
+    Family,
+    LowRank,
+    Shapes,
+    chronos_config,
+    context_length,
+    named_in,
+    positive,
+    prediction_length,
+)
+from rankscope.families._sites import Site
 from rankscope.families.chronos_bolt import model_inputs, patch_size, quantile_count, special_tokens
-from rankscope.families.layouts import head_widths
+from rankscope.families.weight_layout import head_widths
 
 LONE_AND_GROUPED = 8
 """Series of which a batch has the first half one by one and the second half as one group."""

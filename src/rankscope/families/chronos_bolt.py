@@ -10,21 +10,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
+from rankscope.families._layers import patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
 from rankscope.families._loading import load_module
 from rankscope.families._record import (
     Config,
     Family,
     LowRank,
     Shapes,
-    Site,
-    check_series,
     chronos_config,
     context_length,
     named_in,
     positive,
     prediction_length,
 )
-from rankscope.families._stacks import patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
+from rankscope.families._series import check_series
+from rankscope.families._sites import Site
 
 
 def matches(config: Config) -> bool:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError, unknown_choice
 from rankscope.families import t5
+from rankscope.families._layers import shift_right, stack_blocks, unmasked
 from rankscope.families._loading import load_module
-from rankscope.families._record import Config, Family, check_series, chronos_config, context_length, prediction_length
-from rankscope.families._stacks import shift_right, stack_blocks, unmasked
+from rankscope.families._record import Config, Family, chronos_config, context_length, prediction_length
+from rankscope.families._series import check_series
 
 _TOKENS = tuple(
     f"chronos_config.{key}"

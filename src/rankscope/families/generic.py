@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from rankscope.errors import FamilyError
 from rankscope.families import informer, patchtst, t5, vit
-from rankscope.families._capture import output_of
-from rankscope.families._loading import load_part
-from rankscope.families._record import Config, Family, Modality, Shapes, Site
-from rankscope.families._stacks import shift_right
+from rankscope.families._layers import shift_right
+from rankscope.families._loading import load_part, output_of
+from rankscope.families._record import Config, Family, Modality, Shapes
+from rankscope.families._sites import Site
 from rankscope.families._structure import Structure, find_structure
 
 NAME = "generic"

@@ -1,8 +1,9 @@
-"""Informer: an encoder-decoder whose tokens are single observations with their lags; most queries are left out."""
+"""Informer and Autoformer: encoder-decoders whose tokens are single observations with their lags."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
-from rankscope.families._capture import output_of
 from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
-from rankscope.families._loading import load_part
-from rankscope.families._record import Config, Family, Shapes, Site, Stack, positive
+from rankscope.families._loading import load_part, output_of
+from rankscope.families._record import Config, Family, Shapes, positive
 from rankscope.families._series import fixed_length
+from rankscope.families._sites import Site, Stack
 
 _STACKS: tuple[Stack, ...] = ("encoder", "decoder")
 _LAGS = [1, 2, 3, 4, 5, 6, 7]
@@ -149,3 +150,22 @@ FAMILY = Family(
     stand_in="bundled-informer",
     proxy=True,
 )
+
+
+def build_autoformer(folder: Path, dtype: torch.dtype) -> nn.Module:
+    """Load AutoformerModel, without the head."""
+    from transformers import AutoformerModel
+
+    return load_part(folder, AutoformerModel, dtype)
+
+
+AUTOFORMER = replace(
+    FAMILY,
+    name="autoformer",
+    title="Autoformer",
+    matches=lambda config: config.get("model_type") == "autoformer",
+    build=build_autoformer,
+    hub_ids=("huggingface/autoformer-tourism-monthly",),
+    stand_in="bundled-autoformer",
+)
+"""Informer's layout, with trends taken out layer by layer and autocorrelation in place of attention."""

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.families._capture import output_of
 from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
-from rankscope.families._loading import load_part
-from rankscope.families._record import Config, Family, Shapes, Site, positive
+from rankscope.families._loading import load_part, output_of
+from rankscope.families._record import Config, Family, Shapes, positive
 from rankscope.families._series import fixed_length
+from rankscope.families._sites import Site
 
 _PARTS = {"mlp.fc1": "mlp_in", "gating_block.attn_layer": "mlp_gate", "mlp.fc2": "mlp_out"}
 

@@ -10,9 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import DataError
+from rankscope.families._layers import has_decoder, shift_right, stack_blocks, stack_shapes, stack_sites, unmasked
 from rankscope.families._loading import load_module
-from rankscope.families._record import Config, Family, LowRank, Shapes, Site, positive
-from rankscope.families._stacks import has_decoder, shift_right, stack_blocks, stack_shapes, stack_sites, unmasked
+from rankscope.families._record import Config, Family, LowRank, Shapes, positive
+from rankscope.families._sites import Site
 
 ALIASES = {"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}
 

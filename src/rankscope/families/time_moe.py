@@ -14,7 +14,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
-from rankscope.families._record import Config, Family, Shapes, Site, check_series, positive
+from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._series import check_series
+from rankscope.families._sites import Site
 
 _EMBEDDING = "model.embed_layer"
 _GATED = (("gate_proj", "mlp_gate"), ("up_proj", "mlp_in"), ("down_proj", "mlp_out"))
@@ -76,7 +78,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
     """Load `rankscope.families.models.time_moe.TimeMoe`, or the embedding alone of a model with experts."""
     import json
 
-    from rankscope.families.models.folders import load_into
+    from rankscope.families._loading import load_into
     from rankscope.families.models.time_moe import EmbeddingOnly, TimeMoe
 
     config = json.loads((folder / "config.json").read_text())
@@ -85,7 +87,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Standardised series (axes series, time); gaps count as the mean, 0."""
-    from rankscope.families.models.filled import standardised
+    from rankscope.families._series import standardised
 
     check_series(series)
     weight = module.model.embed_layer.emb_layer.weight
@@ -94,7 +96,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     """Embed every observed value of a corpus (axes series, time), standardised per series."""
-    from rankscope.families.models.filled import standardised
+    from rankscope.families._series import standardised
 
     check_series(series)
     values = standardised(series)

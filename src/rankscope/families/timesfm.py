@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.families._capture import output_of
 from rankscope.families._layers import Heads, attention, layers_at, matrix_shapes
-from rankscope.families._loading import load_module
-from rankscope.families._record import Config, Family, Shapes, Site, positive
+from rankscope.families._loading import load_module, output_of
+from rankscope.families._record import Config, Family, Shapes, positive
 from rankscope.families._series import unpadded
+from rankscope.families._sites import Site
 
 NAMES = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}
 EMBEDDING = {"input_layer": "patch_in", "output_layer": "patch_out", "residual_layer": "patch_residual"}

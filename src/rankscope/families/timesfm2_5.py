@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from rankscope.errors import FamilyError
 from rankscope.families import timesfm
-from rankscope.families._capture import output_of
 from rankscope.families._layers import attention, layers_at, matrix_shapes
-from rankscope.families._loading import load_module
-from rankscope.families._record import Config, Family, Shapes, Site, positive
+from rankscope.families._loading import load_module, output_of
+from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._sites import Site
 
 
 def matches(config: Config) -> bool:

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import DataError
-from rankscope.families._capture import output_of
 from rankscope.families._layers import bert_layers, layers_at, matrix_shapes
-from rankscope.families._loading import load_part
-from rankscope.families._record import Config, Family, Shapes, Site, positive
+from rankscope.families._loading import load_part, output_of
+from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._sites import Site
 
 NAMES = {"q": "attention.query", "k": "attention.key", "v": "attention.value", "o": "output.dense"}
 _PATCHES = "embeddings.patch_embeddings.projection.weight"

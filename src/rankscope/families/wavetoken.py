@@ -10,8 +10,9 @@ from torch import Tensor
 
 from rankscope.errors import CheckpointError
 from rankscope.families import t5
-from rankscope.families._record import Config, Family, Shapes, check_series, positive
-from rankscope.families._stacks import shift_right, stack_blocks
+from rankscope.families._layers import shift_right, stack_blocks
+from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._series import check_series
 
 if TYPE_CHECKING:
     from rankscope.families.models.wavelets import WaveletTokens
@@ -48,7 +49,7 @@ def expected_shapes(config: Config) -> Shapes:
 
 def rows_of(config: Config, series: Tensor) -> list[Tensor]:
     """Token ids of each series (axes series, time), cut to the context; without padding and end token."""
-    from rankscope.families.models.filled import filled
+    from rankscope.families._series import filled
 
     check_series(series)
     tokens = tokens_of(config)

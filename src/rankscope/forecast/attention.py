@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rankscope.forecast.projections import Projections, is_factored
 from rankscope.lowrank import FactoredLinear, HeadWidthAttention
 from rankscope.lowrank.heads import Heads
-from rankscope.lowrank.int8 import applied_weight
+from rankscope.lowrank.linear import applied_weight
 
 LATENT_SHARE = 0.5
 """Up to this rank, as a share of all heads' widths, a self-attention caches a factored layer's latents."""

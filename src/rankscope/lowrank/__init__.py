@@ -24,10 +24,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    layers = {"FactoredLinear": "linear", "HeadWidthAttention": "heads", "Int8Linear": "int8"}
-    module = layers.get(name) or _module_of(name)
+    layers = {"FactoredLinear": "linear", "HeadWidthAttention": "heads", "Int8Linear": "linear"}
+    module = layers.get(name, "models" if "T5" in name else "chronos")
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-
-
-def _module_of(name: str) -> str:
-    return "chronos2" if "Chronos2" in name else "bolt" if "Bolt" in name else "t5"

@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 MODEL_TYPES = {
-    "rankscope-t5": ("rankscope.lowrank.t5", "LowRankT5Config"),
-    "rankscope-bolt": ("rankscope.lowrank.bolt", "LowRankBoltConfig"),
-    "rankscope-chronos2": ("rankscope.lowrank.chronos2", "LowRankChronos2Config"),
+    "rankscope-t5": ("rankscope.lowrank.models", "LowRankT5Config"),
+    "rankscope-bolt": ("rankscope.lowrank.chronos", "LowRankBoltConfig"),
+    "rankscope-chronos2": ("rankscope.lowrank.chronos", "LowRankChronos2Config"),
 }
 """``model_type`` → module and name of the config class that builds it."""
 

@@ -13,7 +13,7 @@ from rankscope import load_pipeline, measure_spectrum, open_checkpoint
 from rankscope.compress import Budget, CompressOptions, CompressReport, compress, write
 from rankscope.compress.calibration import calibrate, calibration_set
 from rankscope.errors import CheckpointError, OptionError, RankscopeError
-from rankscope.families.storage import scale_name
+from rankscope.families.weight_layout import scale_name
 from rankscope.numerics import FactoredMatrix
 from rankscope.numerics.quantise import quantise
 

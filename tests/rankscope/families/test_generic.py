@@ -108,7 +108,7 @@ def without(checkpoint: Checkpoint, letter: str) -> Any:
 
 
 def replace_part(rows: Tensor) -> Any:
-    from rankscope.families._record import Part
+    from rankscope.families._sites import Part
 
     return Part(0, rows.shape[0])
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import CheckpointError, DataError
-from rankscope.families.models.folders import write_module
+from rankscope.families._loading import write_module
 from rankscope.families.models.time_moe import TimeMoe
 from rankscope.families.models.totem import Totem
 from rankscope.families.models.wavelets import SPECIAL, WaveletTokens

@@ -13,8 +13,8 @@ from rankscope import lowrank
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import CheckpointError
 from rankscope.families import FAMILIES, Factored, HeadWidth, Layout
+from rankscope.families.weight_layout import low_rank_config
 from rankscope.lowrank.heads import Heads, HeadWidthAttention, cached
-from rankscope.lowrank.layout import low_rank_config
 
 KINDS = {
     "chronos-t5": ("LowRankT5Config", "LowRankT5ForConditionalGeneration"),

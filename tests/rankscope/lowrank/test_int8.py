@@ -10,10 +10,9 @@ from torch import nn
 
 from rankscope import lowrank
 from rankscope.families import FAMILIES, Factored, HeadWidth
-from rankscope.families.storage import linear_layers
+from rankscope.families.weight_layout import linear_layers, low_rank_config
 from rankscope.lowrank import FactoredLinear, Int8Linear
-from rankscope.lowrank.layout import low_rank_config
-from rankscope.lowrank.swap import restore_layers, round_layers
+from rankscope.lowrank.models import restore_layers, round_layers
 from rankscope.numerics.quantise import quantise
 
 KINDS = {

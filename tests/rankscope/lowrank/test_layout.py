@@ -4,7 +4,7 @@ import pytest
 
 from rankscope.errors import FamilyError
 from rankscope.families import FAMILIES, Factored, HeadWidth, Layout, read_layouts
-from rankscope.lowrank.layout import low_rank_config
+from rankscope.families.weight_layout import low_rank_config
 
 LAYOUTS: dict[str, Layout] = {
     "encoder.q": Factored(3),

@@ -5,7 +5,7 @@ from torch import nn
 from rankscope.errors import CheckpointError, OptionError
 from rankscope.families import Factored
 from rankscope.lowrank.linear import FactoredLinear
-from rankscope.lowrank.swap import factor_modules, initialise_factors, stock_std
+from rankscope.lowrank.models import factor_modules, initialise_factors, stock_std
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -11,9 +11,9 @@ from torch import nn
 
 from rankscope import lowrank
 from rankscope.families import FAMILIES, Factored
+from rankscope.families.weight_layout import low_rank_config
 from rankscope.lowrank import FactoredLinear
-from rankscope.lowrank.layout import low_rank_config
-from rankscope.lowrank.swap import stock_std
+from rankscope.lowrank.models import stock_std
 
 KINDS = {
     "chronos-t5": ("chronos-t5", "LowRankT5Config", "LowRankT5ForConditionalGeneration"),

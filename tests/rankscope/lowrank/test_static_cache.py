@@ -5,9 +5,9 @@ import torch
 
 from rankscope.errors import OptionError
 from rankscope.families import FAMILIES, HeadWidth
+from rankscope.families.weight_layout import low_rank_config
 from rankscope.lowrank import LowRankT5Config, LowRankT5ForConditionalGeneration, heads
 from rankscope.lowrank.heads import cached
-from rankscope.lowrank.layout import low_rank_config
 
 LAYOUTS = [
     HeadWidth((4, 4), (4, 4)),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import OptionError
-from rankscope.families.storage import scale_name
+from rankscope.families.weight_layout import scale_name
 from rankscope.numerics.quantise import quantise
 
 LETTERS = ("q", "k", "v", "o")
@@ -33,7 +33,7 @@ def build_student(checkpoint: Checkpoint, train: str) -> nn.Module:
     """
     module = checkpoint.module(torch.float32)
     if checkpoint.storage == "int8":
-        from rankscope.lowrank.swap import restore_layers
+        from rankscope.lowrank.models import restore_layers
 
         restore_layers(module)
     without_dropout(module)

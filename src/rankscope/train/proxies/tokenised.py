@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.families.models.filled import standardised
-from rankscope.families.models.folders import write_module
+from rankscope.families._loading import write_module
+from rankscope.families._series import standardised
 from rankscope.families.models.time_moe import TimeMoe
 from rankscope.families.models.totem import Totem
 from rankscope.families.models.wavelets import END, PAD, WaveletTokens

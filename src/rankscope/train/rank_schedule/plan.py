@@ -7,7 +7,7 @@ from typing import Any
 
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import Factored, Family, HeadWidth, Layout, Site, family_of
-from rankscope.lowrank.layout import low_rank_config
+from rankscope.families.weight_layout import low_rank_config
 from rankscope.numerics.rank import factoring_pays
 from rankscope.train.rank_schedule.schedule import RankDesign, rank_at
 

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.compress.heal import heal
-from rankscope.families.storage import scale_name
+from rankscope.families.weight_layout import scale_name
 from rankscope.numerics.quantise import quantise
 
 

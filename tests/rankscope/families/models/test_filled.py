@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from rankscope.families.models.filled import filled, standardised
+from rankscope.families._series import filled, standardised
 
 NAN = float("nan")
 

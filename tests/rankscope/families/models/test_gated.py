@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.special import expit
 
-from rankscope.families.models.gated import GatedSwish, swish
+from rankscope.families.models.time_moe import GatedSwish, swish
 
 
 @pytest.mark.parametrize("beta", [0.3, 1.0, 4.0])

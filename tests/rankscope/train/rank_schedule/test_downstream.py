@@ -14,7 +14,7 @@ from rankscope import load_pipeline, measure_flow, measure_spectrum, open_checkp
 from rankscope.compress import CompressOptions, compress
 from rankscope.families import FAMILIES as family_records
 from rankscope.families import Factored, HeadWidth, Layout, Site
-from rankscope.lowrank.layout import low_rank_config
+from rankscope.families.weight_layout import low_rank_config
 from rankscope.train import ModelShape, PretrainConfig
 from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import RankDesign

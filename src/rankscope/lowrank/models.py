@@ -1,4 +1,4 @@
-"""The swap that gives a stock module the layouts of its config, and how what is new is initialised."""
+"""The swap that gives a stock module the layouts of its config, and T5 (Chronos-T5, text models) with it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from rankscope.errors import CheckpointError
 from rankscope.families import FAMILIES, Factored, HeadWidth, Layout, read_layouts
-from rankscope.families.storage import linear_layers, read_storage
-from rankscope.lowrank.int8 import Int8Linear
-from rankscope.lowrank.linear import FactoredLinear
+from rankscope.families.weight_layout import linear_layers, read_storage
+from rankscope.lowrank.linear import FactoredLinear, Int8Linear
 
 if TYPE_CHECKING:
     from chronos.chronos2.layers import MHA
@@ -100,7 +106,7 @@ def widen_heads(model: nn.Module, layouts: Mapping[str, Layout]) -> None:
             stack = model.get_submodule(name.split(".")[0])
             _put(model, name, HeadWidthAttention(stock, stack.config, layout))
         elif _is_chronos2(stock):
-            from rankscope.lowrank.rotary_heads import HeadWidthMHA
+            from rankscope.lowrank.chronos import HeadWidthMHA
 
             _put(model, name, HeadWidthMHA(stock, layout))
         else:
@@ -173,3 +179,26 @@ def _submodule(model: nn.Module, name: str) -> nn.Module | None:
 def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, layer)
+
+
+class LowRankT5Config(T5Config):
+    """`T5Config` plus ``rankscope``: the factored modules and their ranks."""
+
+    model_type = "rankscope-t5"
+
+    def __init__(self, rankscope: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**{"rankscope": rankscope, **kwargs})
+
+
+class LowRankT5ForConditionalGeneration(T5ForConditionalGeneration):
+    """The stock T5 with the modules that ``config.rankscope`` names stored as two thin matrices."""
+
+    config_class = LowRankT5Config
+
+    def __init__(self, config: LowRankT5Config) -> None:
+        super().__init__(config)
+        factor_model(self, config)
+
+
+AutoConfig.register(LowRankT5Config.model_type, LowRankT5Config, exist_ok=True)
+AutoModelForSeq2SeqLM.register(LowRankT5Config, LowRankT5ForConditionalGeneration, exist_ok=True)

@@ -1,17 +1,88 @@
-"""Chronos-2's attention with heads of any width, but for queries and keys that rotary positions turn."""
+"""Chronos-Bolt and Chronos-2 with factored sites and heads of other widths, and the pipelines that load them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from chronos.chronos2.config import Chronos2CoreConfig
 from chronos.chronos2.layers import MHA, AttentionOutput, Chronos2RotaryEmbedding
+from chronos.chronos2.model import Chronos2Model
+from chronos.chronos2.pipeline import Chronos2Pipeline
+from chronos.chronos_bolt import ChronosBoltModelForForecasting, ChronosBoltPipeline
 from jaxtyping import Float
 from torch import Tensor, nn
+from transformers import AutoConfig, T5Config
 
 from rankscope.errors import CheckpointError
 from rankscope.families import HeadWidth
 from rankscope.lowrank.heads import Heads
+from rankscope.lowrank.models import factor_model
+
+
+class LowRankChronos2Config(Chronos2CoreConfig):
+    """`Chronos2CoreConfig` plus ``rankscope``: the factored modules and their ranks."""
+
+    model_type = "rankscope-chronos2"
+
+    def __init__(self, rankscope: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        self.rankscope = rankscope
+        super().__init__(**kwargs)
+
+
+class LowRankChronos2Model(Chronos2Model):
+    """The stock Chronos-2 with the modules that ``config.rankscope`` names stored as two thin matrices."""
+
+    config_class = LowRankChronos2Config  # type: ignore[assignment]
+
+    def __init__(self, config: LowRankChronos2Config) -> None:
+        super().__init__(config)
+        factor_model(self, config)
+
+
+class LowRankChronos2Pipeline(Chronos2Pipeline):
+    """`Chronos2Pipeline` over a `LowRankChronos2Model`; chronos finds it by name in its registry."""
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> LowRankChronos2Pipeline:
+        """Load a compressed folder or hub id; arguments as for `BaseChronosPipeline.from_pretrained`."""
+        # The stock method takes the class from chronos' own package only.
+        return cls(model=LowRankChronos2Model.from_pretrained(pretrained_model_name_or_path, *args, **kwargs))
+
+
+AutoConfig.register(LowRankChronos2Config.model_type, LowRankChronos2Config, exist_ok=True)
+
+
+class LowRankBoltConfig(T5Config):
+    """Chronos-Bolt's config (a `T5Config`) plus ``rankscope``: the factored modules and their ranks."""
+
+    model_type = "rankscope-bolt"
+
+    def __init__(self, rankscope: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**{"rankscope": rankscope, **kwargs})
+
+
+class LowRankBoltModel(ChronosBoltModelForForecasting):
+    """The stock Chronos-Bolt with the modules that ``config.rankscope`` names stored as two thin matrices."""
+
+    config_class = LowRankBoltConfig
+
+    def __init__(self, config: LowRankBoltConfig) -> None:
+        super().__init__(config)
+        factor_model(self, config)
+
+
+class LowRankBoltPipeline(ChronosBoltPipeline):
+    """`ChronosBoltPipeline` over a `LowRankBoltModel`; chronos finds it by name in its registry."""
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> LowRankBoltPipeline:
+        """Load a compressed folder or hub id; arguments as for `BaseChronosPipeline.from_pretrained`."""
+        # The stock method looks the class up among its own module's names and falls back to the dense model.
+        return cls(model=LowRankBoltModel.from_pretrained(pretrained_model_name_or_path, *args, **kwargs))
+
+
+AutoConfig.register(LowRankBoltConfig.model_type, LowRankBoltConfig, exist_ok=True)
 
 
 class HeadWidthMHA(MHA):

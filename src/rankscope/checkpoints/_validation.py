@@ -13,7 +13,7 @@ from rankscope.choices import Storage
 from rankscope.errors import CheckpointError
 from rankscope.families import Factored, Family, HeadWidth, Layout, read_layouts
 from rankscope.families._layers import pattern
-from rankscope.families.storage import linear_layers, read_storage, scale_name
+from rankscope.families.weight_layout import linear_layers, read_storage, scale_name
 
 _FIX = "use the config.json that was saved with these weights."
 _LAYER_TENSOR = re.compile(r"^(encoder|decoder)\.block\.\d+\.")

@@ -1,19 +1,25 @@
-"""How a checkpoint stores its matrices: the ``rankscope`` block of ``config.json``, read once for everybody.
+"""How a checkpoint stores its matrices: the ``rankscope`` block of ``config.json``, read and written here.
 
 ``sites`` names modules. A linear layer may be ``factored``: two thin matrices in its place (eq. 20), or two for each
 head (eq. 21). An attention may be ``head-width``: its heads have the widths that are listed, one number per head for
 queries and keys (``qk``), one for values and outputs (``vo``). Both may meet: q of a head-width attention can itself
 be factored.
+
+With ``storage`` ``int8`` the weight of every linear layer that `rankscope.families.Family.sites` lists (attention, MLP
+and the embedding of patches) is whole numbers, and ``<weight>_scale`` holds one scale for each of its rows; a factored
+matrix is two such weights. Embedding tables, output heads, norms, biases and position biases stay floating point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rankscope.choices import SKETCHES
-from rankscope.errors import CheckpointError, unknown_choice
+from rankscope.choices import SKETCHES, STORAGES, Storage
+from rankscope.errors import CheckpointError, FamilyError, unknown_choice
+from rankscope.families._record import Family
+from rankscope.families._sites import Site
 
 VERSION = 1
 LAYOUTS = ("dense", "factored", "head-width")
@@ -185,3 +191,89 @@ def _whole(what: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise CheckpointError(f"config.json: {what} must be a whole number ≥ 1, found {value!r}.")
     return value
+
+
+_SCALE = "_scale"
+
+
+def read_storage(block: object) -> Storage:
+    """How the ``rankscope`` block of a config says that linear layers are stored; floating point without a word.
+
+    >>> read_storage(None), read_storage({"storage": "int8"})
+    ('float', 'int8')
+
+    Raises:
+        CheckpointError: in a way that this release does not know.
+    """
+    found = block.get("storage", "float") if isinstance(block, Mapping) else "float"
+    for storage in STORAGES:
+        if found == storage:
+            return storage
+    raise CheckpointError(unknown_choice("config.json: rankscope.storage", found, STORAGES, "Update rankscope."))
+
+
+def scale_name(weight: str) -> str:
+    """Name of the tensor that holds the scales of a weight.
+
+    >>> scale_name("encoder.q.weight")
+    'encoder.q.weight_scale'
+    """
+    return f"{weight}{_SCALE}"
+
+
+def scaled_weight(name: str) -> str | None:
+    """Name of the weight whose scales the tensor ``name`` would hold, None where it cannot be scales.
+
+    >>> scaled_weight("encoder.q.weight_scale"), scaled_weight("encoder.q.weight")
+    ('encoder.q.weight', None)
+    """
+    return name.removesuffix(_SCALE) if name.endswith(_SCALE) else None
+
+
+def linear_layers(sites: Iterable[Site], layouts: Mapping[str, Layout]) -> frozenset[str]:
+    """Modules of the linear layers that hold the matrices of ``sites``: a factored one is two, ``up`` and ``down``.
+
+    Embedding tables are no linear layers.
+    """
+    found: set[str] = set()
+    for site in sites:
+        if site.role == "embedding":
+            continue
+        factored = isinstance(layouts.get(site.module), Factored)
+        found |= {f"{site.module}.up", f"{site.module}.down"} if factored else {site.module}
+    return frozenset(found)
+
+
+def low_rank_config(
+    config: Mapping[str, Any], family: Family, layouts: Mapping[str, Layout], method: str, storage: Storage = "float"
+) -> dict[str, Any]:
+    """Return ``config`` rewritten for a checkpoint whose modules have ``layouts``.
+
+    Args:
+        config: the source's ``config.json``; every field that is not about the class or the layout is kept.
+        family: the base family.
+        layouts: module name (no ``.weight``) → how it is stored; all others are dense.
+        method: how the factors or widths were found, e.g. ``svd`` or ``design``.
+        storage: in which numbers linear layers are stored.
+
+    Raises:
+        FamilyError: no low-rank model class stores models of it.
+    """
+    target = family.low_rank
+    if target is None:
+        from rankscope.families import compressible
+
+        raise FamilyError(f"there is no low-rank class of {family.title} models: {compressible()} have one.")
+    block: dict[str, Any] = {"version": VERSION, "family": family.name, "method": method}
+    if storage != "float":
+        block["storage"] = storage
+    sites = {name: layout.to_json() for name, layout in layouts.items()}
+    changed = {
+        **config,
+        "model_type": target.model_type,
+        "architectures": [target.architecture],
+        "rankscope": {**block, "sites": sites},
+    }
+    if target.pipeline is not None:
+        changed["chronos_pipeline_class"] = target.pipeline
+    return changed
