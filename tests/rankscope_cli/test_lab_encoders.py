@@ -148,7 +148,7 @@ def test_bad_input(refused: Any, asked: Asked, tmp_path: Path) -> None:
     assert "Choose from 1, 2" in refused("lab", "encoders", "14", *out)
     assert "did you mean 'linear-ppe'" in refused("lab", "encoders", "--encoders", "linear-pe", *out)
     assert "--data" in refused("lab", "encoders", "13", *out)
-    assert "no file" in refused("lab", "encoders", "13", "--data", tmp_path / "ETTh9.csv", *out)
+    assert "does not exist" in refused("lab", "encoders", "13", "--data", tmp_path / "ETTh9.csv", *out)
     assert "have no row of ci" in refused("lab", "encoders", "5", "--encoders", "ci", *out)
     assert "give one of them" in refused("lab", "encoders", "--show", "--force", *out)
     assert "there is no folder" in refused("lab", "encoders", "--show", "--out", tmp_path / "nowhere")

@@ -19,13 +19,13 @@ import pytest
 import torch
 
 from rankscope import load_pipeline
+from rankscope.engine.pool import Engine
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
 from rankscope.io.run_store import LOCK
 from rankscope.series import Columns, stream
 from rankscope.series.stream import SeenIds, open_stream
 from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecaster, Forecasting, pipeline_forecaster
-from rankscope_eval.streaming import Engine
 
 Write = Callable[[pd.DataFrame, Path], Path]
 SERIES = 10
@@ -504,7 +504,6 @@ def test_a_forecast_of_nan_is_an_error_of_its_series(tmp_path: Path, listed: Pat
         ({"on_error": "ignore"}, "on_error 'ignore' is not known"),
         ({"shape": "wide"}, "layout 'wide'"),
         ({"format": "xls"}, "format 'xls'"),
-        ({"engine": Engine("spark")}, "engine 'spark'"),
         ({"shape": "lists", "format": "csv"}, "no place in CSV"),
         ({"resume": True, "force": True}, "give one of them"),
         ({"model": "nowhere/at-all"}, "nowhere/at-all"),
@@ -576,7 +575,7 @@ def test_ray_makes_the_same_folder(tmp_path: Path, listed: Path, bolt_folder: Pa
     started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         started.add_node(num_cpus=1)
-        engine = Engine("ray", started.address)
+        engine = Engine("ray", address=started.address)
         report = forecast_stream(str(bolt_folder), listed, 3, tmp_path / "ray", engine=engine, **HOW)
         assert report.parts == 4
         with pytest.raises(DataError, match="line 5 has no JSON"):

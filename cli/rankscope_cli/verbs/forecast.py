@@ -164,9 +164,9 @@ def run(
     stream = {"chunk": chunk, "shape": layout, "format": part_format, "on_error": on_error, "resume": resume or None}
     given = {name: value for name, value in stream.items() if value is not None}
     if out is not None and _names_folder(out):
-        from rankscope_eval.streaming import Engine
+        from rankscope.engine.pool import Engine
 
-        where = Engine(engine, address, jobs)
+        where = Engine(engine, jobs, address)
         _stream(Output(json), name, input, horizon, out, engine=where, force=force, **what, **given)
         return
     if given or engine != "local":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from rankscope.choices import ENGINES, ON_DAMAGE, PART_FORMATS, PART_LAYOUTS
+from rankscope.choices import ON_DAMAGE, PART_FORMATS, PART_LAYOUTS
+from rankscope.engine.pool import Engine, Tick, fan_out
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.series import Columns
@@ -17,12 +20,13 @@ from rankscope_eval.baselines import BASELINES
 from rankscope_eval.forecast import check_context, check_horizon, check_quantiles, check_season
 from rankscope_eval.forecasters import Forecaster, Forecasting, check_counts
 from rankscope_eval.metrics import QUANTILES
-from rankscope_eval.streaming.engines import Engine, prepare, run_local, run_ray
 from rankscope_eval.streaming.folder import PartFolder
-from rankscope_eval.streaming.job import Job
+from rankscope_eval.streaming.job import Job, Part, forecast_chunk, opened
 from rankscope_eval.streaming.report import NAMED, StreamReport
 
 CHUNK = 4096
+AHEAD = 2
+"""Chunks that are read ahead on a cluster, for every one that is forecast."""
 SAMPLED = 64
 """Places, of a MiB each, at which a large input is looked at to tell it from another."""
 
@@ -69,7 +73,8 @@ def forecast_stream(
         shape: ``rows`` (one per series and step) or ``lists`` (one row per series).
         format: of the parts: ``parquet``, ``csv`` or ``arrow``.
         on_error: ``stop`` at a damaged row, or ``skip`` it and count it; finished parts stay either way.
-        engine: where chunks are forecast.
+        engine: where chunks are forecast: one after the other here, or on a cluster, whose machines need rankscope and
+            the model (a hub id, a bundled name, or a folder that all see under one path) and share no storage.
         resume: go on with what is in the folder, if anything is.
         force: start anew.
         progress: told how many series are done, and how many per second.
@@ -78,7 +83,7 @@ def forecast_stream(
         RankscopeError: the file, the model or an option cannot be used, or the folder holds something else.
     """
     how = how or Forecasting()
-    engine = engine or Engine()
+    engine = replace(engine or Engine(), device=how.device)
     levels = check_quantiles(quantiles)
     check_horizon(horizon)
     check_season(season_length)
@@ -87,7 +92,6 @@ def forecast_stream(
         ("on_error", on_error, ON_DAMAGE),
         ("layout", shape, PART_LAYOUTS),
         ("format", format, PART_FORMATS),
-        ("engine", engine.name, ENGINES),
     ):
         if value not in choices:
             raise OptionError(unknown_choice(name, value, choices))
@@ -141,12 +145,13 @@ def _fill(folder: PartFolder, job: Job, stream: Stream, engine: Engine, progress
     """Make the parts that are missing; gives series per second."""
     if folder.finished:
         return 0.0
-    prepare(job, engine)
+    if engine.name == "local" and isinstance(job.model, str):
+        opened(job.model, job.how)  # before the clock starts
     before = sum(record.series for record in folder.records.values())
     done, begun = 0, time.perf_counter()
     todo = _missing(stream.chunks, folder)
-    parts = run_local(job, todo) if engine.name == "local" else run_ray(job, todo, engine)
-    for part in parts:
+    # Ray Data reads files in blocks of its own; a part, its random numbers with it, is to depend on the file alone
+    for part in fan_out(partial(_part, job), todo, engine, 1, ahead=AHEAD):
         if part.bad and job.stop:
             raise DataError(_stopped(part.bad[0].reason, folder))
         folder.add(part)
@@ -155,6 +160,10 @@ def _fill(folder: PartFolder, job: Job, stream: Stream, engine: Engine, progress
         progress(before + done, stream.series or 0, _speed(before, done, seconds, stream))
     folder.finish()
     return done / max(1e-9, time.perf_counter() - begun)
+
+
+def _part(job: Job, chunk: Rows, tick: Tick) -> Part:
+    return forecast_chunk(job, chunk)
 
 
 def _missing(chunks: Iterator[Rows], folder: PartFolder) -> Iterator[Rows]:
