@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine.pool import Tick
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OutputError, one_line
@@ -27,8 +28,8 @@ BEAT = 0.5
 PATIENCE = 120.0
 """Seconds that a point waits for the process of an earlier attempt to be gone."""
 
-Score = Callable[[Path], Mapping[str, float]]
-"""Scores of a checkpoint folder; it must survive pickling to run in other processes."""
+Score = Callable[[Checkpoint], Mapping[str, float]]
+"""Scores of an open checkpoint; it must survive pickling to run in other processes."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Scoring:
     """How points are scored.
 
     Attributes:
-        score: called with the checkpoint folder; a module-level function or a partial of one.
+        score: called with the checkpoint; a module-level function, a partial of one, or an object.
         name: says how, e.g. the suite; a point scored under another name is scored again.
     """
 
@@ -162,12 +163,12 @@ def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Prog
 
 
 def _measured(task: PointTask, folder: SweepFolder, row: SweepRow) -> SweepRow:
-    target = folder.checkpoint(task.point.name)
+    checkpoint = open_checkpoint(folder.checkpoint(task.point.name))
     if not task.is_measured(row):
-        row = replace(row, ranks=measure_point(str(target), task.eps))
+        row = replace(row, ranks=measure_point(checkpoint, task.eps))
         folder.store.put(task.point.name, row)
     if task.scoring is not None and row.scored_with != task.scoring.name:
-        found = task.scoring.score(target)
+        found = task.scoring.score(checkpoint)
         scores = {name: float(value) if math.isfinite(value) else None for name, value in found.items()}
         row = replace(row, scores=scores, scored_with=task.scoring.name)
     return row

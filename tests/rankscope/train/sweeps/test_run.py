@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 import rankscope.train.trainer as trainer
+from rankscope.checkpoints import _checkpoint, open_checkpoint
 from rankscope.engine.pool import Ended, Pool
 from rankscope.errors import OutputError, RankscopeError
 from rankscope.io import codec
@@ -173,19 +174,24 @@ def test_folders_that_hold_something_else_are_refused(sweep, tmp_path):
     assert sorted(path.name for path in mine.iterdir()) == ["sweep.json", "thesis.txt"]
 
 
-def weight_sum(folder) -> dict[str, float]:
-    return {"total": sum(float(t.double().abs().sum()) for t in load_file(folder / "model.safetensors").values())}
+def weight_sum(checkpoint) -> dict[str, float]:
+    tensors = load_file(checkpoint.folder / "model.safetensors")
+    return {"total": sum(float(t.double().abs().sum()) for t in tensors.values())}
 
 
-def no_score(folder) -> dict[str, float]:
+def no_score(checkpoint) -> dict[str, float]:
     raise RankscopeError("the data are gone.")
 
 
 @pytest.mark.slow
 def test_points_are_scored_once_per_scoring(sweep, tmp_path, monkeypatch):
+    opened = []
+    locate = _checkpoint.locate
+    monkeypatch.setattr(_checkpoint, "locate", lambda model, *args: opened.append(str(model)) or locate(model, *args))
     report = run(sweep(), tmp_path / "out", scoring=Scoring(weight_sum, "sum"))
+    assert opened == [str(tmp_path / "out" / row.folder) for row in report.points]
     for row in report.points:
-        assert row.scores == weight_sum(tmp_path / "out" / row.folder)
+        assert row.scores == weight_sum(open_checkpoint(tmp_path / "out" / row.folder))
         assert row.scored_with == "sum"
     table = pd.read_parquet(tmp_path / "out" / "sweep.parquet")
     assert table["total"].tolist() == [row.scores["total"] for row in report.points]
