@@ -59,4 +59,4 @@ def test_who_reads_what_is_said(
     assert "no model reads images: " in refused("embed", bolt_folder, "--images", "cifar10")
     assert "did you mean 'mixed'" in refused("embed", bolt_folder, "--signal", "mixd")
     assert "cannot be read: No such file" in refused("embed", text_folder, "--text", tmp_path / "no.txt")
-    assert "is not a file" in refused("embed", bolt_folder, "--signal", tmp_path / "no.csv")
+    assert "does not exist" in refused("embed", bolt_folder, "--signal", tmp_path / "no.csv")

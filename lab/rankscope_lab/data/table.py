@@ -38,12 +38,14 @@ class VariableTable:
         columns: the variables' names.
         values: float64.
         source: the file's path.
+        freq: the step in pandas' words; None where the times do not tell it.
     """
 
     name: str
     columns: tuple[str, ...]
     values: Float[np.ndarray, "time variables"]
     source: str
+    freq: str | None = None
 
     @property
     def digest(self) -> str:
@@ -82,4 +84,4 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, *, ignore
             f"{path}: {one.item_id!r} has no value at {when} ({np.isnan(values).sum()} such in the table): fill or "
             "cut it first."
         )
-    return VariableTable(Path(path).stem, tuple(wanted), values, str(path))
+    return VariableTable(Path(path).stem, tuple(wanted), values, str(path), getattr(found[0].start, "freqstr", None))

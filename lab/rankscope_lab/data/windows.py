@@ -11,7 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankscope.errors import DataError, OptionError, unknown_choice
-from rankscope_lab.data.table import ETT, TIME, VariableTable
+from rankscope.series.frequency import quiet
+from rankscope_lab.data.table import ETT, VariableTable
 
 FIFTHS, MONTHS = "fifths", "months"
 SPLITS = (FIFTHS, MONTHS)
@@ -70,12 +71,13 @@ def split_rows(table: VariableTable, split: str) -> Parts:
 
 
 def steps_per_day(table: VariableTable) -> int:
-    """Rows of 24 hours, from the step between the table's first two times; 0 where it does not divide a day."""
-    first = pd.to_datetime(pd.read_csv(table.source, usecols=[TIME], nrows=2)[TIME], errors="coerce")
-    step = first.iloc[1] - first.iloc[0]
-    if pd.isna(step) or step <= pd.Timedelta(0) or pd.Timedelta(days=1) % step != pd.Timedelta(0):
-        return 0
-    return int(pd.Timedelta(days=1) // step)
+    """Rows of 24 hours; 0 where the table's step does not divide a day."""
+    with quiet():
+        try:
+            steps = pd.Timedelta(days=1) / pd.Timedelta(pd.tseries.frequencies.to_offset(table.freq))
+        except (ValueError, TypeError):  # no step, or one of no fixed length
+            return 0
+    return int(steps) if steps == int(steps) else 0
 
 
 class Windows:

@@ -38,7 +38,7 @@ def cell_data(cell: Cell, folder: Path, *, ignore_times: bool = False) -> Foreca
     table = read_table(file, benchmark_columns(file), ignore_times=ignore_times)
     limit = dict(rules.first_columns).get(table.name.lower())
     if limit is not None:
-        table = VariableTable(table.name, table.columns[:limit], table.values[:, :limit], table.source)
+        table = VariableTable(table.name, table.columns[:limit], table.values[:, :limit], table.source, table.freq)
     return forecast_data(table, rules.split, cell.lookback, cell.horizon, reach_back=rules.reach_back)
 
 

@@ -36,8 +36,6 @@ def column_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     wrong = np.zeros(len(column), dtype=bool)
     if column.dtype.kind in "fiu":
         return column.to_numpy(dtype=float, na_value=np.nan), wrong
-    if column.dtype.kind in "bmM":
-        return np.full(len(column), np.nan), column.notna().to_numpy()
     try:
         cells = pa.array(column, from_pandas=True)
         if not pa.types.is_boolean(cells.type):
@@ -62,7 +60,7 @@ def _number(cell: Any) -> float:
 
 
 def mostly_numbers(column: pd.Series) -> bool:
-    """Whether most of the cells that are there are numbers; a column without any cell counts as one of numbers."""
+    """True where most of the cells that are there are numbers, and where there is none."""
     if column.dtype.kind in "biufmM":
         return column.dtype.kind in "iuf"
     values, wrong = column_numbers(column)
@@ -87,9 +85,9 @@ def way_of_writing(column: pd.Series, where: str) -> str:
             if ((numbers >= low) & (numbers <= high)).all():
                 return form
         return STEPS
+    cells = cells.head(SAMPLED)
     if 2 * read_times(cells, "ISO8601").notna().sum() >= len(cells):
         return "ISO8601"
-    cells = cells.head(SAMPLED)
     texts = [cell for cell in cells.head(LOOKED_AT) if isinstance(cell, str)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -97,7 +97,7 @@ def find_layout(
     time = columns.time or _find(frame, TIME_NAMES)
     name = columns.id or (None if wide else _find(frame, ID_NAMES))
     index = _find(frame, INDEX_NAMES)
-    if time is None and index is not None and way_of_writing(frame[index], where) != STEPS:
+    if time is None and index is not None and _holds_dates(frame[index], where):
         time = index
     special = (name, time, index)
     objects = [column for column, kind in frame.dtypes.items() if kind.kind == "O"]
@@ -153,15 +153,14 @@ def to_series(
         unit: what its rows are called.
         dated: refuse series without a frequency.
     """
-    where = f"{path}: {unit}"
     place = list(rows.frame.columns).index(layout.id) if layout.form == "long" else 0
     bad = []
     for one in rows.broken:
         name = one.cells[place] if place < len(one.cells) else ""
-        bad.append(BadRow(one.line, name, f"{where} {one.line} has {one.reason}."))
+        bad.append(BadRow(one.line, name, f"{path}: {unit} {one.line} has {one.reason}."))
     torn = {one.item_id for one in bad if one.item_id}
     made = {"list": _from_lists, "long": _from_long, "wide": _from_wide}[layout.form]
-    found = list(made(rows, layout, where, torn, dated))
+    found = list(made(rows, layout, path, unit, torn, dated))
     bad += [one for one in found if isinstance(one, BadRow)]
     return [one for one in found if isinstance(one, Series)], sorted(bad, key=lambda one: one.line)
 
@@ -170,44 +169,46 @@ def with_grid(layout: TableLayout, rows: Rows) -> TableLayout:
     """The layout with the frequency of the first series that tells one, where its times have to tell."""
     if layout.form == "list" or layout.time is None or layout.grid is not None or not len(rows.frame):
         return layout
-    times = read_times(rows.frame[layout.time], layout.writing)
-    parts = [np.arange(len(times))] if layout.form == "wide" else _by_name(rows.frame[layout.id])
-    for part in parts:
-        found = infer_freq(times[part].dropna().unique().sort_values())
+    column = rows.frame[layout.time]
+    for part in [slice(None)] if layout.form == "wide" else _by_name(rows.frame[layout.id]):
+        found = infer_freq(read_times(column.iloc[part], layout.writing).dropna().unique().sort_values())
         if found is not None:
             return replace(layout, grid=found, freq=layout.freq if layout.writing == STEPS else found)
     return layout
 
 
-def _from_wide(rows: Rows, layout: TableLayout, where: str, _: set[str], dated: bool) -> Iterator[Series | BadRow]:
-    """One column per series, all on the times of the table, cut and filled as one block."""
-    frame = rows.frame
-    mended = {}
-    for field in layout.fields:
-        if frame[field].dtype.kind not in "fiu":
-            mended[field], wrong = column_numbers(frame[field])
-            if wrong.any():
-                yield _no_number(rows, int(wrong.argmax()), field, str(field), where)
-                return
-    frame = frame.assign(**mended) if mended else frame
-    times = None if layout.time is None else read_times(frame[layout.time], layout.writing)
+def _from_wide(
+    rows: Rows, layout: TableLayout, path: str, unit: str, _: set[str], dated: bool
+) -> Iterator[Series | BadRow]:
+    """One column per series, all on the times of the table, filled as one block."""
+    frame = rows.frame[list(layout.fields)]
+    if all(kind.kind in "fiu" for kind in frame.dtypes):
+        values = frame.to_numpy(dtype=float)
+    else:
+        cells = [column_numbers(frame[field]) for field in layout.fields]
+        values, wrong = (np.stack(parts, axis=1) for parts in zip(*cells, strict=True))
+        for place, field in np.argwhere(wrong)[:1].tolist():
+            yield _no_number(rows, place, layout.fields[field], str(layout.fields[field]), f"{path}: {unit}")
+            return
+    times = None if layout.time is None else read_times(rows.frame[layout.time], layout.writing)
     if times is not None and times.hasnans:
-        yield _no_date(rows, int(times.isna().argmax()), layout, "", where)
+        yield _no_date(rows, int(times.isna().argmax()), layout, "", f"{path}: {unit}")
         return
-    values = frame[list(layout.fields)].to_numpy(dtype=float)
     try:
-        start, values, stamp = _on_grid(values, times, _steps(times, layout), layout, where.rpartition(":")[0], "")
-        block = np.ascontiguousarray(values.T)
-        for field, row in zip(layout.fields, block, strict=True):
+        start, values, stamp = _on_grid(values, times, _steps(times, layout), layout, path, "")
+        for field, row in zip(layout.fields, np.ascontiguousarray(values.T), strict=True):
             one = Series(str(field), start, row, stamp)
-            check_values(one, where.rpartition(":")[0], dated=dated)
+            check_values(one, path, dated=dated)
             yield one
     except DataError as error:
         yield BadRow(0, "", str(error))
 
 
-def _from_long(rows: Rows, layout: TableLayout, where: str, torn: set[str], dated: bool) -> Iterator[Series | BadRow]:
+def _from_long(
+    rows: Rows, layout: TableLayout, path: str, unit: str, torn: set[str], dated: bool
+) -> Iterator[Series | BadRow]:
     """Series of the long layout but for those of a torn row, which is named already."""
+    where = f"{path}: {unit}"
     frame = rows.frame
     field = layout.fields[0]
     values, wrong = column_numbers(frame[field])
@@ -237,12 +238,15 @@ def _from_long(rows: Rows, layout: TableLayout, where: str, torn: set[str], date
             yield one
 
 
-def _from_lists(rows: Rows, layout: TableLayout, where: str, _: set[str], dated: bool) -> Iterator[Series | BadRow]:
+def _from_lists(
+    rows: Rows, layout: TableLayout, path: str, unit: str, _: set[str], dated: bool
+) -> Iterator[Series | BadRow]:
     for line, record in zip(rows.lines.tolist(), rows.frame.to_dict("records"), strict=True):
+        where = f"{path}: {unit} {line}"
         try:
-            found = list(_of_record(record, layout, line - 1, f"{where} {line}"))
+            found = list(_of_record(record, layout, line - 1, where))
             for one in found:
-                check_values(one, f"{where} {line}", dated=dated)
+                check_values(one, where, dated=dated)
         except DataError as error:
             name = "" if layout.id is None or is_missing(record[layout.id]) else str(record[layout.id])
             yield BadRow(line, name, str(error))
@@ -359,7 +363,7 @@ def _shown(time: pd.Timestamp, layout: TableLayout) -> object:
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell that holds one value is empty: None, NaN or NaT."""
+    """True where a cell that holds one value is empty: None, NaN or NaT."""
     return cell is None or bool(cell != cell)
 
 
@@ -399,12 +403,17 @@ def _names(frame: pd.DataFrame) -> str:
     return ", ".join(map(str, frame.columns[:8]))
 
 
+def _holds_dates(column: pd.Series, where: str) -> bool:
+    form = way_of_writing(column, where)
+    return form != STEPS and 2 * int(read_times(column, form).notna().sum()) > len(column)
+
+
 def _holds_lists(column: pd.Series) -> bool:
     return any(isinstance(cell, (list, tuple, np.ndarray)) for cell in column.head(LOOKED_AT))
 
 
 def _lists_are_numeric(column: pd.Series) -> bool:
-    """Whether most of the first lists hold numbers; empty ones and a damaged one are refused later, by name."""
+    """True where most of the first lists hold numbers; empty ones and a damaged one are refused later, by name."""
     lists = (cell for cell in column if isinstance(cell, (list, tuple, np.ndarray)) and len(cell))
     kinds = [_is_numeric(cell) for cell in islice(lists, LOOKED_AT)]
     return 2 * sum(kinds) >= len(kinds)

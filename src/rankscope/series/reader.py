@@ -33,7 +33,7 @@ def read_series(
         columns: names of the id, time and target columns, where they are not the usual ones.
         numbers: refuse a series without any number.
         dated: refuse a series without a frequency.
-        ignore_times: take the rows as they stand, one step each, whatever their times say.
+        ignore_times: take the rows as they stand, one step each; their times tell the frequency alone.
 
     Raises:
         DataError: the file is missing, unreadable or holds no usable series.
@@ -46,7 +46,8 @@ def read_series(
     rows = joined(batches)
     wide = format == "wide_csv" and names.id is None
     layout = find_layout(rows.frame, str(path), names, freq, wide=wide)
-    layout = replace(layout, time=None) if ignore_times else with_grid(layout, rows)
+    layout = with_grid(layout, rows)
+    layout = replace(layout, time=None) if ignore_times else layout
     series, bad = to_series(without_nameless(rows, layout), layout, str(path), source.unit, dated=dated)
     if bad:
         raise DataError(bad[0].reason)
