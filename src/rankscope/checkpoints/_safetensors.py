@@ -1,21 +1,18 @@
-"""The safetensors format, read with plain file reads, and which files of a folder hold which tensors.
-
-Mapped pages count as resident memory until the kernel takes them back, so a mapped reader seems to hold
-the whole file; plain reads hold one tensor.
-"""
+"""Safetensors files of a folder, opened anew for every tensor: mapped pages stay resident until a file is closed."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from rankscope.errors import CheckpointError
@@ -35,8 +32,6 @@ DTYPES: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 WEIGHT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-_LARGEST_HEADER = 100_000_000  # the format's own limit
-_AGAIN = "download or copy it again."
 
 
 @dataclass(frozen=True)
@@ -45,15 +40,15 @@ class TensorInfo:
 
     Attributes:
         file: safetensors file that holds it.
+        name: its name there.
         shape: its axes.
         dtype: its number format.
-        start: first byte in the file.
     """
 
     file: Path
+    name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
-    start: int
 
     @property
     def bytes(self) -> int:
@@ -62,92 +57,43 @@ class TensorInfo:
 
 
 def read_header(file: Path) -> dict[str, TensorInfo]:
-    """List the tensors of a safetensors file after checking that its header and its size agree.
+    """List the tensors of a safetensors file, whose header and size the library compares.
 
     Raises:
         CheckpointError: the file cannot be read, or is truncated, corrupt or no safetensors file.
     """
-    try:
-        size = file.stat().st_size
-        with file.open("rb") as stream:
-            prefix = stream.read(8)
-            if len(prefix) < 8:
-                raise CheckpointError(f"{file} is truncated: {size} bytes hold no safetensors header; {_AGAIN}")
-            length = struct.unpack("<Q", prefix)[0]
-            if length > min(size - 8, _LARGEST_HEADER):
-                raise CheckpointError(
-                    f"{file} is truncated or no safetensors file: its header claims {length} bytes, the "
-                    f"file has {size}; {_AGAIN}"
-                )
-            raw = stream.read(length)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {file}: {error.strerror or error}.") from error
-    try:
-        header = json.loads(raw.decode("utf-8"))
-        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        tensors = {name: _entry(file, 8 + length, entry) for name, entry in entries.items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CheckpointError(
-            f"{file} is corrupt: its header is not a safetensors header ({_brief(error)}); {_AGAIN}"
-        ) from error
-    _check_extent(file, tensors, 8 + length, size)
-    return tensors
-
-
-def _entry(file: Path, base: int, entry: dict[str, Any]) -> TensorInfo:
-    if entry["dtype"] not in DTYPES:
-        raise ValueError(f"number format {entry['dtype']!r} is not one of {', '.join(DTYPES)}")
-    shape = tuple(entry["shape"])
-    start, end = entry["data_offsets"]
-    if not all(type(value) is int and value >= 0 for value in (*shape, start, end)):
-        raise ValueError(f"shape {entry['shape']!r} or offsets {entry['data_offsets']!r} are no whole numbers ≥ 0")
-    info = TensorInfo(file, shape, DTYPES[entry["dtype"]], base + start)
-    if info.bytes != end - start:
-        raise ValueError(f"shape {list(shape)} takes {info.bytes} bytes, offsets give {end - start}")
-    return info
-
-
-def _check_extent(file: Path, tensors: dict[str, TensorInfo], base: int, size: int) -> None:
-    """Refuse a file whose tensors overlap, leave holes, or do not end where the file ends."""
-    position = base
-    for name, info in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].bytes)):
-        if info.start != position:
-            raise CheckpointError(
-                f"{file} is corrupt: tensor {name} begins at byte {info.start}, byte {position} was expected; {_AGAIN}"
-            )
-        position += info.bytes
-    if position != size:
-        state = "truncated" if position > size else "corrupt"
-        raise CheckpointError(f"{file} is {state}: its header claims {position} bytes, the file has {size}; {_AGAIN}")
+    with _opened(file) as held:
+        slices = {name: held.get_slice(name) for name in held.keys()}  # noqa: SIM118
+        unknown = {one.get_dtype() for one in slices.values()} - set(DTYPES)
+        if unknown:
+            raise CheckpointError(f"{file}: number format {min(unknown)!r} is not one of {', '.join(DTYPES)}.")
+        return {
+            name: TensorInfo(file, name, tuple(one.get_shape()), DTYPES[one.get_dtype()])
+            for name, one in slices.items()
+        }
 
 
 def read_tensor(info: TensorInfo) -> Tensor:
     """Read one tensor into memory of its own.
 
     Raises:
-        CheckpointError: the file cannot be read or ends before the tensor does.
+        CheckpointError: the file cannot be read, or has changed since its header was.
     """
-    raw = torch.empty(info.bytes, dtype=torch.uint8)
+    with _opened(info.file) as held:
+        return held.get_tensor(info.name).clone()
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
     try:
-        # Unbuffered, so that the bytes go straight into the tensor.
-        with info.file.open("rb", buffering=0) as stream:
-            stream.seek(info.start)
-            filled = _fill(stream, raw.numpy().data)
+        with safe_open(file, framework="pt") as held:
+            yield held
     except OSError as error:
-        raise CheckpointError(f"cannot read {info.file}: {error.strerror or error}.") from error
-    if filled < info.bytes:
-        raise CheckpointError(f"{info.file} is truncated: it became shorter while it was read; {_AGAIN}")
-    return raw.view(info.dtype).view(info.shape)
-
-
-def _fill(stream: io.FileIO, buffer: memoryview) -> int:
-    filled = 0
-    while filled < len(buffer):
-        count = stream.readinto(buffer[filled:])
-        if not count:
-            break
-        filled += count
-    return filled
+        raise CheckpointError(f"cannot read {file}: {error.strerror or error}.") from error
+    except SafetensorError as error:
+        raise CheckpointError(
+            f"{file} is truncated, corrupt or no safetensors file ({_brief(error)}); download or copy it again."
+        ) from error
 
 
 def read_json(file: Path, limit: int = 64 * 2**20) -> dict[str, Any]:
