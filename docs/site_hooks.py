@@ -91,7 +91,7 @@ def verb_page(name: str) -> str:
     """Write the reference of one verb, or sub-verb, from its command and its docstring."""
     command, words = load_verb(name), name.replace("_", " ")
     arguments = [one for one in command.params if one.param_type_name == "argument"]
-    usage = " ".join(one.metavar if one.required else f"[{one.metavar}]" for one in arguments)
+    usage = " ".join(_in_usage(one) for one in arguments)
     rows = [(_panel(one), _row(one)) for one in command.params]
     doc = inspect.cleandoc(import_module(f"rankscope_cli.verbs.{name}").run.__doc__)
     text, _, examples = doc.partition("\n\nExamples:\n")
@@ -104,6 +104,11 @@ def verb_page(name: str) -> str:
         table = "\n".join(row for home, row in rows if home == panel)
         parts.append(f"## {panel}\n\n| Name | Value | Meaning |\n|---|---|---|\n{table}")
     return "\n\n".join(parts) + "\n"
+
+
+def _in_usage(argument: Any) -> str:
+    name = argument.metavar if argument.required else f"[{argument.metavar}]"
+    return name if argument.nargs == 1 else f"{name}..."
 
 
 def _panel(parameter: Any) -> str:

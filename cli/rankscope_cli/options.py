@@ -68,7 +68,7 @@ Model = Annotated[
 Models = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="MODEL...", help="Hub ids, local folders or bundled names; bundled by default.", show_default=False
+        metavar="MODEL", help="Hub ids, local folders or bundled names; bundled by default.", show_default=False
     ),
 ]
 Eps = Annotated[

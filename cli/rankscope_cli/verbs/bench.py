@@ -40,7 +40,7 @@ def run(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="MODEL[:RUNTIME[:FORMAT]]...",
+            metavar="MODEL[:RUNTIME[:FORMAT]]",
             help="Hub ids, local folders or bundled names; bundled by default.",
             show_default=False,
         ),

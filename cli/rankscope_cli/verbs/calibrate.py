@@ -61,7 +61,7 @@ def run(
     ] = "moments.safetensors",
     decoder: Annotated[
         choices.Decoder,
-        choice("--decoder", choices.Decoder, "What the decoder reads: what did follow, or its own paths (Chronos-T5)."),
+        choice("--decoder", choices.Decoder, "What the decoder reads: the true future, or its own paths (Chronos-T5)."),
     ] = "teacher",
     sites: Sites = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the FILE of a run that was stopped.")] = False,

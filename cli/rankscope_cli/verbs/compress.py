@@ -43,31 +43,49 @@ if TYPE_CHECKING:
 
 
 SUITE = "embedded"
+_SIZE, _BY_LOSS = "Size", "Size by loss"
 
 
 def run(
     model: Model = None,
     *,
     eps: Annotated[
-        float | None, typer.Option("--eps", "-e", metavar="E", help="Keep the singular values above ε·σ₁; ε in [0, 1).")
+        float | None,
+        typer.Option(
+            "--eps",
+            "-e",
+            metavar="E",
+            help="Keep the singular values above ε·σ₁; ε in [0, 1).",
+            rich_help_panel=_SIZE,
+        ),
     ] = None,
     ratio: Annotated[
         float | None,
         typer.Option(
-            "--ratio", "-r", metavar="R", help="Find the ε that shrinks the matrices to this share, in (0, 1]."
+            "--ratio",
+            "-r",
+            metavar="R",
+            help="Find the ε that shrinks the matrices to this share, in (0, 1].",
+            rich_help_panel=_SIZE,
         ),
     ] = None,
     out: Annotated[str, out_folder("Folder of the new checkpoint.")],
     parameters: Annotated[
         float | None,
-        typer.Option("--parameters", metavar="N", help="Instead: at most N parameters in all."),
+        typer.Option("--parameters", metavar="N", help="Instead: at most N parameters in all.", rich_help_panel=_SIZE),
     ] = None,
     size_bytes: Annotated[
-        float | None, typer.Option("--bytes", metavar="N", help="Instead: at most N bytes of weights.")
+        float | None,
+        typer.Option("--bytes", metavar="N", help="Instead: at most N bytes of weights.", rich_help_panel=_SIZE),
     ] = None,
     cache_bytes: Annotated[
         float | None,
-        typer.Option("--cache-bytes", metavar="N", help="Instead: at most N bytes of cache for a series and a path."),
+        typer.Option(
+            "--cache-bytes",
+            metavar="N",
+            help="Instead: at most N bytes of cache for a series and a path.",
+            rich_help_panel=_SIZE,
+        ),
     ] = None,
     max_loss: Annotated[
         float | None,
@@ -76,18 +94,31 @@ def run(
             "-l",
             metavar="L",
             help="Instead: the smallest model whose WQL on --suite is at most 1+L times the original's.",
+            rich_help_panel=_BY_LOSS,
         ),
     ] = None,
     suite: Annotated[
         str | None,
-        typer.Option("--suite", metavar="NAME|FILE", help="Suite that --max-loss measures on; embedded by default."),
+        typer.Option(
+            "--suite",
+            metavar="NAME|FILE",
+            help="Suite that --max-loss measures on; embedded by default.",
+            rich_help_panel=_BY_LOSS,
+        ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="Folder of the suite's local data files.")
+        str | None,
+        typer.Option("--data", metavar="DIR", help="Folder of the suite's local data files.", rich_help_panel=_BY_LOSS),
     ] = None,
     max_series: Annotated[
         int | None,
-        typer.Option("--max-series", min=1, metavar="N", help="Only the first series of each data set of the suite."),
+        typer.Option(
+            "--max-series",
+            min=1,
+            metavar="N",
+            help="Only the first series of each data set of the suite.",
+            rich_help_panel=_BY_LOSS,
+        ),
     ] = None,
     method: Annotated[
         choices.Method,
@@ -116,7 +147,7 @@ def run(
         choice(
             "--decoder",
             choices.Decoder,
-            "What the decoder reads meanwhile: what did follow (default), or its paths.",
+            "What the decoder reads meanwhile: the true future (default), or its own paths.",
         ),
     ] = None,
     probe: Annotated[

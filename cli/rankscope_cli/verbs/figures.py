@@ -29,7 +29,7 @@ _SOURCE = "What is drawn"
 def run(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="1, 2a … 16, table2; without any they are listed.", show_default=False),
+        typer.Argument(metavar="ID", help="1, 2a … 16, table2; without any they are listed.", show_default=False),
     ] = None,
     *,
     list_: Annotated[bool, typer.Option("--list", help="List the figures and whether they can be drawn.")] = False,

@@ -52,7 +52,7 @@ def run(
     ] = None,
     truth: Annotated[
         float | None,
-        typer.Option("--truth", min=0, max=1, metavar="S", help="Share of the loss against what did follow."),
+        typer.Option("--truth", min=0, max=1, metavar="S", help="Share of the loss against the true future."),
     ] = None,
     lr: Annotated[float | None, typer.Option("--lr", metavar="R", help="Peak learning rate.")] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, metavar="N", help="Series per step.")] = 32,

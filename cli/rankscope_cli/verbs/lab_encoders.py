@@ -49,7 +49,7 @@ def run(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TABLE...",
+            metavar="TABLE",
             help="1 to 13, bias, large, paired, findings, or all; 1 by default.",
             show_default=False,
         ),

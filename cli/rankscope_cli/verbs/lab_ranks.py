@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def run(
     folders: Annotated[
-        list[str], typer.Argument(metavar="DIR...", help="Folders of runs: what --out of the other sub-verbs names.")
+        list[str], typer.Argument(metavar="DIR", help="Folders of runs: what --out of the other sub-verbs names.")
     ],
     eps: Eps = None,
     cut: Annotated[

@@ -30,7 +30,7 @@ def run(
     components: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="COMPONENT...",
+            metavar="COMPONENT",
             help="linear-regression, autoencoder, vq, copy, forecast; all by default.",
             show_default=False,
         ),
