@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,25 @@ def load_part(folder: Path, part_class: Any, dtype: torch.dtype, **settings: Any
             f"{type(module).__name__} needs: use a checkpoint that was saved whole."
         )
     return module
+
+
+def whole_model(home: str, name: str) -> Callable[[Path, torch.dtype], nn.Module]:
+    """Return what loads a model of the class ``home.name``, which is imported then."""
+
+    def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+        module: nn.Module = load_module(folder, getattr(importlib.import_module(home), name), dtype)
+        return module
+
+    return build
+
+
+def without_head(name: str, **settings: Any) -> Callable[[Path, torch.dtype], nn.Module]:
+    """Return what loads a checkpoint into the class of transformers that has no head; settings as of `load_part`."""
+
+    def build(folder: Path, dtype: torch.dtype) -> nn.Module:
+        return load_part(folder, getattr(importlib.import_module("transformers"), name), dtype, **settings)
+
+    return build
 
 
 @contextmanager

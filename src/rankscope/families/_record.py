@@ -33,10 +33,6 @@ class LowRank:
     pipeline: str | None = None
 
 
-def _unknown(config: Config) -> int | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Family:
     """Where the matrices of one model family are, how its input becomes embedded tokens, and what it can do.
@@ -89,13 +85,13 @@ class Family:
     strategy: Strategy
     matches: Callable[[Config], bool]
     sites: Callable[[Config], tuple[Site, ...]]
-    patch_size: Callable[[Config], int]
     expected_shapes: Callable[[Config], Shapes]
-    tied_shapes: Callable[[Config], Shapes]
     build: Callable[[Path, torch.dtype], nn.Module]
     embed: Callable[[nn.Module, Tensor], Float[Tensor, "tokens d_model"]]
     model_inputs: Callable[[nn.Module, Tensor], dict[str, Tensor]]
     blocks: Callable[[nn.Module], dict[str, list[nn.Module]]]
+    patch_size: Callable[[Config], int] = lambda config: 1
+    tied_shapes: Callable[[Config], Shapes] = lambda config: {}
     vocabulary: Callable[[nn.Module], Float[Tensor, "vocabulary d_model"]] | None = None
     rotary: tuple[str, ...] = ()
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -108,8 +104,8 @@ class Family:
     in_time: bool = True
     answers: Answers | None = None
     decoding: Decoding | None = None
-    context: Callable[[Config], int | None] = _unknown
-    horizon: Callable[[Config], int | None] = _unknown
+    context: Callable[[Config], int | None] = lambda config: None
+    horizon: Callable[[Config], int | None] = lambda config: None
     forecast_inputs: Callable[[Any, Tensor, int], dict[str, Any]] | None = None
     target_tokens: Callable[[Any, Tensor, Tensor], Tensor] | None = None
     low_rank: LowRank | None = None
@@ -188,6 +184,11 @@ def config_field(config: Config, dotted: str) -> Any:
     for key in dotted.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
+
+
+def has_type(*names: str) -> Callable[[Config], bool]:
+    """Return what tells the configs whose ``model_type`` is one of ``names``."""
+    return lambda config: config.get("model_type") in names
 
 
 def named_in(config: Config, architecture: str, pipeline: str) -> bool:

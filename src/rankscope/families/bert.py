@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.families import t5
 from rankscope.families._layers import bert_layers, layers_at, matrix_shapes
-from rankscope.families._loading import load_part
-from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._loading import without_head
+from rankscope.families._record import Config, Family, Shapes, has_type, positive
 from rankscope.families._sites import Site
 
-TYPES = ("bert", "roberta", "xlm-roberta", "camembert")
 NAMES = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}
 _TABLE = "embeddings.word_embeddings.weight"
-
-
-def matches(config: Config) -> bool:
-    """Whether the config is a text encoder of BERT's layout."""
-    return config.get("model_type") in TYPES
 
 
 def sites(config: Config) -> tuple[Site, ...]:
@@ -34,13 +26,6 @@ def expected_shapes(config: Config) -> Shapes:
     d_model, d_ff = positive(config, "hidden_size"), positive(config, "intermediate_size")
     layers = matrix_shapes(bert_layers(config, NAMES), d_model, d_ff)
     return {_TABLE: (positive(config, "vocab_size"), d_model), **layers}
-
-
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load the encoder without pooler and head."""
-    from transformers import AutoModel
-
-    return load_part(folder, AutoModel, dtype, add_pooling_layer=False)
 
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
@@ -61,12 +46,10 @@ FAMILY = Family(
     name="bert",
     title="BERT",
     strategy="text",
-    matches=matches,
+    matches=has_type("bert", "roberta", "xlm-roberta", "camembert"),
     sites=sites,
-    patch_size=lambda config: 1,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
-    build=build,
+    build=without_head("AutoModel", add_pooling_layer=False),
     embed=t5.embed,
     model_inputs=model_inputs,
     blocks=lambda module: {"encoder": layers_at(module, "encoder.layer")},

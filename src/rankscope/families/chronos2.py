@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.errors import CheckpointError
 from rankscope.families._layers import (
@@ -18,7 +17,7 @@ from rankscope.families._layers import (
     residual_shapes,
     stack_blocks,
 )
-from rankscope.families._loading import load_module
+from rankscope.families._loading import whole_model
 from rankscope.families._record import (
     Config,
     Family,
@@ -88,13 +87,6 @@ def expected_shapes(config: Config) -> Shapes:
     }
 
 
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load Chronos2Model."""
-    from chronos.chronos2.model import Chronos2Model
-
-    return load_module(folder, Chronos2Model, dtype)
-
-
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     """Embed every observed patch of a corpus (axes series, time) as ``module.encode`` does."""
     with torch.no_grad():
@@ -134,8 +126,7 @@ FAMILY = Family(
     sites=sites,
     patch_size=patch_size,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
-    build=build,
+    build=whole_model("chronos.chronos2.model", "Chronos2Model"),
     embed=embed,
     model_inputs=model_inputs,
     blocks=stack_blocks,

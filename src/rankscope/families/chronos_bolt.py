@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.errors import CheckpointError
 from rankscope.families._layers import patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
-from rankscope.families._loading import load_module
+from rankscope.families._loading import whole_model
 from rankscope.families._record import (
     Config,
     Family,
@@ -78,13 +77,6 @@ def quantile_count(inner: Config) -> int:
     return len(quantiles)
 
 
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load ChronosBoltModelForForecasting."""
-    from chronos.chronos_bolt import ChronosBoltModelForForecasting
-
-    return load_module(folder, ChronosBoltModelForForecasting, dtype)
-
-
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Series (axes series, time) as the model's context, cut to its last observations."""
     check_series(series)
@@ -112,7 +104,7 @@ FAMILY = Family(
     patch_size=patch_size,
     expected_shapes=expected_shapes,
     tied_shapes=tied_shapes,
-    build=build,
+    build=whole_model("chronos.chronos_bolt", "ChronosBoltModelForForecasting"),
     embed=embed,
     model_inputs=model_inputs,
     blocks=stack_blocks,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.errors import CheckpointError, unknown_choice
 from rankscope.families import t5
 from rankscope.families._layers import shift_right, stack_blocks, unmasked
-from rankscope.families._loading import load_module
 from rankscope.families._record import Config, Family, chronos_config, context_length, prediction_length
 from rankscope.families._series import check_series
 
@@ -28,13 +26,6 @@ def matches(config: Config) -> bool:
     """Whether the config is a T5 with a chronos tokenizer."""
     inner = config.get("chronos_config")
     return config.get("model_type") == "t5" and isinstance(inner, dict) and "tokenizer_class" in inner
-
-
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load the inner T5 module."""
-    from transformers import T5ForConditionalGeneration
-
-    return load_module(folder, T5ForConditionalGeneration, dtype)
 
 
 def tokenizer(config: Config) -> Any:
@@ -101,10 +92,9 @@ FAMILY = Family(
     strategy="quantisation",
     matches=matches,
     sites=t5.sites,
-    patch_size=lambda config: 1,
     expected_shapes=t5.expected_shapes,
     tied_shapes=t5.tied_shapes,
-    build=build,
+    build=t5.FAMILY.build,
     embed=embed,
     model_inputs=model_inputs,
     blocks=stack_blocks,

@@ -43,7 +43,6 @@ def guess_family(config: Config, shapes: Shapes) -> tuple[Family, tuple[str, ...
         sites=lambda config: found.sites,
         patch_size=lambda config: _patch_size(found.sites, shapes),
         expected_shapes=lambda config: {site.name: shapes[site.name] for site in found.sites},
-        tied_shapes=lambda config: {},
         build=_build,
         embed=lambda module, series: _embed(module, series, found, modality),
         model_inputs=lambda module, series: _inputs(module, series, modality),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,18 +12,13 @@ from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
 from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
-from rankscope.families._loading import load_part, output_of
-from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._loading import output_of, without_head
+from rankscope.families._record import Config, Family, Shapes, has_type, positive
 from rankscope.families._series import fixed_length
 from rankscope.families._sites import Site, Stack
 
 _STACKS: tuple[Stack, ...] = ("encoder", "decoder")
 _LAGS = [1, 2, 3, 4, 5, 6, 7]
-
-
-def matches(config: Config) -> bool:
-    """Whether the config is an Informer."""
-    return config.get("model_type") == "informer"
 
 
 def sites(config: Config) -> tuple[Site, ...]:
@@ -82,13 +76,6 @@ def expected_shapes(config: Config) -> Shapes:
     return shapes
 
 
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load InformerModel, without the head."""
-    from transformers import InformerModel
-
-    return load_part(folder, InformerModel, dtype)
-
-
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Series (axes series, time): context and lags for the encoder, the last observations for the decoder.
 
@@ -135,12 +122,10 @@ FAMILY = Family(
     name="informer",
     title="Informer",
     strategy="continuous",
-    matches=matches,
+    matches=has_type("informer"),
     sites=sites,
-    patch_size=lambda config: 1,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
-    build=build,
+    build=without_head("InformerModel"),
     embed=embed,
     model_inputs=model_inputs,
     blocks=blocks,
@@ -152,19 +137,12 @@ FAMILY = Family(
 )
 
 
-def build_autoformer(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load AutoformerModel, without the head."""
-    from transformers import AutoformerModel
-
-    return load_part(folder, AutoformerModel, dtype)
-
-
 AUTOFORMER = replace(
     FAMILY,
     name="autoformer",
     title="Autoformer",
-    matches=lambda config: config.get("model_type") == "autoformer",
-    build=build_autoformer,
+    matches=has_type("autoformer"),
+    build=without_head("AutoformerModel"),
     hub_ids=("huggingface/autoformer-tourism-monthly",),
     stand_in="bundled-autoformer",
 )

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
-from rankscope.families._loading import load_part, output_of
-from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._loading import output_of, without_head
+from rankscope.families._record import Config, Family, Shapes, has_type, positive
 from rankscope.families._series import fixed_length
 from rankscope.families._sites import Site
 
 _PARTS = {"mlp.fc1": "mlp_in", "gating_block.attn_layer": "mlp_gate", "mlp.fc2": "mlp_out"}
-
-
-def matches(config: Config) -> bool:
-    """Whether the config is a PatchTSMixer, with whatever head."""
-    return config.get("model_type") == "patchtsmixer"
 
 
 def sites(config: Config) -> tuple[Site, ...]:
@@ -78,13 +71,6 @@ def expected_shapes(config: Config) -> Shapes:
     return shapes
 
 
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load PatchTSMixerModel, without the head."""
-    from transformers import PatchTSMixerModel
-
-    return load_part(folder, PatchTSMixerModel, dtype)
-
-
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Series (axes series, time) at the context's length; a model of several channels reads a copy in each."""
     values, observed = fixed_length(series, int(module.config.context_length))
@@ -106,12 +92,11 @@ FAMILY = Family(
     name="patchtsmixer",
     title="PatchTSMixer",
     strategy="continuous",
-    matches=matches,
+    matches=has_type("patchtsmixer"),
     sites=sites,
     patch_size=patch_size,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
-    build=build,
+    build=without_head("PatchTSMixerModel"),
     embed=embed,
     model_inputs=model_inputs,
     blocks=lambda module: {"encoder": layers_at(module, "encoder.mlp_mixer_encoder.mixers")},

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
-from rankscope.families._loading import load_part, output_of
-from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._loading import output_of, without_head
+from rankscope.families._record import Config, Family, Shapes, has_type, positive
 from rankscope.families._series import fixed_length
 from rankscope.families._sites import Site
-
-
-def matches(config: Config) -> bool:
-    """Whether the config is a PatchTST, with whatever head."""
-    return config.get("model_type") == "patchtst"
 
 
 def sites(config: Config) -> tuple[Site, ...]:
@@ -59,13 +52,6 @@ def expected_shapes(config: Config) -> Shapes:
     }
 
 
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load PatchTSTModel, without the head."""
-    from transformers import PatchTSTModel
-
-    return load_part(folder, PatchTSTModel, dtype)
-
-
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Series (axes series, time) at the context's length; a model of several channels reads a copy in each."""
     values, observed = fixed_length(series, int(module.config.context_length))
@@ -87,12 +73,11 @@ FAMILY = Family(
     name="patchtst",
     title="PatchTST",
     strategy="continuous",
-    matches=matches,
+    matches=has_type("patchtst"),
     sites=sites,
     patch_size=patch_size,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
-    build=build,
+    build=without_head("PatchTSTModel"),
     embed=embed,
     model_inputs=model_inputs,
     blocks=lambda module: {"encoder": layers_at(module, "encoder.layers")},

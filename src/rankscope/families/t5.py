@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.errors import DataError
 from rankscope.families._layers import has_decoder, shift_right, stack_blocks, stack_shapes, stack_sites, unmasked
-from rankscope.families._loading import load_module
+from rankscope.families._loading import whole_model
 from rankscope.families._record import Config, Family, LowRank, Shapes, positive
 from rankscope.families._sites import Site
 
@@ -50,13 +49,6 @@ def tied_shapes(config: Config) -> Shapes:
 
 def _table(config: Config) -> tuple[int, int]:
     return positive(config, "vocab_size"), positive(config, "d_model")
-
-
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load T5ForConditionalGeneration."""
-    from transformers import T5ForConditionalGeneration
-
-    return load_module(folder, T5ForConditionalGeneration, dtype)
 
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
@@ -115,10 +107,9 @@ FAMILY = Family(
     strategy="text",
     matches=matches,
     sites=sites,
-    patch_size=lambda config: 1,
     expected_shapes=expected_shapes,
     tied_shapes=tied_shapes,
-    build=build,
+    build=whole_model("transformers", "T5ForConditionalGeneration"),
     embed=embed,
     model_inputs=model_inputs,
     blocks=stack_blocks,

@@ -14,17 +14,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
-from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._record import Config, Family, Shapes, has_type, positive
 from rankscope.families._series import check_series
 from rankscope.families._sites import Site
 
 _EMBEDDING = "model.embed_layer"
 _GATED = (("gate_proj", "mlp_gate"), ("up_proj", "mlp_in"), ("down_proj", "mlp_out"))
-
-
-def matches(config: Config) -> bool:
-    """Whether the config is of Time-MoE."""
-    return config.get("model_type") == "time_moe"
 
 
 def dense(config: Config) -> bool:
@@ -123,11 +118,9 @@ FAMILY = Family(
     name="time-moe",
     title="Time-MoE",
     strategy="continuous",
-    matches=matches,
+    matches=has_type("time_moe"),
     sites=sites,
-    patch_size=lambda config: 1,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
     build=build,
     embed=embed,
     model_inputs=model_inputs,

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.families._layers import Heads, attention, layers_at, matrix_shapes
-from rankscope.families._loading import load_module, output_of
-from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._loading import output_of, whole_model
+from rankscope.families._record import Config, Family, Shapes, has_type, positive
 from rankscope.families._series import unpadded
 from rankscope.families._sites import Site
 
 NAMES = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}
 EMBEDDING = {"input_layer": "patch_in", "output_layer": "patch_out", "residual_layer": "patch_residual"}
 """Layers of the residual MLP that embeds patches, and their roles."""
-
-
-def matches(config: Config) -> bool:
-    """Whether the config is a TimesFM."""
-    return config.get("model_type") == "timesfm"
 
 
 def heads(config: Config) -> Heads:
@@ -75,13 +69,6 @@ def expected_shapes(config: Config) -> Shapes:
     }
 
 
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load TimesFmModelForPrediction."""
-    from transformers import TimesFmModelForPrediction
-
-    return load_module(folder, TimesFmModelForPrediction, dtype)
-
-
 def model_inputs(module: Any, series: Tensor) -> dict[str, Any]:
     """Series (axes series, time) as a list without missing values; the frequency is 0, high."""
     rows = unpadded(series, int(module.config.context_length))
@@ -106,12 +93,11 @@ FAMILY = Family(
     name="timesfm",
     title="TimesFM",
     strategy="continuous",
-    matches=matches,
+    matches=has_type("timesfm"),
     sites=sites,
     patch_size=patch_size,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
-    build=build,
+    build=whole_model("transformers", "TimesFmModelForPrediction"),
     embed=embed,
     model_inputs=model_inputs,
     blocks=lambda module: {"decoder": layers_at(module, "decoder.layers")},

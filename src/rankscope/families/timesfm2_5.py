@@ -14,13 +14,8 @@ from rankscope.errors import FamilyError
 from rankscope.families import timesfm
 from rankscope.families._layers import attention, layers_at, matrix_shapes
 from rankscope.families._loading import load_module, output_of
-from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._record import Config, Family, Shapes, has_type, positive
 from rankscope.families._sites import Site
-
-
-def matches(config: Config) -> bool:
-    """Whether the config is a TimesFM 2.5."""
-    return config.get("model_type") == "timesfm2_5"
 
 
 def sites(config: Config) -> tuple[Site, ...]:
@@ -75,11 +70,10 @@ FAMILY = Family(
     name="timesfm-2.5",
     title="TimesFM 2.5",
     strategy="continuous",
-    matches=matches,
+    matches=has_type("timesfm2_5"),
     sites=sites,
     patch_size=timesfm.patch_size,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
     build=build,
     embed=embed,
     model_inputs=model_inputs,

@@ -10,16 +10,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError, DataError
-from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._record import Config, Family, Shapes, has_type, positive
 from rankscope.families._series import check_series
 from rankscope.families._sites import Site
 
 CODEBOOK = "quantiser.codebook.weight"
-
-
-def matches(config: Config) -> bool:
-    """Whether the config is of TOTEM."""
-    return config.get("model_type") == "totem"
 
 
 def sites(config: Config) -> tuple[Site, ...]:
@@ -108,11 +103,10 @@ FAMILY = Family(
     name="totem",
     title="TOTEM",
     strategy="quantisation",
-    matches=matches,
+    matches=has_type("totem"),
     sites=sites,
     patch_size=patch_size,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
     build=build,
     embed=embed,
     model_inputs=model_inputs,

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.errors import DataError
 from rankscope.families._layers import bert_layers, layers_at, matrix_shapes
-from rankscope.families._loading import load_part, output_of
-from rankscope.families._record import Config, Family, Shapes, positive
+from rankscope.families._loading import output_of, without_head
+from rankscope.families._record import Config, Family, Shapes, has_type, positive
 from rankscope.families._sites import Site
 
 NAMES = {"q": "attention.query", "k": "attention.key", "v": "attention.value", "o": "output.dense"}
 _PATCHES = "embeddings.patch_embeddings.projection.weight"
-
-
-def matches(config: Config) -> bool:
-    """Whether the config is a ViT, with whatever head."""
-    return config.get("model_type") == "vit"
 
 
 def sites(config: Config) -> tuple[Site, ...]:
@@ -41,13 +35,6 @@ def expected_shapes(config: Config) -> Shapes:
         _PATCHES: (d_model, positive(config, "num_channels", 3), side, side),
         **matrix_shapes(bert_layers(config, NAMES), d_model, positive(config, "intermediate_size")),
     }
-
-
-def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """Load ViTModel without pooler and head."""
-    from transformers import ViTModel
-
-    return load_part(folder, ViTModel, dtype, add_pooling_layer=False)
 
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
@@ -82,12 +69,11 @@ FAMILY = Family(
     name="vit",
     title="ViT",
     strategy="continuous",
-    matches=matches,
+    matches=has_type("vit"),
     sites=sites,
     patch_size=patch_size,
     expected_shapes=expected_shapes,
-    tied_shapes=lambda config: {},
-    build=build,
+    build=without_head("ViTModel", add_pooling_layer=False),
     embed=embed,
     model_inputs=model_inputs,
     blocks=lambda module: {"encoder": layers_at(module, "encoder.layer", "layers", "encoder.layers")},
