@@ -1,8 +1,8 @@
 """Ranks of one trained model of the lab: its weights, and what runs through its layers."""
 
-from rankscope_lab.measure.find import Layer, Weight, layers_of, weights_of
 from rankscope_lab.measure.model import EPS, measure, rank_record
 from rankscope_lab.measure.record import ModelRanks, Ranks, StreamRanks, WeightRanks
+from rankscope_lab.measure.sites import Layer, bias_of, layers_of, matrix_of, sites_of
 from rankscope_lab.measure.streams import watch_layers
 
 __all__ = [
@@ -11,11 +11,12 @@ __all__ = [
     "ModelRanks",
     "Ranks",
     "StreamRanks",
-    "Weight",
     "WeightRanks",
+    "bias_of",
     "layers_of",
+    "matrix_of",
     "measure",
     "rank_record",
+    "sites_of",
     "watch_layers",
-    "weights_of",
 ]

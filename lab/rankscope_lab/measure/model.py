@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from rankscope.errors import DataError
+from rankscope.families import Site
 from rankscope.io import codec
 from rankscope.measure.spectrum import DEFAULT_EPS
 from rankscope.numerics import per_head, singular_values, validate_eps
-from rankscope_lab.measure.find import Layer, Weight, layers_of, weights_of
 from rankscope_lab.measure.record import ModelRanks, StreamRanks, WeightRanks, ranks_of
+from rankscope_lab.measure.sites import Layer, layers_of, matrix_of, sites_of
 from rankscope_lab.measure.streams import CentredTriangle, Place, watch_layers
 
 EPS = DEFAULT_EPS
@@ -36,7 +37,7 @@ def measure(model: nn.Module, batch: Tensor | tuple[Tensor, ...] | None, eps: Se
         DataError: a weight, or what runs through a layer, is not finite.
     """
     levels = tuple(validate_eps(value) for value in eps)
-    weights = tuple(_weight(one, levels) for one in weights_of(model))
+    weights = tuple(_weight(site, layer, matrix_of(model, site), levels) for site, layer in sites_of(model).items())
     layers = layers_of(model)
     if batch is None or not layers:
         return ModelRanks(levels, weights, ())
@@ -57,22 +58,22 @@ def rank_record(model: nn.Module, batch: Tensor | tuple[Tensor, ...] | None) -> 
     return codec.plain(measure(model, batch).shortened(streams=STORED))
 
 
-def _weight(weight: Weight, eps: Sequence[float]) -> WeightRanks:
-    matrix = weight.matrix.double()
+def _weight(site: Site, layer: Layer | None, matrix: Tensor, eps: Sequence[float]) -> WeightRanks:
+    matrix, letter = matrix.double(), site.role.rpartition(".")[2]
+    name = f"{site.name}.{letter}" if site.part else site.name
     if not bool(matrix.isfinite().all()):
-        raise DataError(f"weight {weight.name} holds NaN or Inf: the run diverged, it has no ranks.")
+        raise DataError(f"weight {name} holds NaN or Inf: the run diverged, it has no ranks.")
     heads: dict[str, tuple[int, ...]] = {}
-    if weight.heads > 1:
-        slices = singular_values(per_head(matrix, weight.heads, weight.head_axis))
+    if site.heads is not None and site.heads > 1:
+        slices = singular_values(per_head(matrix, site.heads, site.head_axis or 0))
         ranks = [ranks_of(one, eps).eps_ranks for one in slices]
         heads = {key: tuple(row[key] for row in ranks) for key in ranks[0]}
     rows, columns = matrix.shape
-    layer = weight.layer
     return WeightRanks(
-        weight.name,
+        name,
         layer.stack if layer else "",
-        layer.index if layer else None,
-        weight.role,
+        site.layer,
+        {"mlp_in": "inner", "mlp_out": "outer"}.get(site.role, letter),
         (rows, columns),
         ranks_of(singular_values(matrix, method="svd"), eps),
         heads,

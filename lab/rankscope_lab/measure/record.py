@@ -72,7 +72,8 @@ class WeightRanks:
         name: path of its parameter.
         stack: list of layers that it belongs to; empty outside of layers.
         layer: its layer, from 0; None outside of layers.
-        role: see `rankscope_lab.measure.find.Weight`.
+        role: ``q``, ``k``, ``v``, ``o``, ``projection``, ``inner`` or ``outer`` (feed-forward), ``embedding``,
+            ``position``, ``codebook``, ``head`` or ``other``.
         shape: of the matrix as the model stores it.
         ranks: of the whole matrix.
         head_eps_ranks: by ε, the ε-rank of each head's rows or columns; empty without heads.

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.measure.hooks import Triangle
-from rankscope_lab.measure.find import Layer
 from rankscope_lab.measure.record import BETWEEN, INPUT, OUTPUT
+from rankscope_lab.measure.sites import Layer
 
 Place = tuple[str, str]
 """Path of a layer, and ``input``, ``between`` or ``output``."""

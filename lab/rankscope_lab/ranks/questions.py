@@ -14,8 +14,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from rankscope_lab.measure import ModelRanks, Ranks, StreamRanks
-from rankscope_lab.measure.find import ATTENTION, PROJECTION
 from rankscope_lab.measure.record import BETWEEN, INPUT, OUTPUT
+from rankscope_lab.measure.sites import ATTENTION, PROJECTION
 from rankscope_lab.ranks.runs import CODEBOOK, ENCODERS, SLT, STREAM, TOKENIZERS, RankedRun
 from rankscope_lab.ranks.statistics import Claim
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from rankscope.errors import OptionError
 from rankscope.measure.spectrum import DEFAULT_EPS, eps_key
 from rankscope.numerics import validate_eps
-from rankscope_lab.measure.find import ATTENTION, PROJECTION
-from rankscope_lab.ranks.compress import RATIOS, CurvePoint
-from rankscope_lab.ranks.pieces import JOINT
+from rankscope_lab.measure.sites import ATTENTION, PROJECTION
+from rankscope_lab.ranks.compress import JOINT, RATIOS, CurvePoint
 from rankscope_lab.ranks.questions import claims
 from rankscope_lab.ranks.runs import RankedRun, RunSet
 from rankscope_lab.ranks.statistics import Claim, Finding, judged

@@ -109,6 +109,8 @@ def test_planted_ranks_of_weights_and_of_single_heads() -> None:
     assert first["v"].head_eps_ranks == {"1e-05": (8, 1)}
     assert first["o"].head_eps_ranks == {"1e-05": (2, 8)}
     assert first["inner"].head_eps_ranks == {}
+    assert first["q"].name == "blocks.0.attention.in_proj_weight.q"
+    assert first["o"].name == "blocks.0.attention.out_proj.weight"
 
 
 def test_hooks_are_gone_even_after_an_error(batch: Tensor) -> None:

@@ -5,12 +5,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rankscope.compress import Budget, Plan, plan_by_budget
+from rankscope.compress import Plan
+from rankscope.compress.calibration.moments import centred
+from rankscope.compress.cuts import MatrixCut, PairCut
+from rankscope.compress.plan import SitePlan
 from rankscope.errors import DataError, OptionError
 from rankscope_lab.blocks import AttentionBlock, DecoderBlock, ProjectionBlock
-from rankscope_lab.ranks.calibrate import centred, model_moments
-from rankscope_lab.ranks.compress import UNIFORM, compression_curve
-from rankscope_lab.ranks.pieces import KINDS, MatrixPiece, OutputsPiece, ScoresPiece, pieces_of
+from rankscope_lab.measure import matrix_of, sites_of
+from rankscope_lab.ranks.compress import KINDS, compression_curve, cut_to, cuts_of, model_moments, write_cut
 
 D, HEADS, SERIES, TOKENS = 12, 3, 9, 14
 
@@ -43,14 +45,22 @@ def batch() -> Tensor:
 
 
 def cut(model: nn.Module, batch: Tensor, kind: str, method: str, ratio: float) -> tuple[nn.Module, Plan]:
-    """A copy of the model with one kind of layer cut, by hand."""
+    """A copy of the model with one kind of layer cut."""
     made = copy.deepcopy(model)
-    pieces = pieces_of(made, kind, method, model_moments(model, [batch]))
-    plan = plan_by_budget([piece.spectrum for piece in pieces], Budget("ratio", ratio), UNIFORM)
-    for piece, site in zip(pieces, plan.sites, strict=True):
-        if site.changed:
-            piece.cut(site.rank)
+    plan = cut_to(made, cuts_of(made, kind, method, model_moments(model, [batch])), ratio)
+    assert plan is not None
     return made, plan
+
+
+def cut_all(model: nn.Module, cuts: list[MatrixCut | PairCut], rank: int | None = None) -> list[float]:
+    """Cut everything to one rank, by default to its whole one; return the squares that are cut off."""
+    lost = []
+    for one in cuts:
+        spectra = one.spectra({site: matrix_of(model, site) for site in one.sites})
+        ranks = [len(spectrum.sigma) if rank is None else rank for spectrum in spectra]
+        lost.append(sum(float(one.values[r:].square().sum()) for one, r in zip(spectra, ranks, strict=True)))
+        write_cut(model, one, [SitePlan(spectrum, r, r, True) for spectrum, r in zip(spectra, ranks, strict=True)])
+    return lost
 
 
 def mean_square(model: nn.Module, other: nn.Module, *inputs: Tensor) -> float:
@@ -66,12 +76,10 @@ def test_whole_rank_reproduces_the_model(kind: str, method: str, norm: str, batc
     torch.manual_seed(1)
     model = Mixed(norm)
     made = copy.deepcopy(model)
-    pieces = pieces_of(made, kind, method, model_moments(model, [batch]))
-    ranks = [len(piece.spectrum.sigma) for piece in pieces]
-    for piece, rank in zip(pieces, ranks, strict=True):
-        piece.cut(rank)
-    # both feed-forward halves have two matrices; attention has four, or two pairs in each head
-    assert len(pieces) == {"projection": 1, "feed_forward": 4, "attention": 2 * HEADS if method == "joint" else 4}[kind]
+    cuts = cuts_of(made, kind, method, model_moments(model, [batch]))
+    # both feed-forward halves have two matrices; attention has four, or two pairs
+    assert len(cuts) == {"projection": 1, "feed_forward": 4, "attention": 2 if method == "joint" else 4}[kind]
+    cut_all(made, cuts)
     with torch.no_grad():
         torch.testing.assert_close(made.eval()(batch), model.eval()(batch), atol=1e-5, rtol=1e-5)
 
@@ -84,11 +92,11 @@ def test_whole_rank_reproduces_cross_attention(batch: Tensor) -> None:
     made = copy.deepcopy(block)
     moments = model_moments(block, [(batch, memory)])
     rows = memory.double().flatten(0, 1)
-    torch.testing.assert_close(moments["cross_attention.source"].second, rows.T @ rows / len(rows))
-    pieces = pieces_of(made, "attention", "joint", moments)
-    assert len(pieces) == 2 * 2 * HEADS
-    for piece in pieces:
-        piece.cut(D // HEADS)
+    seen = {site.role: moments[site] for site in sites_of(block)}
+    torch.testing.assert_close(seen["cross.k"].second, rows.T @ rows / len(rows))
+    cuts = cuts_of(made, "attention", "joint", moments)
+    assert len(cuts) == 2 * 2
+    cut_all(made, cuts)
     assert mean_square(block, made, batch, memory) < 1e-9
 
 
@@ -98,10 +106,11 @@ def test_error_of_whitened_with_bias_is_the_variance_that_is_cut(rank: int, batc
     torch.manual_seed(3)
     layer = nn.Linear(D, 9)
     model = nn.Sequential(layer)
-    moments = model_moments(model, [batch])["0"]
+    (site,) = sites_of(model)
+    whole = MatrixCut(site, "whitened", model_moments(model, [batch])[site], bias=layer.bias.detach())
     with torch.no_grad():
         outputs = layer(batch).double().reshape(-1, 9)
-        MatrixPiece("0.weight", layer.weight.detach(), layer.bias.detach(), "whitened", moments).cut(rank)
+        cut_all(model, [whole], rank)
         gaps = outputs - layer(batch).double().reshape(-1, 9)
     variances = torch.linalg.eigvalsh(torch.cov(outputs.T, correction=0)).flip(0)
     assert float(gaps.square().sum(1).mean()) == pytest.approx(float(variances[rank:].sum()), rel=1e-4)
@@ -117,15 +126,11 @@ def test_error_of_scores_is_what_is_cut(rank: int, batch: Tensor) -> None:
     with_biases(block)
     attention = block.attention.double()
     x = batch.double()
-    moments = model_moments(attention, [x])
-    for piece in pieces_of(attention, "attention", "joint", moments):
-        if not isinstance(piece, ScoresPiece):
-            continue
-        before = centred_scores(attention, x, piece.head)
-        cut_off = float(piece.spectrum.values[rank:].square().sum())
-        piece.cut(rank)
-        gap = before - centred_scores(attention, x, piece.head)
-        assert float(gap.square().mean()) == pytest.approx(cut_off, rel=1e-3)
+    pair = cuts_of(attention, "attention", "joint", model_moments(attention, [x]))[0]
+    before = [centred_scores(attention, x, head) for head in range(HEADS)]
+    (lost,) = cut_all(attention, [pair], rank)
+    gaps = [whole - centred_scores(attention, x, head) for head, whole in enumerate(before)]
+    assert sum(float(gap.square().mean()) for gap in gaps) == pytest.approx(lost, rel=1e-3)
 
 
 def centred_scores(attention: nn.Module, x: Tensor, head: int) -> Tensor:
@@ -144,16 +149,17 @@ def test_error_of_outputs_is_what_is_cut_and_has_no_mean(rank: int, batch: Tenso
     with_biases(block)
     attention = block.attention.double()
     x = batch.double()
-    pieces = pieces_of(attention, "attention", "joint", model_moments(attention, [x]))
-    for piece in pieces:
-        if not isinstance(piece, OutputsPiece):
-            continue
+    pair = cuts_of(attention, "attention", "joint", model_moments(attention, [x]))[1]
+    for head in range(HEADS):  # one after the other: errors of several would be correlated
+        other = copy.deepcopy(attention)
+        spectra = pair.spectra({site: matrix_of(other, site) for site in pair.sites})
+        ranks = [rank if one.head == head else len(one.sigma) for one in spectra]
+        write_cut(other, pair, [SitePlan(one, r, r, one.head == head) for one, r in zip(spectra, ranks, strict=True)])
         with torch.no_grad():
-            before = attention(x, causal=False)
-            cut_off = float(piece.spectrum.values[rank:].square().sum())
-            piece.cut(rank)
-            gap = before - attention(x)
-        assert float(gap.square().sum(-1).mean()) == pytest.approx(cut_off, rel=1e-3)
+            gap = attention(x) - other(x)
+        assert float(gap.square().sum(-1).mean()) == pytest.approx(
+            float(spectra[head].values[rank:].square().sum()), rel=1e-3
+        )
         assert float(gap.mean((0, 1)).abs().max()) < 1e-9
 
 
@@ -162,10 +168,9 @@ def test_moments_are_those_of_a_loop(batch: Tensor) -> None:
     two = model_moments(model, [batch[:4], batch[4:]])
     with torch.no_grad():
         u = model.eval().blocks[0](batch).double().reshape(-1, D)
-    torch.testing.assert_close(two["blocks.1.attention"].second, u.T @ u / len(u), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(
-        centred(two["blocks.1.attention"]).second, torch.cov(u.T, correction=0), rtol=1e-4, atol=1e-5
-    )
+    (queries,) = (moments for site, moments in two.items() if site.role == "self.q")
+    torch.testing.assert_close(queries.second, u.T @ u / len(u), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(centred(queries).second, torch.cov(u.T, correction=0), rtol=1e-4, atol=1e-5)
     assert not any(part._forward_pre_hooks for part in model.modules())
 
 
@@ -220,3 +225,57 @@ def test_bad_choices(batch: Tensor) -> None:
         compression_curve(model, [batch], lambda one: math.nan)
     with pytest.raises(DataError, match="no batch"):
         model_moments(model, [])
+
+
+class Whole(nn.Module):
+    """Projection and attention in an encoder, self- and cross-attention in a decoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            [ProjectionBlock(D, 20), AttentionBlock(D, HEADS, 20, 0.2, norm="post", causal=True)]
+        )
+        self.decoder = nn.ModuleList([DecoderBlock(D, HEADS, 20)])
+        with_biases(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        memory = x
+        for block in self.blocks:
+            memory = block(memory)
+        return self.decoder[0](x[:, :6], memory)
+
+
+RECORDED = {
+    ("attention", "svd"): [(864, 3.090075254), (288, 3.122431755)],
+    ("projection", "svd"): [(72, 3.111973047), (24, 3.115689754)],
+    ("feed_forward", "svd"): [(576, 2.990415335), (192, 3.017607927)],
+    ("attention", "whitened"): [(864, 3.113434315), (288, 3.136837244)],
+    ("projection", "whitened"): [(72, 3.111392736), (24, 3.115881443)],
+    ("feed_forward", "whitened"): [(576, 3.112462997), (192, 3.11207509)],
+    ("attention", "joint"): [(864, 3.101677179), (432, 3.106331825)],
+}
+"""Numbers stored and loss at a half and a quarter, as the lab's own compressor left them before the library's did."""
+
+
+def test_curves_are_those_of_the_lab_s_own_compressor() -> None:
+    torch.manual_seed(7)
+    model = Whole()
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(SERIES, TOKENS, D, generator=draw) @ torch.randn(D, D, generator=draw)
+    x = x + torch.randn(D, generator=draw)
+    target = torch.randn(SERIES, 6, D, generator=draw)
+
+    def score(one: nn.Module) -> float:
+        with torch.no_grad():
+            return float((one.eval()(x) - target).square().mean())
+
+    points = compression_curve(model, [x[:5], x[5:]], score, ratios=(0.5, 0.25))
+    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for one in points:
+        assert one.stored is not None
+        assert one.loss is not None
+        found.setdefault((one.kind, one.method), []).append((one.stored, one.loss))
+    assert found.keys() == RECORDED.keys()
+    for key, pairs in found.items():
+        assert [stored for stored, _ in pairs] == [stored for stored, _ in RECORDED[key]]
+        assert [loss for _, loss in pairs] == pytest.approx([loss for _, loss in RECORDED[key]], rel=2e-6)

@@ -1,13 +1,15 @@
-"""Where a module made of the lab's blocks keeps its layers and its matrices."""
+"""A module made of the lab's blocks as a checkpoint: its layers, and its matrices and biases by site."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from rankscope.families import Site
+from rankscope.families._sites import Part, Stack
 from rankscope_lab.blocks import FeedForward, LearnedPositions, MultiHeadAttention, MultiplicativePositions
 from rankscope_lab.blocks.layers import ProjectionBlock
 
@@ -40,28 +42,6 @@ class Layer:
         return next((part for part in self.module.modules() if isinstance(part, FeedForward)), None)
 
 
-@dataclass(frozen=True)
-class Weight:
-    """One matrix of a model, as it stands in its parameter.
-
-    Attributes:
-        name: path of its parameter; ``q``, ``k`` or ``v`` is added to that of a packed matrix.
-        role: ``q``, ``k``, ``v``, ``o``, ``projection``, ``inner``, ``outer`` (feed-forward), ``embedding``,
-            ``position``, ``codebook``, ``head`` or ``other``.
-        layer: the layer it belongs to; none outside of layers.
-        matrix: a view of its numbers; kernels of convolutions are unrolled to one row per output channel.
-        heads: of attention; 1 elsewhere.
-        head_axis: 0 where heads are groups of rows, 1 where they are groups of columns.
-    """
-
-    name: str
-    role: str
-    layer: Layer | None
-    matrix: Float[Tensor, "d_out d_in"]
-    heads: int = 1
-    head_axis: int = 0
-
-
 def layers_of(model: nn.Module) -> tuple[Layer, ...]:
     """Layers in the order in which they were registered: blocks of attention, of projection, or of feed-forward.
 
@@ -82,37 +62,56 @@ def layers_of(model: nn.Module) -> tuple[Layer, ...]:
     return tuple(layers)
 
 
-def weights_of(model: nn.Module) -> tuple[Weight, ...]:
-    """Every matrix of at least two rows and two columns, in the order in which they were registered."""
+def sites_of(model: nn.Module) -> dict[Site, Layer | None]:
+    """Every matrix of at least two rows and two columns with its layer, in the order in which they were registered.
+
+    Names are those of parameters; packed queries, keys and values are parts of one. Roles are the library's, and
+    ``projection``, ``position``, ``codebook``, ``head`` and ``other``.
+    """
     layers = layers_of(model)
-    found = []
+    found: list[tuple[Site, Layer | None]] = []
     before = True
     for name, module in model.named_modules():
         layer = next((one for one in layers if _inside(name, one.name)), None)
         before = before and layer is None
         outside = OTHER if not layers else EMBEDDING if before else HEAD
-        found += [weight for weight in _weights(name, module, layer, outside) if min(weight.matrix.shape) > 1]
-    last = max((position for position, weight in enumerate(found) if weight.layer), default=-1)
-    return tuple(
-        Weight(one.name, OTHER, None, one.matrix) if one.role == HEAD and position < last else one
-        for position, one in enumerate(found)
-    )
+        known = {site.name for site, _ in found}
+        found += [(site, layer) for site in _sites(name, module, layer, outside) if site.name not in known]
+    found = [(site, layer) for site, layer in found if min(matrix_of(model, site).shape) > 1]
+    last = max((position for position, (_, layer) in enumerate(found) if layer), default=-1)
+    return {
+        replace(site, role=OTHER) if site.role == HEAD and position < last else site: layer
+        for position, (site, layer) in enumerate(found)
+    }
 
 
-def _weights(name: str, module: nn.Module, layer: Layer | None, outside: str) -> Iterator[Weight]:
+def matrix_of(model: nn.Module, site: Site) -> Float[Tensor, "d_out d_in"]:
+    """View of the numbers of a site."""
+    return site.cut(model.get_parameter(site.name).detach())
+
+
+def bias_of(model: nn.Module, site: Site) -> Float[Tensor, " d_out"] | None:
+    """View of the bias that is added to what the matrix of a site puts out; None without one."""
+    bias = dict(model.named_parameters()).get(f"{site.name.removesuffix('weight')}bias")
+    if bias is None or site.part is None:
+        return None if bias is None else bias.detach()
+    return bias.detach()[site.part.start : site.part.start + site.part.width]
+
+
+def _sites(name: str, module: nn.Module, layer: Layer | None, outside: str) -> Iterator[Site]:
+    path, index = f"{name}." if name else "", layer.index if layer else None
+    stack: Stack = "decoder" if layer and "decoder" in layer.stack else "encoder"
     if isinstance(module, MultiHeadAttention):
-        packed = module.in_proj_weight.detach()
-        for role, matrix in zip("qkv", packed.chunk(3), strict=True):
-            yield Weight(f"{name}.in_proj_weight.{role}", role, layer, matrix, module.heads)
+        width, scope = module.out_proj.in_features, "cross" if "cross" in name.rpartition(".")[2] else "self"
+        heads = (module.heads, width // module.heads)
+        for place, letter in enumerate("qkv"):
+            part = Part(place * width, width)
+            yield Site(f"{path}in_proj_weight", stack, index, f"{scope}.{letter}", *heads, 0, part=part)
+        yield Site(f"{path}out_proj.weight", stack, index, f"{scope}.o", *heads, 1)
         return
     for key, parameter in module.named_parameters(recurse=False):
-        if parameter.ndim < 2:
-            continue
-        full = f"{name}.{key}" if name else key
-        if name.endswith("out_proj") and layer is not None and layer.kind == ATTENTION:
-            yield Weight(full, "o", layer, parameter.detach(), _heads_of(layer.module, name), 1)
-        else:
-            yield Weight(full, _role(name, module, layer, outside), layer, parameter.detach().flatten(1))
+        if parameter.ndim >= 2:
+            yield Site(f"{path}{key}", stack, index, _role(name, module, layer, outside))
 
 
 def _role(name: str, module: nn.Module, layer: Layer | None, outside: str) -> str:
@@ -122,16 +121,8 @@ def _role(name: str, module: nn.Module, layer: Layer | None, outside: str) -> st
     if last == CODEBOOK:
         return CODEBOOK
     if layer is not None:
-        return last if last in (PROJECTION, "inner", "outer") else OTHER
+        return {PROJECTION: PROJECTION, "inner": "mlp_in", "outer": "mlp_out"}.get(last, OTHER)
     return EMBEDDING if isinstance(module, nn.Embedding) else outside
-
-
-def _heads_of(block: nn.Module, name: str) -> int:
-    """Heads of the attention whose output map has this path."""
-    for inside, part in block.named_modules():
-        if isinstance(part, MultiHeadAttention) and name.endswith(f"{inside}.out_proj" if inside else "out_proj"):
-            return part.heads
-    return 1
 
 
 def _inside(name: str, holder: str) -> bool:

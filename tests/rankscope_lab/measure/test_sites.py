@@ -9,7 +9,7 @@ from rankscope_lab.blocks import (
     LearnedPositions,
     ProjectionBlock,
 )
-from rankscope_lab.measure import layers_of, weights_of
+from rankscope_lab.measure import layers_of, matrix_of, sites_of
 
 
 class Forecaster(nn.Module):
@@ -46,48 +46,54 @@ def test_layers_and_their_kinds() -> None:
 def test_a_block_alone_is_a_layer() -> None:
     (layer,) = layers_of(AttentionBlock(12, 3, 20))
     assert (layer.name, layer.kind) == ("", "attention")
-    assert {one.role for one in weights_of(layer.module)} == {"q", "k", "v", "o", "inner", "outer"}
+    roles = {site.role for site in sites_of(layer.module)}
+    assert roles == {"self.q", "self.k", "self.v", "self.o", "mlp_in", "mlp_out"}
     (layer,) = layers_of(nn.Sequential(nn.Linear(2, 3), nn.Sequential(FeedForward(3, 4))))
     assert (layer.name, layer.kind) == ("1", "feed_forward")
 
 
 def test_every_matrix_has_a_role_and_is_found_once() -> None:
     model = Forecaster()
-    found = {one.name: (one.role, one.layer.index if one.layer else None) for one in weights_of(model)}
-    assert found == {
-        "embedding.weight": ("embedding", None),
-        "positions.weight": ("position", None),
-        "blocks.0.projection.weight": ("projection", 0),
-        "blocks.0.feed_forward.inner.weight": ("inner", 0),
-        "blocks.0.feed_forward.outer.weight": ("outer", 0),
-        "blocks.1.attention.in_proj_weight.q": ("q", 1),
-        "blocks.1.attention.in_proj_weight.k": ("k", 1),
-        "blocks.1.attention.in_proj_weight.v": ("v", 1),
-        "blocks.1.attention.out_proj.weight": ("o", 1),
-        "blocks.1.feed_forward.inner.weight": ("inner", 1),
-        "blocks.1.feed_forward.outer.weight": ("outer", 1),
-        "head.weight": ("head", None),
-    }
+    found = [(site.name, site.role, layer.index if layer else None) for site, layer in sites_of(model).items()]
+    assert found == [
+        ("embedding.weight", "embedding", None),
+        ("positions.weight", "position", None),
+        ("blocks.0.projection.weight", "projection", 0),
+        ("blocks.0.feed_forward.inner.weight", "mlp_in", 0),
+        ("blocks.0.feed_forward.outer.weight", "mlp_out", 0),
+        ("blocks.1.attention.in_proj_weight", "self.q", 1),
+        ("blocks.1.attention.in_proj_weight", "self.k", 1),
+        ("blocks.1.attention.in_proj_weight", "self.v", 1),
+        ("blocks.1.attention.out_proj.weight", "self.o", 1),
+        ("blocks.1.feed_forward.inner.weight", "mlp_in", 1),
+        ("blocks.1.feed_forward.outer.weight", "mlp_out", 1),
+        ("head.weight", "head", None),
+    ]
     # every number of a matrix belongs to one of them
-    counted = sum(one.matrix.numel() for one in weights_of(model))
+    counted = sum(matrix_of(model, site).numel() for site in sites_of(model))
     assert counted == sum(p.numel() for p in model.parameters() if p.ndim > 1)
 
 
 def test_packed_rows_and_columns_of_heads() -> None:
     model = Translator()
-    found = {one.name: one for one in weights_of(model)}
+    found = {(site.name, site.role): site for site in sites_of(model)}
     packed = model.decoder[0].cross_attention.in_proj_weight
-    assert torch.equal(found["decoder.0.cross_attention.in_proj_weight.v"].matrix, packed[24:])
-    output = found["decoder.1.cross_attention.out_proj.weight"]
-    assert (output.role, output.heads, output.head_axis) == ("o", 2, 1)
-    assert found["encoder.1.attention.in_proj_weight.k"].heads == 3
-    assert found["source.weight"].role == found["target.weight"].role == "embedding"
-    assert found["head.weight"].role == "head"
+    value = found["decoder.0.cross_attention.in_proj_weight", "cross.v"]
+    assert torch.equal(matrix_of(model, value), packed[24:])
+    with torch.no_grad():
+        matrix_of(model, value).zero_()  # a view
+    assert not packed[24:].any()
+    output = found["decoder.1.cross_attention.out_proj.weight", "cross.o"]
+    assert (output.stack, output.heads, output.head_axis) == ("decoder", 2, 1)
+    assert found["encoder.1.attention.in_proj_weight", "self.k"].heads == 3
+    assert ("source.weight", "embedding") in found
+    assert ("target.weight", "embedding") in found
+    assert ("head.weight", "head") in found
 
 
 def test_codebook_and_convolutions_without_layers() -> None:
     model = nn.ModuleDict({"narrow": nn.Conv1d(3, 5, 4), "quantiser": VectorQuantiser(16, 5)})
-    found = {one.name: one for one in weights_of(model)}
+    found = {site.name: site for site in sites_of(model)}
     assert found["quantiser.codebook.weight"].role == "codebook"
-    assert tuple(found["narrow.weight"].matrix.shape) == (5, 12)
+    assert tuple(matrix_of(model, found["narrow.weight"]).shape) == (5, 12)
     assert found["narrow.weight"].role == "other"
