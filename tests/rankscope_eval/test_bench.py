@@ -298,6 +298,7 @@ def test_a_report_of_two_runtimes_a_peer_and_a_reference(folder: Any) -> None:
     assert stock.achieved == stock.roofline_seconds / stock.seconds.median
     assert all(len(row.turns) == 2 and row.seconds == Spread.of(row.turns) for row in report.rows)
     assert all(row.peak_bytes > 0 and row.threads == 1 for row in report.rows)
+    assert max(row.loaded_bytes for row in report.rows) < 60e6  # imports are no memory of a toy model
     assert stock.tokens_per_second == 3 * 2 * 4 / stock.seconds.median
     assert rows["naive:local", 1].roofline_seconds is None
     over = {(one.label, one.batch): one for one in report.ratios}

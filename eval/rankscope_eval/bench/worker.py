@@ -15,11 +15,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankscope.errors import RankscopeError
 from rankscope_eval.bench.case import LOCAL, Case
+
+if TYPE_CHECKING:
+    from rankscope.checkpoints import Checkpoint
 
 LONG = 5.0
 """Seconds from which on one forecast warms up enough; shorter ones are made twice."""
@@ -28,6 +32,11 @@ TURN = 0.2
 MOST_REPEATS = 200
 SEASON = 24
 """Season of the models that are fitted series by series: the series are hourly."""
+IMPORTS = (
+    ("rankscope.forecast.pipeline", "rankscope.forecast.fast", "rankscope_eval.bench.counts"),
+    ("pandas", "gluonts.dataset.split", "gluonts.model.evaluation", "gluonts.model.seasonal_naive"),
+)
+"""What a forecast imports: of a checkpoint, and of a model that is fitted series by series."""
 
 
 @dataclass
@@ -52,12 +61,12 @@ class Worker:
 
         if self.case.threads is not None:
             torch.set_num_threads(self.case.threads)
-        _import_all()
+        for name in IMPORTS[self.case.runtime == LOCAL]:  # so that code does not count as memory of the model
+            import_module(name)
         gc.collect()
         reset_peak(self.case.device)
         self.before = resident_bytes()
-        model = opened(self.case)
-        self.forecast = model.forecast
+        self.forecast, weight_bytes, told = opened(self.case)
         loaded = resident_bytes()
         torch.manual_seed(self.case.seed)
         seconds = self._once()
@@ -65,10 +74,8 @@ class Worker:
             seconds = self._once()
         self.repeats = min(MOST_REPEATS, max(1, math.ceil(TURN / max(seconds, 1e-9))))
         return {
-            "weight_bytes": model.weight_bytes,
-            "dtype": model.dtype,
-            "paths": model.paths,
-            **counted(replace(self.case, num_samples=model.paths), model.dtype),
+            "weight_bytes": weight_bytes,
+            **told,
             "threads": torch.get_num_threads(),
             "loaded_bytes": max(0, loaded - self.before),
             "repeats": self.repeats,
@@ -97,55 +104,19 @@ class Worker:
         return time.perf_counter() - begun
 
 
-def _import_all() -> None:
-    """Import what a forecast imports, so that code does not count as memory of the model."""
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A model in memory.
-
-    Attributes:
-        forecast: makes one forecast.
-        weight_bytes: of its parameters and buffers.
-        dtype: its number format.
-        paths: sample paths per series, 1 where it draws none.
-    """
-
-    forecast: Callable[[], Any]
-    weight_bytes: int
-    dtype: str
-    paths: int = 1
-
-
-def counted(case: Case, dtype: str) -> dict[str, Any]:
-    """Phases and bytes of caches, where the work of the model is counted."""
-    if case.runtime == LOCAL:
-        return {}
-    import torch
-
-    from rankscope.checkpoints import open_checkpoint
-    from rankscope_eval.bench.counts import cache_bytes, phases, read_network
-
-    network = read_network(open_checkpoint(case.model, revision=case.revision), getattr(torch, dtype).itemsize)
-    if network is None:
-        return {}
-    return {"phases": [asdict(one) for one in phases(network, case)], "cache_bytes": cache_bytes(network, case)}
-
-
-def opened(case: Case) -> Opened:
-    """Load the model of a case."""
+def opened(case: Case) -> tuple[Callable[[], Any], int, dict[str, Any]]:
+    """Load the model of a case: what forecasts, the bytes of its weights, and its number format, paths and work."""
     import torch
 
     series = torch.randn(case.batch, case.context, generator=torch.Generator().manual_seed(case.seed)).cumsum(1)
     if case.runtime == LOCAL:
-        return Opened(_local(case, series), 0, "float64")
+        return _local(case, series), 0, {"dtype": "float64", "paths": 1}
     from rankscope import load_pipeline
+    from rankscope.checkpoints import open_checkpoint
 
+    checkpoint = open_checkpoint(case.model, revision=case.revision)
     runtime = "stock" if case.runtime == "compile" else case.runtime
-    pipeline: Any = load_pipeline(
-        case.model, device=case.device, dtype=case.dtype, revision=case.revision, runtime=runtime
-    )
+    pipeline: Any = load_pipeline(checkpoint, device=case.device, dtype=case.dtype, runtime=runtime)
     module = pipeline.inner_model
     weights = stored_bytes(module)
     if case.runtime == "compile":
@@ -153,12 +124,24 @@ def opened(case: Case) -> Opened:
             if part is not None:
                 part.forward = torch.compile(part.forward)
     options: dict[str, Any] = {"prediction_length": case.horizon}
-    paths = case.num_samples if pipeline.forecast_type.name == "SAMPLES" else 1
-    if pipeline.forecast_type.name == "SAMPLES":
-        options["num_samples"] = paths
+    samples = pipeline.forecast_type.name == "SAMPLES"
+    if samples:
+        options["num_samples"] = case.num_samples
+    paths = case.num_samples if samples else 1
     inputs = series if type(pipeline).__name__ != "Chronos2Pipeline" else list(series)
-    dtype = str(module.dtype).removeprefix("torch.")
-    return Opened(lambda: pipeline.predict(inputs, **options), weights, dtype, paths)
+    work = counted(replace(case, num_samples=paths), checkpoint, module.dtype.itemsize)
+    told = {"dtype": str(module.dtype).removeprefix("torch."), "paths": paths, **work}
+    return lambda: pipeline.predict(inputs, **options), weights, told
+
+
+def counted(case: Case, checkpoint: Checkpoint, itemsize: int) -> dict[str, Any]:
+    """Phases and bytes of caches, where the work of the model is counted."""
+    from rankscope_eval.bench.counts import cache_bytes, phases, read_network
+
+    network = read_network(checkpoint, itemsize)
+    if network is None:
+        return {}
+    return {"phases": [asdict(one) for one in phases(network, case)], "cache_bytes": cache_bytes(network, case)}
 
 
 def _local(case: Case, series: Any) -> Callable[[], Any]:
