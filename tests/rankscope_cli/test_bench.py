@@ -19,6 +19,7 @@ SPREAD = {"median", "min", "max"}
 FEW = ("--horizon", "2", "--context", "16", "--rounds", "2", "--num-samples", "2", "--threads", "1")
 
 
+@pytest.mark.slow
 def test_the_document(cli: Any, bolt_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "bench.csv"
     models = (f"{bolt_folder}:fast:bfloat16", "seasonal-naive")

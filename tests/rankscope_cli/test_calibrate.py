@@ -68,6 +68,7 @@ def test_the_partners_of_a_matrix_and_the_mlp(document: Callable[..., Any], bolt
     document("compress", bolt_folder, *JOINT, *how)
 
 
+@pytest.mark.slow
 def test_decoders(
     document: Callable[..., Any], refused: Callable[..., str], forecaster_folder: Path, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_moments_of_another_model(
     assert f"belongs to {bolt_folder}" in line
 
 
+@pytest.mark.slow
 def test_an_existing_file_is_kept_until_the_new_one_is_whole(
     cli: Callable[..., Any], refused: Callable[..., str], bolt_folder: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -213,6 +215,7 @@ def test_a_stopped_run_says_how_to_go_on(
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_text(document: Callable[..., Any], t5_folder: Path, tmp_path: Path) -> None:
     """From token ids to a narrower text model, by name and by saved moments, with its own probe."""
     ids = tmp_path / "ids.txt"

@@ -66,6 +66,7 @@ def test_budgets(
         assert limit - 4 * 9 < used <= limit
 
 
+@pytest.mark.slow
 def test_storage_alone_cuts_nothing_and_every_verb_reads_it(
     cli: Callable[..., Any], document: Callable[..., Any], bolt_folder: Path, monthly_csv: Path, tmp_path: Path
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_loss_in_place_of_a_size(
     assert search["score"] != 1.0
 
 
+@pytest.mark.slow
 def test_the_search_is_told_and_shown(
     cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +169,7 @@ def test_the_search_is_told_and_shown(
         assert f"relative WQL on embedded {step['score']:.4f} " in line
 
 
+@pytest.mark.slow
 def test_a_loss_that_nothing_holds_names_the_nearest(
     refused: Callable[..., str], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,7 +91,13 @@ def test_seasonal_naive_scores_equal_the_published_ones(document: Any, shared_fo
             assert row[metric] == pytest.approx(float(reference[metric]), rel=1e-4)
 
 
-@pytest.fixture(params=["forecaster_folder", "bolt_folder", "bundled", "bundled-bolt"])
+@pytest.fixture(
+    params=[
+        "forecaster_folder",
+        "bolt_folder",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("bundled", "bundled-bolt")),
+    ]
+)
 def model(request: pytest.FixtureRequest) -> str:
     if request.param.endswith("_folder"):
         return str(request.getfixturevalue(request.param))

@@ -29,6 +29,7 @@ def run_yaml(tmp_path):
     return file
 
 
+@pytest.mark.slow
 def test_the_result_says_how_many_files_were_left_out(cli, document, refused, run_yaml, tmp_path):
     out = tmp_path / "out"
     command = ["pretrain", run_yaml, "--out", out, "--device", "cpu"]
@@ -41,6 +42,7 @@ def test_the_result_says_how_many_files_were_left_out(cli, document, refused, ru
     assert document(*command, "--resume", "--skip-damaged")["skipped"] == 2
 
 
+@pytest.mark.slow
 def test_a_result_of_before_this_was_counted_is_still_a_result(cli, document, run_yaml, tmp_path):
     out = tmp_path / "out"
     command = ["pretrain", run_yaml, "--out", out, "--device", "cpu", "--skip-damaged"]

@@ -80,6 +80,7 @@ def test_a_run_is_one_document_and_the_next_one_finds_it_done(cli, document, toy
     assert f"wrote {out}/sweep.json" in again.stderr.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_a_failed_point_is_named_and_the_exit_code_is_one(cli, tmp_path):
     toy = write(tmp_path / "toy.yaml", {"bad": {"learning_rate": 1e30}, "good": {}})
     result = cli("sweep", toy, "--out", tmp_path / "out", "--device", "cpu")

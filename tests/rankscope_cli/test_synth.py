@@ -128,6 +128,7 @@ def test_ctrl_c_keeps_finished_shards_and_says_how_to_go_on(group_ends: Callable
     assert group_ends(process.pid), "a worker is still there"
 
 
+@pytest.mark.slow
 def test_a_run_on_shards_names_a_damaged_file_and_leaves_it_out_on_demand(
     cli: Any, document: Callable[..., dict[str, Any]], refused: Callable[..., str]
 ) -> None:

@@ -145,6 +145,7 @@ def test_no_head_of_that_width_writes_nearer_outputs(
     torch.testing.assert_close(spectrum.values, found.sigma)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_no_head_of_that_width_scores_a_group_nearer(toy: Checkpoint, moments: Calibration, rank: int) -> None:
     module = f"encoder.block.0{GROUP}"

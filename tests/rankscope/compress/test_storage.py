@@ -120,6 +120,7 @@ def test_what_is_int8_stays_int8_bit_for_bit(
     assert torch.equal(answer(tmp_path / "a", kind), answer(tmp_path / "b", kind))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["svd", "joint"])
 def test_an_int8_folder_is_cut_like_the_dense_one_of_its_matrices(
     method: str, make: Callable[..., Path], tmp_path: Path

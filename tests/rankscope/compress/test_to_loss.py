@@ -60,6 +60,7 @@ def test_the_smallest_folder_that_holds_is_kept(max_loss: float, source: Checkpo
     assert score(tmp_path / "less") > 1 + max_loss
 
 
+@pytest.mark.slow
 def test_the_folder_is_that_of_compress_at_its_ratio(source: Checkpoint, tmp_path: Path) -> None:
     report = compress_to_loss(source, SVD, out=tmp_path / "out", max_loss=0.1, score=by_size(source))
     compress(source, CompressOptions(ratio=report.target_ratio, allocation="energy"), out=tmp_path / "same")
@@ -81,6 +82,7 @@ def test_where_even_the_least_holds_nothing_else_is_tried(source: Checkpoint, tm
     assert {site.rank for site in report.sites} == {1}
 
 
+@pytest.mark.slow
 def test_where_nothing_smaller_holds_the_model_is_kept_as_it_is(source: Checkpoint, tmp_path: Path) -> None:
     report = compress_to_loss(source, SVD, out=tmp_path / "out", max_loss=0.0, score=by_size(source))
     assert report.ratio == 1.0
@@ -90,6 +92,7 @@ def test_where_nothing_smaller_holds_the_model_is_kept_as_it_is(source: Checkpoi
     assert all(torch.equal(same.tensor(name), source.tensor(name)) for name in source.index)
 
 
+@pytest.mark.slow
 def test_where_not_even_ratio_one_holds_the_nearest_is_named(source: Checkpoint, tmp_path: Path) -> None:
     score = by_size(source)
     with pytest.raises(OptionError, match=r"even at ratio 1 score is 1\.0312; .* max loss of 0\.0313") as caught:
@@ -102,6 +105,7 @@ def test_where_not_even_ratio_one_holds_the_nearest_is_named(source: Checkpoint,
     assert report.ratio == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_scores_that_are_no_number_never_hold(value: float, source: Checkpoint, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is not finite at any ratio"):
@@ -118,6 +122,7 @@ def stored_at(source: Checkpoint, folder: Path, ratio: float) -> int:
     return compress(source, CompressOptions(ratio=ratio, allocation="energy"), out=folder / "half").parameters["after"]
 
 
+@pytest.mark.slow
 def test_moments_are_measured_once(source: Checkpoint, tmp_path: Path) -> None:
     seen: list[tuple[int, int, str]] = []
     how = CompressOptions(method="joint", calibration="kernelsynth:4")

@@ -119,6 +119,7 @@ def test_all_terms_of_every_head_reproduce_the_model(
     assert float((answer(folder) - answer(checkpoint)).abs().max()) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bundled", "bundled-bolt"])
 def test_all_terms_of_a_trained_model_reproduce_it(name: str, tmp_path: Path, write_checkpoint: Any) -> None:
     """Trained heads, from moments of few series: what they did not show must come back, too."""
@@ -206,6 +207,7 @@ def test_unlike_widths_answer_as_their_products_do(
     assert not torch.allclose(answer(dense), answer(checkpoint), rtol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])
 def test_compressed_folders_load_forecast_and_compress_again(kind: str, toys: Toys, tmp_path: Path) -> None:
     source, moments = toys(kind)

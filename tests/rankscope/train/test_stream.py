@@ -78,6 +78,7 @@ def first_batches(batches: object, n: int) -> list[list[dict[str, torch.Tensor]]
     return [batch for batch, _ in zip(batches, range(n), strict=False)]  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_worker_processes_make_the_same_batches(config: PretrainConfig, start: str) -> None:
     wanted = first_batches(loader(config), 5)

@@ -28,6 +28,7 @@ def test_the_trained_folder_forecasts_in_plain_chronos(family, tmp_path, tiny):
     assert not list((tmp_path / "model").glob("*.bin"))
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_the_same_losses_and_weights(tmp_path, tiny, curve, same_weights):
     config = tiny()
     pretrain(config, tmp_path / "whole", device="cpu")
@@ -47,6 +48,7 @@ def test_a_stopped_run_goes_on_with_the_same_losses_and_weights(tmp_path, tiny, 
     assert same_weights(tmp_path / "broken", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_the_seed_decides(tmp_path, tiny, curve):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         pretrain(tiny(seed=seed, max_steps=2, warmup_steps=0), tmp_path / name, device="cpu")

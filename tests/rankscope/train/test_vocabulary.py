@@ -95,6 +95,7 @@ def test_a_vocabulary_that_is_not_frozen_is_trained(tmp_path, run):
     assert not torch.allclose(stored["shared.weight"], table, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_with_a_frozen_vocabulary_goes_on_exactly(tmp_path, run, same_weights):
     pretrain(run(), tmp_path / "whole", device="cpu")
 

@@ -15,11 +15,42 @@ from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
-from rankscope.train.proxies.card import model_card
+from rankscope.train.proxies import images, series, text, tokenised
 from rankscope.train.proxies.loop import Schedule, Trained, train
 from rankscope.train.proxies.record import Recipe, StandIn, StandInOptions
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+STANDINS: dict[str, StandIn] = {
+    standin.family: standin
+    for standin in (
+        StandIn("t5", "T5 v1.0 for text", "google-t5/t5-small", text.t5, 1500, 16, 2e-3, reads_text=True),
+        StandIn("bert", "BERT", "google-bert/bert-base-uncased", text.bert, 1500, 16, 1e-3, reads_text=True),
+        StandIn("time-moe", "Time-MoE with dense MLPs", "Maple728/TimeMoE-50M", tokenised.time_moe, 600, 16, 2e-3),
+        StandIn("wavetoken", "WaveToken over a T5", "the paper's settings", tokenised.wavetoken, 1500, 16, 2e-3),
+        StandIn("timesfm", "TimesFM", "google/timesfm-2.0-500m-pytorch", series.timesfm, 1500, 32, 1e-3),
+        StandIn(
+            "timesfm-2.5", "TimesFM 2.5", "google/timesfm-2.5-200m-transformers", series.timesfm2_5, 1000, 32, 1e-3
+        ),
+        StandIn("patchtst", "PatchTST", "ibm-granite/granite-timeseries-patchtst", series.patchtst, 600, 32, 1e-3),
+        StandIn(
+            "patchtsmixer",
+            "PatchTSMixer",
+            "ibm-granite/granite-timeseries-patchtsmixer",
+            series.patchtsmixer,
+            600,
+            32,
+            1e-3,
+        ),
+        StandIn("informer", "Informer", "huggingface/informer-tourism-monthly", series.informer, 600, 32, 1e-3),
+        StandIn(
+            "autoformer", "Autoformer", "huggingface/autoformer-tourism-monthly", series.autoformer, 1200, 32, 1e-3
+        ),
+        StandIn("vit", "ViT", "google/vit-base-patch16-224", images.vit, 1200, 32, 1e-3),
+        StandIn("totem", "TOTEM VQ-VAE", "the paper's settings", tokenised.totem, 1000, 32, 1e-3),
+    )
+}
+"""How each family's stand-in is trained, by family."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +119,6 @@ def train_standin(
         OutputError: ``out`` exists, or cannot be written.
         DataError: the text cannot be used.
     """
-    from rankscope.train.proxies import STANDINS
-
     if family not in STANDINS:
         raise OptionError(unknown_choice("family", family, STANDINS))
     if dtype not in DTYPES:
@@ -151,3 +180,37 @@ def _write(folder: Path, standin: StandIn, recipe: Recipe, trained: Trained, res
 def _machine() -> str:
     threads = torch.get_num_threads()
     return f"{threads} thread{'s' if threads > 1 else ''} on {platform.machine()}, {os.cpu_count()} cores, no GPU"
+
+
+def model_card(standin: StandIn, recipe: Recipe, result: StandInReport, folder_name: str) -> str:
+    """Write the card: what it is, what it learnt from, how long, and how far the loss came down."""
+    rows = [
+        ("layout", f"{standin.layout} (safetensors, {result.dtype}; trained in float32)"),
+        ("modelled on", standin.published),
+        ("parameters", f"{result.parameters:,}"),
+        *recipe.notes,
+        ("data", result.data),
+        ("steps", f"{result.steps:,} of {result.batch_size} examples, seed {result.seed}"),
+        ("optimiser", f"AdamW (0.9, 0.98), peak learning rate {result.learning_rate:g}, cosine to a tenth"),
+        ("machine", f"{result.machine}, {result.seconds:.0f} s"),
+        (
+            "training loss",
+            f"{result.loss_start:.4g} at the start, {result.loss_end:.4g} at the end ({result.loss}; `loss.csv`)",
+        ),
+        ("held-out loss", f"{result.held_out_before:.4g} before training, {result.held_out_after:.4g} after"),
+    ]
+    table = "\n".join(f"| {name} | {text} |" for name, text in rows)
+    return f"""---
+license: apache-2.0
+tags: [rankscope]
+---
+
+# {folder_name}: a small {standin.layout}
+
+Trained from scratch by this project with `rankscope standin {standin.family}`, so that spectra and ranks of this family
+can be measured on trained weights where no hub can be reached. It is no model to forecast with.
+
+| | |
+|---|---|
+{table}
+"""

@@ -229,6 +229,7 @@ def test_save_and_load(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
     again.check(checkpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["teacher", "sampled"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     decoder: str, make: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

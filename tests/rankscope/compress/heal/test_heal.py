@@ -18,7 +18,8 @@ from rankscope.compress.heal.student import compressed_parameters
 from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.io import codec
 
-CASES = [("chronos-t5", "svd"), ("chronos-t5", "joint"), ("chronos-bolt", "svd"), ("chronos-bolt", "joint")]
+OTHERS = [("chronos-t5", "svd"), ("chronos-t5", "joint"), ("chronos-bolt", "svd")]
+CASES = [("chronos-bolt", "joint"), *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
 
 
 def weights(folder):
@@ -167,6 +168,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_anything_changes(content, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_healing_that_diverges_stops_and_names_its_last_good_snapshot(teacher, student, short, tmp_path, monkeypatch):
     from rankscope.compress.heal import losses
 

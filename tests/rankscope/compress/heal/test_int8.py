@@ -37,6 +37,7 @@ def test_it_comes_nearer_and_stays_int8(kind, method, teacher, student, short, t
     assert onward.first_loss < 0.9 * report.first_loss
 
 
+@pytest.mark.slow
 def test_what_is_not_trained_stays_bit_for_bit(teacher, student, short, tmp_path):
     whole = teacher("chronos-bolt")
     small = student(whole, storage="int8", sites=["q"])

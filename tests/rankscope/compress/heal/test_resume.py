@@ -118,6 +118,7 @@ def test_stopped_after_its_last_step_it_takes_no_further_one(teacher, student, s
     assert same(tmp_path / "out", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_another_healing_is_refused_and_nothing_changes(teacher, student, short, tmp_path):
     whole = teacher("chronos-bolt")
     small = student(whole)
@@ -163,6 +164,7 @@ def test_a_finished_healing_is_not_repeated_and_another_one_not_replaced(teacher
     assert files(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_a_folder_is_healed_in_place_with_force_alone(teacher, student, short, tmp_path, monkeypatch):
     whole = teacher("chronos-bolt")
     small = student(whole)
