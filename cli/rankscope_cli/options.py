@@ -265,7 +265,7 @@ def forecasting(
     runtime: str = "auto",
     revision: str | None = None,
 ) -> Forecasting:
-    """What the options say of how models forecast.
+    """Settings of forecasts, from options.
 
     Raises:
         OptionError: the device cannot be used.

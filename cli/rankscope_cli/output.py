@@ -1,12 +1,10 @@
-"""What a verb gives back: one JSON document or tables on stdout, files written whole or not at all."""
+"""Output of a verb: one JSON document or tables on stdout, files written whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -212,26 +210,14 @@ def check_figures(folder: str | None, stems: Iterable[str], force: bool) -> None
 
 
 def drawing(folder: str | None, draw: Callable[[], Mapping[str, Figure]]) -> Callable[[], list[Path]] | None:
-    """What draws and saves figures when it is called; None without a folder."""
+    """Return what draws and saves figures when it is called; None without a folder."""
     return None if folder is None else lambda: save_figures(folder, draw())
 
 
 def save_figures(folder: str | Path, drawn: Mapping[str, Figure]) -> list[Path]:
-    """Write every figure as PNG and SVG and move them into ``folder`` together; return what was written."""
+    """Write every figure as PNG and SVG into ``folder``, each whole or not at all; return what was written."""
     from rankscope.plots import save_figure
 
     place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".figures.", suffix=".partial", dir=place) as work:
-            for stem, figure in drawn.items():
-                save_figure(figure, Path(work) / stem)
-            return [_moved(file, place) for file in sorted(Path(work).iterdir())]
-    except OSError as error:
-        raise OutputError(f"cannot write into {place}: {error.strerror or error}.") from error
-
-
-def _moved(file: Path, place: Path) -> Path:
-    target = place / file.name
-    os.replace(file, target)
-    return target
+    place.mkdir(parents=True, exist_ok=True)
+    return [file for stem, figure in drawn.items() for file in save_figure(figure, place / stem)]

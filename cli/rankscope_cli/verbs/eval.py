@@ -118,7 +118,7 @@ def run(
 
 
 def _kept(out: str | None, resume: bool, force: bool) -> Path | None:
-    """Where rows are kept until the table is written: beside it.
+    """Return the folder that rows are kept in, beside the table, until that is written.
 
     Raises:
         OptionError: there is no place to keep rows in.

@@ -227,7 +227,7 @@ def _trained(
 
 
 PAPER = "paper"
-"""What states a printed test; the others follow from the released runs."""
+"""Source of a printed test; the others follow from the released runs."""
 _TOPICS = {
     "zeros": "Seven leading outcomes are 0: what they do to NLL and accuracy (C=4)",
     "positions": "Size and place of positions (C=4); gain: lower NLL than linear",

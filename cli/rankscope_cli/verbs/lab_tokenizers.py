@@ -124,7 +124,7 @@ BESIDE = {
     "copy": "guessing",
     "forecast": "seasonal naive",
 }
-"""What a component's error stands beside."""
+"""Baseline of every component's error."""
 SHORT = {"linear-regression": "regression"}
 
 

@@ -140,7 +140,7 @@ def run(
 def _scoring(
     suite: str | None, data: str | None, max_series: int | None, num_samples: int, device: str
 ) -> Scoring | None:
-    """What ``--score`` asks for; the name says everything that scores depend on.
+    """Scoring that ``--score`` asks for; the name says everything that scores depend on.
 
     Raises:
         RankscopeError: the suite or its data cannot be used.

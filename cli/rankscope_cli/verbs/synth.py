@@ -111,7 +111,7 @@ def run(
 
 @dataclass(frozen=True)
 class Check:
-    """What checking a folder of shards found.
+    """Result of checking a folder of shards.
 
     Attributes:
         folder: where they are.

@@ -77,7 +77,7 @@ class Checkpoint:
         return max(floats, key=lambda info: info.bytes).dtype if floats else torch.float32
 
     def is_scale(self, name: str) -> bool:
-        """Whether a tensor holds the scales of another one, which is stored in whole numbers."""
+        """Return whether a tensor holds the scales of another one, which is stored in whole numbers."""
         return scaled_weight(name) in self.index
 
     @property
@@ -224,7 +224,7 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
 
 @dataclass(frozen=True)
 class Description:
-    """What a ``config.json`` says of a model; its weights may be elsewhere, or not exist yet.
+    """Description of a model by its ``config.json``; its weights may be elsewhere, or not exist yet.
 
     Attributes:
         source: the name the model was found by.

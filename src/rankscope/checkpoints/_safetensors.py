@@ -36,7 +36,7 @@ WEIGHT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where one tensor is stored.
+    """Place of one stored tensor.
 
     Attributes:
         file: safetensors file that holds it.

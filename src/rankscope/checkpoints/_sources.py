@@ -1,4 +1,4 @@
-"""Where a model comes from: a bundled name, a local folder, or the hub, without hanging and without pickles."""
+"""Sources of models: a bundled name, a local folder, or the hub, without hanging and without pickles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what a config says of the layout of its sites agrees with the weights."""
+"""Checks that a config and its weights agree on the layout of every site."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def check_agreement(
 
 
 def _of_a_layer(name: str, measured: re.Pattern[str]) -> bool:
-    """Whether a tensor that the config does not imply would be missed: a matrix that is measured, in another layer."""
+    """Return whether a tensor that the config does not imply would be missed: it is measured, in another layer."""
     return bool(measured.fullmatch(name) or (_LAYER_TENSOR.match(name) and not _UNREAD.search(name)))
 
 

@@ -104,7 +104,7 @@ def compressible() -> str:
 
 
 def is_known(config: Mapping[str, Any]) -> bool:
-    """Whether a ``config.json`` describes a family of `FAMILIES`, or a compressed checkpoint."""
+    """Return whether a ``config.json`` describes a family of `FAMILIES`, or a compressed checkpoint."""
     compressed = str(config.get("model_type")).startswith("rankscope-")
     return compressed or any(family.matches(config) for family in FAMILIES.values())
 

@@ -140,12 +140,12 @@ def attention_sites(module: str, stack: Stack, layer: int, scope: str, config: C
 
 
 def gated(config: Config) -> bool:
-    """Whether the MLPs are gated, as in T5 v1.1 (``feed_forward_proj`` of ``gated-gelu``)."""
+    """Return whether the MLPs are gated, as in T5 v1.1 (``feed_forward_proj`` of ``gated-gelu``)."""
     return str(config.get("feed_forward_proj", "relu")).startswith("gated")
 
 
 def has_decoder(config: Config) -> bool:
-    """Whether the checkpoint holds a decoder; encoder-only T5 checkpoints do not."""
+    """Return whether the checkpoint holds a decoder; encoder-only T5 checkpoints do not."""
     return config.get("is_encoder_decoder") is not False and config.get("architectures") != ["T5EncoderModel"]
 
 

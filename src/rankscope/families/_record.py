@@ -1,4 +1,4 @@
-"""What rankscope knows of a model family (`Family`), and how its config is read."""
+"""Model families (`Family`): what is known of one and what it can do, and how its config is read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Family:
-    """Where the matrices of one model family are, how its input becomes embedded tokens, and what it can do.
+    """A model family: where its matrices are, how its input becomes embedded tokens, and what it can do.
 
     The functions that take a ``config`` read the plain dict of ``config.json`` and import nothing heavy;
     those that take a ``folder`` or a ``module`` import transformers or chronos when they are called.
@@ -117,12 +117,12 @@ class Family:
 
     @property
     def forecastable(self) -> bool:
-        """Whether it forecasts series."""
+        """Return whether it forecasts series."""
         return self.answers is not None
 
     @property
     def healable(self) -> bool:
-        """Whether a compressed model of it can be trained to answer as its teacher does."""
+        """Return whether a compressed model of it can be trained to answer as its teacher does."""
         return self.trainable and self.low_rank is not None
 
 
@@ -192,7 +192,7 @@ def has_type(*names: str) -> Callable[[Config], bool]:
 
 
 def named_in(config: Config, architecture: str, pipeline: str) -> bool:
-    """Whether a config names a model class among its architectures, or a chronos pipeline class."""
+    """Return whether a config names a model class among its architectures, or a chronos pipeline class."""
     architectures = config.get("architectures")
     listed = architectures if isinstance(architectures, list) else []
     return architecture in listed or config.get("chronos_pipeline_class") == pipeline

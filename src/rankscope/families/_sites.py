@@ -19,7 +19,7 @@ _MLP = ("mlp_in", "mlp_gate", "mlp_out")
 
 @dataclass(frozen=True)
 class Part:
-    """Which rows of a stored matrix are one of several matrices that a model keeps as one, such as q, k and v.
+    """Rows of a stored matrix that are one of several matrices kept as one, such as q, k and v.
 
     Attributes:
         start: first row, in each group.

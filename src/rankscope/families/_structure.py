@@ -1,4 +1,4 @@
-"""What a checkpoint's names and shapes say of a model that no family describes: layers, attention, MLPs, embedding."""
+"""Layers, attention, MLPs and embedding of a model that no family describes, by names and shapes of its tensors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WEIGHT = ".weight"
 
 @dataclass(frozen=True)
 class Structure:
-    """What was found.
+    """Structure of a model.
 
     Attributes:
         sites: every matrix, in the order of computation.

@@ -40,7 +40,7 @@ ROTARY = ("self",)
 
 
 def matches(config: Config) -> bool:
-    """Whether the config names the Chronos-2 model or pipeline."""
+    """Return whether the config names the Chronos-2 model or pipeline."""
     return named_in(config, "Chronos2Model", "Chronos2Pipeline")
 
 

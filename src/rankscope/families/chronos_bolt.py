@@ -27,7 +27,7 @@ from rankscope.families._sites import Site
 
 
 def matches(config: Config) -> bool:
-    """Whether the config names the Bolt model or pipeline."""
+    """Return whether the config names the Bolt model or pipeline."""
     return named_in(config, "ChronosBoltModelForForecasting", "ChronosBoltPipeline")
 
 

@@ -19,11 +19,11 @@ _TOKENS = tuple(
     f"chronos_config.{key}"
     for key in ("tokenizer_class", "tokenizer_kwargs", "n_tokens", "n_special_tokens", "use_eos_token")
 )
-"""What says which value a row of the vocabulary stands for."""
+"""Fields that say which value a row of the vocabulary stands for."""
 
 
 def matches(config: Config) -> bool:
-    """Whether the config is a T5 with a chronos tokenizer."""
+    """Return whether the config is a T5 with a chronos tokenizer."""
     inner = config.get("chronos_config")
     return config.get("model_type") == "t5" and isinstance(inner, dict) and "tokenizer_class" in inner
 

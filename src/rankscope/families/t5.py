@@ -18,7 +18,7 @@ ALIASES = {"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_token
 
 
 def matches(config: Config) -> bool:
-    """Whether the config is a T5 without a chronos part."""
+    """Return whether the config is a T5 without a chronos part."""
     return config.get("model_type") == "t5" and "chronos_config" not in config
 
 

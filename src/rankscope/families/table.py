@@ -1,4 +1,4 @@
-"""What rankscope knows of every model family: how it embeds (Table 1), where to get it, and which verbs take it."""
+"""Table of the model families: how each embeds (Table 1), where to get it, and which verbs take it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _GATED = (("gate_proj", "mlp_gate"), ("up_proj", "mlp_in"), ("down_proj", "mlp_o
 
 
 def dense(config: Config) -> bool:
-    """Whether the MLPs have no experts."""
+    """Return whether the MLPs have no experts."""
     return config.get("use_dense") is True
 
 

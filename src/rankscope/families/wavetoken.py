@@ -21,7 +21,7 @@ CONTEXT = 512
 
 
 def matches(config: Config) -> bool:
-    """Whether the config is a T5 with a wavelet tokenizer."""
+    """Return whether the config is a T5 with a wavelet tokenizer."""
     return config.get("model_type") == "t5" and "wavetoken" in config
 
 

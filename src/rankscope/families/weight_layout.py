@@ -104,7 +104,7 @@ class HeadWidth:
 
 
 Layout = Factored | HeadWidth
-"""What ``rankscope.sites`` says of one module; a module that it does not name is dense."""
+"""Layout of one module in ``rankscope.sites``; a module that it does not name is dense."""
 
 
 def read_layouts(block: object) -> dict[str, Layout]:

@@ -18,11 +18,11 @@ from rankscope.families import HeadWidth
 
 _STOCK = inspect.signature(T5Attention.forward).parameters
 _RETURNS_CACHE = "past_key_value" in _STOCK
-"""Whether the attention hands the cache back (transformers up to 4.55)."""
+"""True where the attention hands the cache back (transformers up to 4.55)."""
 _CHOOSES_KERNEL = hasattr(modeling_t5, "eager_attention_forward")
-"""Whether T5 has transformers' choice of attention kernels (late releases of 5)."""
+"""True where T5 has transformers' choice of attention kernels (late releases of 5)."""
 _STATIC_FITS = not release.startswith("4.")
-"""Whether a static cache takes its sizes from what is cached, those of keys and values apart (from 5.0 on)."""
+"""True where a static cache takes its sizes from what is cached, those of keys and values apart (from 5.0 on)."""
 
 
 class Heads:
@@ -67,7 +67,7 @@ class Heads:
 
 
 def are_equal(widths: tuple[int, ...]) -> bool:
-    """Whether all heads have the same width."""
+    """Return whether all heads have the same width."""
     return len(set(widths)) == 1
 
 

@@ -14,7 +14,7 @@ LEAST_USE = 0.05
 
 @dataclass(frozen=True)
 class Quantised:
-    """What a quantiser makes of latent vectors.
+    """Quantised latent vectors.
 
     Attributes:
         straight: the codes; their gradient passes to the latents as it is (straight-through).

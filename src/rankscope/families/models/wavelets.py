@@ -114,7 +114,7 @@ class WaveletTokens:
         return self.compose(np.split(self.dequantise(tokens), self.splits(len(tokens))))
 
     def splits(self, length: int) -> list[int]:
-        """Where the coefficients of a series of ``length`` values are cut into levels.
+        """Places where the coefficients of a series of ``length`` values are cut into levels.
 
         >>> WaveletTokens(level=2).splits(16)
         [4, 8]
