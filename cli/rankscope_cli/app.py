@@ -37,7 +37,7 @@ PANELS = {
     "Train": {
         "synth": "Generate series into shards for training.",
         "design": "Derive a low-rank network and its training run from a model.",
-        "pretrain": "Train a model from scratch on generated series.",
+        "pretrain": "Train a model on generated series or your own.",
         "sweep": "Train, measure and score every point of a sweep.",
         "standin": "Train a small proxy model of any family on the CPU.",
     },

@@ -93,7 +93,7 @@ def test_a_run_that_cannot_begin_leaves_no_folder(cli, run_yaml, tmp_path):
     file = run_yaml("mixture: {files: [nowhere.csv], file_share: 0.1}")
     result = cli("pretrain", file, "--out", tmp_path / "out", "--device", "cpu")
     assert result.exit_code == 2
-    assert "error: nowhere.csv" in result.stderr
+    assert "nowhere.csv does not exist" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
 
 

@@ -70,10 +70,11 @@ def run(
     dtype: TrainingDtype = None,
     debug: Debug = False,
 ) -> None:
-    """Train a model on generated series or your own, from scratch or from a checkpoint.
+    """Train a model on generated series or your own.
 
-    With --from the run begins with the weights of a checkpoint, whose family, and shape if the config has no model
-    section, it takes: to fine-tune on series of your own (mixture: {files: [...], file_share: 0.8}), or to train on.
+    It starts from scratch; with --from the run begins with the weights of a checkpoint, whose family, and shape if the
+    config has no model section, it takes: to fine-tune on series of your own (mixture: {files: [...], file_share:
+    0.8}), or to train on.
 
     Snapshots and loss.csv lie beside the output folder, in DIR.run, until the run is done; a stopped run, however it
     was stopped, goes on exactly with --resume. --dtype float32 or bfloat16 replaces the config's precision.
