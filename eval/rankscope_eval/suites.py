@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from rankscope.errors import DataError, unknown_choice
+from rankscope.io import codec
 
 DEFAULT_SUITE = "embedded"
 
@@ -113,48 +114,29 @@ def parse_task(item: Any, where: str, benchmark: str) -> Task:
     """
     if not isinstance(item, Mapping):
         raise DataError(f"{where} is not a mapping with name, prediction_length and offset.")
-    known = [field.name for field in fields(Task)]
-    for key in item:
-        if key not in known:
-            raise DataError(f"{where}: {unknown_choice('field', key, known)}")
-    for key in ("name", "prediction_length", "offset"):
-        if item.get(key) is None:
-            raise DataError(f"{where} lacks {key!r}.")
-    where = f"{where} ({item['name']})"
-    values: dict[str, Any] = {key: value for key, value in item.items() if value is not None}
-    for key in ("prediction_length", "offset", "num_rolls", "season_length", "num_series"):
-        if key in values and (isinstance(values[key], bool) or not isinstance(values[key], int)):
-            raise DataError(f"{where}: {key} has to be a whole number, not {values[key]!r}.")
+    given: dict[str, Any] = {key: value for key, value in item.items() if value is not None}
+    if isinstance(given.get("file"), str):
+        given["file"] = [given["file"]]
+    for key in {"name", "freq", "id_column", "time_column", "target_column"} & given.keys():
+        given[key] = str(given[key])  # YAML takes some names for numbers
+    named = f"{where} ({given['name']})" if "name" in given else where
+    task: Task = codec.build(Task, {"benchmark": benchmark, **given}, where=named, error=DataError)
     for key in ("prediction_length", "num_rolls", "season_length", "num_series"):
-        if key in values and values[key] < 1:
-            raise DataError(f"{where}: {key} has to be at least 1, not {values[key]}.")
-    if values["offset"] >= 0:
-        raise DataError(f"{where}: offset has to be negative (it counts from the end), not {values['offset']}.")
-    if -values["offset"] < values["prediction_length"] * values.get("num_rolls", 1):
+        value = getattr(task, key)
+        if value is not None and value < 1:
+            raise DataError(f"{named}: {key} has to be at least 1, not {value}.")
+    if task.offset >= 0:
+        raise DataError(f"{named}: offset has to be negative (it counts from the end), not {task.offset}.")
+    if -task.offset < task.prediction_length * task.num_rolls:
         raise DataError(
-            f"{where}: offset {values['offset']} leaves no room for {values.get('num_rolls', 1)} window(s) "
-            f"of {values['prediction_length']} steps."
+            f"{named}: offset {task.offset} leaves no room for {task.num_rolls} window(s) "
+            f"of {task.prediction_length} steps."
         )
-    files = values.get("file", ())
-    files = [files] if isinstance(files, str) else files
-    if not isinstance(files, (list, tuple)) or not all(isinstance(name, str) for name in files):
-        raise DataError(f"{where}: file has to be a path or a list of paths, not {files!r}.")
-    values["file"] = tuple(files)
-    for key in ("name", "benchmark", "freq", "format", "id_column", "time_column", "target_column"):
-        if key in values:
-            values[key] = str(values[key])
-    values.setdefault("benchmark", benchmark)
-    return Task(**values)
+    return task
 
 
 def _read_suite(path: Path, name: str, folder: Path | None) -> Suite:
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path} is not YAML: {reason}") from error
+    content = codec.load(path, "suite")
     if not isinstance(content, list) or not content:
         raise DataError(f"{path} is not a suite: it has to be a list of tasks.")
     tasks = tuple(parse_task(item, f"{path} task {n}", name) for n, item in enumerate(content, start=1))

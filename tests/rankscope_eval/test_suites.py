@@ -74,15 +74,15 @@ def test_a_suite_file_names_its_benchmark_and_its_published_scores(tmp_path: Pat
     ("change", "message"),
     [
         ({"predicton_length": 4}, "field 'predicton_length' is not known: did you mean 'prediction_length'"),
-        ({"name": None}, "lacks 'name'"),
-        ({"offset": None}, "lacks 'offset'"),
+        ({"name": None}, "here: name is missing"),
+        ({"offset": None}, "offset is missing"),
         ({"prediction_length": 0}, "prediction_length has to be at least 1, not 0"),
-        ({"prediction_length": "4"}, "has to be a whole number"),
+        ({"prediction_length": "4"}, "prediction_length is '4': it must be a whole number"),
         ({"offset": 4}, "offset has to be negative"),
         ({"offset": -3}, "leaves no room for 1 window"),
         ({"num_rolls": 2}, "leaves no room for 2 window"),
         ({"num_rolls": 0}, "num_rolls has to be at least 1"),
-        ({"file": [1]}, r"file has to be a path or a list of paths, not \[1\]"),
+        ({"file": [1]}, r"file\[0\] is 1: it must be text"),
         ({"season_length": 0}, "season_length has to be at least 1"),
     ],
 )
@@ -96,7 +96,7 @@ def test_bad_fields_are_named(change: dict, message: str) -> None:
     [
         ("", "has to be a list of tasks"),
         ("name: x", "has to be a list of tasks"),
-        ("- [1", "is not YAML"),
+        ("- [1", "is no valid YAML"),
         ("- 3", "is not a mapping"),
         ("- {name: x, prediction_length: 1, offset: -1}\n- {name: x, prediction_length: 1, offset: -1}", "twice"),
     ],

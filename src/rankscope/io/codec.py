@@ -11,9 +11,9 @@ class variables say the rest:
 
 NaN, +∞ and −∞ are no JSON: all three are written as null, and null is read as NaN where a field is a ``float``.
 
-What people write (`build`) is strict: unknown fields are refused, numbers are finite. What a release of ours wrote
-(`parse`) may hold keys that a later one added within its version: they are passed over. Either way a field that is
-missing or of another kind is refused in one line.
+What people write (`build`) has finite numbers and no unknown fields. What a release of ours wrote (`parse`) may hold
+keys that a later one added within its version: they are passed over where the record has a schema, and refused where it
+has none. A field that is missing or of another kind is refused in one line in any case.
 """
 
 from __future__ import annotations
@@ -168,10 +168,10 @@ def parse(kind: type[Record], data: Any, where: str = "") -> Record:
         if found != schema:
             told = f"is {found}" if isinstance(found, str) else "names no schema"
             raise DataError(f"{where or 'the document'} {told}: this release reads {schema}.")
-    return _read(kind, data, False, where, DataError)
+    return _read(kind, data, False, schema is None, where, DataError)
 
 
-def build(kind: Any, data: Any, name: str = "", where: str = "") -> Any:
+def build(kind: Any, data: Any, name: str = "", where: str = "", error: type[RankscopeError] = OptionError) -> Any:
     """Make a config, or one of its values, of what a person wrote.
 
     Args:
@@ -179,21 +179,24 @@ def build(kind: Any, data: Any, name: str = "", where: str = "") -> Any:
         data: the parsed YAML or JSON.
         name: dotted name of the field that holds it; empty for the outermost.
         where: begins the error: the file.
+        error: the kind that is raised.
 
     Raises:
-        OptionError: a field is unknown or missing, or a value of another kind than its field or out of range.
+        RankscopeError: a field is unknown or missing, or a value of another kind than its field or out of range.
 
     >>> build(float, "1e-3", "learning_rate"), build(tuple[int, ...], [0, 5], "steps")
     (0.001, (0, 5))
     """
-    return _read(kind, data, True, where, OptionError, name)
+    return _read(kind, data, True, True, where, error, name)
 
 
-def _read(kind: Any, data: Any, strict: bool, where: str, error: type[RankscopeError], name: str = "") -> Any:
+def _read(
+    kind: Any, data: Any, finite: bool, closed: bool, where: str, error: type[RankscopeError], name: str = ""
+) -> Any:
     from pydantic import ValidationError
 
     try:
-        return _adapter(kind, strict).validate_python(data)
+        return _adapter(kind, finite, closed).validate_python(data)
     except ValidationError as found:
         raise error((f"{where}: " if where else "") + _told(found, data, name)) from found
 
@@ -220,34 +223,34 @@ def _keys(kind: type) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
 
 
 @cache
-def _adapter(kind: Any, strict: bool) -> TypeAdapter[Any]:
+def _adapter(kind: Any, finite: bool, closed: bool) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(_seen(kind, strict))
+    return TypeAdapter(_seen(kind, finite, closed))
 
 
-def _seen(hint: Any, strict: bool) -> Any:
+def _seen(hint: Any, finite: bool, closed: bool) -> Any:
     """A type as pydantic is to read it."""
     from pydantic import AfterValidator, AllowInfNan, BeforeValidator, Strict
 
     if hint is float:
         return Annotated[
-            float, Strict(), AllowInfNan(not strict), BeforeValidator(_from_text if strict else _from_null)
+            float, Strict(), AllowInfNan(not finite), BeforeValidator(_from_text if finite else _from_null)
         ]
     if hint in (int, bool, str):
         return Annotated[hint, Strict()]
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         made = AfterValidator(lambda values: hint(**values))
-        return Annotated[_fields(hint, strict), BeforeValidator(partial(_gathered, hint, strict)), made]
+        return Annotated[_fields(hint, finite, closed), BeforeValidator(partial(_gathered, hint, closed)), made]
     if hasattr(hint, "array_type") or getattr(hint, "__name__", "") == "ndarray":
         return Annotated[Any, AfterValidator(partial(_array, hint))]
     if get_origin(hint) in (None, Literal):
         return hint
-    inner = tuple(_seen(one, strict) for one in get_args(hint))
+    inner = tuple(_seen(one, finite, closed) for one in get_args(hint))
     return Union[inner] if _is_union(hint) else get_origin(hint)[inner]  # noqa: UP007
 
 
-def _fields(kind: Any, strict: bool) -> Any:
+def _fields(kind: Any, finite: bool, closed: bool) -> Any:
     """The fields of a record as a typed dict; those with a default need not be there."""
     from pydantic import Field
     from typing_extensions import NotRequired, TypedDict
@@ -257,14 +260,14 @@ def _fields(kind: Any, strict: bool) -> Any:
     seen = {}
     for one in dataclasses.fields(kind):
         if one.init and (one.name in keys or one.name in inner):
-            read: Any = Annotated[_seen(hints[one.name], strict), Field(alias=keys.get(one.name, one.name))]
+            read: Any = Annotated[_seen(hints[one.name], finite, closed), Field(alias=keys.get(one.name, one.name))]
             bare = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
             seen[one.name] = read if bare else NotRequired[read]
     return TypedDict(kind.__name__, seen)  # type: ignore[operator]
 
 
-def _gathered(kind: type, strict: bool, data: Any) -> Any:
-    """Gather the keys of an object under the fields that they come from, and refuse those of none if ``strict``."""
+def _gathered(kind: type, closed: bool, data: Any) -> Any:
+    """Gather the keys of an object under the fields that they come from, and refuse those of none if ``closed``."""
     if not isinstance(data, Mapping):
         return data
     from pydantic_core import PydanticCustomError
@@ -272,7 +275,7 @@ def _gathered(kind: type, strict: bool, data: Any) -> Any:
     values: dict[str, Any] = {}
     known = {key: steps for key, steps, _ in _keys(kind)}
     for key, value in data.items():
-        if key not in known and strict:
+        if closed and key not in known:
             raise PydanticCustomError("unknown", "unknown", {"key": key, "known": list(known)})
         head, *rest = known.get(key, ("",))
         if rest:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rankscope.errors import OptionError, OutputError
+from rankscope.errors import DataError, OutputError
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_file
-from rankscope.train.config import PretrainConfig, config_from_dict
+from rankscope.train.config import PretrainConfig
 
 RECORD = "config.json"
 MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
@@ -58,9 +56,7 @@ class RunRecord:
 
     def write(self, run: Path) -> None:
         """Keep the record beside the snapshots."""
-        record = asdict(self)
-        with atomic_file(run / RECORD) as path:
-            path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        codec.write(run / RECORD, self, indent=2)
 
 
 def read_record(run: Path) -> RunRecord | None:
@@ -69,16 +65,13 @@ def read_record(run: Path) -> RunRecord | None:
     Raises:
         OutputError: the record is damaged, or of another version.
     """
-    try:
-        found = json.loads((run / RECORD).read_text(encoding="utf-8"))
-        changes = tuple(Change(**change) for change in found.get("changes", ()))
-        config = config_from_dict(found["config"])
-        return RunRecord(config, str(found["precision"]), int(found["processes"]), changes)
-    except FileNotFoundError:
+    if not (run / RECORD).exists():
         return None
-    except (OSError, OptionError, ValueError, KeyError, TypeError, AttributeError) as error:
+    try:
+        return codec.read(RunRecord, run / RECORD)
+    except DataError as error:
         raise OutputError(
-            f"{run / RECORD} does not say what run this was ({error}): start anew with --force or another --out."
+            f"{error} It does not say what run this was: start anew with --force or another --out."
         ) from error
 
 

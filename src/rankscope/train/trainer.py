@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -272,10 +271,10 @@ def _save(
     with atomic_folder(target, force=force) as folder:
         model.config.use_cache = True  # the Trainer turns it off, and forecasts would be slow for it
         model.to("cpu").save_pretrained(folder)
-        written: dict[str, Any] = {"config": codec.plain(record.config), "report": codec.plain(report)}
+        written: dict[str, Any] = {"config": record.config, "report": report}
         if record.changes:
-            written["changes"] = [asdict(change) for change in record.changes]
-        (folder / RECORD).write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+            written["changes"] = record.changes
+        codec.write(folder / RECORD, written, indent=2)
         for name in (curves.LOSSES, curves.SCORES):
             if (run / name).exists():
                 shutil.copyfile(run / name, folder / name)

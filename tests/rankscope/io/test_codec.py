@@ -150,6 +150,12 @@ def test_a_document_may_hold_what_a_later_release_added_and_a_config_may_not() -
         codec.build(Report, given, where="my.yaml")
 
 
+def test_a_record_without_a_schema_is_of_this_release() -> None:
+    assert codec.parse(Row, ROW).place == Place("encoder", None)
+    with pytest.raises(DataError, match=r"^field 'los' is not known: did you mean 'loss'"):
+        codec.parse(Row, {**ROW, "los": 1})
+
+
 def test_numbers_of_a_config_are_finite_and_may_be_texts() -> None:
     assert codec.build(float, "1e-3") == 0.001
     assert codec.build(tuple[int, ...], [1, 2]) == (1, 2)

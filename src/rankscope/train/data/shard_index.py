@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rankscope.errors import DataError
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_file
 from rankscope.train.data.synthesis import Synthesis
 
 INDEX = "shards.index.json"
 """Name of the index. The two suffixes keep gluonts' `FileDataset` from reading it as a file of series."""
-SCHEMA = "rankscope/shards@1"
 
 
 @dataclass(frozen=True)
@@ -37,6 +33,10 @@ class ShardFile:
     bytes: int
     sha256: str
 
+    def __post_init__(self) -> None:
+        if Path(self.name).name != self.name:
+            raise DataError(f"file name {self.name!r} leaves the folder.")
+
 
 @dataclass(frozen=True)
 class ShardIndex:
@@ -54,6 +54,8 @@ class ShardIndex:
     left_out: dict[str, int]
     files: tuple[ShardFile, ...]
 
+    SCHEMA: ClassVar = "rankscope/shards@1"
+
     @property
     def complete(self) -> bool:
         """Whether every series has been written."""
@@ -61,15 +63,7 @@ class ShardIndex:
 
     def write(self, folder: Path) -> None:
         """Put the index into a folder, replacing an earlier one atomically."""
-        document = {
-            "schema": SCHEMA,
-            "synthesis": codec.plain(self.synthesis),
-            "sources": self.sources,
-            "left_out": self.left_out,
-            "files": [dataclasses.asdict(file) for file in self.files],
-        }
-        with atomic_file(folder / INDEX) as path:
-            path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        codec.write(folder / INDEX, self)
 
 
 def read_index(folder: Path) -> ShardIndex:
@@ -84,14 +78,9 @@ def read_index(folder: Path) -> ShardIndex:
     if not file.exists():
         raise DataError(f"{folder} has no {INDEX}: it is no folder that 'rankscope synth' has finished.")
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        if document["schema"] != SCHEMA:
-            raise DataError(f"{file} has schema {document['schema']!r}, this version reads {SCHEMA!r}.")
-        return _from_document(document)
-    except DataError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{file} is damaged ({type(error).__name__}: {error}): write the shards anew.") from error
+        return codec.read(ShardIndex, file)
+    except DataError as error:
+        raise DataError(f"{error} The index is damaged: write the shards anew.") from error
 
 
 def checksum(file: Path) -> str:
@@ -106,16 +95,3 @@ def _slow(stream: Any) -> str:
     while block := stream.read(1 << 20):
         digest.update(block)
     return digest.hexdigest()
-
-
-def _from_document(document: dict[str, Any]) -> ShardIndex:
-    settings = dict(document["synthesis"])
-    synthesis = Synthesis(**{**settings, "files": tuple(settings["files"])})
-    files = tuple(
-        ShardFile(str(f["name"]), int(f["rows"]), int(f["shortest"]), int(f["bytes"]), str(f["sha256"]))
-        for f in document["files"]
-    )
-    for file in files:
-        if Path(file.name).name != file.name:
-            raise ValueError(f"file name {file.name!r} leaves the folder")
-    return ShardIndex(synthesis, dict(document["sources"]), dict(document["left_out"]), files)

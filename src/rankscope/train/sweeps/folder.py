@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
-from rankscope.errors import OutputError
+from rankscope.errors import DataError, OutputError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import RunStore, differences
@@ -106,8 +105,8 @@ class SweepFolder:
         if not file.exists():
             return None
         try:
-            data = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
+            data = codec.load(file)
+        except DataError as error:
             raise OutputError(f"{file} is damaged: delete it; the points are kept in rows/.") from error
         if not isinstance(data, dict) or data.get("schema") != SweepReport.SCHEMA:
             raise OutputError(f"--out {self.root} exists and holds no sweep: choose another place.")

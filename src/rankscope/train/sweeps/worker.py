@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -14,7 +13,7 @@ from typing import Any
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine.pool import Tick
 from rankscope.engine.progress import Progress, silent
-from rankscope.errors import OutputError, one_line
+from rankscope.errors import DataError, OutputError, one_line
 from rankscope.io import codec
 from rankscope.measure.spectrum import eps_key
 from rankscope.measure.sweep import ALL, SweepRow, measure_point
@@ -157,7 +156,7 @@ def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Prog
                 raise
             pretrain(config, target, resume=True, **options)
         row = heart.row
-    told = json.loads((target / "pretrain.json").read_text(encoding="utf-8"))["report"]
+    told = codec.load(target / "pretrain.json")["report"]
     names = ("parameters", "steps", "loss", "seconds")
     return replace(row, state="begun", error="", **{name: told[name] for name in names})
 
@@ -203,7 +202,7 @@ class Heart:
 def read_beat(folder: SweepFolder, point: str) -> dict[str, Any]:
     """Last beat of a point; empty where there is none yet."""
     try:
-        found = json.loads(folder.beat(point).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = codec.load(folder.beat(point))
+    except DataError:
         return {}
     return found if isinstance(found, dict) else {}
