@@ -176,6 +176,7 @@ def test_one_pass_agrees_with_cutting_one_matrix_by_a_little(kind: str, make: Ma
             assert float(spectrum.worth[-1]) == pytest.approx(expected, rel=0.25), cut.module
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("exact_worth")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pair", ["qk", "vo"])

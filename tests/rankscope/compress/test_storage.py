@@ -154,6 +154,7 @@ def test_spectra_and_moments_are_those_of_the_matrices(make: Callable[..., Path]
         torch.testing.assert_close(mine.of(site).second, other.of(site).second, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "how"),
     [

@@ -357,6 +357,7 @@ def filled_cache(checkpoint: Checkpoint) -> int:
     return sum(tensor.nbytes for layer in layers for tensor in (layer.keys, layer.values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", UNITS)
 @pytest.mark.parametrize("sites", ["attention", "decoder,q,k"])
 def test_budgets_are_never_exceeded_and_used_to_within_one_rank(
@@ -386,6 +387,7 @@ def test_budgets_are_never_exceeded_and_used_to_within_one_rank(
         assert used == report.bytes["after"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_bytes_are_counted_in_the_format_that_is_written(dtype: str | None, toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-bolt")

@@ -127,6 +127,7 @@ def test_rebuilt_commands_are_commands(tree: Any) -> None:
         assert (program, context.args) == ("rankscope", [])  # the verb's own parser took every word
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_bytes(results: Path, page: Page, tmp_path: Path) -> None:
     copy = tmp_path / results.name
     shutil.copytree(results, copy)
