@@ -1,8 +1,9 @@
 """Bounds of the rank paper as pure functions, and the constructions that show them tight."""
 
-from rankscope_paper.bounds.attention import attention, multi_head_attention
 from rankscope_paper.bounds.compression import (
     Attention,
+    attention,
+    multi_head_attention,
     projected,
     score_norm,
     theorem3_construction,
@@ -16,7 +17,6 @@ from rankscope_paper.bounds.compression import (
     theorem6_upper,
     value_norm,
 )
-from rankscope_paper.bounds.embedding import theorem2_count, theorem2_levels
 from rankscope_paper.bounds.flow import (
     corollary1_lower,
     corollary1_printed,
@@ -34,6 +34,8 @@ from rankscope_paper.bounds.smooth import (
     swish_maximum,
     theorem1_analytic,
     theorem1_variation,
+    theorem2_count,
+    theorem2_levels,
 )
 
 __all__ = [

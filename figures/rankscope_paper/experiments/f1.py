@@ -11,8 +11,7 @@ from jaxtyping import Float, Int
 
 from rankscope.engine.progress import Progress, silent
 from rankscope_paper.experiments.fit import Slope, exponent, slope_of_points, slope_of_seeds
-from rankscope_paper.experiments.matrices import READINGS, generator, log_uniform
-from rankscope_paper.experiments.truncation import random_layer, truncation_errors
+from rankscope_paper.experiments.matrices import READINGS, generator, log_uniform, random_layer, truncation_errors
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from rankscope.engine.progress import Progress, silent
 from rankscope.numerics import eps_ranks, relative_spectrum
-from rankscope_paper.bounds.attention import multi_head_attention
+from rankscope_paper.bounds.compression import multi_head_attention
 from rankscope_paper.experiments.matrices import gaussian, generator, log_uniform, orthonormal
 
 if TYPE_CHECKING:

@@ -16,8 +16,14 @@ from rankscope_paper.bounds import multi_head_attention, projected
 from rankscope_paper.experiments import EXPERIMENTS, F1Result, run_experiment, run_f1
 from rankscope_paper.experiments.f1 import F1Size
 from rankscope_paper.experiments.f2 import sketch_distance, sparse_sketch
-from rankscope_paper.experiments.matrices import gaussian, generator, log_uniform, orthonormal
-from rankscope_paper.experiments.truncation import random_layer, truncation_errors
+from rankscope_paper.experiments.matrices import (
+    gaussian,
+    generator,
+    log_uniform,
+    orthonormal,
+    random_layer,
+    truncation_errors,
+)
 from rankscope_paper.theory.judge import judge
 
 SMALL = F1Size(40, 160, 6, 12, (32, 64, 128), 4, 6.0, 12)
