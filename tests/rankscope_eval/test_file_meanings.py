@@ -278,6 +278,7 @@ def test_a_file_means_the_same_to_every_verb(tmp_path: Path, name: str, verb: st
     if refused:
         with pytest.raises(DataError, match=refused) as caught:
             list(VERBS[verb](path, freq))
+        assert case.name in str(caught.value)
         assert "\n" not in str(caught.value)
         return
     found = list(VERBS[verb](path, freq))

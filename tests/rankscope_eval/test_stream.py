@@ -523,13 +523,7 @@ BAD_FILES = {
         "date,a,b\n2020-01-01,1,2\n2020-01-02,2,3\n",
         "has one column per series and has to be read whole",
     ),
-    "empty": ("x.csv", "", "the file is empty"),
-    "only a header": ("x.csv", "item_id,date,y\n", "holds no series: it holds no rows"),
     "only torn lines": ("x.jsonl", '{"a"\n{"b"\n', "holds no series: line 1 has no JSON"),
-    "not parquet": ("x.parquet", "hello", "cannot be read as parquet"),
-    "not arrow": ("x.arrow", "hello", "cannot be read as arrow"),
-    "ending": ("x.xls", "hello", "ending that is not known"),
-    "no number": ("x.csv", "item_id,date,y\na,2020-01-01,b\n", "no numeric column"),
     "no freq": ("x.csv", "item_id,date,y\na,2020-01-01,1\nb,2020-01-01,1\n", r"cannot be told .* give freq \(--freq\)"),
 }
 

@@ -263,7 +263,10 @@ def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, wher
     base = str(record[layout.id]) if layout.id is not None else f"T{number}"
     cell: Any = EPOCH if layout.time is None else record[layout.time]
     freq = layout.freq or record.get("freq")
-    freq = period_freq(freq) if isinstance(freq, str) else None
+    try:
+        freq = period_freq(freq) if isinstance(freq, str) else None
+    except DataError as error:
+        raise DataError(f"{where}: series {base!r}: {error}") from error
     times = None
     if isinstance(cell, (list, tuple, np.ndarray)):
         column = pd.Series(cell, name=layout.time, dtype=None if len(cell) else object)

@@ -111,26 +111,6 @@ def test_what_cannot_teach_is_left_out_and_counted(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "empty"),
-        ("item_id,value\n", "no rows"),
-        ("item_id,value\na,x\n", "no numeric column"),
-        ("item_id,value\na,\na,\n", "holds no number"),
-        ("item_id,value\na,1\na,inf\n", "infinite"),
-        (None, "does not exist"),
-    ],
-)
-def test_unusable_files_are_named(tmp_path: Path, text: str | None, message: str) -> None:
-    file = tmp_path / "user.csv"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(DataError, match=message) as caught:
-        read_pool([file], 4)
-    assert "user.csv" in str(caught.value)
-
-
 def test_every_file_has_the_same_weight(tmp_path: Path) -> None:
     many = write_ramps(tmp_path / "many.csv", *range(40, 80))
     one = write_ramps(tmp_path / "one.csv", 100)
