@@ -118,15 +118,18 @@ def read_times(column: pd.Series, form: str) -> pd.DatetimeIndex:
             times = pd.DatetimeIndex(column)
         elif form == STEPS or form in ("%Y", "%Y%m%d"):
             numbers, _ = column_numbers(column)
-            whole = pd.Series(np.where(numbers % 1 == 0, numbers, np.nan)).astype("Int64")
+            largest = MOST_STEPS if form == STEPS else 10**8
+            whole = pd.Series(np.where(np.abs(numbers) < largest, numbers, 0.5)).astype("float64")
+            whole = whole.where(whole % 1 == 0).astype("Int64")
             if form == STEPS:
-                times = pd.DatetimeIndex(pd.to_datetime(whole.where(whole.abs() < MOST_STEPS), unit="s"))
+                times = pd.DatetimeIndex(pd.to_datetime(whole, unit="s"))
             else:
                 times = pd.DatetimeIndex(pd.to_datetime(whole.astype("string"), format=form, errors="coerce"))
         else:
             texts = column.where([not isinstance(cell, (bool, int, float, np.number)) for cell in column], None)
             found = pd.to_datetime(texts, format=form, errors="coerce")
             if found.dtype == object:  # several time zones
-                found = pd.to_datetime(found.map(lambda time: time if pd.isna(time) else time.replace(tzinfo=None)))
+                naive = found.map(lambda time: time if pd.isna(time) else time.replace(tzinfo=None))
+                found = pd.to_datetime(naive, errors="coerce")
             times = pd.DatetimeIndex(found)
     return times if times.tz is None else times.tz_localize(None)

@@ -268,14 +268,13 @@ def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, wher
     except DataError as error:
         raise DataError(f"{where}: series {base!r}: {error}") from error
     times = None
-    if isinstance(cell, (list, tuple, np.ndarray)):
-        column = pd.Series(cell, name=layout.time, dtype=None if len(cell) else object)
-        writing = way_of_writing(column, where)
-        times = read_times(column, writing)
-        if times.hasnans:
-            raise DataError(_is_no_date(where, cell[int(times.isna().argmax())], base))
+    if isinstance(cell, (list, tuple, np.ndarray)) and len(cell):
+        times, writing = _record_times(pd.Series(cell, name=layout.time), where, base)
         grid = infer_freq(times.sort_values()) if freq is None or writing == STEPS else freq
         layout = replace(layout, freq=freq if writing == STEPS else grid, grid=grid, writing=writing)
+    elif isinstance(cell, (int, float, np.number)) and not is_missing(cell):
+        (cell,), writing = _record_times(pd.Series([cell], name=layout.time), where, base)
+        cell = EPOCH if writing == STEPS else cell
     for field in layout.fields:
         key = base if len(layout.fields) == 1 else f"{base}_{field}"
         values = _values(record[field], where, key)
@@ -283,9 +282,20 @@ def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, wher
             if len(times) != len(values):
                 raise DataError(f"{where}: series {key!r} has {len(times)} times but {len(values)} values.")
             yield Series(key, *_on_grid(values, times, _steps(times, layout), layout, where, key))
+        elif freq is None and (isinstance(cell, (list, tuple, np.ndarray)) or is_missing(cell)):
+            yield Series(key, pd.NaT, values)
         else:
-            start = pd.NaT if freq is None else period(cell, freq, f"{where} series {key!r}")
-            yield Series(key, start, values, _timestamp(cell))
+            start = period(cell, freq or "D", f"{where} series {key!r}")
+            yield Series(key, start if freq else pd.NaT, values, _timestamp(cell))
+
+
+def _record_times(column: pd.Series, where: str, key: str) -> tuple[pd.DatetimeIndex, str]:
+    """Times of one row of the list layout, and how they are written."""
+    writing = way_of_writing(column, where)
+    times = read_times(column, writing)
+    if times.hasnans:
+        raise DataError(_is_no_date(where, column.iloc[int(times.isna().argmax())], key))
+    return times, writing
 
 
 def _on_grid(
@@ -356,7 +366,7 @@ def _by_name(column: pd.Series) -> list[np.ndarray]:
     """The rows of every name, names in the order of their first rows."""
     import pandas as pd
 
-    codes = pd.factorize(column)[0]
+    codes = pd.factorize(column.map(str) if column.dtype.kind == "O" else column)[0]
     order = np.argsort(codes, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(order) else []
 
@@ -392,7 +402,7 @@ def _timestamp(value: Any) -> pd.Timestamp | None:
 
     try:
         stamp = pd.Timestamp(value)
-    except ValueError:  # periods reach further than timestamps
+    except (ValueError, TypeError):  # periods reach further than timestamps
         return None
     return stamp.tz_localize(None) if stamp.tz is not None else stamp
 

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,6 +7,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rankscope.errors import DataError
 from rankscope.series import Columns, read_series
@@ -91,6 +94,48 @@ def test_null_is_a_missing_value(tmp_path: Path) -> None:
     (tmp_path / "nan.jsonl").write_text('{"item_id":"b","start":"2020","freq":"D","target":[1,NaN,3]}')
     for name in ("x.parquet", "x.jsonl", "nan.jsonl"):
         np.testing.assert_array_equal(read_series(tmp_path / name)[-1].target, [1.0, np.nan, 3.0])
+
+
+CELLS = [
+    "1",
+    "2.5",
+    "",
+    "NaN",
+    "x",
+    "2020-01-01",
+    "2020-01-02T03:00+01:00",
+    "1999",
+    "True",
+    "inf",
+    "1e400",
+    "1_0",
+    "[1]",
+]
+CELLS += ["12345678", "9" * 20, "1/2/2020", "13/2/2020", "2020Q1", "1500-01-01", "0", "-3"]
+VALUES_OF_JSON = [1, None, "x", "2020-01-01", [1, None], [], ["x"], [[1]], True, {"a": 1}, ["2020-01-01", "2020-01-02"]]
+VALUES_OF_JSON += ["D", "Z", 10**30, [1e308], float("inf"), 20200101]
+NAMES = ["", "date", "time", "id", "y", "u", "year", "start", "freq", "Unnamed: 0"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), json_lines=st.booleans(), rows=st.integers(0, 6))
+def test_whatever_a_file_holds_it_is_read_or_refused_by_one_line(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, json_lines: bool, rows: int
+) -> None:
+    names = data.draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4))
+    cells = st.sampled_from(data.draw(st.lists(st.sampled_from(VALUES_OF_JSON if json_lines else CELLS), min_size=1)))
+    table = data.draw(st.lists(st.lists(cells, min_size=len(names), max_size=len(names)), min_size=rows, max_size=rows))
+    lines = [json.dumps(dict(zip(names, row, strict=True))) if json_lines else ",".join(row) for row in table]
+    path = tmp_path_factory.mktemp("fuzz") / ("x.jsonl" if json_lines else "x.csv")
+    path.write_text("\n".join(lines if json_lines else [",".join(names), *lines]))
+    message, series = "", []
+    try:
+        series = read_series(path, dated=False)
+    except DataError as error:
+        message = str(error)
+    assert "\n" not in message
+    assert bool(series) != bool(message)
+    assert all(len(one) and np.isfinite(one.target).any() for one in series)
 
 
 def test_an_unknown_format_lists_the_known(tmp_path: Path) -> None:
