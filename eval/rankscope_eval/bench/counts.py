@@ -1,4 +1,4 @@
-"""How much arithmetic and how many bytes a forecast takes at least, phase by phase, from a checkpoint's layouts.
+"""Least arithmetic and bytes of a forecast, phase by phase, from the shapes that a checkpoint stores.
 
 FLOPs are those of the matrix products (2 per multiply-add), of the algorithm that `rankscope.forecast` runs: the
 encoder once per series, the keys and values of the cross-attentions once per series, then one decoder step per token of

@@ -115,7 +115,8 @@ def test_distance_of_quantiles_equals_a_slow_loop(pair, generated, kind: str) ->
     for row, one, other in zip(generated.context.numpy(), a.numpy(), b.numpy(), strict=True):
         deviation = np.nanstd(row.astype(np.float64))
         distances = [abs(float(one[t, q]) - float(other[t, q])) for t in range(8) for q in range(9)]
-        whole.append(np.mean(distances) / deviation)
+        if deviation > 0:  # the mixture has constant histories, too
+            whole.append(np.mean(distances) / deviation)
     assert a.shape == (5, 8, 9)
     assert quantile_distance(a, b, generated.context) == pytest.approx(np.mean(whole), rel=1e-9)
     assert quantile_distance(a, a, generated.context) == 0.0
