@@ -373,11 +373,12 @@ def test_pretrain_options(refused: Callable[..., str]) -> None:
 
 
 def test_pretrain_keeps_the_snapshots_of_an_unfinished_run(refused: Callable[..., str]) -> None:
-    from rankscope.train.run_folder import seal
+    from rankscope.train import read_config
+    from rankscope.train.trainer import training_run
+    from rankscope_cli.verbs.pretrain import find_config
 
     snapshot = Path("out.run/checkpoint-10")
-    snapshot.mkdir(parents=True)
-    (snapshot / "trainer_state.json").write_text("{}")
-    seal(snapshot, 0.0, 0)
+    with training_run(read_config(find_config("bundled")), Path("out"), "fp32", 1).open(resume=False, force=False):
+        snapshot.mkdir()
     assert "--resume" in refused("pretrain", "bundled", "--out", "out")
     assert snapshot.exists()

@@ -53,7 +53,6 @@ def test_it_says_how_to_verify(cli: Any, small: Path, bolt_folder: Path, tmp_pat
         (("--truth", "2"), "--truth"),
         (("--device", "tpu"), "'tpu'"),
         (("--series", "absent.csv"), "absent.csv"),
-        (("--resume",), "nothing to resume"),
         (("--out", "."), "working folder"),
     ],
 )

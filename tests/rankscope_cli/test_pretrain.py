@@ -79,7 +79,6 @@ def test_without_tensorboard_it_says_so_once(cli, run_yaml, monkeypatch, tmp_pat
         ("validation: {every: 1, series: -3}", (), "series"),
         ("spectra: {steps: [0], roles: [w]}", (), "'w'"),
         ("shards: nowhere", (), "nowhere"),
-        ("", ("--resume",), "nothing to resume"),
         ("", ("--data", "nowhere"), "--data"),
     ],
 )
@@ -98,12 +97,12 @@ def test_a_run_that_cannot_begin_leaves_no_folder(cli, run_yaml, tmp_path):
 
 
 def test_another_config_does_not_resume_a_run(refused, run_yaml, tmp_path):
-    run = tmp_path / "out.run"
-    run.mkdir()
     from rankscope.train import read_config
-    from rankscope.train.same_run import RunRecord
+    from rankscope.train.trainer import training_run
 
-    RunRecord(read_config(run_yaml()), "fp32", 1).write(run)
+    kept = training_run(read_config(run_yaml()), tmp_path / "out", "fp32", 1)
+    with kept.open(resume=False, force=False):
+        run = kept.folder
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     command = ["pretrain", run_yaml("learning_rate: 0.5"), "--out", tmp_path / "out", "--device", "cpu", "--resume"]
     assert "learning_rate 0.001, not 0.5" in refused(*command)

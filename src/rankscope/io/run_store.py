@@ -137,8 +137,9 @@ class RunStore:
             try:
                 yield self
             except Exception:
-                if not any(path.name != MANIFEST for path in self.root.iterdir() if not path.name.startswith(".")):
-                    shutil.rmtree(self.root, ignore_errors=True)
+                left = self.root.iterdir() if self.root.is_dir() else ()
+                if all(path.name == MANIFEST or path.name.startswith(".") for path in left):
+                    self.discard()
                 raise
 
     @property

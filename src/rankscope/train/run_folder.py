@@ -1,17 +1,18 @@
-"""The folder of an unfinished run: snapshots that are whole or do not count, and the lock of the process in it."""
+"""The folder of an unfinished training: snapshots that are whole or do not count, and how it goes on from them."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rankscope.errors import OutputError
-from rankscope.io.atomic import atomic_file, sync
+from rankscope.io.atomic import atomic_file, refuse_existing, sync
+from rankscope.io.run_store import RunStore
 
 SUFFIX = ".run"
 """A run into ``out`` keeps its snapshots in ``out.run`` until it is done."""
@@ -21,9 +22,10 @@ KEPT = 2
 """Snapshots that are kept."""
 KEPT_MODELS = "kept"
 """Folder of the models that the config asks to keep; it goes into the finished checkpoint."""
-LOCK = "lock"
-DIVERGED = "diverged.json"
-"""Says that the run stopped because its loss or weights were not finite; the next attempt removes it."""
+END = ("max_steps", "decay_steps")
+"""What may change while the learning rate has not begun to depend on it."""
+REMEDIES = ("learning_rate", "max_grad_norm")
+"""What may be lowered at the last snapshot of a run that diverged: it is another run from there on, and says so."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,6 @@ class Snapshot:
     step: int
     loss_total: float
     loss_steps: int
-
-
-def run_folder(out: Path) -> Path:
-    """Return the folder that the run into ``out`` keeps its snapshots in."""
-    return out.with_name(f"{out.name}{SUFFIX}")
 
 
 def seal(folder: Path, loss_total: float, loss_steps: int) -> None:
@@ -82,64 +79,90 @@ def tidy(run: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def clear(run: Path) -> None:
-    """Empty the folder of a run, but for the lock of the process that holds it."""
-    for one in snapshots(run):
-        (one.folder / SEAL).unlink(missing_ok=True)
-    for path in run.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != LOCK:
-            path.unlink()
+class TrainingRun:
+    """Training into a folder: until the result is there, its snapshots and curves lie beside it, in ``<out>.run``.
 
-
-def mark_diverged(run: Path, problem: str) -> None:
-    """Keep why a run stopped: what it goes on with may then be lowered."""
-    with atomic_file(run / DIVERGED) as path:
-        path.write_text(json.dumps({"problem": problem}) + "\n", encoding="utf-8")
-
-
-def diverged(run: Path) -> bool:
-    """Whether the last attempt at a run ended with a loss or weights that were not finite."""
-    return (run / DIVERGED).exists()
-
-
-@contextlib.contextmanager
-def claimed(run: Path) -> Iterator[None]:
-    """Hold the folder of a run, so that no second process trains into it; a killed process lets go of it.
-
-    Raises:
-        OutputError: another process holds it.
+    Args:
+        target: folder of the result.
+        what: the run, in errors: "a training run".
+        schema: of its manifest.
+        settings: what the weights are a function of.
+        may_change: names of settings that are free when it goes on.
     """
-    run.mkdir(parents=True, exist_ok=True)
-    with (run / LOCK).open("a") as handle:
-        _lock(handle.fileno(), run)
-        yield
 
+    def __init__(
+        self, target: Path, what: str, schema: str, settings: Mapping[str, Any], may_change: Container[str]
+    ) -> None:
+        self.target, self.folder = target, target.with_name(f"{target.name}{SUFFIX}")
+        self.store = RunStore(
+            self.folder, what, schema, settings, owns=("[!_.]*",), may_change=lambda *change: self._may_change(*change)
+        )
+        self.snapshot: Snapshot | None = None
+        self._free = may_change
+        self._lowered: dict[str, dict[str, Any]] = {}
 
-@contextlib.contextmanager
-def removed_if_empty(run: Path) -> Iterator[None]:
-    """Remove the folder of a run that an error ends before its first log line or snapshot: there is nothing in it."""
-    try:
-        yield
-    except Exception:
-        if not any(run.glob("checkpoint-*")) and not any(run.glob("*.csv")):
-            shutil.rmtree(run, ignore_errors=True)
-        raise
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """What was lowered where the run had diverged, in order: step, field, before, after."""
+        return list(self.store.facts.get("changes") or ())
 
+    def check(self, resume: bool, force: bool) -> Snapshot | None:
+        """Refuse what may not be begun or gone on with; return the snapshot that the run goes on from.
 
-def _lock(handle: int, run: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):  # else a file system without locks
+        Raises:
+            OutputError: the target or an unfinished run into it exists, or what is to be resumed is another run.
+        """
+        refuse_existing(self.target, force)
+        self.snapshot = newest(self.folder) if resume else None
+        step = self.snapshot.step if self.snapshot else 0
+        self.store.check(resume, force and not resume)
+        settings, found = self.store.settings or {}, self.store.manifest() if resume else None
+        if settings.get("max_steps", step) < step:
             raise OutputError(
-                f"another process is training into {run}: wait for it, or choose another --out."
-            ) from None
+                f"the run in {self.folder} is at step {step} already: max_steps {settings['max_steps']} is below it."
+            )
+        # a snapshot from before a change may be the newest whole one: the change then happens there
+        earlier = [{**change, "step": min(step, change["step"])} for change in (found or {}).get("changes", ())]
+        self.store.facts = {"changes": [*earlier, *self._lowered.values()] or None, "diverged": None}
+        return self.snapshot
+
+    @contextlib.contextmanager
+    def open(self, resume: bool, force: bool) -> Iterator[None]:
+        """Begin or go on, and leave in the folder whole snapshots alone; no other process can until the block ends.
+
+        Raises:
+            OutputError: see `check`; or another process is at work on the run.
+        """
+        with self.store.open(resume, force and not resume):
+            for stale in self.target.parent.glob(
+                f".{self.target.name}.*.partial"
+            ):  # of a process killed while it saved
+                shutil.rmtree(stale, ignore_errors=True)
+            tidy(self.folder)
+            try:
+                yield
+            except Exception:  # before the first log line or snapshot there is nothing to go on from
+                if not any(self.folder.glob("checkpoint-*")) and not any(self.folder.glob("*.csv")):
+                    self.store.discard()
+                raise
+
+    def _may_change(self, name: str, was: Any, now: Any) -> bool:
+        found, step = self.store.manifest() or {}, self.snapshot.step if self.snapshot else 0
+        if name.partition(".")[0] in self._free:
+            return True
+        if name in END:
+            return _still_open(found["settings"], self.store.settings or {}, step)
+        if name in REMEDIES and found.get("diverged") and step and 0 < now < was:
+            self._lowered[name] = {"step": step, "field": name, "before": was, "after": now}
+            return True
+        return False
+
+
+def _still_open(was: Mapping[str, Any], now: Mapping[str, Any], step: int) -> bool:
+    """Whether the learning rate of the first ``step`` steps is the same under both ends."""
+    begins = min(settings["max_steps"] - settings["decay_steps"] for settings in (was, now))
+    schedule = now["schedule"]
+    return schedule == "constant" or (schedule == "warmup_stable_decay" and step <= begins)
 
 
 def _read(folder: Path) -> Snapshot | None:

@@ -11,21 +11,25 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rankscope.engine.progress import Progress, silent
-from rankscope.errors import OptionError, OutputError
+from rankscope.errors import OptionError
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_folder, refuse_existing
+from rankscope.io.atomic import atomic_folder
+from rankscope.io.run_store import differences
 from rankscope.train import curves, events, processes, run_folder
 from rankscope.train.arguments import resolve_precision, training_arguments
 from rankscope.train.config import PretrainConfig, config_from_dict
 from rankscope.train.corpus import open_corpus
 from rankscope.train.meter import Clock, LossMeter
 from rankscope.train.models import new_model
-from rankscope.train.run_folder import Snapshot
-from rankscope.train.same_run import RunRecord, differences, go_on, read_record
+from rankscope.train.run_folder import Snapshot, TrainingRun
 from rankscope.train.spectra import SpectraLog, forget_after, live_sites
 from rankscope.train.stream import BoltCollator, TokenCollator
 
 RECORD = "pretrain.json"
+MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
+"""What a resumed run may do differently: none of it changes a bit of a weight. Everything else does; activations that
+are computed again and compiled networks round differently.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,19 +55,6 @@ class PretrainReport:
     SCHEMA: ClassVar = "rankscope/pretrain@1"
 
 
-@dataclass(frozen=True)
-class _Start:
-    """Where a run begins, and as what: at a snapshot, or, without one, at step 0; or it is finished already."""
-
-    record: RunRecord
-    snapshot: Snapshot | None = None
-    finished: PretrainReport | None = None
-
-    @property
-    def step(self) -> int:
-        return self.snapshot.step if self.snapshot else 0
-
-
 def pretrain(
     config: PretrainConfig,
     out: Path | str,
@@ -85,9 +76,9 @@ def pretrain(
     Args:
         config: the run.
         out: folder of the finished checkpoint; snapshots of the run are kept beside it until it is done.
-        resume: go on from the newest whole snapshot of a stopped run with this ``out``, however it was stopped. A
-            run that is finished already is not repeated: its report is returned. One that diverged may go on with a
-            lower learning rate or gradient norm, as another run from that snapshot on.
+        resume: go on from the newest whole snapshot of a stopped run with this ``out``, however it was stopped; begin
+            where there is none. A run that is finished already is not repeated: its report is returned. One that
+            diverged may go on with a lower learning rate or gradient norm, as another run from that snapshot on.
         force: replace ``out``, and the snapshots of an unfinished run, if they exist.
         device: ``auto``, ``cpu`` or ``cuda``.
         workers: processes that generate series, per training process; 0 generates in the training process.
@@ -104,8 +95,8 @@ def pretrain(
 
     Raises:
         OptionError: an option that cannot be used, or scores are asked for without ``validate``.
-        OutputError: ``out`` or an unfinished run of it exists, there is nothing to resume, what is to be resumed is
-            another run, or another process is in it.
+        OutputError: ``out`` or an unfinished run of it exists, what is to be resumed is another run, or another
+            process is in it.
         RankscopeError: the loss or the weights became NaN or infinite; the snapshot before is kept and named.
     """
     from transformers import set_seed
@@ -117,22 +108,23 @@ def pretrain(
         )
     begun = time.perf_counter()
     target = Path(out)
-    run = run_folder.run_folder(target)
+    kept = training_run(config, target, resolve_precision(config, device), processes.count())
+    run = kept.folder
     arguments = training_arguments(config, run, device, workers)
-    record = RunRecord(config, resolve_precision(config, device), processes.count())
     with contextlib.ExitStack() as held:
-        start = processes.on_main(lambda: _look(record, target, resume, force))
-        if start.finished is not None:
-            return start.finished
+        if resume and not force and (report := processes.on_main(lambda: _finished(config, kept))) is not None:
+            return report
+        start = processes.on_main(lambda: kept.check(resume, force))
         set_seed(config.seed)
         model = processes.together(lambda: new_model(config))
         spectra = processes.together(lambda: _spectra(config, model, run))
         opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress)) if config.shards else None
-        processes.on_main(lambda: _begin(target, start, resume, held))  # from here on files change
+        processes.on_main(lambda: _begin(kept, resume, force, held))  # from here on files change
         if opened is None:
             opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
-        written = events.Events(run / events.FOLDER if tensorboard and processes.is_main() else None, start.step)
-        trainer = _trainer(config, model, arguments, opened, start, _Beside(run, progress, validate, spectra, written))
+        place = run / events.FOLDER if tensorboard and processes.is_main() else None
+        written = events.Events(place, start.step if start else 0)
+        trainer = _trainer(config, model, arguments, opened, start, _Beside(kept, progress, validate, spectra, written))
         steps = _train(trainer, start, config.max_steps)
         written.close()
         report = PretrainReport(
@@ -143,71 +135,60 @@ def pretrain(
             parameters=sum(p.numel() for p in model.parameters()),
             skipped=opened.stream.skipped,
         )
-        processes.on_main(lambda: _save(start.record, model, report, run, target, force, spectra))
+        processes.on_main(lambda: _save(config, model, report, kept, force, spectra))
     return report
 
 
-def _look(record: RunRecord, target: Path, resume: bool, force: bool) -> _Start:
-    """Decide where the run begins, and refuse what may not be."""
-    run = run_folder.run_folder(target)
-    if resume and not force and (report := _finished(record, target)) is not None:
-        if run.is_dir():  # the process was killed between saving and cleaning up
-            shutil.rmtree(run)
-        return _Start(record, finished=report)
-    refuse_existing(target, force)
-    newest = run_folder.newest(run)
-    if not resume:
-        if newest is not None and not force:
-            raise OutputError(
-                f"snapshots of an unfinished run lie in {run}: go on with --resume, or start anew with --force."
-            )
-        return _Start(record)
-    earlier = read_record(run)
-    if earlier is None:
-        raise OutputError(f"nothing to resume: no run in {run}. Start without --resume.")
-    step = newest.step if newest else 0
-    return _Start(go_on(run, earlier, record, step, diverged=run_folder.diverged(run)), newest)
+def training_run(config: PretrainConfig, target: Path, precision: str, processes: int) -> TrainingRun:
+    """The run of a config into a folder.
+
+    Args:
+        config: the run.
+        target: folder of the checkpoint.
+        precision: ``fp32`` or ``bf16``: what ``auto`` means on the device.
+        processes: that train together.
+    """
+    settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
+    return TrainingRun(target, "a training run", "rankscope/pretrain-run@1", settings, MAY_CHANGE)
 
 
-def _begin(target: Path, start: _Start, resume: bool, held: contextlib.ExitStack) -> None:
+def _begin(kept: TrainingRun, resume: bool, force: bool, held: contextlib.ExitStack) -> None:
     """Claim the folder of the run, and leave in it what there was at the point where the run begins."""
-    run = run_folder.run_folder(target)
-    held.enter_context(run_folder.claimed(run))
-    for stale in target.parent.glob(f".{target.name}.*.partial"):  # of a process killed while it saved
-        shutil.rmtree(stale, ignore_errors=True)
-    if not resume:
-        run_folder.clear(run)
-        held.enter_context(run_folder.removed_if_empty(run))
-    run_folder.tidy(run)
+    held.enter_context(kept.open(resume, force))
+    step = kept.snapshot.step if kept.snapshot else 0
     for name in (curves.LOSSES, curves.SCORES):
-        curves.forget_after(run / name, start.step)
-    forget_after(run, start.step)
-    start.record.write(run)
-    (run / run_folder.DIVERGED).unlink(missing_ok=True)
+        curves.forget_after(kept.folder / name, step)
+    forget_after(kept.folder, step)
 
 
-def _finished(record: RunRecord, target: Path) -> PretrainReport | None:
-    """Return the report of the same run where ``target`` holds its result."""
+def _finished(config: PretrainConfig, kept: TrainingRun) -> PretrainReport | None:
+    """Return the report of the same run where its result is there, and remove what a kill left beside it."""
     try:
-        found = codec.load(target / RECORD)
-        same = not differences(config_from_dict(found["config"]), record.config)
-        return replace(codec.parse(PretrainReport, found["report"]), folder=str(target)) if same else None
+        found = codec.load(kept.target / RECORD)
+        changed = differences(config_from_dict(found["config"]), config)
+        if any(name.partition(".")[0] not in MAY_CHANGE for name, *_ in changed):
+            return None
+        report = replace(codec.parse(PretrainReport, found["report"]), folder=str(kept.target))
     except (ValueError, KeyError, TypeError):
         return None
+    kept.store.discard()
+    return report
 
 
 @dataclass(frozen=True)
 class _Beside:
     """What a run does beside its steps."""
 
-    run: Path
+    kept: TrainingRun
     progress: Progress
     validate: Callable[[Any], Mapping[str, float]] | None
     spectra: SpectraLog | None
     events: events.Events
 
 
-def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, start: _Start, beside: _Beside) -> Any:
+def _trainer(
+    config: PretrainConfig, model: Any, arguments: Any, corpus: Any, start: Snapshot | None, beside: _Beside
+) -> Any:
     from rankscope.train.callbacks.health import Health
     from rankscope.train.callbacks.keeping import Keeping
     from rankscope.train.callbacks.logs import Logs
@@ -216,12 +197,12 @@ def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, st
     from rankscope.train.callbacks.spectra import Spectra
     from rankscope.train.loop import Loop
 
-    meter, clock, run = LossMeter(), Clock(), beside.run
-    if start.snapshot is not None:
-        meter.restore(start.snapshot.loss_total, start.snapshot.loss_steps)
+    meter, clock, run = LossMeter(), Clock(), beside.kept.folder
+    if start is not None:
+        meter.restore(start.loss_total, start.loss_steps)
     if config.gradient_checkpointing:
         _recompute_activations(model)
-    callbacks: list[Any] = [Health(meter, run)]
+    callbacks: list[Any] = [Health(meter, beside.kept.store)]
     if beside.spectra is not None:
         callbacks.append(Spectra(config.spectra, beside.spectra, clock))
     if config.keep_steps:
@@ -237,14 +218,14 @@ def _trainer(config: PretrainConfig, model: Any, arguments: Any, corpus: Any, st
     )
 
 
-def _train(trainer: Any, start: _Start, max_steps: int) -> int:
+def _train(trainer: Any, start: Snapshot | None, max_steps: int) -> int:
     """Take the steps that are left; return how many have been taken in all."""
-    if start.snapshot is None:
+    if start is None:
         trainer.train()
     elif start.step < max_steps:
-        trainer.train(resume_from_checkpoint=str(start.snapshot.folder))
+        trainer.train(resume_from_checkpoint=str(start.folder))
     else:  # stopped between the last snapshot and the result: the Trainer would take one step too many
-        trainer._load_from_checkpoint(str(start.snapshot.folder))
+        trainer._load_from_checkpoint(str(start.folder))
         return start.step
     return int(trainer.state.global_step)
 
@@ -260,20 +241,20 @@ def _spectra(config: PretrainConfig, model: Any, run: Path) -> SpectraLog | None
 
 
 def _save(
-    record: RunRecord,
+    config: PretrainConfig,
     model: Any,
     report: PretrainReport,
-    run: Path,
-    target: Path,
+    kept: TrainingRun,
     force: bool,
     spectra: SpectraLog | None,
 ) -> None:
-    with atomic_folder(target, force=force) as folder:
+    run = kept.folder
+    with atomic_folder(kept.target, force=force) as folder:
         model.config.use_cache = True  # the Trainer turns it off, and forecasts would be slow for it
         model.to("cpu").save_pretrained(folder)
-        written: dict[str, Any] = {"config": record.config, "report": report}
-        if record.changes:
-            written["changes"] = record.changes
+        written: dict[str, Any] = {"config": config, "report": report}
+        if kept.changes:
+            written["changes"] = kept.changes
         codec.write(folder / RECORD, written, indent=2)
         for name in (curves.LOSSES, curves.SCORES):
             if (run / name).exists():
@@ -286,4 +267,4 @@ def _save(
             shutil.copytree(run / events.FOLDER, folder / events.FOLDER)
         for weights in folder.glob("*.safetensors"):  # safetensors writes them for the owner alone
             weights.chmod((folder / "config.json").stat().st_mode)
-    shutil.rmtree(run, ignore_errors=True)
+    kept.store.discard()

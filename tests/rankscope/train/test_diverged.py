@@ -13,8 +13,9 @@ from rankscope.checkpoints import describe
 from rankscope.errors import OutputError, RankscopeError
 from rankscope.train import pretrain
 from rankscope.train.loop import set_peak
-from rankscope.train.same_run import Change, RunRecord, go_on
+from rankscope.train.run_folder import seal
 from rankscope.train.stream import BoltCollator
+from rankscope.train.trainer import training_run
 
 GOOD_STEPS = 6
 
@@ -148,8 +149,19 @@ def test_unchanged_it_is_the_undisturbed_run(diverged, same_weights, tmp_path):
 
 
 def test_a_change_moves_to_the_snapshot_that_is_left(tiny, tmp_path):
-    record = RunRecord(tiny(), "fp32", 1, (Change(4, "learning_rate", 0.1, 0.001),))
-    found = go_on(tmp_path, record, RunRecord(tiny(), "fp32", 1), 2, diverged=False)
-    assert found.changes == (Change(2, "learning_rate", 0.1, 0.001),)
+    def run(**changes):
+        return training_run(tiny(**changes), tmp_path / "out", "fp32", 1)
+
+    with run().open(resume=False, force=False):
+        (run().folder / "checkpoint-2").mkdir()
+        seal(run().folder / "checkpoint-2", 1.0, 1)
+    change = {"step": 4, "field": "learning_rate", "before": 0.1, "after": 0.001}
+    begun = run()
+    with begun.open(resume=True, force=False):
+        begun.store.note(changes=[change], diverged="the loss became NaN")
+    again = run()
+    assert again.check(resume=True, force=False).step == 2
+    assert again.changes == [{**change, "step": 2}]
+    (run().folder / "checkpoint-2" / "complete.json").unlink()
     with pytest.raises(OutputError, match="learning_rate"):  # without a snapshot it would be another run altogether
-        go_on(tmp_path, record, RunRecord(tiny(learning_rate=1e-5), "fp32", 1), 0, diverged=True)
+        run(learning_rate=1e-5).check(resume=True, force=False)

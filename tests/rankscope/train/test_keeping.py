@@ -22,8 +22,6 @@ def test_kept_models_are_checkpoints_of_their_steps_and_survive_a_resumed_run(ti
 
 
 def test_a_run_may_go_on_keeping_other_steps(tiny, tmp_path):
-    from rankscope.train.run_folder import run_folder
-
     config = tiny(keep_steps=(1,), max_steps=6, save_steps=3, schedule="constant", warmup_steps=0)
     stopped = dataclasses.replace(config, max_steps=4)
     calls = []
@@ -35,7 +33,7 @@ def test_a_run_may_go_on_keeping_other_steps(tiny, tmp_path):
 
     with contextlib.suppress(KeyboardInterrupt):
         pretrain(stopped, tmp_path / "out", device="cpu", progress=stop)
-    assert (run_folder(tmp_path / "out") / "kept" / "step-1" / "config.json").exists()
+    assert (tmp_path / "out.run" / "kept" / "step-1" / "config.json").exists()
     pretrain(dataclasses.replace(config, keep_steps=(5,)), tmp_path / "out", device="cpu", resume=True)
     kept = tmp_path / "out" / "kept"
     assert sorted(path.name for path in kept.iterdir()) == ["step-1", "step-5"]

@@ -1,7 +1,6 @@
 """Going on after a stop: the very run, or none."""
 
 import dataclasses
-import json
 import os
 import random
 import shutil
@@ -9,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +15,8 @@ from rankscope.errors import OutputError
 from rankscope.train import pretrain
 from rankscope.train.config import Snapshots, Validation
 from rankscope.train.run_folder import SEAL, newest, seal, snapshots, tidy
-from rankscope.train.same_run import MAY_CHANGE
 from rankscope.train.spectra import read_spectra
+from rankscope.train.trainer import MAY_CHANGE, training_run
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -100,28 +98,25 @@ def test_another_run_is_refused_and_nothing_changes(changes, named, tiny, tmp_pa
 
 def unfinished_run(out, config):
     """A run folder as `pretrain` leaves it at step 3, without the weights."""
-    from rankscope.train.same_run import RunRecord
-
-    run = out.with_name(f"{out.name}.run")
-    fake_snapshot(run, 3)
-    RunRecord(config, "fp32", 1).write(run)
+    kept = training_run(config, out, "fp32", 1)
+    with kept.open(resume=False, force=False):
+        fake_snapshot(kept.folder, 3)
+    run = kept.folder
     (run / "loss.csv").write_text("step,loss,learning_rate,grad_norm\n3,1.0,0.1,0.2\n4,1.0,0.1,0.2\n")
     return run
 
 
-def test_a_nested_field_is_named(tiny, tmp_path):
+def test_what_else_a_run_is_a_function_of(tiny, tmp_path):
     unfinished_run(tmp_path / "out", tiny())
+    for precision, processes, named in (
+        ("bf16", 1, "arithmetic 'fp32', not 'bf16'"),
+        ("fp32", 2, "processes 1, not 2"),
+    ):
+        with pytest.raises(OutputError, match=named):
+            training_run(tiny(), tmp_path / "out", precision, processes).check(resume=True, force=False)
     wider = dataclasses.replace(tiny().model, d_model=32)
     with pytest.raises(OutputError, match=r"model\.d_model 16, not 32"):
         pretrain(tiny(model=wider), tmp_path / "out", device="cpu", resume=True)
-
-
-def test_a_run_started_in_two_processes_is_not_resumed_in_one(tiny, tmp_path):
-    run = unfinished_run(tmp_path / "out", tiny())
-    record = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**record, "processes": 2}))
-    with pytest.raises(OutputError, match="2 process"):
-        pretrain(tiny(), tmp_path / "out", device="cpu", resume=True)
 
 
 @pytest.mark.slow
@@ -212,54 +207,6 @@ def test_only_two_snapshots_are_kept(tiny, tmp_path):
     run = stopped(tiny(max_steps=9, save_steps=2), tmp_path / "out", 9)
     assert sorted(path.name for path in run.glob("checkpoint-*")) == ["checkpoint-6", "checkpoint-8"]
     assert all((path / SEAL).is_file() for path in run.glob("checkpoint-*"))
-
-
-def test_a_second_process_keeps_out_of_a_run(tiny, tmp_path):
-    run = unfinished_run(tmp_path / "out", tiny())
-    lock = f"f = open({str(run / 'lock')!r}, 'a'); fcntl.lockf(f, fcntl.LOCK_EX)"
-    hold = f"import fcntl, time; {lock}; print(1, flush=True); time.sleep(60)"
-    other = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE)
-    try:
-        other.stdout.readline()
-        for options in ({"resume": True}, {"force": True}):
-            with pytest.raises(OutputError, match="another process"):
-                pretrain(tiny(), tmp_path / "out", device="cpu", **options)
-        assert newest(run).step == 3
-    finally:
-        other.kill()
-        other.wait()
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_it_goes_on_as_if_nothing_had_been(tiny, write_config, same_weights, tmp_path):
-    """Forked children SIGKILL themselves at file operations drawn at random, half-written snapshots among them."""
-    shape = dataclasses.replace(tiny().model, dropout_rate=0.2)
-    config = tiny(
-        model=shape, max_steps=7, save_steps=2, log_steps=3, spectra=Snapshots(every=2), bank_kernels=1, bank_draws=2
-    )
-    file = write_config(tmp_path / "run.yaml", config)
-    killer = Path(__file__).with_name("killer.py")
-    drawn = random.Random(os.environ.get("RANKSCOPE_KILL_SEED", "7"))
-    done = subprocess.run(
-        [sys.executable, str(killer), str(file), str(tmp_path), str(drawn.randrange(10**6))],
-        capture_output=True,
-        text=True,
-        env=ALONE,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    killed = [line for line in done.stdout.splitlines() if line.startswith("killed at")]
-    assert len(killed) == 18, done.stdout
-    assert sum("half of" in line for line in killed) >= 6, done.stdout
-    whole, *others = sorted((path for path in tmp_path.iterdir() if path.is_dir()), reverse=True)
-    assert whole.name == "whole"
-    assert others
-    for other in others:
-        for result in ("loss.csv", "spectra.parquet"):
-            assert (other / result).read_bytes() == (whole / result).read_bytes()
-        assert same_weights(other, whole)
-    assert not list(tmp_path.glob("*.run"))
-    assert not list(tmp_path.glob(".*.partial"))
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from rankscope.compress.heal.budget import Budget
 from rankscope.compress.heal.config import HealConfig
 from rankscope.compress.heal.losses import Distance
 from rankscope.engine.progress import Progress
+from rankscope.io.run_store import RunStore
 from rankscope.train.callbacks.health import Health
 from rankscope.train.callbacks.logs import Logs
 from rankscope.train.callbacks.sealing import Sealing
@@ -85,12 +86,13 @@ class Deadline(TrainerCallback):
 
 
 def callbacks(
-    plan: PretrainConfig, options: HealConfig, run: Path, meter: LossMeter, budget: Budget, progress: Progress
+    plan: PretrainConfig, options: HealConfig, kept: RunStore, meter: LossMeter, budget: Budget, progress: Progress
 ) -> list[Any]:
     """What happens beside the steps: the deadline is first, so that the others see that the end has come."""
+    run = kept.root
     return [
         Deadline(budget, run, options.save_seconds),
-        Health(meter, run),
+        Health(meter, kept),
         Logs(plan, run, meter, Clock(), Events(None), lambda step, _, what: progress(*budget.told(step), what)),
         Sealing(meter, run),
     ]

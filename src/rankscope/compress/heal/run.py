@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,25 @@ from rankscope.compress.heal.config import HealConfig
 from rankscope.compress.heal.losses import LOSSES, collator_for
 from rankscope.compress.heal.match import check_teacher
 from rankscope.compress.heal.plan import as_pretraining, target_folder
-from rankscope.compress.heal.record import RECORD, HealRecord
-from rankscope.compress.heal.report import HealReport, read_report
-from rankscope.compress.heal.start import Start, begin, look
+from rankscope.compress.heal.report import FILE, HealReport, read_report
 from rankscope.compress.heal.student import build_student, build_teacher, write_student
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder
-from rankscope.train import curves, run_folder
+from rankscope.io.run_store import differences
+from rankscope.train import curves
 from rankscope.train.arguments import resolve_precision, training_arguments
 from rankscope.train.blocks import Blocks
 from rankscope.train.config import PretrainConfig
 from rankscope.train.corpus import kernel_series
 from rankscope.train.data.pool import read_pool
 from rankscope.train.meter import LossMeter
+from rankscope.train.run_folder import Snapshot, TrainingRun
 from rankscope.train.stream import SeriesStream
+
+MAY_CHANGE = ("log_steps", "save_seconds")
+"""What a resumed healing may do differently."""
 
 
 def heal(
@@ -56,8 +59,8 @@ def heal(
         teacher: likewise; the model that was compressed.
         config: the healing; five minutes of all parameters by default.
         out: folder to write. By default the student's name with ``-healed``; with ``force`` the student's own folder.
-        resume: go on from the newest whole snapshot of a stopped healing into this ``out``, however it was stopped. One
-            that is finished is not repeated.
+        resume: go on from the newest whole snapshot of a stopped healing into this ``out``, however it was stopped;
+            begin where there is none. One that is finished is not repeated.
         force: replace ``out``, and the snapshots of an unfinished healing, if they exist.
         device: ``auto``, ``cpu`` or ``cuda``.
         progress: told steps or seconds, their total, and the loss.
@@ -70,8 +73,8 @@ def heal(
         OptionError: the teacher means something else by tokens, patches, quantiles or horizon; nothing is compressed
             where only that is to be trained; several processes.
         DataError: the user's files cannot be used.
-        OutputError: ``out`` or an unfinished healing of it exists, there is nothing to resume, what is to be resumed is
-            another healing, or another process is in it.
+        OutputError: ``out`` or an unfinished healing of it exists, what is to be resumed is another healing, or another
+            process is in it.
         RankscopeError: the loss or the weights became NaN or infinite; the snapshot before is kept and named.
     """
     from transformers import set_seed
@@ -85,17 +88,19 @@ def heal(
     target = target_folder(pupil, guide, out, force)
     plan = as_pretraining(options, pupil, guide)
     fingerprints = {"student": fingerprint(pupil), "teacher": fingerprint(guide)}
-    record = HealRecord(options, fingerprints, resolve_precision(plan, device))
-    start = look(record, target, resume, force)
-    if start.finished is not None:
-        return start.finished
+    precision = resolve_precision(plan, device)
+    settings = _settings(options, fingerprints, precision)
+    kept = TrainingRun(target, "a healing", "rankscope/heal-run@1", settings, MAY_CHANGE)
+    if resume and (report := _finished(kept)) is not None:
+        return report
+    start = kept.check(resume, force)
     if options.files:  # refused before anything is written
         read_pool(options.files, plan.horizon + min(plan.mixture.shortest, plan.context))
     set_seed(options.seed)
-    run = run_folder.run_folder(target)
-    trainer = _trainer(pupil, guide, start, plan, run, device, progress)
-    with contextlib.ExitStack() as held:
-        begin(start, target, resume, held)  # from here on files change
+    run = kept.folder
+    trainer = _trainer(pupil, guide, options, start, plan, kept, device, progress)
+    with kept.open(resume, force):  # from here on files change
+        curves.forget_after(run / curves.LOSSES, start.step if start else 0)
         trainer.train_dataset = Blocks(SeriesStream(plan, kernel_series(plan, run, progress)), plan.batch_size)
         steps = _train(trainer, start)
         report = HealReport(
@@ -112,35 +117,57 @@ def heal(
             trained_parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
             options=codec.plain(options),
             fingerprints=fingerprints,
-            precision=record.precision,
-            changes=start.record.changes,
+            precision=precision,
+            changes=tuple(kept.changes),
             earlier=_earlier(pupil),
         )
-        _save(pupil, trainer.model, report, run, target, force)
+        _save(pupil, trainer.model, report, kept, force)
     return report
+
+
+def _settings(options: HealConfig, fingerprints: dict[str, str], precision: str) -> dict[str, Any]:
+    return {**codec.plain(options), **fingerprints, "arithmetic": precision}
+
+
+def _finished(kept: TrainingRun) -> HealReport | None:
+    """Return the report of the same healing where its result is there, and remove what a kill left beside it.
+
+    A student that was replaced by the result is another one by now: the unfinished run says which it had been.
+    """
+    report = read_report(kept.target)
+    if report is None:
+        return None
+    done = _settings(codec.build(HealConfig, report.options), report.fingerprints, report.precision)
+    now, begun = kept.store.settings or {}, (kept.store.manifest() or {}).get("settings", {})
+    before = {**now, **{name: begun[name] for name in report.fingerprints if name in begun}}
+    if all(any(name not in MAY_CHANGE for name, *_ in differences(done, one)) for one in (now, before)):
+        return None
+    kept.store.discard()
+    return replace(report, out=str(kept.target))
 
 
 def _trainer(
     student: Checkpoint,
     teacher: Checkpoint,
-    start: Start,
+    options: HealConfig,
+    start: Snapshot | None,
     plan: PretrainConfig,
-    run: Path,
+    kept: TrainingRun,
     device: str,
     progress: Progress,
 ) -> Any:
     """Build both models and what trains one of them, all but its data."""
     from rankscope.compress.heal.loop import Distillation, callbacks, seconds_before
 
-    options, meter = start.record.options, LossMeter()
-    budget = Budget(options, seconds_before(start.snapshot.folder) if start.snapshot else 0.0)
-    if start.snapshot is not None:
-        meter.restore(start.snapshot.loss_total, start.snapshot.loss_steps)
+    meter = LossMeter()
+    budget = Budget(options, seconds_before(start.folder) if start else 0.0)
+    if start is not None:
+        meter.restore(start.loss_total, start.loss_steps)
     return Distillation(
         model=build_student(student, options.train),
-        args=training_arguments(plan, run, device, 0),
+        args=training_arguments(plan, kept.folder, device, 0),
         data_collator=collator_for(student),
-        callbacks=callbacks(plan, options, run, meter, budget, progress),
+        callbacks=callbacks(plan, options, kept.store, meter, budget, progress),
         meter=meter,
         teacher=build_teacher(teacher),
         distance=functools.partial(LOSSES[student.family.answers][1], truth=options.truth),
@@ -148,15 +175,15 @@ def _trainer(
     )
 
 
-def _train(trainer: Any, start: Start) -> int:
+def _train(trainer: Any, start: Snapshot | None) -> int:
     """Take the steps that are left; return how many have been taken in all."""
-    if start.snapshot is None:
+    if start is None:
         trainer.train()
     elif trainer.budget.over(start.step):  # stopped between the last snapshot and the result
-        trainer._load_from_checkpoint(str(start.snapshot.folder))
+        trainer._load_from_checkpoint(str(start.folder))
         return start.step
     else:
-        trainer.train(resume_from_checkpoint=str(start.snapshot.folder))
+        trainer.train(resume_from_checkpoint=str(start.folder))
     return int(trainer.state.global_step)
 
 
@@ -168,9 +195,9 @@ def _earlier(student: Checkpoint) -> tuple[dict[str, Any], ...]:
     return (*last.pop("earlier"), last)
 
 
-def _save(student: Checkpoint, module: Any, report: HealReport, run: Path, target: Path, force: bool) -> None:
-    with atomic_folder(target, force=force) as folder:
+def _save(student: Checkpoint, module: Any, report: HealReport, kept: TrainingRun, force: bool) -> None:
+    with atomic_folder(kept.target, force=force) as folder:
         write_student(student, module, folder)
-        codec.write(folder / RECORD, report, indent=2)
-        shutil.copyfile(run / curves.LOSSES, folder / curves.LOSSES)
-    shutil.rmtree(run, ignore_errors=True)
+        codec.write(folder / FILE, report, indent=2)
+        shutil.copyfile(kept.folder / curves.LOSSES, folder / curves.LOSSES)
+    kept.store.discard()

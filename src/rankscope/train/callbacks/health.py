@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import TrainerCallback
 
 from rankscope.errors import RankscopeError
+from rankscope.io.run_store import RunStore
 from rankscope.train import processes
 from rankscope.train.meter import LossMeter
-from rankscope.train.run_folder import mark_diverged, newest
+from rankscope.train.run_folder import newest
 
 STRIDE = 10
 """On a GPU the losses are looked at every so many steps, since looking makes the device wait."""
@@ -20,7 +20,7 @@ STRIDE = 10
 class Health(TrainerCallback):
     """Looks at every loss, and at all weights before they are stored."""
 
-    def __init__(self, meter: LossMeter, run: Path) -> None:
+    def __init__(self, meter: LossMeter, run: RunStore) -> None:
         self.meter = meter
         self.run = run
 
@@ -40,13 +40,14 @@ class Health(TrainerCallback):
     def _stop(self, problem: str | None) -> None:
         if problem is None:
             return
-        last = newest(self.run)
+        last = newest(self.run.root)
         if last is None:
             raise RankscopeError(
-                f"{problem}: there is no snapshot before it. Start anew with a lower learning_rate or max_grad_norm."
+                f"{problem}: there is no snapshot before it. Start anew with --force and a lower learning_rate or "
+                "max_grad_norm."
             )
         if processes.is_main():
-            mark_diverged(self.run, problem)
+            self.run.note(diverged=problem)
         raise RankscopeError(
             f"{problem}: the last good snapshot is {last.folder}. Go on from it with --resume and a lower "
             "learning_rate or max_grad_norm, or start anew with --force."

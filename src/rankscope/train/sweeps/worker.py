@@ -149,12 +149,7 @@ def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Prog
         folder.store.put(task.point.name, replace(row, state="begun", error=""))
         folder.beat(task.point.name).unlink(missing_ok=True)
         options: dict[str, Any] = {"device": task.device, "progress": heart.beat}
-        try:
-            pretrain(config, target, **options)
-        except OutputError:  # snapshots of an earlier attempt are there
-            if target.exists():
-                raise
-            pretrain(config, target, resume=True, **options)
+        pretrain(config, target, resume=True, **options)
         row = heart.row
     told = codec.load(target / "pretrain.json")["report"]
     names = ("parameters", "steps", "loss", "seconds")
