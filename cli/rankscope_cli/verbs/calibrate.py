@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankscope import choices
-from rankscope.errors import OptionError, OutputError
+from rankscope.errors import OptionError
 from rankscope_cli.exits import say
 from rankscope_cli.options import (
     BatchSize,
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
 
 SUFFIX = ".safetensors"
-_NEW = ".new"
-"""Ending of what is to replace a file that exists, until it is finished."""
 
 
 def run(
@@ -87,16 +84,13 @@ def run(
         rankscope calibrate small-t5/ --calibration text:book.txt --sites all
     """
     from rankscope.checkpoints import open_checkpoint
-    from rankscope.compress.calibration import calibrate, named_set, report_on
+    from rankscope.compress.calibration import calibrate, named_set, report_on, unfinished
     from rankscope.engine.device import resolve_device
 
     file = Path(out)
-    if file.is_file() and not (force or resume):
-        raise OutputError(f"--out {file} exists already: --resume goes on with it, --force replaces it when done.")
-    check_file(file, True, (SUFFIX,))
-    work = file.with_name(file.name + _NEW) if force and file.exists() else file
-    if work != file and not resume:
-        work.unlink(missing_ok=True)
+    if not resume:
+        unfinished(file).check(force=force)
+    check_file(file, force or resume, (SUFFIX,))
     with Output(json) as output:
         with progress_lines("opening the model") as progress:
             checkpoint = open_checkpoint(model, revision=revision)
@@ -110,16 +104,13 @@ def run(
                 "dtype": dtype,
             }
             try:
-                found = calibrate(
-                    checkpoint, named_set(checkpoint, calibration, seed=seed), file=work, progress=progress, **how
-                )
+                chosen_set = named_set(checkpoint, calibration, seed=seed)
+                found = calibrate(checkpoint, chosen_set, file=file, force=force, progress=progress, **how)
             except KeyboardInterrupt:
-                if work.exists():
+                if unfinished(file).root.exists():
                     say("stopped: the same command with --resume goes on where this one left off.")
                 raise
             report = report_on(found, checkpoint, chosen, str(file))
-        if work != file:
-            os.replace(work, file)
         output.deliver(report, lambda console: show_calibration(report, console))
         output.wrote([file])
     for note in report.notes:

@@ -8,6 +8,7 @@ from rankscope.compress.calibration._calibration import (
     fingerprint,
     is_saved,
     load_calibration,
+    unfinished,
 )
 from rankscope.compress.calibration.moments import InputMoments, moments_of, regularised
 from rankscope.compress.calibration.passes import CalibrationSet
@@ -23,6 +24,7 @@ __all__ = [
     "load_calibration",
     "named_set",
     "report_on",
+    "unfinished",
     "Calibration",
     "CalibrationReport",
     "CalibrationSet",

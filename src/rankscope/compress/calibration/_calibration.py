@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,12 @@ from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
 from rankscope.families import Site, compressible
 from rankscope.io.atomic import atomic_file
+from rankscope.io.run_store import RunStore, differences
 
 SCHEMA = "rankscope/calibration@1"
 SUFFIX = ".safetensors"
+PARTIAL = "moments"
+"""Item of an unfinished calibration: what was summed so far."""
 SAVE_EVERY = 8
 """Batches between saves of an unfinished calibration."""
 
@@ -118,6 +121,7 @@ def calibrate(
     device: str = "cpu",
     dtype: str | torch.dtype | None = None,
     file: str | Path | None = None,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> Calibration:
     """Run a model over a calibration set and add up the moments of what enters its layers.
@@ -135,12 +139,14 @@ def calibrate(
         seed: of sample paths.
         device: ``cpu``, ``cuda`` or ``auto``.
         dtype: number format of the forward passes, float32 by default.
-        file: keep the moments in this file. A run that is stopped goes on from there when it is started again with
-            the same settings; one that is finished is read back.
+        file: keep the moments in this file. A run that is stopped goes on, from what lies in ``<file>.run``, when it is
+            started again with the same settings; one that is finished is read back.
+        force: begin anew, and replace ``file`` at the end.
         progress: told the number of series done.
 
     Raises:
         OptionError: an unknown decoder, a batch size below 1, or ``file`` holds a calibration with other settings.
+        OutputError: an unfinished one has other settings, or another process is at work on it.
         DataError: the set is empty, or a layer's input is not finite.
         FamilyError: a family that is not compressed, or sample paths of a text model.
     """
@@ -173,9 +179,15 @@ def calibrate(
         "float32, products bfloat16" if rounds else str(kind).removeprefix("torch."),
     )
     needed = {stream_of(site) for site in chosen}
-    before, done = _resumed(None if file is None else Path(file), settings, needed)
     report = progress or silent
-    if done < len(series):
+    store = None if file is None else unfinished(file, settings, needed)
+    if store is not None and not (force or store.root.exists()) and Path(str(file)).exists():
+        streams = _checked(Path(str(file)), settings, needed)
+        report(len(series), len(series), "calibrating")
+        return Calibration(settings, streams)
+    with contextlib.nullcontext() if store is None else store.open(resume=not force, force=force):
+        partial = None if store is None else store.path(PARTIAL, SUFFIX)
+        _, before, done = _load(partial) if partial is not None and partial.exists() else (None, {}, 0)
         module = checkpoint.module(kind).to(place)
         order = by_length(series.context)
         watched = watched_modules(module, chosen)
@@ -190,13 +202,22 @@ def calibrate(
             products = fast_products(place, width) if rounds else contextlib.nullcontext()
             with torch.no_grad(), watch_streams(module, watched, sinks), products:
                 module(**inputs)
-            if file is not None and (start // batch_size) % SAVE_EVERY == SAVE_EVERY - 1:
-                _save(Path(file), settings, _moments(sinks), end)
-        before = _moments(sinks)
-        if file is not None:
-            _save(Path(file), settings, before, len(series))
+            if partial is not None and (start // batch_size) % SAVE_EVERY == SAVE_EVERY - 1:
+                _save(partial, settings, _moments(sinks), end)
+        found = Calibration(settings, _moments(sinks))
+        if file is not None and store is not None:
+            found.save(file)
+            store.discard()
     report(len(series), len(series), "calibrating")
-    return Calibration(settings, before)
+    return found
+
+
+def unfinished(file: str | Path, settings: CalibrationSettings | None = None, streams: Iterable[str] = ()) -> RunStore:
+    """The store of an unfinished calibration into a file."""
+    known = {**asdict(settings), "streams": sorted(streams)} if settings else {}
+    model = {"model": known.pop("model", None)}
+    folder = Path(f"{file}.run")
+    return RunStore(folder, "an unfinished calibration", "rankscope/calibration-run@1", known, facts=model)
 
 
 def calibration_for(
@@ -262,11 +283,8 @@ def load_calibration(file: str | Path) -> Calibration:
         DataError: there is no such file, it is none of ours, damaged, or the calibration was not finished.
     """
     settings, streams, done = _load(Path(file))
-    if done < settings.series:
-        raise DataError(
-            f"{file} holds an unfinished calibration, {done} of {settings.series} series: start it again with the same "
-            "options, and it goes on from there."
-        )
+    if done < settings.series:  # as releases before this one left them
+        raise DataError(f"{file} holds {done} of {settings.series} series only: calibrate again with --force.")
     return Calibration(settings, streams)
 
 
@@ -295,20 +313,17 @@ def _moments(sinks: Mapping[str, MomentSink]) -> dict[str, InputMoments]:
     return {stream: sink.moments for stream, sink in sinks.items() if sink.moments is not None}
 
 
-def _resumed(file: Path | None, settings: CalibrationSettings, needed: set[str]) -> tuple[dict[str, InputMoments], int]:
-    if file is None or not file.exists():
-        return {}, 0
-    found, streams, done = _load(file)
-    differing = [name for name, value in asdict(settings).items() if name != "model" and asdict(found)[name] != value]
-    if differing:
-        name = differing[0]
-        raise OptionError(
-            f"{file} holds a calibration with another {name} ({asdict(found)[name]}, not {asdict(settings)[name]}): "
-            "name another file, or remove it."
-        )
-    if not needed <= streams.keys():
+def _checked(file: Path, settings: CalibrationSettings, needed: set[str]) -> Mapping[str, InputMoments]:
+    """Streams of a finished file, which has to be of the same calibration."""
+    found = load_calibration(file)
+    for name, was, now in differences(found.settings, settings):
+        if name != "model":
+            raise OptionError(
+                f"{file} holds a calibration with another {name} ({was}, not {now}): name another file, or remove it."
+            )
+    if not needed <= found.streams.keys():
         raise OptionError(f"{file} holds a calibration of other sites: name another file, or remove it.")
-    return streams, done
+    return found.streams
 
 
 def _save(file: Path, settings: CalibrationSettings, streams: Mapping[str, InputMoments], done: int) -> None:

@@ -245,9 +245,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
 
     with pytest.raises(KeyboardInterrupt):
         calibrate(checkpoint, given, file=file, progress=stop, **options)
-    with pytest.raises(DataError, match="unfinished calibration, 4 of 9 series") as caught:
-        load_calibration(file)
-    assert "\n" not in str(caught.value)
+    assert not file.exists()
     seen: list[int] = []
     resumed = calibrate(checkpoint, given, file=file, progress=lambda done, *_: seen.append(done), **options)
     assert seen == [4, 5, 6, 7, 8, 9]
@@ -275,7 +273,7 @@ def test_a_pass_that_fails_leaves_what_was_saved(
         broken.setattr("rankscope.compress.calibration._calibration.pass_inputs", failing)
         with pytest.raises(MemoryError):
             calibrate(checkpoint, given, batch_size=2, file=file)
-    assert [path.name for path in tmp_path.glob("*moments*")] == [file.name]
+    assert not file.exists()
     assert same(calibrate(checkpoint, given, batch_size=2, file=file), calibrate(checkpoint, given, batch_size=2))
 
 
