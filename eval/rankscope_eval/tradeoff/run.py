@@ -12,8 +12,7 @@ from typing import Any
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import ALLOCATIONS, METHOD_NAMES
 from rankscope.compress import CompressOptions, CompressReport, compress
-from rankscope.compress.calibration import Calibration, calibrate, load_calibration
-from rankscope.compress.calibration._calibration import fingerprint
+from rankscope.compress.calibration import Calibration, calibrate, fingerprint, load_calibration
 from rankscope.compress.heal import HealConfig, HealReport, heal
 from rankscope.compress.options import needs_calibration, validate_ratio
 from rankscope.engine.device import resolve_device

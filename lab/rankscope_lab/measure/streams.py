@@ -1,4 +1,4 @@
-"""What runs through the layers of a model, watched by hooks that a ``with`` block removes."""
+"""Streams through the layers of a model, watched by hooks that a ``with`` block removes."""
 
 from __future__ import annotations
 

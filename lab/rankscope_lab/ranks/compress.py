@@ -1,4 +1,4 @@
-"""How much of a model's layers can be cut, and at what loss."""
+"""Compression curves: shares of a model's layers that can be cut, and the loss it costs."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def compression_curve(
 
 
 def cuts_of(model: nn.Module, kind: str, method: str, moments: Mapping[Site, InputMoments]) -> list[Cut]:
-    """What of a kind of layer is cut by a method; ``joint`` cuts attention head by head, and nothing else."""
+    """Return the cuts of a kind of layer by a method; ``joint`` cuts attention head by head, and nothing else."""
     sites = [site for site in sites_of(model) if _kind(site) == kind]
     if method == JOINT:
         four = (sites[start : start + 4] for start in range(0, len(sites) if kind == ATTENTION else 0, 4))

@@ -1,4 +1,4 @@
-"""Which matrix keeps how many ranks: rules with one free level, and the search for the level that a budget allows.
+"""Allocation of ranks to matrices: rules with one free level, and the search for the level that a budget allows.
 
 Every rule maps a level to ranks that fall as the level rises. That makes them comparable and every budget one
 bisection.

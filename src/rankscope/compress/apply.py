@@ -156,7 +156,7 @@ def _notes(prepared: Prepared, planned: Sequence[tuple[Cut, Sequence[SitePlan]]]
 
 
 _Job = tuple[tuple[TensorSpec, ...], Callable[[], Any], Callable[[Any], Mapping[str, Tensor]]]
-"""What is written at once, what reads it, and what makes the tensors of that."""
+"""Tensors that are written at once, the function that reads for them, and the one that makes them of that."""
 
 
 def _jobs(source: Checkpoint, changed: Sequence[tuple[Cut, Sequence[SitePlan]]], encoding: Encoding) -> list[_Job]:

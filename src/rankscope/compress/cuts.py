@@ -1,4 +1,4 @@
-"""What one decomposition cuts: a matrix, or queries with keys or values with outputs of an attention, head by head.
+"""Cuts, of one decomposition each: a matrix; queries with keys, or values with outputs, of an attention by heads.
 
 **Biases.** Checkpoints keep theirs as they are. Where a cut is given the biases of its matrices, they take up what it
 changes on average. A linear map computes W x + b; cut to W̃ x + b̃ with b̃ = b + (W − W̃) x̄ its error has mean zero, so
@@ -235,7 +235,7 @@ class PairCut:
         return (tokens, widest) if any(plan.changed for plan in plans) and tokens < widest else None
 
     def inner(self, matrices: Matrices) -> list[Inner]:
-        """What stands between the two matrices of every head, term by term."""
+        """Return the terms between the two matrices of every head."""
         if self.gradients is not None:
             return [inner_gradients(each, self.attended(head)) for head, each in enumerate(self.gradients)]
         slices = [(left.double(), right.double()) for left, right in self._slices(matrices)]

@@ -48,7 +48,7 @@ GRADIENT_RIDGE = 1e-3
 
 @dataclass(frozen=True)
 class Inner:
-    """What stands between the two matrices of a head, as a sum of terms: left·right is the identity, cut anywhere.
+    """The identity between the two matrices of a head, left·right, as a sum of terms that can be cut anywhere.
 
     Attributes:
         sigma: worth of every term, descending.

@@ -1,4 +1,4 @@
-"""What a compression is asked for, stated once for the library and the command line; nothing heavy is imported."""
+"""Options of a compression, stated once for the library and the command line; nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class CompressOptions:
-    """Which matrices of a checkpoint are cut to which size, and how.
+    """Sites of a checkpoint, the size they are cut to, and the way.
 
     Attributes:
         eps: keep every σ_j > ε·σ_1, ε in [0, 1); either this, ``ratio`` or ``budget``.
@@ -108,7 +108,7 @@ class CompressOptions:
 
 
 def needs_calibration(method: str) -> bool:
-    """Whether a method looks at the inputs of the layers."""
+    """Tell if a method looks at the inputs of the layers."""
     return method not in ("svd", "random")
 
 
@@ -155,7 +155,7 @@ class Budget:
             raise OptionError(f"{self.kind} {self.limit:g} is no budget: give a number above 0.")
 
     def used(self, sites: Sequence[SitePlan]) -> float:
-        """What a plan costs, in the unit of the limit."""
+        """Cost of a plan, in the unit of the limit."""
         if self.kind == "ratio":
             before = sum(site.before for site in sites)
             return sum(site.after for site in sites) / before if before else 1.0
@@ -179,7 +179,7 @@ class Budget:
         return f"{math.ceil(value * 1e4 - _ROUNDING) / 1e4:g}" if self.kind == "ratio" else f"{math.ceil(value)}"
 
     def cost(self, spectrum: Spectrum) -> int:
-        """What one rank costs, up to a factor that all matrices share."""
+        """Cost of one rank, up to a factor that all matrices share."""
         if self.kind == "cache-bytes":
             return spectrum.cached
         return spectrum.cost * self.itemsize + spectrum.rows * self.scale if self.scale else spectrum.cost

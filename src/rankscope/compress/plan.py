@@ -1,4 +1,4 @@
-"""What can be cut, what each rank of it is worth and costs, and the plan that says which rank where."""
+"""Spectra of all that can be cut, costs of their ranks, and the plan that says which rank where."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Spectrum:
         return self.sigma.to(torch.float64)
 
     def pays(self, rank: int) -> bool:
-        """Whether cutting to ``rank`` stores fewer numbers than now."""
+        """Tell if cutting to ``rank`` stores fewer numbers than now."""
         if self.stored_rank is None:
             return factoring_pays(self.shape, rank)
         return rank * self.cost < self.stored
@@ -90,7 +90,7 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class SitePlan:
-    """What becomes of one matrix, or of one head of a pair.
+    """Rank of one matrix, or width of one head of a pair.
 
     Attributes:
         spectrum: what is cut.
@@ -107,7 +107,7 @@ class SitePlan:
 
     @property
     def layout(self) -> Literal["dense", "factored", "head-width"]:
-        """How it will be stored."""
+        """Layout that it will be stored in."""
         dense = not self.changed and self.spectrum.stored_rank is None
         return "dense" if dense else self.spectrum.layout
 

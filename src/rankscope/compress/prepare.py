@@ -1,4 +1,4 @@
-"""What every plan of one checkpoint starts from: which matrices, by which method, what each rank of them is worth."""
+"""Preparation of a checkpoint for any size: sites, calibration statistics, cuts, and the worth of each rank."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Prepared:
         return replace(budget, fixed=(whole - mine) * itemsize, itemsize=itemsize)
 
     def _written(self) -> dict[str, tuple[TensorSpec, ...]]:
-        """What would be written of every tensor if nothing were cut."""
+        """Tensors that would be written if nothing were cut."""
         source, encoding = self.source, self.encoding(self.source.layouts)
         kept = {name: info for name, info in source.index.items() if not source.is_scale(name)}
         return {name: encoding.specs(name, info.shape, info.dtype) for name, info in kept.items()}
@@ -283,7 +283,7 @@ def _check_joint(source: Checkpoint, sites: Sequence[Site], method: str) -> None
 
 
 def _turned(source: Checkpoint, site: Site) -> bool:
-    """Whether rotary positions turn what the matrix puts out."""
+    """Tell if rotary positions turn the outputs of a matrix."""
     scope, _, letter = site.role.partition(".")
     return scope in source.family.rotary and letter in ("q", "k")
 

@@ -1,4 +1,4 @@
-"""What a model is asked to see how much its answers suffer, and how far two answers are apart."""
+"""Probes: series that show how much a model's answers suffer, and distances of two answers."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def answer(module: Any, inputs: dict[str, Any]) -> Tensor:
 
 
 def gives_quantiles(inputs: dict[str, Any]) -> bool:
-    """Whether what is asked so answers in quantiles."""
+    """Tell quantiles from logits by the inputs that ask for them."""
     return "context" in inputs
 
 
 def losses(inputs: dict[str, Any], exact: Tensor, moved: Tensor) -> Float[Tensor, " answers"]:
-    """How far every answer moved: divergence at every real position, or squared change of every quantile."""
+    """Distances of all answers: divergence at every real position, or squared change of every quantile."""
     if gives_quantiles(inputs):
         return squared_change(exact, moved).flatten()
     each, real = divergence(exact, moved), inputs.get("decoder_attention_mask")

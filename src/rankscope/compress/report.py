@@ -1,4 +1,4 @@
-"""What a compression did."""
+"""Reports of a compression: sizes, and ranks and errors of every site."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LossStep:
 
 @dataclass(frozen=True)
 class LossSearch:
-    """How a size was found that loses no more than allowed.
+    """Search for a size that loses no more than allowed.
 
     Attributes:
         measure: what was measured; 1 is as good as the original.

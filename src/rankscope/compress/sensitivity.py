@@ -1,4 +1,4 @@
-"""What every term of every matrix is worth to the model's answers, all of them from a few passes.
+"""Sensitivity: the worth of every term of every matrix to the model's answers, all from a few passes.
 
 Every term of a matrix, or of what stands between the two matrices of a head, gets a gate α, 0 where it is kept and 1
 where it is cut, one for every series. The loss of the answers is half a quadratic form in the gates near 0, and its
@@ -84,7 +84,7 @@ def with_sensitivity(
 
 
 def falling(worth: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
-    """What cutting the last terms one after the other loses at least per term: neighbours out of order share evenly.
+    """Return the least that cutting the last terms one by one loses per term: neighbours out of order share evenly.
 
     Within such a block later terms are worth less by a hair, so that a budget can end inside it.
 
@@ -213,7 +213,7 @@ class _Matrix(Tap):
 
 
 class _Pair(Tap):
-    """What stands between queries and keys, or values and outputs, of every head of one attention."""
+    """Terms between queries and keys, or values and outputs, of every head of one attention."""
 
     def __init__(self, cut: PairCut, inner: Sequence[Inner]) -> None:
         super().__init__((cut.first if cut.pair == "qk" else cut.second).module, before=cut.pair == "vo")
@@ -256,7 +256,7 @@ def _gated(product: Float[Tensor, "series d_head d_head"], inner: Inner) -> Floa
 
 
 def tap_of(cut: Cut, matrices: Matrices) -> Tap:
-    """What watches the terms of a cut; terms of values and outputs are chosen when their gradients are known."""
+    """Make the tap of a cut; terms of values and outputs are chosen when their gradients are known."""
     if isinstance(cut, MatrixCut):
         return _Matrix(cut, cut.decompose(matrices[cut.site]))
     return _Pair(cut, cut.inner(matrices) if cut.pair == "qk" else ())

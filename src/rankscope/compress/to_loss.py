@@ -135,7 +135,7 @@ class _Search:
         return self.best
 
     def record(self) -> LossSearch:
-        """What was measured, and what for."""
+        """Return every size that was measured, and the loss allowed."""
         assert self.best is not None
         kept = next(step for step in reversed(self.tried) if step.holds)
         return LossSearch(self.measure, self.max_loss, kept.score, tuple(self.tried))

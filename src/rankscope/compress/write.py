@@ -54,7 +54,7 @@ class Encoding:
     own: torch.dtype
 
     def specs(self, name: str, shape: tuple[int, ...], stored: torch.dtype) -> tuple[TensorSpec, ...]:
-        """What is written of a tensor: itself, or its whole numbers and then their scales.
+        """Specs of a tensor: itself, or its whole numbers and then their scales.
 
         Args:
             name: what it will be called.

@@ -43,7 +43,7 @@ SAVE_EVERY = 8
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """What the moments are a function of.
+    """Settings that the moments are a function of.
 
     Attributes:
         model: name the checkpoint was opened by.
@@ -262,7 +262,7 @@ def calibration_for(
 
 
 def is_saved(file: str | Path) -> bool:
-    """Whether a path means saved moments and no series: a safetensors file by its first bytes, or by its name.
+    """Tell saved moments from series by their path: a safetensors file by its first bytes, or by its name.
 
     Series never begin so: eight bytes of length, then the JSON object of that length.
     """

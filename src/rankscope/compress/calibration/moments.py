@@ -1,4 +1,4 @@
-"""What is remembered of the rows that enter a layer: sums in float64, as large as the layer is wide."""
+"""Second moments of the rows that enter a layer: sums in float64, as large as the layer is wide."""
 
 from __future__ import annotations
 

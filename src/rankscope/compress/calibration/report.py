@@ -1,4 +1,4 @@
-"""What a calibration has seen: positions and ranks of every stream of inputs, and where they are too few."""
+"""Report of a calibration: positions and ranks of every stream of inputs, and where they are too few."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SILENT = torch.finfo(torch.float32).eps
 
 @dataclass(frozen=True)
 class StreamReport:
-    """What entered some matrices that read the same input.
+    """Inputs of matrices that read the same stream.
 
     Attributes:
         name: of the stream.

@@ -1,4 +1,4 @@
-"""What models are calibrated on: generated series, a user's own, both, or windows of a text, by the words for them."""
+"""Calibration sources: generated series, a user's own, both, or windows of a text, by the words for them."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from rankscope.compress.calibration.passes import CalibrationSet
 from rankscope.errors import DataError, OptionError, RankscopeError
 
 TEXT = "text:"
-"""What the name of a set of windows of a text begins with."""
+"""Beginning of the name of a set of windows of a text."""
 CONTEXT, HORIZON = 256, 64
 """Tokens of a window that the encoder reads, and tokens that follow in the decoder."""
 WINDOWS = 256
 """Windows of a set that does not say how many."""
 CALIBRATED, PROBED = (0.0, 0.375), (0.375, 0.5)
-"""Where a named set lies in its text: what models are calibrated on, and what their answers are compared on. The second
+"""Parts of a text that models are calibrated on, and that their answers are compared on. The second
 half is left to be scored."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "spiece.model")
 _IDS = re.compile(r"[\s\d,\[\]]*")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.compress.calibration._calibration import fingerprint
+from rankscope.compress.calibration import fingerprint
 from rankscope.compress.heal.budget import Budget
 from rankscope.compress.heal.config import HealConfig
 from rankscope.compress.heal.losses import LOSSES, collator_for
