@@ -78,7 +78,7 @@ def test_absent_data_and_empty_folders(refused: Refused, tmp_path: Path, monkeyp
     assert "holds no sweep.json" in refused("figures", "4a", "--data", tmp_path, "--out", tmp_path / "out")
     (tmp_path / "sweep.json").write_text('{"schema": "rankscope/sweep@7"}')
     line = refused("figures", "3a", "--data", tmp_path, "--out", tmp_path / "out")
-    assert "expected a result of schema 'rankscope/sweep@1', got 'rankscope/sweep@7'" in line
+    assert "is rankscope/sweep@7: this release reads rankscope/sweep@1" in line
 
 
 def test_all_goes_on_past_what_is_missing(cli: Cli, tmp_path: Path, monkeypatch) -> None:
