@@ -78,9 +78,9 @@ def test_pickles_are_refused(tmp_path: Path, write_checkpoint: Any, tiny_config:
         load_pipeline(folder)
 
 
-def test_text_models_forecast_no_series(t5_folder: Path) -> None:
+def test_text_models_forecast_no_series(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
     with pytest.raises(FamilyError, match="forecasts no series"):
-        load_pipeline(t5_folder)
+        load_pipeline(write_checkpoint(tmp_path / "text", tiny_config("t5")))
 
 
 def test_what_chronos_refuses_is_one_line(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
