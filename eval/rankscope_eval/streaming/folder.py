@@ -13,7 +13,7 @@ from typing import Any
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import RunStore
-from rankscope.series.layout import BadRow
+from rankscope.series.assembly import BadRow
 from rankscope_eval.streaming.job import Part
 
 SCHEMA = "rankscope/forecast-parts@1"

@@ -10,9 +10,10 @@ import numpy as np
 
 from rankscope.errors import DataError
 from rankscope.series import Series
+from rankscope.series.assembly import BadRow, to_series
 from rankscope.series.files import Rows
 from rankscope.series.frequency import seasonality
-from rankscope.series.layout import BadRow, TableLayout, to_series
+from rankscope.series.layout import TableLayout
 from rankscope_eval.forecast import forecast_values
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 from rankscope_eval.streaming.encode import encode

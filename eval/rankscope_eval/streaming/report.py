@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rankscope.series.layout import BadRow
+from rankscope.series.assembly import BadRow
 
 NAMED = 20
 """Rows that a report names; the folder names all."""

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from rankscope.errors import DataError
+from rankscope.series.assembly import to_series
 from rankscope.series.files import Rows, Source, open_file
-from rankscope.series.layout import Columns, find_layout, to_series, with_grid, without_nameless
+from rankscope.series.layout import Columns, find_layout, with_grid, without_nameless
 from rankscope.series.record import Series, check_series
 
 
