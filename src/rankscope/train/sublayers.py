@@ -17,7 +17,7 @@ from torch import Tensor
 Rows = Float[Tensor, "rows d_model"]
 IGNORED = -100
 """Label that is not learnt from."""
-ROWS_AT_ONCE = 512
+ROWS_AT_ONCE = 128
 """Rows of logits that are in memory at a time."""
 
 
@@ -233,10 +233,9 @@ class TokenLoss(torch.autograd.Function):
         dx, dhead = torch.zeros_like(x), torch.zeros_like(head)
         drows, total, scale = [], x.new_zeros(()), 1 / max(len(wanted), 1)
         for some, right in zip(rows.split(ROWS_AT_ONCE), wanted.split(ROWS_AT_ONCE), strict=True):
-            logits = (some @ weight.t()).float()
-            total += torch.logsumexp(logits, dim=-1).sum() - logits.gather(1, right[:, None]).sum()
-            wrong = torch.softmax(logits, dim=-1)
-            wrong.scatter_add_(1, right[:, None], torch.full_like(right, -1, dtype=wrong.dtype)[:, None])
+            share = torch.log_softmax(some @ weight.t(), dim=-1, dtype=torch.float32)
+            total -= share.gather(1, right[:, None]).sum()
+            wrong = share.exp_().scatter_add_(1, right[:, None], share.new_full((len(right), 1), -1.0))
             wrong = wrong.mul_(scale).to(dtype)
             drows.append(wrong @ weight)
             dhead += wrong.t() @ some
