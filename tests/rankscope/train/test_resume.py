@@ -63,7 +63,7 @@ def test_other_cadences_hold_from_the_snapshot_on(tiny, curve, same_weights, tmp
     config = tiny(max_steps=12, save_steps=4, log_steps=4, spectra=Snapshots(steps=(0, 7)))
     pretrain(config, tmp_path / "whole", device="cpu")
     stopped(config, tmp_path / "broken", 8)
-    free = {"log_steps": 2, "save_steps": 3, "spectra": Snapshots(steps=(9,))}
+    free = {"log_steps": 2, "save_steps": 3, "keep_steps": (10,), "spectra": Snapshots(steps=(9,))}
     assert set(free) | {"validation"} == set(MAY_CHANGE)
     pretrain(dataclasses.replace(config, **free), tmp_path / "broken", device="cpu", resume=True)
     assert curve(tmp_path / "broken", "step") == [4, 6, 8, 10, 12]
