@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rankscope.compress import compress
+from rankscope.compress import CompressOptions, compress
 from rankscope.errors import OptionError
 from rankscope.train import ModelShape, PretrainConfig, continue_from, pretrain
 from rankscope.train.data.mixture import Mixture
@@ -91,7 +91,7 @@ def test_what_has_another_layout_is_refused(parent, tmp_path):
     other = next(name for name in FAMILIES if name != family)
     with pytest.raises(OptionError, match=f"is {family}, the run is {other}"):
         new_model(run(other, weights=str(folder)))
-    compress(folder, out=tmp_path / "small", eps=0.5)
+    compress(folder, CompressOptions(eps=0.5), out=tmp_path / "small")
     with pytest.raises(OptionError, match="rankscope heal"):
         new_model(run(family, weights=str(tmp_path / "small")))
     with pytest.raises(OptionError, match="have no place"):
