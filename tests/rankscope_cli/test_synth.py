@@ -80,7 +80,6 @@ def test_series_of_files_are_mixed_in_and_those_left_out_are_counted(cli: Any) -
         (("--kind", "tsmixup", "--n", "3", "--file-share", "0.5"), "file_share"),
         (("--kind", "tsmixup", "--n", "3", "--files", "own.csv"), "own.csv"),
         (("--kind", "tsmixup", "--n", "3", "--files", "short.csv"), "longest has 3"),
-        (("--kind", "structured", "--n", "3", "--resume"), "nothing to resume"),
         (("--verify",), "no folder of shards"),
     ],
 )

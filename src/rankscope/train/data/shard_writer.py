@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import get_context
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
-from rankscope.engine.pool import available_cores
+from rankscope.engine.pool import Processes, Tick, WorkerLost, available_cores
 from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.io import codec
-from rankscope.io.atomic import publish_folder, refuse_existing
-from rankscope.train.data import shard_worker
-from rankscope.train.data.pool import read_pool
-from rankscope.train.data.shard_index import ShardFile, ShardIndex, checksum, read_index
+from rankscope.io.atomic import atomic_file, publish_folder, refuse_existing
+from rankscope.train.data.pool import SeriesPool, read_pool
+from rankscope.train.data.shard_files import write_shard
+from rankscope.train.data.shard_index import INDEX, ShardFile, ShardIndex, checksum, read_index
 from rankscope.train.data.synth_report import SynthReport
-from rankscope.train.data.synthesis import Synthesis
+from rankscope.train.data.synthesis import Synthesis, shard_series
 
 PARTIAL_FOLDER = ".partial"
 """Unfinished shards lie in this folder beside the target."""
 POLL = 0.5
-"""Seconds between two reports of progress, and between two looks for an interrupt."""
+"""Seconds between two reports of progress."""
 
 
 def write_shards(
@@ -65,23 +58,23 @@ def write_shards(
         RankscopeError: a worker process was killed.
     """
     target = Path(out)
-    partial = target.with_name(f"{target.name}{PARTIAL_FOLDER}")
+    unfinished = target.with_name(f"{target.name}{PARTIAL_FOLDER}")
     wanted = _wanted(spec)
-    if resume and target.exists() and not partial.exists():
+    if resume and target.exists() and not unfinished.exists():
         return _report(_same(target, wanted), target, 0, 0.0)
     refuse_existing(target, force)
-    if resume:
-        index = replace(wanted, files=_finished(partial, _same(partial, wanted)))
-    elif partial.exists() and not force:
-        raise OutputError(f"an unfinished run lies in {partial}: go on with --resume, or start anew with --force.")
+    if resume and (unfinished / INDEX).exists():
+        index = replace(wanted, files=_finished(unfinished, _same(unfinished, wanted)))
+    elif unfinished.exists() and not (resume or force):
+        raise OutputError(f"an unfinished run lies in {unfinished}: go on with --resume, or start anew with --force.")
     else:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         index = wanted
-    _make_folder(partial)
-    index.write(partial)
+    _make_folder(unfinished)
+    index.write(unfinished)
     begun = time.perf_counter()
-    complete = _generate(index, partial, workers or available_cores(), progress)
-    publish_folder(partial, target, force=force)
+    complete = _generate(index, unfinished, workers or available_cores(), progress)
+    publish_folder(unfinished, target, force=force)
     return _report(complete, target, spec.n - sum(f.rows for f in index.files), time.perf_counter() - begun)
 
 
@@ -125,72 +118,59 @@ def _make_folder(partial: Path) -> None:
         raise OutputError(f"cannot write {partial}: {error.strerror or error}.") from error
 
 
-def _generate(index: ShardIndex, partial: Path, workers: int, progress: Progress) -> ShardIndex:
+def _generate(index: ShardIndex, folder: Path, workers: int, progress: Progress) -> ShardIndex:
     """Make the shards that are missing; the index is written anew after each."""
     spec, there = index.synthesis, {file.name for file in index.files}
     todo = [n for n in range(spec.shards) if f"shard-{n:05d}.{spec.format}" not in there]
     if not todo:
         return index
-    context = get_context("spawn")  # a forked process would inherit threads and locks in any state
-    # without locks: a worker that is killed while it holds one would let all others wait for ever
-    made, stop = context.RawArray("q", spec.shards), context.RawValue("b", 0)
-    before = sum(file.rows for file in index.files)
-    settings = (spec, str(partial), made, stop)
-    begun = time.perf_counter()
-    executor = ProcessPoolExecutor(min(workers, len(todo)), context, shard_worker.start, settings)
-    try:
-        with held_back() as let_through:
-            with shard_worker.quiet_children():
-                pending: set[Future[ShardFile]] = {executor.submit(shard_worker.make, number) for number in todo}
-            while pending:
-                done, pending = wait(pending, POLL, FIRST_COMPLETED)
-                for future in done:
-                    files = sorted((*index.files, future.result()), key=lambda file: file.name)
-                    index = replace(index, files=tuple(files))
-                    index.write(partial)
-                count = sum(made)
-                if count and pending:
-                    progress(before + count, spec.n, _speed(count, spec, time.perf_counter() - begun))
-                let_through()
-    except BrokenProcessPool as error:
-        raise RankscopeError(
-            f"a worker process was killed, perhaps for lack of memory: go on with --resume, and fewer --workers. "
-            f"{len(index.files)} finished shards are in {partial}."
-        ) from error
-    finally:
-        stop.value = 1  # the shards at hand are given up at their next chunk
-        executor.shutdown(wait=True, cancel_futures=True)
-    progress(spec.n, spec.n, _speed(sum(made), spec, time.perf_counter() - begun))
+    made, before, begun, told = 0, sum(file.rows for file in index.files), time.perf_counter(), 0.0
+
+    def tick(series: int) -> None:
+        nonlocal made
+        made += series
+
+    # processes, even if it is one: rounding must not depend on a number of threads
+    with Processes(partial(make_shard, spec, folder), min(workers, len(todo)), tick, threads=1) as pool:
+        while todo or pool.busy:
+            while todo and pool.room:
+                pool.start(todo.pop(0))
+            for ended in pool.finished(POLL):
+                if isinstance(ended.error, WorkerLost):
+                    raise RankscopeError(
+                        "a worker process was killed, perhaps for lack of memory: go on with --resume, and fewer "
+                        f"--workers. {len(index.files)} finished shards are in {folder}."
+                    ) from ended.error
+                if ended.error is not None:
+                    raise ended.error
+                index = replace(index, files=tuple(sorted((*index.files, ended.result), key=lambda file: file.name)))
+                index.write(folder)
+            seconds = time.perf_counter() - begun
+            if made and pool.busy and seconds - told >= POLL:
+                told = seconds
+                progress(before + made, spec.n, _speed(made, spec, seconds))
+    progress(spec.n, spec.n, _speed(made, spec, time.perf_counter() - begun))
     return index
 
 
-@contextmanager
-def held_back() -> Iterator[Callable[[], None]]:
-    """Hold SIGINT and SIGTERM back while the block runs; what it gets lets the first that came through, if any did.
+def make_shard(spec: Synthesis, folder: Path, shard: int, tick: Tick) -> ShardFile:
+    """Generate one shard and write it whole: a function of ``spec`` and its number.
 
-    An exception in the middle of a wait would leave a future's lock taken, and the pool's own thread waiting for it.
+    Raises:
+        OutputError: it cannot be written.
     """
-    came: list[tuple[int, Any]] = []
+    file = folder / f"shard-{shard:05d}.{spec.format}"
+    series, lengths = shard_series(spec, shard, _pool(spec.files, spec.shortest), tick)
+    with atomic_file(file) as path:
+        write_shard(path, spec.kind, shard * spec.shard_size, series, lengths)
+        digest = checksum(path)
+    return ShardFile(file.name, len(series), int(lengths.min()), file.stat().st_size, digest)
 
-    def let_through() -> None:
-        if came:
-            number, frame = came.pop(0)
-            handler = before[number]
-            if callable(handler):
-                handler(number, frame)
 
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        before = {number: handler for number, handler in before.items() if callable(handler)}
-    for number in before:
-        signal.signal(number, lambda *what: came.append(what))
-    try:
-        yield let_through
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    let_through()
+@lru_cache(maxsize=1)
+def _pool(files: tuple[str, ...], shortest: int) -> SeriesPool | None:
+    """The user's series, read once in a process."""
+    return read_pool(files, shortest) if files else None
 
 
 def _speed(made: int, spec: Synthesis, seconds: float) -> str:
