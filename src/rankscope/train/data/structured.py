@@ -85,10 +85,10 @@ def _accidents(rng: np.random.Generator, series: Series, plan: Plan) -> Series:
     rows = some(0.06)
     jumps = paths.normal(rng, len(rows), length) * (rng.random((len(rows), length)) < 2 / plan.span[rows])
     series[rows] += 1.5 * spread[rows] * np.cumsum(jumps, axis=1)
-    rows = some(0.1)
+    rows = some(0.06)
     share = np.exp(rng.uniform(np.log(0.001), np.log(0.02), (len(rows), 1)))
     hits = rng.random((len(rows), length)) < share
-    series[rows] += 3 * spread[rows] * rng.standard_t(3, hits.shape).clip(-30, 30) * hits
+    series[rows] += 3 * spread[rows] * rng.standard_t(3, hits.shape).clip(-8, 8) * hits
     rows = some(0.05)
     bound = np.quantile(series[rows], 0.85, axis=1, keepdims=True) if len(rows) else series[rows][:, :1]
     series[rows] = np.minimum(series[rows], bound)
