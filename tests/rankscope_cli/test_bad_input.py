@@ -368,7 +368,6 @@ def test_pretrain_options(refused: Callable[..., str]) -> None:
     assert "family" in refused("pretrain", "run.yaml", "--out", "out")
     Path("done").mkdir()
     assert "--force" in refused("pretrain", "bundled", "--out", "done")
-    assert "resume" in refused("pretrain", "bundled", "--out", "out", "--resume")
     assert not Path("out").exists()
 
 
