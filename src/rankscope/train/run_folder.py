@@ -79,6 +79,11 @@ def tidy(run: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def beside(target: Path) -> Path:
+    """Folder of the run that makes ``target``."""
+    return target.with_name(f"{target.name}{SUFFIX}")
+
+
 class TrainingRun:
     """Training into a folder: until the result is there, its snapshots and curves lie beside it, in ``<out>.run``.
 
@@ -93,7 +98,7 @@ class TrainingRun:
     def __init__(
         self, target: Path, what: str, schema: str, settings: Mapping[str, Any], may_change: Container[str]
     ) -> None:
-        self.target, self.folder = target, target.with_name(f"{target.name}{SUFFIX}")
+        self.target, self.folder = target, beside(target)
         self.store = RunStore(
             self.folder, what, schema, settings, owns=("[!_.]*",), may_change=lambda *change: self._may_change(*change)
         )

@@ -108,9 +108,9 @@ def pretrain(
         )
     begun = time.perf_counter()
     target = Path(out)
+    run = run_folder.beside(target)
+    arguments = training_arguments(config, run, device, workers)  # joins the processes, which are counted then
     kept = training_run(config, target, resolve_precision(config, device), processes.count())
-    run = kept.folder
-    arguments = training_arguments(config, run, device, workers)
     with contextlib.ExitStack() as held:
         if resume and not force and (report := processes.on_main(lambda: _finished(config, kept))) is not None:
             return report

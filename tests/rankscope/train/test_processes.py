@@ -68,7 +68,7 @@ def test_two_processes_train_the_same_model(family, launch, tiny, write_config, 
     factor of the learning rate where a gradient is nearly zero. Losses agree to 1e-5, and weights to 1e-4 of their
     size; a wrong scale of the loss, or other series, is off by more than a tenth at the first step already.
     """
-    settings = {"max_steps": 12, "accumulation": 2, "save_steps": 5, "log_steps": 2}
+    settings = {"max_steps": 12, "accumulation": 2, "save_steps": 5, "log_steps": 2, "precision": "fp32"}
     settings["spectra"] = Snapshots(steps=(0, 3))
     (tmp_path / "toy.yaml").write_text("- {name: nile, prediction_length: 4, offset: -4, embedded: nile}\n")
     settings["validation"] = Validation(every=6, series=1, suite=str(tmp_path / "toy.yaml"))
@@ -138,7 +138,7 @@ def test_two_processes_resume_to_the_bit(tiny, write_config, same_weights, tmp_p
         "rng_state_0.pth",
         "rng_state_1.pth",
     }
-    with pytest.raises(OutputError, match="2 process"):
+    with pytest.raises(OutputError, match="processes 2, not 1"):
         pretrain(config, tmp_path / "out", device="cpu", resume=True)
     codes, said = in_two_processes([*out, "--resume"])
     assert codes == [[0, 0]], said
@@ -171,7 +171,8 @@ def test_a_block_is_generated_once_per_batch():
             return [{"n": index} for index in indices]
 
     stream = Numbers()
-    assert [row["n"] for row in Blocks(stream, 48).__getitems__(range(48, 96))] == list(range(48, 96))
-    assert stream.asked == [(32, 32), (64, 32)]
+    assert [row["n"] for row in Blocks(stream, 48).__getitems__(range(24, 72))] == list(range(24, 72))
+    assert stream.asked == [(0, 48), (48, 48)]
     assert Blocks(stream, 48)[7] == {"n": 7}
+    assert Blocks(stream, 100).size == 64
     assert Blocks(stream, 3).size == 3

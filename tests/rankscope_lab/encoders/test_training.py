@@ -351,7 +351,7 @@ def test_the_memory_of_a_stack(cell, seeds, gib):
 
 def test_damaged_results_are_named(tmp_path):
     (tmp_path / f"{SMALL.id}.json").write_text("{}")
-    with pytest.raises(DataError, match=r"lab-encoder-run@1\. Delete it"):
+    with pytest.raises(DataError, match=r"lab-encoder-run@1\. Delete t"):
         runs.run_cells([SMALL], tmp_path)
 
 

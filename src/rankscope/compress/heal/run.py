@@ -77,6 +77,7 @@ def heal(
             process is in it.
         RankscopeError: the loss or the weights became NaN or infinite; the snapshot before is kept and named.
     """
+    import torch
     from transformers import set_seed
 
     options = config or HealConfig()
@@ -87,6 +88,8 @@ def heal(
     check_teacher(pupil, guide)
     target = target_folder(pupil, guide, out, force)
     plan = as_pretraining(options, pupil, guide)
+    if plan.precision == "auto" and (device == "cpu" or not torch.cuda.is_available()):
+        plan = replace(plan, precision="fp32")  # a student that is its teacher has no distance then, not rounding's
     fingerprints = {"student": fingerprint(pupil), "teacher": fingerprint(guide)}
     precision = resolve_precision(plan, device)
     settings = _settings(options, fingerprints, precision)

@@ -17,6 +17,7 @@ from rankscope.compress.heal import heal
 from rankscope.compress.heal.student import compressed_parameters
 from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.io import codec
+from rankscope.io.run_store import RunStore
 
 OTHERS = [("chronos-t5", "svd"), ("chronos-t5", "joint"), ("chronos-bolt", "svd")]
 CASES = [("chronos-bolt", "joint"), *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
@@ -159,8 +160,8 @@ def test_a_file_that_cannot_be_used_is_refused_before_anything_changes(content, 
     whole = teacher("chronos-bolt")
     small = student(whole)
     (tmp_path / "bad.csv").write_text(content)
-    (tmp_path / "out.run").mkdir()
-    (tmp_path / "out.run" / "loss.csv").write_text("of an unfinished healing, which force would give up")
+    with RunStore(tmp_path / "out.run", "a healing", "rankscope/heal-run@1", {}).open():
+        (tmp_path / "out.run" / "loss.csv").write_text("of an unfinished healing, which force would give up")
     before = sorted(tmp_path.rglob("*"))
     bad = short(files=(str(tmp_path / "bad.csv"),))
     with pytest.raises(DataError):

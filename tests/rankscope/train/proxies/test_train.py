@@ -101,7 +101,7 @@ def test_the_end_of_a_text_is_held_out_and_its_words_come_back(book: Path) -> No
     assert all(" ".join(map(str, window)) in joined for window in windows)
 
 
-SHORT = {"timesfm": 8, "timesfm-2.5": 6, "patchtst": 8, "patchtsmixer": 8, "informer": 8, "autoformer": 8, "vit": 12}
+SHORT = {"timesfm": 8, "timesfm-2.5": 6, "patchtst": 8, "patchtsmixer": 8, "informer": 24, "autoformer": 8, "vit": 12}
 
 
 @pytest.mark.parametrize("family", [*SHORT, "t5", "bert"])
