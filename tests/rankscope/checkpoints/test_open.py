@@ -258,7 +258,7 @@ def test_reading_everything_takes_a_few_times_the_largest_tensor(
     result = json.loads(done.stdout)
     largest = 4 * 1024 * 2048
     assert result["bytes"] > 190e6
-    assert result["above"] < 4 * largest
+    assert result["above"] < 5 * largest  # the library maps the pages of a tensor and copies it, then it is a tensor
     assert result["heavy"] == []
 
 

@@ -94,6 +94,7 @@ def test_auto_is_what_a_timed_product_says() -> None:
     assert resolve_precision(PretrainConfig(precision="fp32"), "cpu") == "fp32"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_both_formats_and_the_stock_pass_learn_alike(family, tmp_path, monkeypatch) -> None:
     shape = dataclasses.replace(SHAPE, start="recency", initializer_factor=0.05)

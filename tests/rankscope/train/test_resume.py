@@ -41,7 +41,7 @@ def stopped(config, out, step):
     return out.with_name(f"{out.name}.run")
 
 
-@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+@pytest.mark.parametrize("family", [pytest.param("chronos-t5", marks=pytest.mark.slow), "chronos-bolt"])
 def test_a_resumed_run_is_the_undisturbed_one(family, tiny, curve, same_weights, tmp_path):
     """Snapshots fall between log lines, dropout draws random numbers, and one batch is accumulated."""
     shape = dataclasses.replace(tiny().model, dropout_rate=0.2)

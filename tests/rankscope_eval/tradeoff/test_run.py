@@ -57,6 +57,7 @@ def untimed(report: Table2Report) -> list[Any]:
     return [replace(point, measures=replace(point.measures, **gone)) for point in report.points]
 
 
+@pytest.mark.slow
 def test_every_point_is_what_the_verbs_would_say(
     sampling_folder: Path, tmp_path: Path, options: TradeoffOptions, made
 ) -> None:

@@ -57,6 +57,7 @@ def test_few_seeds_claim_nothing() -> None:
     assert judged([claim({0: 9.0, 1: 9.1}, {0: 1.0, 1: 1.1})])[0].verdict == "unclear"
 
 
+@pytest.mark.slow
 def test_adjustment_stays_within_question_and_setting() -> None:
     rng = np.random.default_rng(1)
     pairs = [
