@@ -21,14 +21,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-demo: $(STAMP) ## Measure, draw, compress and evaluate the bundled models (5 minutes with the install)
+demo: $(STAMP) ## Measure, compress, evaluate and forecast with a bundled model (2 minutes after the install)
 	rm -rf $(DEMO)
-	$(BIN)/rankscope spectrum bundled --figures $(DEMO)/figures
-	$(BIN)/rankscope compress bundled --eps 0.05 --out $(DEMO)/small
-	$(BIN)/rankscope eval $(DEMO)/small --baseline bundled --out $(DEMO)/scores.csv
-	$(BIN)/rankscope compress bundled-bolt --ratio 0.15 --method joint --out $(DEMO)/narrow
-	$(BIN)/rankscope eval $(DEMO)/narrow --baseline bundled-bolt --out $(DEMO)/scores-narrow.csv
-	@echo 'Figures, the smaller checkpoints and their scores are in $(DEMO)/'
+	$(BIN)/rankscope spectrum bundled-bolt --eps 0.1 --sites q,encoder --figures $(DEMO)/figures
+	$(BIN)/rankscope compress bundled-bolt --sites attention,mlp --method joint --ratio 0.25 --out $(DEMO)/small
+	$(BIN)/rankscope eval $(DEMO)/small --baseline bundled-bolt --out $(DEMO)/scores.csv
+	$(BIN)/rankscope forecast $(DEMO)/small --input docs/data/series.csv --horizon 2 --quantiles 0.1,0.5,0.9
+	@echo 'Figures, the smaller checkpoint and its scores are in $(DEMO)/'
 
 browser: ## Install Debian's Chromium for the browser tests, where root and apt-get are there
 	@if command -v chromium >/dev/null || command -v google-chrome >/dev/null; then echo 'Chromium is there'; \
@@ -63,7 +62,7 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 
 figures: $(STAMP) ## Draw all figures into figures/out
 	$(BIN)/rankscope figures --all --out figures/out --force
-	$(BIN)/python figures/peers.py
+	$(BIN)/python benchmarks/peers.py --draw benchmarks/results/peers-2026-11-22.json figures/out/peers
 	$(BIN)/python figures/start_and_end.py
 
 report-example: $(STAMP) ## Make the example report and its screenshots again (5 minutes)

@@ -9,13 +9,10 @@ rounds of a model's time over the baseline's of the same round.
 
 from __future__ import annotations
 
-import argparse
 import json
-import time
 from pathlib import Path
-from typing import Any
 
-from provenance import conditions, origin, save, spread
+from provenance import conditions, origin, parser, save, spread
 
 BASELINE = "baseline"
 PAPER = {
@@ -35,43 +32,28 @@ def attention_numbers(folder: Path) -> int:
         return sum(file.get_tensor(name).numel() for name in names)
 
 
-def seconds(pipelines: dict[str, Any], rounds: int, batch: int, context: int) -> dict[str, list[float]]:
-    """Time one forecast of a batch by every model in turn, ``rounds`` times after one unmeasured round."""
-    import torch
-
-    series = torch.randn(batch, context, generator=torch.Generator().manual_seed(0)).cumsum(1)
-    found: dict[str, list[float]] = {name: [] for name in pipelines}
-    for number in range(rounds + 1):
-        for name, pipeline in pipelines.items():
-            begun = time.perf_counter()
-            pipeline.predict_quantiles(series, prediction_length=64)
-            if number:
-                found[name].append(time.perf_counter() - begun)
-    return found
-
-
 def main() -> None:
     """Measure, print the table and write the JSON file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sweep", type=Path, help="folder that `rankscope sweep` wrote")
-    parser.add_argument("--suite", default="embedded")
-    parser.add_argument("--data")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--context", type=int, default=512)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    given = parser.parse_args()
+    options = parser(__doc__, rounds=15, batch=32, context=512)
+    options.add_argument("sweep", type=Path, help="folder that `rankscope sweep` wrote")
+    options.add_argument("--suite", default="embedded")
+    options.add_argument("--data")
+    given = options.parse_args()
+
+    import torch
 
     from rankscope import load_pipeline
     from rankscope.io import codec
     from rankscope_eval import evaluate
+    from rankscope_eval.bench.turns import alternate, timed
 
     folders = {
         path.name: path for path in sorted((given.sweep / "points").iterdir()) if (path / "config.json").exists()
     }
-    times = seconds(
-        {name: load_pipeline(str(path)) for name, path in folders.items()}, given.rounds, given.batch, given.context
-    )
+    series = torch.randn(given.batch, given.context, generator=torch.Generator().manual_seed(0)).cumsum(1)
+    works = {name: load_pipeline(str(path)) for name, path in folders.items()}
+    turns = {name: timed(lambda p=p: p.predict_quantiles(series, prediction_length=64)) for name, p in works.items()}
+    times = alternate(turns, given.rounds)
     base = folders[BASELINE]
     report = evaluate([str(p) for p in folders.values()], suite=given.suite, data=given.data, baseline=str(base))
     summary = {row["model"]: row for row in codec.plain(report)["summary"] if row["benchmark"] == "all"}

@@ -1,6 +1,6 @@
 """Time and peak memory of `rankscope compress --method joint` on a t5-base-shaped Chronos-T5, phase by phase.
 
-Writes a random checkpoint in the published format (as `spectrum.py` does: 12 + 12 layers of width 768), compresses it
+Writes a random checkpoint in the published format (12 + 12 layers of width 768), compresses it
 to a size ratio of 0.15 in a process of its own, with moments of 256 generated series, and tells each phase:
 generating series, calibration, singular values, sensitivity, and factors with writing. Beside it stands the floor: the
 products of the forward passes of calibration, counted at full length, over the rate that a matrix product of that shape
@@ -19,23 +19,24 @@ import time
 from pathlib import Path
 from typing import Any
 
-import spectrum
-from provenance import child, conditions, origin, peak_mb, save
+from provenance import child, conditions, fastest, origin, parser, peak_mb, save
+from shapes import SIZES, write_shape
 
-USED = tuple(
-    f"src/rankscope/{part}" for part in ("calibration", "compress", "numerics", "placement.py", "pretrain/data")
-)
+USED = tuple(f"src/rankscope/{part}" for part in ("compress", "numerics", "lowrank", "train/data"))
 CONTEXT, HORIZON = 513, 64
 PHASES = {"calibrating": "calibration", "singular values": "singular values", "factors": "factors and writing"}
 
 
-def forward_flops(layers: int) -> float:
+VOCABULARY = 4096
+
+
+def forward_flops(shape: dict[str, int], layers: int) -> float:
     """Multiplications and additions of one series' teacher-forced pass at full length, embedding lookups left out."""
-    d, f, v = spectrum.D_MODEL, spectrum.D_FF, spectrum.VOCABULARY
+    d, f = shape["d_model"], shape["d_ff"]
     encoder = layers * (CONTEXT * (8 * d * d + 4 * d * f) + 4 * CONTEXT**2 * d)
     own = HORIZON * (8 * d * d + 4 * d * f) + 4 * HORIZON**2 * d
     cross = HORIZON * 4 * d * d + CONTEXT * 4 * d * d + 4 * HORIZON * CONTEXT * d
-    return encoder + layers * (own + cross) + 2 * HORIZON * d * v
+    return encoder + layers * (own + cross) + 2 * HORIZON * d * VOCABULARY
 
 
 def run_compress(folder: Path, series: int, probe: int) -> dict[str, Any]:
@@ -76,35 +77,33 @@ def run_compress(folder: Path, series: int, probe: int) -> dict[str, Any]:
     }
 
 
-def run_floor() -> dict[str, Any]:
+def run_floor(shape: dict[str, int]) -> dict[str, Any]:
     """Rates of a product as the encoder's MLP makes it, in GFLOP per second."""
     import torch
 
     rates = {}
     for kind in (torch.float32, torch.bfloat16):
-        a = torch.randn(16 * CONTEXT, spectrum.D_MODEL).to(kind)
-        b = torch.randn(spectrum.D_MODEL, spectrum.D_FF).to(kind)
-        taken = spectrum.fastest(lambda a=a, b=b: a @ b, 5)  # type: ignore[misc]
+        a = torch.randn(16 * CONTEXT, shape["d_model"]).to(kind)
+        b = torch.randn(shape["d_model"], shape["d_ff"]).to(kind)
+        taken = fastest(lambda a=a, b=b: a @ b, 5)  # type: ignore[misc]
         rates[str(kind).removeprefix("torch.")] = 2 * a.shape[0] * a.shape[1] * b.shape[1] / taken / 1e9
     return rates
 
 
 def main() -> None:
     """Write the checkpoint, measure in a child process, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--series", type=int, default=256, help="series of calibration")
-    parser.add_argument("--probe", type=int, default=32, help="series of the probe")
-    parser.add_argument("--layers", type=int, default=12, help="layers per stack (12 is t5-base)")
-    parser.add_argument("--quick", action="store_true", help="a smaller shape")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--case", choices=("compress", "floor"), help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    asked = parser(__doc__, "a smaller shape", series=256, probe=32, layers=12)
+    asked.add_argument("--case", choices=("compress", "floor"), help=argparse.SUPPRESS)
+    asked.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = asked.parse_args()
+    size = "tiny" if options.quick else "base"
+    shape = SIZES[size]
     if options.quick:
-        spectrum.D_MODEL, spectrum.D_FF, spectrum.HEADS = 256, 1024, 4
         options.layers, options.series, options.probe = 4, 32, 8
     if options.case:
-        found = run_floor() if options.case == "floor" else run_compress(options.folder, options.series, options.probe)
+        found = (
+            run_floor(shape) if options.case == "floor" else run_compress(options.folder, options.series, options.probe)
+        )
         print(json.dumps({**found, "peak_mb": peak_mb()}))
         return
     words = ["--series", options.series, "--probe", options.probe, "--layers", options.layers]
@@ -112,10 +111,10 @@ def main() -> None:
     before = conditions()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "t5-base-random"
-        spectrum.write_checkpoint(folder, options.layers)
+        write_shape(folder, "chronos-t5", size, layers=options.layers)
         rates = child(__file__, "floor", *words)
         found = child(__file__, "compress", "--folder", folder, *words)
-    flops = forward_flops(options.layers) * options.series
+    flops = forward_flops(shape, options.layers) * options.series
     floors = {kind: flops / rate / 1e9 for kind, rate in rates.items() if kind != "peak_mb"}
     for phase, seconds in found["phases"].items():
         print(f"{phase:22}{seconds:8.1f} s")
@@ -123,8 +122,8 @@ def main() -> None:
     for kind, seconds in floors.items():
         print(f"floor {kind:16}{seconds:8.1f} s at {rates[kind]:.0f} GFLOP/s: {flops / 1e12:.1f} TFLOP of calibration")
     result = {
-        **origin("compress", "benchmarks/spectrum.py", *USED),
-        "shape": {"d_model": spectrum.D_MODEL, "layers": options.layers},
+        **origin("compress", "benchmarks/shapes.py", *USED),
+        "shape": {"d_model": shape["d_model"], "layers": options.layers},
         "series": options.series,
         "probe": options.probe,
         **found,

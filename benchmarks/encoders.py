@@ -11,24 +11,23 @@ are against the first way within a round.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from provenance import conditions, origin, save, spread
+from provenance import conditions, fastest, origin, parser, save, spread
 
 from rankscope.engine.pool import Engine
-from rankscope_lab.encoders.cell import Cell
-from rankscope_lab.encoders.data import cell_data
-from rankscope_lab.encoders.runs import run_cells
+from rankscope_eval.bench.turns import alternate
+from rankscope_lab.encoders.data import run_data
+from rankscope_lab.encoders.run_spec import RunSpec
+from rankscope_lab.encoders.runs import run_specs
 from rankscope_lab.encoders.stacked import train_stacked
-from rankscope_lab.encoders.training import How, train
+from rankscope_lab.encoders.training import ComputeOptions, train
 from rankscope_lab.kernels import library
 
 USED = ("lab/rankscope_lab",)
@@ -42,38 +41,38 @@ STEPS = 15
 """Per epoch."""
 
 
-def alone(cell: Cell, *, kernels: bool) -> Callable[[], float]:
+def alone(spec: RunSpec, *, kernels: bool) -> Callable[[], float]:
     """Seconds per run-epoch of one run in this process."""
-    data = cell_data(cell)
+    data = run_data(spec)
 
     def once() -> float:
         begun = time.perf_counter()
-        train(cell, data, How(kernels=kernels, stop=EPOCHS))
+        train(spec, data, ComputeOptions(kernels=kernels, stop=EPOCHS))
         return (time.perf_counter() - begun) / EPOCHS
 
     return once
 
 
-def processes(cell: Cell) -> Callable[[], float]:
+def processes(spec: RunSpec) -> Callable[[], float]:
     """The same of a run per core, each in a process; the start of the processes is not counted."""
 
     def once() -> float:
         with tempfile.TemporaryDirectory() as folder:
-            cells = [replace(cell, seed=seed) for seed in range(CORES)]
-            results = run_cells(cells, folder, how=How(stop=EPOCHS), engine=Engine(jobs=CORES))
+            specs = [replace(spec, seed=seed) for seed in range(CORES)]
+            results = run_specs(specs, folder, how=ComputeOptions(stop=EPOCHS), engine=Engine(jobs=CORES))
         return sum(result.seconds for result in results) / CORES / EPOCHS / CORES
 
     return once
 
 
-def stacked(cell: Cell, seeds: int) -> Callable[[], float]:
+def stacked(spec: RunSpec, seeds: int) -> Callable[[], float]:
     """The same of several seeds in one stack."""
-    cells = [replace(cell, seed=seed) for seed in range(seeds)]
-    data = [cell_data(one) for one in cells]
+    specs = [replace(spec, seed=seed) for seed in range(seeds)]
+    data = [run_data(one) for one in specs]
 
     def once() -> float:
         begun = time.perf_counter()
-        train_stacked(cells, data, How(stop=EPOCHS))
+        train_stacked(specs, data, ComputeOptions(stop=EPOCHS))
         return (time.perf_counter() - begun) / EPOCHS / seeds
 
     return once
@@ -82,51 +81,40 @@ def stacked(cell: Cell, seeds: int) -> Callable[[], float]:
 def product_rate() -> float:
     """FLOP/s of float32 products on all threads, the best of ten."""
     a = torch.randn(2048, 2048)
-    best = float("inf")
-    for _ in range(10):
-        begun = time.perf_counter()
-        a @ a
-        best = min(best, time.perf_counter() - begun)
-    return 2 * 2048**3 / best
+    return 2 * 2048**3 / fastest(lambda: a @ a)
 
 
 def main() -> None:
     """Measure, print, save."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--encoder", default="linear")
-    parser.add_argument("--quick", action="store_true", help="one round")
-    options = parser.parse_args()
+    words = parser(__doc__, "one round", rounds=5)
+    words.add_argument("--encoder", default="linear")
+    options = words.parse_args()
     began = conditions()
-    cell = Cell(options.encoder)
+    spec = RunSpec(options.encoder)
     ways = {
-        "one by one": alone(cell, kernels=False),
-        "one by one, compiled": alone(cell, kernels=True),
-        f"{CORES} processes, compiled": processes(cell),
-        "stack": stacked(cell, 2),
+        "one by one": alone(spec, kernels=False),
+        "one by one, compiled": alone(spec, kernels=True),
+        f"{CORES} processes, compiled": processes(spec),
+        "stack": stacked(spec, 2),
     }
     if library() is None:
         raise SystemExit("no C++ compiler: there is nothing to compare.")
     floor = FLOPS * STEPS / product_rate()
-    rounds: list[dict[str, float]] = []
-    for _ in range(1 if options.quick else options.rounds):
-        rounds.append({name: way() for name, way in ways.items()})
-        print({name: f"{seconds:.2f} s" for name, seconds in rounds[-1].items()}, flush=True)
-    first = next(iter(ways))
+    seconds = alternate(ways, 1 if options.quick else options.rounds)
+    first = seconds["one by one"]
     rows: list[dict[str, Any]] = [
         {
             "way": name,
-            "seconds_per_run_epoch": spread([row[name] for row in rounds]),
-            "times_faster": spread([row[first] / row[name] for row in rounds]),
-            "share_of_floor": spread([floor / row[name] for row in rounds]),
+            "seconds_per_run_epoch": spread(values),
+            "times_faster": spread([slow / mine for slow, mine in zip(first, values, strict=True)]),
+            "share_of_floor": spread([floor / mine for mine in values]),
         }
-        for name in ways
+        for name, values in seconds.items()
     ]
     for row in rows:
-        seconds, ratio = (row[name]["median"] for name in ("seconds_per_run_epoch", "times_faster"))
-        print(f"{row['way']:28} {seconds:.2f} s per run and epoch, {ratio:.2f} times faster")
-    result = {"cell": cell.id, "floor_seconds": floor, "rounds": len(rounds), "rows": rows}
+        taken, ratio = (row[name]["median"] for name in ("seconds_per_run_epoch", "times_faster"))
+        print(f"{row['way']:28} {taken:.2f} s per run and epoch, {ratio:.2f} times faster")
+    result = {"cell": spec.id, "floor_seconds": floor, "rounds": len(first), "rows": rows}
     save({**origin("encoders", *USED), **result, "conditions": began}, options.out)
 
 

@@ -1,4 +1,4 @@
-"""How the time of a forecast grows with series, samples, horizon, context and layers, stock and fast.
+"""Growth of the time of a forecast with series, samples, horizon, context and layers, stock and fast.
 
 Random weights in the shape of Chronos-T5 tiny, float32. One size varies, the others stay at a small base; all points of
 all sizes, stock and fast, take turns in this process. An exponent is a slope of log time over log size: median and
@@ -11,7 +11,6 @@ than linearly with the context; nothing else should.
 
 from __future__ import annotations
 
-import argparse
 import math
 import tempfile
 import time
@@ -20,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from provenance import conditions, origin, save, spread
+from provenance import conditions, origin, parser, save, spread
 from shapes import write_shape
 
 USED = ("src/rankscope", "eval/rankscope_eval/bench", "benchmarks/shapes.py")
@@ -99,7 +98,7 @@ def measure(
 def factors(
     values: dict[str, tuple[int, ...]], seconds: dict[tuple[Point, str], tuple[float, ...]]
 ) -> list[dict[str, Any]]:
-    """What is saved and drawn of every size: its values and, by runtime, seconds, exponents and verdict."""
+    """Saved and drawn of every size: its values and, by runtime, seconds, exponents and verdict."""
     from rankscope_eval.bench.turns import growth
 
     found = []
@@ -136,13 +135,9 @@ def show(found: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Measure, print, draw and save."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--quick", action="store_true", help="three small values of each size, three rounds")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--figure", type=Path, metavar="PREFIX", help="figure to draw, PREFIX.png and PREFIX.svg")
-    options = parser.parse_args()
+    words = parser(__doc__, "three small values of each size, three rounds", rounds=None, threads=None)
+    words.add_argument("--figure", type=Path, metavar="PREFIX", help="figure to draw, PREFIX.png and PREFIX.svg")
+    options = words.parse_args()
 
     import torch
     from transformers.utils import logging

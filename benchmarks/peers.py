@@ -1,19 +1,21 @@
 """Time, memory and scores of the trained models: stock and fast, compressed, and beside local models.
 
 Every checkpoint is scored in the runtime and number format it is timed in, on the first series of every task of a
-suite, relative to seasonal naive; then all are timed in turns. The figure is ``figures/peers.py``'s.
+suite, relative to seasonal naive; then all are timed in turns.
 
     python benchmarks/peers.py --suite backtest.yaml --data DIR --out benchmarks/results/peers-DATE.json
+    python benchmarks/peers.py --draw benchmarks/results/peers-DATE.json figures/out/peers
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from provenance import conditions, origin, save
+from provenance import conditions, origin, parser, save
 
 LOCAL = ("naive", "seasonal-naive", "auto-theta", "auto-ets")
 REFERENCE = "seasonal-naive"
@@ -49,17 +51,37 @@ def scored(text: str, options: argparse.Namespace) -> dict[str, float]:
     return {"WQL": row["relative_WQL"], "MASE": row["relative_MASE"]}
 
 
+def draw(result: Path, stem: str) -> None:
+    """Draw WQL and MASE of a result against the time of a forecast."""
+    from rankscope.plots import CostPoint, pareto_of_points, save_figure
+
+    found = json.loads(result.read_text(encoding="utf-8"))
+    points = [
+        CostPoint(
+            row["label"].replace(":", " "),
+            *(row[key] / 1000 for key in ("milliseconds_per_series", "least", "most")),
+            *(row["WQL"], row["MASE"]),
+            ":" not in row["label"],
+        )
+        for row in found["rows"]
+    ]
+    print(*save_figure(pareto_of_points(points, relative_to=found["reference"]), stem))
+
+
 def main() -> None:
     """Measure, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--suite", default="embedded")
-    parser.add_argument("--data", help="folder of the suite's files")
-    parser.add_argument("--max-series", type=int, default=10, help="of every task")
-    parser.add_argument("--local", default=",".join(LOCAL), help="models that are fitted series by series")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    options = parser.parse_args()
+    words = parser(__doc__, batch=8, rounds=3)
+    words.add_argument("--suite", default="embedded")
+    words.add_argument("--data", help="folder of the suite's files")
+    words.add_argument("--max-series", type=int, default=10, help="of every task")
+    words.add_argument("--local", default=",".join(LOCAL), help="models that are fitted series by series")
+    words.add_argument(
+        "--draw", nargs=2, metavar=("FILE", "STEM"), help="draw a result as STEM.png and STEM.svg instead"
+    )
+    options = words.parse_args()
+    if options.draw:
+        draw(Path(options.draw[0]), options.draw[1])
+        return
 
     from rankscope_eval.bench import Settings, run_bench
 

@@ -1,7 +1,8 @@
-"""What the benchmarks share: a case in a process of its own, and what a result says of where it comes from."""
+"""Shared by the benchmarks: options, a case in a process of its own, and the origin of a result."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import datetime
 import json
@@ -11,11 +12,23 @@ import resource
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def parser(text: str, quick: str = "", **defaults: int | None) -> argparse.ArgumentParser:
+    """Options of a benchmark: ``--out``, ``--quick`` where its help is given, and those that are whole numbers."""
+    made = argparse.ArgumentParser(description=text.splitlines()[0])
+    made.add_argument("--out", type=Path, help="JSON file to write")
+    if quick:
+        made.add_argument("--quick", action="store_true", help=quick)
+    for name, value in defaults.items():
+        made.add_argument(f"--{name}", type=int, default=value)
+    return made
 
 
 def origin(benchmark: str, *used: str) -> dict[str, Any]:
@@ -45,7 +58,7 @@ def commit(*used: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Machine that the numbers were measured on."""
     model = ""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -54,7 +67,7 @@ def machine() -> dict[str, Any]:
 
 
 def conditions() -> dict[str, Any]:
-    """What else the machine was doing: load over 1, 5 and 15 minutes, and the niceness of this process."""
+    """Other work of the machine: load over 1, 5 and 15 minutes, and the niceness of this process."""
     return {"load_average": [round(load, 2) for load in os.getloadavg()], "nice": os.nice(0)}
 
 
@@ -79,6 +92,17 @@ def child(script: str, case: str, *words: object) -> dict[str, Any]:
         raise SystemExit(f"{case} failed:\n{done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def fastest(function: Callable[[], object], times: int = 10) -> float:
+    """Shortest of several runs, in seconds."""
+    function()
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

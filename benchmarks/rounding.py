@@ -1,4 +1,4 @@
-"""What rounding ranks to multiples of 8 does to the time of a forecast, and to the scores.
+"""Time of a forecast and scores with ranks rounded to multiples of 8.
 
 Both bundled models are compressed to one size ratio by `joint` (head widths) and by `whitened` (factors), with and
 without ``--multiple 8``. The two models of a pair forecast in turns, each once a round; a ratio is the median over the
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from provenance import conditions, origin, save, spread
+from provenance import conditions, origin, parser, save, spread
 
 USED = ("src/rankscope/compress", "src/rankscope/lowrank", "src/rankscope/compress/calibration")
 MODELS, METHODS = ("bundled-bolt", "bundled"), ("joint", "whitened")
@@ -60,14 +60,10 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
 
 def main() -> None:
     """Measure all pairs, print one line each, write the JSON file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=MODELS)
-    parser.add_argument("--ratio", type=float, default=0.15)
-    parser.add_argument("--multiple", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=8, help="series per forecast")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    options = parser.parse_args()
+    words = parser(__doc__, multiple=8, batch=8, rounds=9)
+    words.add_argument("--models", nargs="+", default=MODELS)
+    words.add_argument("--ratio", type=float, default=0.15)
+    options = words.parse_args()
     before = conditions()
     with tempfile.TemporaryDirectory() as place:
         rows = [pair(model, method, options, Path(place)) for model in options.models for method in METHODS]

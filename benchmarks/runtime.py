@@ -8,16 +8,17 @@ baseline: every other one takes as long as it.
 
     python benchmarks/runtime.py --out benchmarks/results/runtime.json      # a quiet machine, three quarters of an hour
     python benchmarks/runtime.py --quick                                    # tiny, batches 1 and 8, three rounds
+    python benchmarks/runtime.py --table benchmarks/results/runtime-*.json  # README's: times as fast (peak memory)
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from provenance import conditions, origin, save
+from provenance import conditions, origin, parser, save
 from shapes import write_shape
 
 USED = ("src/rankscope", "eval/rankscope_eval/bench", "benchmarks/shapes.py")
@@ -41,8 +42,53 @@ def peers(folder: Path, size: str, compiled: bool) -> list[str]:
     return [*cases, f"{dense}:compile:float32"] if compiled else cases
 
 
+NAMES = {
+    "t5-{}:stock:float32": "stock, float32",
+    "t5-{}:stock:bfloat16": "stock, bfloat16",
+    "t5-{}:compile:float32": "stock under torch.compile",
+    "t5-{}:fast:float32": "fast, float32",
+    "t5-{}:fast:bfloat16": "fast, bfloat16",
+    "t5-{}-int8:fast:float32": "fast, int8 weights",
+    "t5-{}-head-width:stock:float32": "head-width 0.15, stock",
+    "t5-{}-head-width:fast:float32": "head-width 0.15, fast",
+    "t5-{}-head-width:fast:bfloat16": "head-width 0.15, fast, bfloat16",
+    "bolt-{}:stock:float32": "Chronos-Bolt, stock",
+    "bolt-{}:fast:float32": "Chronos-Bolt, fast",
+}
+"""Cases of a size, in the order of the table's rows."""
+
+
+def cells(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str, int], str]:
+    """Text of every (case, size, batch): the ratio of seconds upside down, and of peak memory."""
+    found = {}
+    for size, document in documents.items():
+        for ratio in document["ratios"]:
+            case = next((key for key in NAMES if key.format(size) == ratio["label"]), None)
+            if case is None:
+                continue
+            faster = 1 / ratio["seconds"]["median"]
+            text = f"{faster:.1f}" if faster < 20 else f"{faster:.0f}"
+            found[case, size, ratio["batch"]] = f"{text} ({ratio['peak_bytes']:.2f})"
+    return found
+
+
+def table(documents: dict[str, dict[str, Any]]) -> str:
+    """Markdown: one row per case, one column per size and batch."""
+    found = cells(documents)
+    columns = sorted({key[1:] for key in found}, key=lambda one: (list(documents).index(one[0]), one[1]))
+    lines = [
+        "| | " + " | ".join(f"{size}, {batch}" for size, batch in columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for case, name in NAMES.items():
+        row = [found.get((case, *column), "–") for column in columns]
+        if any(one != "–" for one in row):
+            lines.append(f"| {name} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
 def quick(case: str) -> bool:
-    """Whether a case takes much less time than the baseline."""
+    """True if a case takes much less time than the baseline."""
     return ":fast:" in case or "bolt-" in case
 
 
@@ -83,16 +129,17 @@ def show(document: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default="tiny,mini,small")
-    parser.add_argument("--batches", default="1,8,32")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--few", type=int, default=32, metavar="SERIES", help="from here on only what is fast")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--compile", action="store_true", help="also the stock pipeline under torch.compile")
-    parser.add_argument("--quick", action="store_true", help="tiny, batches 1 and 8, three rounds")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    options = parser.parse_args()
+    words = parser(__doc__, "tiny, batches 1 and 8, three rounds", rounds=None, threads=None)
+    words.add_argument("--sizes", default="tiny,mini,small")
+    words.add_argument("--batches", default="1,8,32")
+    words.add_argument("--few", type=int, default=32, metavar="SERIES", help="from here on only what is fast")
+    words.add_argument("--compile", action="store_true", help="also the stock pipeline under torch.compile")
+    words.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="print the table of these results instead")
+    options = words.parse_args()
+    if options.table:
+        found = [json.loads(file.read_text(encoding="utf-8"))["sizes"] for file in options.table]
+        print(table({size: one for sizes in found for size, one in sizes.items()}))
+        return
 
     from rankscope.io import codec
     from rankscope_eval.bench import Settings, run_bench

@@ -10,13 +10,12 @@ released protocol has 308. Values are random: time does not depend on them.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from provenance import conditions, origin, save, spread
+from provenance import conditions, origin, parser, save, spread
 
 USED = ("lab/rankscope_lab", "benchmarks/slt.py")
 ROWS, VARIABLES, EPOCH = 17_420, 7, 308
@@ -47,18 +46,18 @@ class Case:
     def __init__(self, name: str, data: Any, precision: str, device: str, compiled: bool) -> None:
         import torch
 
-        from rankscope_lab.slt.cell import Cell
-        from rankscope_lab.slt.training import CellTraining
+        from rankscope_lab.slt.run_spec import RunSpec
+        from rankscope_lab.slt.training import Training
 
         self.name = name
-        self.run = CellTraining(Cell("made", name, precision=precision), data, device=device, compiled=compiled)
+        self.run = Training(RunSpec("made", name, precision=precision), data, device=device, compiled=compiled)
         self.order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(0)).to(device)
         self.seconds: list[float] = []
         self.rates: list[float] = []
 
     def measure(self, steps: int) -> None:
         """One round: some training steps after one that is not timed, and five passes of forecasts."""
-        from rankscope_lab.slt.scoring import settled, windows_per_second
+        from rankscope_lab.slt.training import settled, windows_per_second
 
         batches = self.order.split(32)
         self.run.model.train()
@@ -70,10 +69,10 @@ class Case:
         settled(self.run.device)
         self.seconds.append((time.perf_counter() - begun) / steps)
         test = self.run.data.test
-        self.rates.append(windows_per_second(self.run.model, test, self.run.cell.precision, BATCHES)[0])
+        self.rates.append(windows_per_second(self.run.model, test, self.run.spec.precision, BATCHES)[0])
 
     def row(self, baseline: Case) -> dict[str, Any]:
-        """What was found, beside another case of the same rounds: above 1 is faster than it."""
+        """Result beside another case of the same rounds: above 1 is faster than it."""
         return {
             "model": self.name,
             "parameters": self.run.result.parameters,
@@ -112,17 +111,11 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Measure, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--precisions", default="float32,bfloat16")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument(
-        "--quick", action="store_true", help="two rounds of two steps, float32 without compiled functions"
-    )
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    options = parser.parse_args()
+    quick = "two rounds of two steps, float32 without compiled functions"
+    words = parser(__doc__, quick, threads=1, rounds=9, steps=5)
+    words.add_argument("--precisions", default="float32,bfloat16")
+    words.add_argument("--device", default="cpu")
+    options = words.parse_args()
 
     import torch
 

@@ -29,60 +29,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from provenance import child, conditions, origin, peak_mb, save, spread
+from provenance import child, conditions, fastest, origin, parser, peak_mb, save, spread
+from shapes import SIZES, write_shape
 
-USED = tuple(f"src/rankscope/{part}" for part in ("measure", "checkpoints", "families", "numerics"))
-D_MODEL, D_FF, HEADS, D_KV, VOCABULARY = 768, 3072, 12, 64, 4096
-
-
-def write_checkpoint(folder: Path, layers: int) -> None:
-    """Write a random Chronos-T5 of t5-base's shape, tensor by tensor drawn with its published initialisation scale."""
-    import torch
-    from safetensors.torch import save_file
-
-    from rankscope.families import family_of
-
-    config = {
-        "architectures": ["T5ForConditionalGeneration"],
-        "model_type": "t5",
-        "d_model": D_MODEL,
-        "d_ff": D_FF,
-        "d_kv": D_KV,
-        "num_heads": HEADS,
-        "num_layers": layers,
-        "num_decoder_layers": layers,
-        "vocab_size": VOCABULARY,
-        "feed_forward_proj": "relu",
-        "relative_attention_num_buckets": 32,
-        "is_encoder_decoder": True,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
-        "chronos_config": {
-            "tokenizer_class": "MeanScaleUniformBins",
-            "tokenizer_kwargs": {"low_limit": -15.0, "high_limit": 15.0},
-            "n_tokens": VOCABULARY,
-            "n_special_tokens": 2,
-            "pad_token_id": 0,
-            "eos_token_id": 1,
-            "use_eos_token": True,
-            "model_type": "seq2seq",
-            "context_length": 512,
-            "prediction_length": 64,
-            "num_samples": 20,
-            "temperature": 1.0,
-            "top_k": 50,
-            "top_p": 1.0,
-        },
-    }
-    generator = torch.Generator().manual_seed(0)
-    tensors = {
-        name: torch.randn(shape, generator=generator) * shape[-1] ** -0.5
-        for name, shape in family_of(config).expected_shapes(config).items()
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+USED = (
+    *(f"src/rankscope/{part}" for part in ("measure", "checkpoints", "families", "numerics")),
+    "benchmarks/shapes.py",
+)
+D_MODEL = SIZES["base"]["d_model"]
 
 
 def run_spectrum(folder: Path, case: str) -> dict[str, Any]:
@@ -178,17 +132,6 @@ def run_floor(folder: Path, case: str) -> dict[str, Any]:
     }
 
 
-def fastest(function: Callable[[], object], times: int = 10) -> float:
-    """Shortest of several runs, in seconds."""
-    function()
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        function()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
-
-
 RUNS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
     "svdvals": run_svdvals,
     "spectrum": run_spectrum,
@@ -222,14 +165,12 @@ def floor_seconds(rates: dict[str, Any], matrices: int) -> dict[str, Any]:
 
 def main() -> None:
     """Write the checkpoint, alternate the cases, and print and save the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--layers", type=int, default=12, help="layers per stack (12 is t5-base)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of every case but weightwatcher")
-    parser.add_argument("--slow-rounds", type=int, default=1, help="runs of weightwatcher")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--case", choices=list(RUNS), help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    words = parser(__doc__, layers=12)
+    words.add_argument("--rounds", type=int, default=3, help="runs of every case but weightwatcher")
+    words.add_argument("--slow-rounds", type=int, default=1, help="runs of weightwatcher")
+    words.add_argument("--case", choices=list(RUNS), help=argparse.SUPPRESS)
+    words.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = words.parse_args()
     if options.case:
         result = RUNS[options.case](options.folder, options.case)
         print(json.dumps({**result, "peak_mb": peak_mb()}))
@@ -238,7 +179,7 @@ def main() -> None:
     before = conditions()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "t5-base-random"
-        write_checkpoint(folder, options.layers)
+        write_shape(folder, "chronos-t5", "base", layers=options.layers)
         for round_ in range(max(options.rounds, options.slow_rounds)):
             for case in RUNS:
                 if round_ < (options.slow_rounds if case == "weightwatcher" else options.rounds):

@@ -14,23 +14,23 @@ Forecasts: 8 series of 512 values by the bundled models, as they are and in int8
 
 from __future__ import annotations
 
-import argparse
 import copy
 import importlib
 import json
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from provenance import conditions, origin, save, spread
+from provenance import conditions, origin, parser, save, spread
 from torch import nn
 
 from rankscope import load_pipeline
 from rankscope.compress import CompressOptions, compress
 from rankscope.lowrank import Int8Linear
+from rankscope_eval.bench.turns import alternate, timed
 
 USED = ("src/rankscope/lowrank", "src/rankscope/numerics/quantise.py", "src/rankscope/compress")
 SHAPES = ((768, 768), (3072, 768))
@@ -58,17 +58,15 @@ def layers(linear: nn.Linear) -> dict[str, nn.Module]:
     return found
 
 
-def alternated(cases: dict[str, Callable[[], Any]], rounds: int, repeats: int) -> dict[str, dict[str, float]]:
-    """Seconds per call of every case: ``rounds`` times each in turn, after one round that does not count."""
-    taken: dict[str, list[float]] = {name: [] for name in cases}
-    for round_ in range(rounds + 1):
-        for name, call in cases.items():
-            start = time.perf_counter()
-            for _ in range(repeats):
-                call()
-            if round_:
-                taken[name].append((time.perf_counter() - start) / repeats)
-    return {name: spread(values) for name, values in taken.items()}
+def alternated(cases: dict[str, Callable[[], object]], rounds: int, repeats: int) -> dict[str, dict[str, float]]:
+    """Seconds of one call of every case: spread over rounds, in each of which the mean of some calls is taken."""
+
+    def several(work: Callable[[], object]) -> None:
+        for _ in range(repeats):
+            work()
+
+    taken = alternate({name: timed(partial(several, work)) for name, work in cases.items()}, rounds)
+    return {name: spread([seconds / repeats for seconds in values]) for name, values in taken.items()}
 
 
 def time_layers(rounds: int) -> list[dict[str, Any]]:
@@ -104,10 +102,7 @@ def time_forecasts(rounds: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measure, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    options = parser.parse_args()
+    options = parser(__doc__, rounds=9).parse_args()
     torch.set_num_threads(1)
     before = conditions()
     with torch.inference_mode():

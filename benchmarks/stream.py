@@ -100,7 +100,7 @@ def flatness(samples: list[list[float]]) -> dict[str, float]:
 
 
 def same_bytes(first: Path, second: Path) -> bool:
-    """Whether two folders hold the same files."""
+    """True if two folders hold the same files."""
     names = [sorted(path.name for path in one.iterdir() if path.name != ".lock") for one in (first, second)]
     return names[0] == names[1] and all((first / n).read_bytes() == (second / n).read_bytes() for n in names[0])
 

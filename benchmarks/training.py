@@ -12,14 +12,13 @@ optimiser.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from provenance import conditions, origin, save, spread
+from provenance import conditions, origin, parser, save, spread
 
 USED = tuple(f"src/rankscope/train/{part}" for part in ("passes.py", "sublayers.py", "loop.py", "data", "configs"))
 RECIPES = {"bolt": "bundled-bolt", "t5": "bundled"}
@@ -71,6 +70,8 @@ def measure(rounds: int, repeats: int, quick: bool) -> dict[str, Any]:
     """Alternate the cases of each layout."""
     import torch
 
+    from rankscope_eval.bench.turns import alternate
+
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     for family, recipe in RECIPES.items():
@@ -79,10 +80,8 @@ def measure(rounds: int, repeats: int, quick: bool) -> dict[str, Any]:
         for name, case in CASES.items():
             steps[name] = stepper(recipe, context, **{**case, "batch": 4 if quick else case["batch"]})
             steps[name]()
-        seconds: dict[str, list[float]] = {name: [] for name in CASES}
-        for _ in range(rounds):
-            for name, step in steps.items():
-                seconds[name].append(min(step() for _ in range(repeats)))
+        turns = {name: (lambda step=step: min(step() for _ in range(repeats))) for name, step in steps.items()}
+        seconds = alternate(turns, rounds)
         rates = {name: [CASES[name]["batch"] / value for value in values] for name, values in seconds.items()}
         base = spread(rates["stock float32"])["median"]
         found[family] = {
@@ -95,10 +94,7 @@ def measure(rounds: int, repeats: int, quick: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
+    options = parser(__doc__, "two rounds of small batches").parse_args()
     rounds, repeats = (2, 1) if options.quick else (6, 2)
     before = conditions()
     found = measure(rounds, repeats, options.quick)

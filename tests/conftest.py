@@ -5,18 +5,28 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from jaxtyping import config
 from torch import Tensor
 
 if TYPE_CHECKING:
     from rankscope.train import PretrainConfig
 
 Writer = Callable[..., Path]
+
+
+@pytest.fixture
+def untyped() -> Iterator[None]:
+    """Let a test pass what the types forbid, as a user can: elsewhere they are checked while tests run."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
 
 _T5 = {
     "model_type": "t5",

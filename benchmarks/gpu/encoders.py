@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from training import REHEARSAL, RUNS, device, pack, record, save
 
-from rankscope_lab.encoders.cell import DROP_IN, Cell, etth1_cell
-from rankscope_lab.encoders.data import cell_data
-from rankscope_lab.encoders.runs import run_cells
+from rankscope_lab.encoders.data import run_data
+from rankscope_lab.encoders.run_spec import DROP_IN, RunSpec, etth1_spec
+from rankscope_lab.encoders.runs import run_specs
 from rankscope_lab.encoders.stacked import train_stacked
-from rankscope_lab.encoders.training import How, train
+from rankscope_lab.encoders.training import ComputeOptions, train
 from rankscope_lab.machine import PRECISIONS
 
 SEEDS = 2 if REHEARSAL else 20
@@ -38,18 +38,18 @@ def synchronised() -> float:
 def throughput() -> list[dict[str, Any]]:
     """Run-epochs per second of one run by itself and of stacks of seeds, in both precisions; turns, median of three."""
     rows: list[dict[str, Any]] = []
-    cells = [Cell("linear", seed=seed, epochs=EPOCHS) for seed in range(SEEDS)]
-    data = [cell_data(cell) for cell in cells]
+    specs = [RunSpec("linear", seed=seed, epochs=EPOCHS) for seed in range(SEEDS)]
+    data = [run_data(spec) for spec in specs]
     for precision in PRECISIONS:
-        how = How(torch.device(device()), precision, kernels=False, stop=TIMED)
+        how = ComputeOptions(torch.device(device()), precision, kernels=False, stop=TIMED)
         for seeds in (1, 5, SEEDS):
             found = []
             for _ in range(3):
                 begun = synchronised()
                 if seeds == 1:
-                    train(cells[0], data[0], how)
+                    train(specs[0], data[0], how)
                 else:
-                    train_stacked(cells[:seeds], data[:seeds], how)
+                    train_stacked(specs[:seeds], data[:seeds], how)
                 found.append(TIMED * min(seeds, SEEDS) / (synchronised() - begun))
             rows.append({"precision": precision, "seeds": seeds, "run_epochs_per_second": sorted(found)[1]})
     for row in rows:
@@ -60,15 +60,15 @@ def throughput() -> list[dict[str, Any]]:
 
 def tables() -> list[dict[str, Any]]:
     """The six drop-in encoders at C = 4 and, where its table is at hand, on ETTh1."""
-    cells = [Cell(name, seed=seed) for name in DROP_IN for seed in range(SEEDS)]
+    specs = [RunSpec(name, seed=seed) for name in DROP_IN for seed in range(SEEDS)]
     if ETTH1.is_file():
-        cells += [etth1_cell(name, seed) for name in DROP_IN for seed in range(SEEDS)]
-    cells = [replace(cell, epochs=EPOCHS) for cell in cells]
-    how = How(torch.device(device()))
-    results = run_cells(cells, RUNS / "encoders", how=how, etth1=ETTH1 if ETTH1.is_file() else None)
+        specs += [etth1_spec(name, seed) for name in DROP_IN for seed in range(SEEDS)]
+    specs = [replace(spec, epochs=EPOCHS) for spec in specs]
+    how = ComputeOptions(torch.device(device()))
+    results = run_specs(specs, RUNS / "encoders", how=how, etth1=ETTH1 if ETTH1.is_file() else None)
     pack("encoders-runs", RUNS / "encoders")
     return [
-        {"cell": result.cell.id, "best": result.best.loss, "accuracy": result.best.accuracy, "state": result.state}
+        {"cell": result.spec.id, "best": result.best.loss, "accuracy": result.best.accuracy, "state": result.state}
         for result in results
     ]
 

@@ -14,7 +14,7 @@ from training import REHEARSAL, RUNS, device, record, save
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import calibrate, named_set
-from rankscope.compress.calibration.sources import with_partners
+from rankscope.compress.calibration.passes import with_partners
 from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import RankscopeError
 from rankscope.io import codec

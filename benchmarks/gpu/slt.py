@@ -25,21 +25,21 @@ TOGETHER = 6
 
 
 def study(data: Path, tables: list[str], **options: Any) -> None:
-    """Train every cell that is missing, seed by seed; after each seed write the table of all so far."""
+    """Train every run that is missing, seed by seed; after each seed write the table of all so far."""
     from rankscope.engine.pool import Engine
     from rankscope.io import codec
     from rankscope_cli.progress import progress_lines
     from rankscope_lab.slt.ablations import ABLATIONS
     from rankscope_lab.slt.models import MAIN
     from rankscope_lab.slt.report import study_report
-    from rankscope_lab.slt.runs import run_cells, settings_of, study_cells
+    from rankscope_lab.slt.runs import run_specs, settings_of, study_specs
 
     settings = settings_of(MAIN, () if REHEARSAL else tuple(ABLATIONS))
     jobs = min(TOGETHER, os.cpu_count() or 1) if device() == "cuda" else 1
     for seeds in range(1, 1 + (1 if REHEARSAL else SEEDS)):
-        cells = study_cells(settings, tables, ["released", "field"], seeds, **options)
+        specs = study_specs(settings, tables, ["released", "field"], seeds, **options)
         with progress_lines(f"slt, {seeds} of {SEEDS} seeds") as progress:
-            results = run_cells(cells, data, RUNS / "slt", engine=Engine(jobs=jobs, device=device()), progress=progress)
+            results = run_specs(specs, data, RUNS / "slt", engine=Engine(jobs=jobs, device=device()), progress=progress)
         record("slt", table(codec.plain(study_report(results, tuple(ABLATIONS)))))
         pack("slt-runs", RUNS / "slt")
 

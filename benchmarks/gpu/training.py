@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: train a config on the GPU at hand, score it, and say what bounded it."""
+"""Shared by the scripts of this folder: train a config on the GPU at hand, score it, and say what bounded it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rankscope.train.data.mixture import Mixture  # noqa: E402
 OUT = Path(os.environ.get("OUT", ROOT / "gpu-out"))
 """One JSON file per script goes here, and what is worth taking home."""
 RUNS = Path(os.environ.get("RUNS", OUT))
-"""What a stopped script goes on from: checkpoints, logs, runs. Where OUT does not last, name a folder that does."""
+"""Folder that a stopped script goes on from: checkpoints, logs, runs. Where OUT does not last, name one that does."""
 REHEARSAL = "--rehearse" in sys.argv
 """Few steps of small networks, to see on a CPU that a script runs to its end."""
 
@@ -84,7 +84,7 @@ def run(config: PretrainConfig, name: str) -> dict[str, Any]:
 
 
 def device() -> str:
-    """Where to run: the GPU if there is one."""
+    """Device to run on: the GPU if there is one."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -122,7 +122,7 @@ def _is_odd(value: Any) -> bool:
 
 
 def machine() -> Mapping[str, Any]:
-    """What the numbers were measured on."""
+    """Device, versions and commit that the numbers were measured with."""
     import torch
     import transformers
 

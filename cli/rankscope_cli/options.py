@@ -18,9 +18,23 @@ if TYPE_CHECKING:
 
 TRAINING_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 """``--dtype`` of a training → what configs of runs call it."""
-_OUTPUT, _RUNTIME, SPREAD = "Output", "Runtime", "Where it runs"
+OUTPUT, RUNTIME, SCORES, SPREAD = "Output", "Runtime", "Scores", "Where it runs"
+"""Panels of the help that several verbs have."""
 _WIDEST = 24
 """Columns that the choices of an option may take beside its name."""
+
+
+def value(
+    flag: str, metavar: str | None, help: str, panel: str | None = None, short: str | None = None, **limits: Any
+) -> Any:
+    """Declare an option with a value: `typer.Option`, whose ``min``, ``max``, ``callback``, … may follow."""
+    flags = (flag,) if short is None else (flag, short)
+    return typer.Option(*flags, metavar=metavar, help=help, rich_help_panel=panel, **limits)
+
+
+def count(flag: str, help: str, panel: str | None = None, short: str | None = None) -> Any:
+    """Declare an option that takes a whole number from 1 on."""
+    return value(flag, "N", help, panel, short, min=1)
 
 
 def choice(flag: str, kind: Any, help: str, panel: str | None = None, short: str | None = None) -> Any:
@@ -29,22 +43,17 @@ def choice(flag: str, kind: Any, help: str, panel: str | None = None, short: str
     metavar = "|".join(words)
     if len(metavar) > _WIDEST:
         metavar, help = "NAME", f"{help} One of {', '.join(words)}."
-    return typer.Option(flag, *([short] if short else []), metavar=metavar, help=help, rich_help_panel=panel)
+    return value(flag, metavar, help, panel, short)
+
+
+def switch(flag: str, help: str, panel: str | None = None) -> Any:
+    """Declare an option without a value."""
+    return value(flag, None, help, panel)
 
 
 def out_folder(help: str) -> Any:
     """Declare the ``--out`` of a verb that writes a folder."""
-    return typer.Option("--out", "-o", metavar="DIR", help=help, rich_help_panel=_OUTPUT)
-
-
-def worker_count(help: str) -> Any:
-    """Declare the ``--workers`` of a verb that generates series."""
-    return typer.Option("--workers", min=0, metavar="N", help=help, rich_help_panel=_RUNTIME)
-
-
-def seed_option(help: str) -> Any:
-    """Declare a ``--seed``."""
-    return typer.Option("--seed", min=0, metavar="N", help=help, rich_help_panel=_RUNTIME)
+    return value("--out", "DIR", help, OUTPUT, "-o")
 
 
 def known_device(device: str) -> str:
@@ -73,84 +82,54 @@ Models = Annotated[
 ]
 Eps = Annotated[
     list[str] | None,
-    typer.Option("--eps", "-e", metavar="E,…", help="Tolerances ε in [0, 1), also repeated; 0.1,0.05,0.01 by default."),
+    value("--eps", "E,…", "Tolerances ε in [0, 1), also repeated; 0.1,0.05,0.01 by default.", short="-e"),
 ]
 Sites = Annotated[
     list[str] | None,
-    typer.Option(
+    value(
         "--sites",
-        "-s",
-        metavar="WORD,…",
-        help="Matrices: q k v o attention mlp embedding all, narrowed by encoder decoder self cross; "
-        "attention by default.",
+        "WORD,…",
+        "Matrices: q k v o attention mlp embedding all, narrowed by encoder decoder self cross; attention by default.",
+        short="-s",
     ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=_OUTPUT)]
-Force = Annotated[bool, typer.Option("--force", help="Replace what --out names, atomically.", rich_help_panel=_OUTPUT)]
-Out = Annotated[
-    str | None,
-    typer.Option(
-        "--out", "-o", metavar="FILE", help="Also write the result: .csv, .parquet or .json.", rich_help_panel=_OUTPUT
-    ),
-]
-Figures = Annotated[
-    str | None,
-    typer.Option(
-        "--figures", metavar="DIR", help="Draw figures into this folder, as PNG and SVG.", rich_help_panel=_OUTPUT
-    ),
-]
-Samples = Annotated[
-    int, typer.Option("--num-samples", min=1, metavar="N", help="Sample paths per series, of models that draw them.")
-]
-BatchSize = Annotated[
-    int, typer.Option("--batch-size", min=1, metavar="N", help="Series per forward pass.", rich_help_panel=_RUNTIME)
 ]
 Signal = Annotated[
-    str,
-    typer.Option(
-        "--signal", metavar="NAME|FILE", help="sine, exponential, constant, noise, mixed, or a file of series."
-    ),
+    str, value("--signal", "NAME|FILE", "sine, exponential, constant, noise, mixed, or a file of series.")
 ]
-Count = Annotated[int, typer.Option("--n", min=1, metavar="N", help="Series in the corpus.")]
-Length = Annotated[int, typer.Option("--length", min=1, metavar="N", help="Values per series.")]
-Text = Annotated[
-    str | None, typer.Option("--text", metavar="FILE", help="What text models read: UTF-8 text, also gzipped.")
-]
-Seed = Annotated[int, seed_option("Seed of every random choice.")]
-Device = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        metavar="|".join(DEVICES),
-        help="Where the model runs.",
-        rich_help_panel=_RUNTIME,
-        callback=known_device,
-    ),
-]
+Count = Annotated[int, count("--n", "Series in the corpus.")]
+Length = Annotated[int, count("--length", "Values per series.")]
+Text = Annotated[str | None, value("--text", "FILE", "What text models read: UTF-8 text, also gzipped.")]
+Samples = Annotated[int, count("--num-samples", "Sample paths per series, of models that draw them.")]
+Horizon = Annotated[int, value("--horizon", "STEPS", "Steps to forecast.", short="-H", min=1)]
+ScoreData = Annotated[str | None, value("--data", "DIR", "Folder of local data files.", SCORES)]
+MaxSeries = Annotated[int | None, count("--max-series", "Only the first series of each data set.", SCORES)]
+Resume = Annotated[bool, switch("--resume", "Go on from the newest snapshot of a stopped run.")]
+Seeds = Annotated[int | None, count("--seeds", "Runs per setting; 3.")]
 EngineName = Annotated[choices.Engine, choice("--engine", choices.Engine, "This machine, or a Ray cluster.", SPREAD)]
 Address = Annotated[
-    str,
-    typer.Option(
-        "--address",
-        metavar="A",
-        help="Ray cluster: auto, host:port or ray://host:port; without it Ray starts here.",
-        rich_help_panel=SPREAD,
-    ),
+    str, value("--address", "A", "Ray cluster: auto, host:port or ray://host:port; without it Ray starts here.", SPREAD)
 ]
-Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Number format of the model.", _RUNTIME)]
+Precision = Annotated[
+    choices.TrainingDtype, choice("--precision", choices.TrainingDtype, "Of matrix products.", SPREAD)
+]
+Out = Annotated[str | None, value("--out", "FILE", "Also write the result: .csv, .parquet or .json.", OUTPUT, "-o")]
+Figures = Annotated[str | None, value("--figures", "DIR", "Draw figures into this folder, as PNG and SVG.", OUTPUT)]
+Json = Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)]
+Force = Annotated[bool, switch("--force", "Replace what --out names, atomically.", OUTPUT)]
+BatchSize = Annotated[int, count("--batch-size", "Series per forward pass.", RUNTIME)]
+Seed = Annotated[int, value("--seed", "N", "Seed of every random choice.", RUNTIME, min=0)]
+Device = Annotated[str, value("--device", "|".join(DEVICES), "Where the model runs.", RUNTIME, callback=known_device)]
+Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Number format of the model.", RUNTIME)]
 TrainingDtype = Annotated[
     choices.TrainingDtype | None,
-    choice("--dtype", choices.TrainingDtype, "Number format of matrix products.", _RUNTIME),
+    choice("--dtype", choices.TrainingDtype, "Number format of matrix products.", RUNTIME),
 ]
 Runtime = Annotated[
     choices.Runtime,
-    choice("--runtime", choices.Runtime, "rankscope's own, chronos-forecasting's, or the first that fits.", _RUNTIME),
+    choice("--runtime", choices.Runtime, "rankscope's own, chronos-forecasting's, or the first that fits.", RUNTIME),
 ]
-Revision = Annotated[
-    str | None,
-    typer.Option("--revision", metavar="REV", help="Branch, tag or commit of a hub model.", rich_help_panel=_RUNTIME),
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_RUNTIME)]
+Revision = Annotated[str | None, value("--revision", "REV", "Branch, tag or commit of a hub model.", RUNTIME)]
+Debug = Annotated[bool, switch("--debug", "Show the traceback of an error.", RUNTIME)]
 
 
 def words(values: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -175,6 +175,14 @@ def write_report(
             write_frame(report.to_frame(), path, file.suffix.lower())
 
 
+def write_tables(report: Tabular, folder: str | Path, stem: str) -> list[Path]:
+    """Write a report into the folder of its runs, as JSON and CSV; return the files."""
+    files = [Path(folder) / f"{stem}{suffix}" for suffix in (".json", ".csv")]
+    for file in files:
+        write_report(report, file, force=True)
+    return files
+
+
 def write_frame(frame: pd.DataFrame, path: Path, suffix: str) -> None:
     """Write a table as CSV, Parquet or Arrow; lists in cells become JSON in a CSV."""
     if suffix == ".parquet":

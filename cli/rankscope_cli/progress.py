@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
+from rankscope_cli.exits import say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -19,6 +21,9 @@ DELAY = 2.0
 """Seconds of silence before the bar: shorter work needs none."""
 PACE = 30.0
 """Seconds between two lines, where lines are printed in place of a bar."""
+GOES_ON = "the same command goes on where this one left off"
+RESUMES = "the same command with --resume goes on where this one left off"
+SNAPSHOT = "the same command with --resume goes on from the newest snapshot"
 
 
 @contextmanager
@@ -44,17 +49,30 @@ def progress_bar(what: str, *, delay: float = DELAY) -> Iterator[Progress]:
 
 
 @contextmanager
-def progress_lines(what: str, *, pace: float = PACE) -> Iterator[Progress]:
+def progress_lines(
+    what: str, *, stopped: str = "", begun: str | Path | None = None, pace: float = PACE
+) -> Iterator[Progress]:
     """Like `progress_bar`, but off a terminal print a line on stderr at most every ``pace`` seconds.
 
     For work of hours, whose output goes to a file that somebody looks into. The first and the last report of a phase
     are always printed where the total is known; lines begin with the time of day and end with what is left of it.
+
+    Args:
+        what: what is being done, until the first report says more.
+        stopped: how to go on, said after Ctrl-C.
+        begun: what lies on the disk once there is something to go on from; without it nothing is said.
+        pace: seconds between two lines.
     """
-    if sys.stderr.isatty():
-        with progress_bar(what) as report:
-            yield report
-        return
-    yield _Lines(pace).report
+    try:
+        if sys.stderr.isatty():
+            with progress_bar(what) as report:
+                yield report
+        else:
+            yield _Lines(pace).report
+    except KeyboardInterrupt:
+        if stopped and (begun is None or Path(begun).exists()):
+            say(f"stopped: {stopped}.")
+        raise
 
 
 class _Lines:
@@ -67,7 +85,7 @@ class _Lines:
         """When the phase began, how much was done by then, and its total."""
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Take a report from the library: a `rankscope.engine.progress.Progress`."""
+        """Take a report from the library: a `rankscope.engine.Progress`."""
         now = time.monotonic()
         if self._phase is None or total != self._phase[2] or done < self._phase[1]:
             self._phase, self._printed = (now, done, total), None
@@ -105,7 +123,7 @@ class _DelayedBar:
         self._closed = False
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Take a report from the library: a `rankscope.engine.progress.Progress`."""
+        """Take a report from the library: a `rankscope.engine.Progress`."""
         with self._lock:
             begun_anew = done < self._state[0] or total != self._state[1]
             self._state = (done, total, what or self._state[2])

@@ -11,7 +11,7 @@ import numpy as np
 from rankscope.series.record import Entry
 
 LONGEST_FIT = 2500
-"""How many values auto-ets and auto-theta are fitted to at most, the last ones: longer fits take minutes."""
+"""Most values that auto-ets and auto-theta are fitted to, the last ones: longer fits take minutes."""
 
 
 def naive_forecasts(entries: Sequence[Entry], horizon: int, season_length: int, levels: Any) -> tuple[list[Any], int]:
@@ -119,4 +119,4 @@ BASELINES = {
 }
 """Models that need no checkpoint, by the name that ``MODEL`` takes."""
 BASELINE = "seasonal-naive"
-"""What scores are relative to where nothing else is named."""
+"""Baseline of relative scores where none is named."""

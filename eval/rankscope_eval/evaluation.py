@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope import __version__
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.io.run_store import RunStore
 from rankscope.series import Series

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Forecasting:
-    """How models forecast; those that are fitted series by series heed none of it but the seed.
+    """Settings of forecasts; models that are fitted series by series heed none of them but the seed.
 
     Attributes:
         num_samples: sample paths per series, of models that draw them.
@@ -54,9 +54,9 @@ class Forecaster:
     run: Callable[[Sequence[Entry], int, int, Sequence[float]], tuple[list[Any], int]]
     seed: int = 0
     context: int | None = None
-    """How many values of a series it sees, the last ones; None for all."""
+    """Number of values of a series that it sees, the last ones; None for all."""
     files: tuple[Path, ...] | None = None
-    """What its forecasts are a function of, beside its options; None where that is not known."""
+    """Files that its forecasts depend on, beside its options; None where they are not known."""
 
     def forecast(
         self, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float] = QUANTILES

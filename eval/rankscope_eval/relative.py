@@ -31,7 +31,7 @@ LEVEL = 0.95
 FEWEST = 3
 """Data sets, or series of a single one, that an interval needs."""
 _CELLS = 1 << 22
-"""How many series are drawn at a time."""
+"""Series drawn at a time."""
 Scored = Mapping[str, float | None]
 """Score of one model by data set."""
 
@@ -149,7 +149,7 @@ def interval(data_sets: Sequence[Draws], *, level: float = LEVEL) -> Interval | 
 
 
 def _stretch(units: int, level: float) -> float:
-    """How much wider Student's interval of a mean of so many is than the percentiles of its bootstrap."""
+    """Ratio of Student's interval of a mean of so many to the percentiles of its bootstrap."""
     from scipy.stats import norm, t
 
     upper = (1 + level) / 2
@@ -177,6 +177,6 @@ def _totals(
 
 
 def _counts(rng: np.random.Generator, draws: int, rows: int) -> Int[np.ndarray, "draws rows"]:
-    """How often each row is in each draw."""
+    """Count of each row in each draw."""
     cells = rng.integers(rows, size=(draws, rows)) + rows * np.arange(draws)[:, None]
     return np.bincount(cells.ravel(), minlength=draws * rows).reshape(draws, rows)

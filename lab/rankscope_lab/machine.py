@@ -54,7 +54,7 @@ def products(device: str | torch.device, precision: str) -> Iterator[None]:
 
 @functools.cache
 def rounding_products() -> bool:
-    """Whether oneDNN rounds float32 factors to bfloat16 here when it is allowed to; seen in a product, not asked for.
+    """Return True if oneDNN rounds float32 factors to bfloat16 where it may; seen in a product, not asked for.
 
     Processors with bfloat16 instructions but without AMX say that they support it, and multiply in float32.
     """

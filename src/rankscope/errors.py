@@ -43,6 +43,24 @@ def unknown_choice(parameter: str, value: object, choices: Iterable[str], fix: s
     return f"{parameter} {value!r} is not known: {guess}Choose from {', '.join(known)}.{tail}"
 
 
+def check_least(record: object, least: int, names: Iterable[str], prefix: str = "") -> None:
+    """Check that fields of a record, numbers or tuples of them, are at least so much; None is not looked at.
+
+    Raises:
+        OptionError: one is below, or NaN.
+
+    >>> from types import SimpleNamespace
+    >>> check_least(SimpleNamespace(steps=(5, -1)), 0, ("steps",), "spectra.")
+    Traceback (most recent call last):
+    rankscope.errors.OptionError: spectra.steps is -1: it must be at least 0.
+    """
+    for name in names:
+        value = getattr(record, name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if one is not None and not one >= least:  # NaN is not
+                raise OptionError(f"{prefix}{name} is {one}: it must be at least {least}.")
+
+
 def one_line(error: BaseException) -> str:
     """What went wrong, in one line; the kind of error is named unless rankscope raised it."""
     text = " ".join(str(error).split())

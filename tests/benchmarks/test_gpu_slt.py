@@ -1,4 +1,4 @@
-"""What a script for GPUs makes of a finished study: the hour before it is not spent to find a misspelt key."""
+"""Tables that a script for GPUs makes of a finished study: the hour before it is not spent to find a misspelt key."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from types import ModuleType
 
 import pytest
 
-from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
+from rankscope_lab.slt.run_spec import Epoch, RunResult, RunSpec, Score, WindowCounts
 
 GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
 
 
-def ran(model: str, seed: int, mse: float) -> CellResult:
+def ran(model: str, seed: int, mse: float) -> RunResult:
     epochs = (Epoch(1, Score(1.0, 1.0), Score(mse, mse), Score(mse, mse), 1.0),)
-    return CellResult(Cell("made", model, seed=seed, epochs=1), epochs, 100, 7, Windows(9, 8, 7))
+    return RunResult(RunSpec("made", model, seed=seed, epochs=1), epochs, 100, 7, WindowCounts(9, 8, 7))
 
 
 @pytest.fixture
@@ -43,15 +43,15 @@ def test_the_table_after_each_seed(script: ModuleType, monkeypatch: pytest.Monke
     errors = {"slt": [0.44, 0.43, 0.45], "patchtst": [0.46, 0.44, 0.48]}
     seen: list[int] = []
 
-    def run_cells(cells: list[Cell], data: Path, out: Path, **options: object) -> list[CellResult]:
-        seeds = 1 + max(cell.seed for cell in cells)
+    def run_specs(specs: list[RunSpec], data: Path, out: Path, **options: object) -> list[RunResult]:
+        seeds = 1 + max(spec.seed for spec in specs)
         seen.append(seeds)
         out.mkdir(parents=True, exist_ok=True)
         (out / f"{seeds}.json").write_text("{}")
         found = [ran(model, seed, errors[model][seed]) for model in errors for seed in range(seeds)]
         return [*found, *[ran("slt", 3, float("nan"))] * (seeds == 3)]
 
-    monkeypatch.setattr("rankscope_lab.slt.runs.run_cells", run_cells)
+    monkeypatch.setattr("rankscope_lab.slt.runs.run_specs", run_specs)
     monkeypatch.setattr(script, "SEEDS", 3)
     script.study(tmp_path, ["made"])
     assert seen == [1, 2, 3]

@@ -33,15 +33,16 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "forecast": "rankscope_eval.forecast_file",
     "design": "rankscope.train.recipe.write_design",
     "pretrain": "rankscope.train.pretrain",
-    "standin": "rankscope.train.proxies.train_standin",
+    "standin": "rankscope.train.proxies.train_proxy",
     "synth": "rankscope.train.write_shards",
     "sweep": "rankscope.train.sweeps.run_sweep",
     "report": "rankscope_eval.page.build_page",
     "figures": "rankscope_paper.figures.draw",
-    "theory": "rankscope_paper.theory.report.run_theory",
+    "theory": "rankscope_paper.theory.run.run_theory",
 }
 COMMANDS = [verb for verb in VERBS if verb != "lab"]  # test_lab.py has what holds for the group and its sub-verbs
 WITHOUT_MODEL = ("families", "standin", "report", "figures", "theory")
+RESUMABLE = ("calibrate", "heal", "table2", "eval", "forecast", "pretrain", "synth")
 EXTRA = {
     "calibrate": ("--calibration", "kernelsynth:1", "--out", "out.safetensors"),
     "compress": ("--eps", "0.1", "--out", "out"),
@@ -127,10 +128,27 @@ def test_help_of_the_app_groups_the_verbs(cli: Any, monkeypatch: pytest.MonkeyPa
     assert all(any(summary in line for line in lines) for summary in VERBS.values()), "a summary takes one line"
 
 
+@pytest.mark.parametrize("verb", RESUMABLE)
+def test_going_on_and_starting_anew_exclude_each_other(
+    verb: str, refused: Any, bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = words(verb, bolt_folder)
+    if verb == "forecast":
+        Path("series.jsonl").write_text('{"item_id": "a", "target": [1, 2, 3, 4]}\n')
+        given = (verb, bolt_folder, "--input", "series.jsonl", "--horizon", "2", "--out", "out/")
+    elif verb == "heal":
+        given = (verb, bolt_folder, "--teacher", bolt_folder, "--out", "out")
+    line = "error: --resume goes on and --force starts anew: give one of them.\n"
+    assert refused(*given, "--resume", "--force") == line
+    assert sorted(path.name for path in tmp_path.glob("out*")) == []
+
+
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_every_verb_has_the_shared_options(verb: str) -> None:
     options = {name for param in load_verb(verb).params for name in param.opts}
     assert {"--json", "--out", "--force", "--debug"} <= options
+    assert ("--resume" in options) == (verb in RESUMABLE)
     if verb in WITHOUT_MODEL:
         return
     assert "--device" in options
@@ -218,13 +236,13 @@ def test_ctrl_c_in_every_verb_leaves_nothing(
 SLOW_COMPRESS = """
 import sys, time
 from pathlib import Path
-import rankscope.compress.cuts as cuts
+import rankscope.compress.methods as methods
 
 def slow(*args, **kwargs):
     Path("factorising").touch()
     time.sleep(1)
 
-cuts.truncated_svd = slow
+methods.truncated_svd = slow
 from rankscope_cli.main import main
 main()
 """

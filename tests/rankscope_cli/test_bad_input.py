@@ -140,9 +140,9 @@ def test_ratio_outside_its_range(refused: Callable[..., str], chronos_t5_folder:
 
 
 def test_compress_needs_one_size(refused: Callable[..., str], chronos_t5_folder: Path) -> None:
-    told = refused("compress", chronos_t5_folder, "--out", "out")
+    line = refused("compress", chronos_t5_folder, "--out", "out")
     for option in ("--eps", "--ratio", "--parameters", "--bytes", "--cache-bytes", "--max-loss", "--storage int8"):
-        assert option in told
+        assert option in line
     both = ("--eps", "0.1", "--ratio", "0.5")
     assert "one size, not eps and ratio" in refused("compress", chronos_t5_folder, *both, "--out", "out")
 

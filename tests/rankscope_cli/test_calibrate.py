@@ -142,7 +142,7 @@ def test_an_existing_file_is_kept_until_the_new_one_is_whole(
 
 
 def _stop_at(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
-    import rankscope.compress.calibration._calibration as home
+    import rankscope.compress.calibration.collect as home
 
     whole, count = home.pass_inputs, 0
 
@@ -159,7 +159,7 @@ def _stop_at(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
 SLOW = """
 import sys, time
 from pathlib import Path
-import rankscope.compress.calibration._calibration as home
+import rankscope.compress.calibration.collect as home
 whole, calls = home.pass_inputs, 0
 def slow(*args):
     global calls

@@ -43,7 +43,7 @@ def test_one_command_for_series_and_text(
 
 
 def test_every_bundled_model_in_one_command(cli: Callable[..., Any]) -> None:
-    """Every family that has a stand-in; every line of the table fits 100 columns."""
+    """Every family that has a proxy model; every line of the table fits 100 columns."""
     names = list_bundled()
     result = cli("embed", *names, "--signal", "mixed", "--n", 2, "--length", 96, "--n-images", 2)
     assert result.exit_code == 0, result.stderr

@@ -74,7 +74,7 @@ def test_intervals_stand_beside_the_scores() -> None:
 
 
 def shown(report: EvalReport) -> list[str]:
-    """What the terminal table of a report is."""
+    """Terminal table of a report."""
     console = Console(file=io.StringIO(), width=80)
     show_eval(report, console)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]

@@ -72,7 +72,7 @@ def test_bad_input(refused: Refused, args: tuple[str, ...], part: str, tmp_path:
 
 
 def test_absent_data_and_empty_folders(refused: Refused, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("rankscope_paper.figures._record.CARRIED", tmp_path)
+    monkeypatch.setattr("rankscope_paper.figures.recipe.CARRIED", tmp_path)
     line = refused("figures", "4a", "--out", tmp_path / "out")
     assert "there is no saved width.json: make it with `rankscope sweep width --out DIR`, and name it" in line
     assert "holds no sweep.json" in refused("figures", "4a", "--data", tmp_path, "--out", tmp_path / "out")
@@ -84,7 +84,7 @@ def test_absent_data_and_empty_folders(refused: Refused, tmp_path: Path, monkeyp
 def test_all_goes_on_past_what_is_missing(cli: Cli, tmp_path: Path, monkeypatch) -> None:
     from rankscope_paper.figures import FIGURES
 
-    monkeypatch.setattr("rankscope_paper.figures._record.CARRIED", tmp_path)
+    monkeypatch.setattr("rankscope_paper.figures.recipe.CARRIED", tmp_path)
     monkeypatch.setattr("rankscope_paper.figures.FIGURES", {name: FIGURES[name] for name in ("4a", "2b")})
     result = cli("figures", "--all", "--quick", "--out", tmp_path / "out", "--json")
     assert result.exit_code == 2

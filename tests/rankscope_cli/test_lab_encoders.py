@@ -17,56 +17,56 @@ from rankscope.io import codec
 from rankscope.io.run_store import locked
 from rankscope_cli.verbs.lab_encoders import run as verb
 from rankscope_lab.encoders import runs
-from rankscope_lab.encoders.cell import Cell, Point, RunResult
 from rankscope_lab.encoders.published import published_value
-from rankscope_lab.encoders.training import How
+from rankscope_lab.encoders.run_spec import Point, RunResult, RunSpec
+from rankscope_lab.encoders.training import ComputeOptions
 
 Asked = dict[str, Any]
 
 
-def made_up(cell: Cell) -> RunResult:
+def made_up(spec: RunSpec) -> RunResult:
     """A run with the printed mean of Table 1, moved by its seed."""
-    printed = published_value("1", "C=4", cell.encoder, "nll")
-    loss = (printed.mean if printed else 2.0) + 0.002 * (cell.seed % 2)
-    depths = [[0.9] * cell.channels] * 4
-    masked = {"none": 0.2, "masked": [0.1, 0.13, 0.11, 0.19] + [0.2] * (cell.channels - 4)}
+    printed = published_value("1", "C=4", spec.encoder, "nll")
+    loss = (printed.mean if printed else 2.0) + 0.002 * (spec.seed % 2)
+    depths = [[0.9] * spec.channels] * 4
+    masked = {"none": 0.2, "masked": [0.1, 0.13, 0.11, 0.19] + [0.2] * (spec.channels - 4)}
     diagnostics: dict[str, Any] = {"probe": depths, "mask": masked, "gram": {"mean": 0.04, "max": 0.09}}
-    points = (Point(cell.epochs, 2.0, loss, 0.2),)
-    return RunResult(cell, points, 100, 50, 2.0, diagnostics=diagnostics, machine="made up")
+    points = (Point(spec.epochs, 2.0, loss, 0.2),)
+    return RunResult(spec, points, 100, 50, 2.0, diagnostics=diagnostics, machine="made up")
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """What the verb asked `run_cells` for; no run is made."""
+    """Arguments that the verb gave `run_specs`; no run is made."""
     seen: Asked = {}
 
-    def run_cells(cells: Sequence[Cell], folder: str, **how: Any) -> list[RunResult]:
-        seen.update(how, cells=list(cells), folder=folder)
+    def run_specs(specs: Sequence[RunSpec], folder: str, **how: Any) -> list[RunResult]:
+        seen.update(how, specs=list(specs), folder=folder)
         Path(folder).mkdir(exist_ok=True)
-        return [made_up(cell) for cell in cells]
+        return [made_up(spec) for spec in specs]
 
-    monkeypatch.setattr(runs, "run_cells", run_cells)
+    monkeypatch.setattr(runs, "run_specs", run_specs)
     return seen
 
 
 def test_quick_is_the_drop_in_encoders_and_says_so(cli: Any, asked: Asked, tmp_path: Path) -> None:
     result = cli("lab", "encoders", "--quick", "--out", tmp_path / "audit", "--device", "cpu")
     assert result.exit_code == 0, result.stderr
-    assert len(asked["cells"]) == 12
-    assert {cell.encoder for cell in asked["cells"]} == {
+    assert len(asked["specs"]) == 12
+    assert {spec.encoder for spec in asked["specs"]} == {
         "sum", "concat", "linear", "linear-ortho", "mlp", "linear-ppe"
     }  # fmt: skip
-    assert {(cell.channels, cell.epochs) for cell in asked["cells"]} == {(4, 40)}
+    assert {(spec.channels, spec.epochs) for spec in asked["specs"]} == {(4, 40)}
     assert "Not the paper's protocol: 2 seeds × 40 epochs" in result.stdout
     assert "Left out: ci, cat." in result.stdout
 
 
 def test_the_papers_size_is_the_default(cli: Any, asked: Asked, tmp_path: Path) -> None:
     result = cli("lab", "encoders", "--out", tmp_path / "audit", "--device", "cpu", "--jobs", 3)
-    assert len(asked["cells"]) == 8 * 20
-    assert {cell.epochs for cell in asked["cells"]} == {300}
+    assert len(asked["specs"]) == 8 * 20
+    assert {spec.epochs for spec in asked["specs"]} == {300}
     assert asked["engine"].jobs == 3
-    assert asked["how"] == How()
+    assert asked["how"] == ComputeOptions()
     cli("lab", "encoders", "--out", tmp_path / "audit", "--device", "cpu")
     assert asked["engine"].jobs == 0  # a core each
     assert "Not the paper's protocol" not in result.stdout
@@ -77,7 +77,7 @@ def test_tables_fit_a_terminal(cli: Any, asked: Asked, tmp_path: Path, monkeypat
     from rankscope_cli import output
 
     monkeypatch.setattr(output, "_PIPE_WIDTH", 80)
-    monkeypatch.setattr(runs, "stored_runs", lambda folder, cells: [made_up(cell) for cell in cells])
+    monkeypatch.setattr(runs, "stored_runs", lambda folder, specs: [made_up(spec) for spec in specs])
     tables = ("1", "4", "9", "11", "12", "large", "paired", "findings")  # the widest of each kind
     result = cli("lab", "encoders", *tables, "--show", "--out", tmp_path, "--seeds", 2)
     assert result.exit_code == 0, result.stderr
@@ -113,8 +113,8 @@ def test_the_document_and_the_files(document: Callable[..., Any], asked: Asked, 
 
 
 def test_show_trains_nothing_and_says_what_is_missing(cli: Any, asked: Asked, tmp_path: Path) -> None:
-    kept = made_up(Cell("linear", seed=0))
-    (tmp_path / f"{kept.cell.id}.json").write_text(codec.text(kept))
+    kept = made_up(RunSpec("linear", seed=0))
+    (tmp_path / f"{kept.spec.id}.json").write_text(codec.text(kept))
     result = cli("lab", "encoders", "1", "--show", "--seeds", "2", "--encoders", "linear,sum", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
     assert asked == {}
@@ -124,19 +124,19 @@ def test_show_trains_nothing_and_says_what_is_missing(cli: Any, asked: Asked, tm
 
 
 def test_force_forgets_nothing_while_another_process_makes_runs(refused: Any, tmp_path: Path) -> None:
-    cell = Cell("linear")
+    spec = RunSpec("linear")
     for suffix in (".json", ".state", ".safetensors"):
-        (tmp_path / f"{cell.id}{suffix}").write_text(codec.text(made_up(cell)))
+        (tmp_path / f"{spec.id}{suffix}").write_text(codec.text(made_up(spec)))
     ours = ("--encoders", "linear", "--seeds", 1, "--force", "--device", "cpu", "--out", tmp_path)
     with locked(tmp_path / ".lock", "the test"):
         assert "is being made by another process" in refused("lab", "encoders", *ours)
     assert "does not exist" in refused("lab", "encoders", "13", "--data", tmp_path / "ETTh9.csv", *ours)
-    assert len(list(tmp_path.glob(f"{cell.id}.*"))) == 3
+    assert len(list(tmp_path.glob(f"{spec.id}.*"))) == 3
 
 
 def test_runs_in_another_precision_are_not_passed_off_as_these(cli: Any, refused: Any, tmp_path: Path) -> None:
-    made = replace(made_up(Cell("linear")), precision="bfloat16")
-    (tmp_path / f"{made.cell.id}.json").write_text(codec.text(made))
+    made = replace(made_up(RunSpec("linear")), precision="bfloat16")
+    (tmp_path / f"{made.spec.id}.json").write_text(codec.text(made))
     ours = ("lab", "encoders", "--encoders", "linear", "--seeds", 1, "--device", "cpu", "--out", tmp_path)
     assert "was run in bfloat16, not in float32: choose another --out" in refused(*ours)
     result = cli(*ours, "--show")
@@ -158,9 +158,9 @@ def test_bad_input(refused: Any, asked: Asked, tmp_path: Path) -> None:
 
 
 def test_a_damaged_run_is_named(refused: Any, tmp_path: Path) -> None:
-    cell = Cell("linear")
-    (tmp_path / f"{cell.id}.json").write_text("{}")
-    assert cell.id in refused("lab", "encoders", "--show", "--encoders", "linear", "--out", tmp_path)
+    spec = RunSpec("linear")
+    (tmp_path / f"{spec.id}.json").write_text("{}")
+    assert spec.id in refused("lab", "encoders", "--show", "--encoders", "linear", "--out", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_errors_in_the_runs(
     def fail(*args: Any, **how: Any) -> None:
         raise error
 
-    monkeypatch.setattr(runs, "run_cells", fail)
+    monkeypatch.setattr(runs, "run_specs", fail)
     result = cli("lab", "encoders", "--out", tmp_path / "audit", "--device", "cpu")
     assert result.exit_code == code
     assert result.stdout == ""

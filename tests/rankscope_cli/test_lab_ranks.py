@@ -14,14 +14,15 @@ import torch
 from rich.console import Console
 
 from rankscope.io import codec
-from rankscope_lab.encoders.cell import Cell, Point, RunResult
-from rankscope_lab.encoders.data import cell_data
+from rankscope_lab.encoders.data import run_data
 from rankscope_lab.encoders.models import build
+from rankscope_lab.encoders.run_spec import Point, RunResult, RunSpec
 from rankscope_lab.encoders.runs import write_result
 from rankscope_lab.measure import measure, rank_record
 from rankscope_lab.ranks.study import RankStudy
-from rankscope_lab.slt.cell import Cell as SltCell
-from rankscope_lab.slt.cell import CellResult, Epoch, Score, Windows
+from rankscope_lab.slt.run_spec import Epoch, Score, WindowCounts
+from rankscope_lab.slt.run_spec import RunResult as SltResult
+from rankscope_lab.slt.run_spec import RunSpec as SltSpec
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +30,11 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audit")
     for seed in range(3):
         for encoder in ("linear", "linear-ppe"):
-            cell = Cell(encoder, series=40, d_model=16, epochs=1, seed=seed)
+            spec = RunSpec(encoder, series=40, d_model=16, epochs=1, seed=seed)
             torch.manual_seed(seed)
-            model = build(cell)
-            ranks = rank_record(model, cell_data(cell).validation.inputs)
-            result = RunResult(cell, (Point(1, 3.0, 3.0, 0.1),), 1, 1, 1.0, diagnostics={"ranks": ranks})
+            model = build(spec)
+            ranks = rank_record(model, run_data(spec).validation.inputs)
+            result = RunResult(spec, (Point(1, 3.0, 3.0, 0.1),), 1, 1, 1.0, diagnostics={"ranks": ranks})
             write_result(folder, result, model)
     return folder
 
@@ -45,14 +46,14 @@ def test_the_document(document: Any, audit: Path, tmp_path: Path) -> None:
     assert result["runs"] == {"encoders": 6}
     assert result["eps"] == ["0.1"]
     assert json.loads(file.read_text()) == result
-    cell = Cell("linear-ppe", series=40, d_model=16, epochs=1)
+    spec = RunSpec("linear-ppe", series=40, d_model=16, epochs=1)
     expected = []
     for seed in range(3):
         torch.manual_seed(seed)
-        drawn = Cell("linear-ppe", series=40, d_model=16, epochs=1, seed=seed)
-        expected.append(measure(build(drawn), cell_data(drawn).validation.inputs).stream("input")[0].ranks)
+        drawn = RunSpec("linear-ppe", series=40, d_model=16, epochs=1, seed=seed)
+        expected.append(measure(build(drawn), run_data(drawn).validation.inputs).stream("input")[0].ranks)
     (row,) = (
-        one for one in result["rows"] if (one["variant"], one["what"], one["layer"]) == (cell.encoder, "input", 0)
+        one for one in result["rows"] if (one["variant"], one["what"], one["layer"]) == (spec.encoder, "input", 0)
     )
     assert row["eps_ranks"]["0.1"] == pytest.approx(sum(one.eps_ranks["0.1"] for one in expected) / 3, rel=1e-4)
     assert row["effective"] == pytest.approx(sum(one.effective_rank for one in expected) / 3, rel=1e-4)
@@ -82,12 +83,12 @@ def test_bad_input(cli: Any, refused: Any, audit: Path, tmp_path: Path) -> None:
     assert "did you mean '.json'" in refused("lab", "ranks", audit, "--out", "x.jsn")
     bare = tmp_path / "bare"
     bare.mkdir()
-    name = f"{Cell('linear', series=40, d_model=16, epochs=1).id}.json"
+    name = f"{RunSpec('linear', series=40, d_model=16, epochs=1).id}.json"
     (bare / name).write_text((audit / name).read_text())
     assert "--cut needs weights" in refused("lab", "ranks", bare, "--cut")
-    forecaster = SltCell("ETTh1", "slt")
+    forecaster = SltSpec("ETTh1", "slt")
     scores = Score(1.0, 1.0)
-    run = CellResult(forecaster, (Epoch(1, scores, scores, scores, 1.0),), 1, 1, Windows(1, 1, 1))
+    run = SltResult(forecaster, (Epoch(1, scores, scores, scores, 1.0),), 1, 1, WindowCounts(1, 1, 1))
     for folder in (tmp_path / "forecaster", few := shutil.copytree(audit, tmp_path / "few")):
         folder.mkdir(exist_ok=True)
         (folder / f"{forecaster.id}.json").write_text(codec.text(run))

@@ -79,18 +79,18 @@ def test_tables_fit_a_terminal() -> None:
     from rich.console import Console
 
     from rankscope_lab.slt.ablations import ABLATIONS
-    from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
     from rankscope_lab.slt.models import MODELS
     from rankscope_lab.slt.report import study_report
+    from rankscope_lab.slt.run_spec import Epoch, RunResult, RunSpec, Score, WindowCounts
 
     score = Score(0.43871, 0.44123)
     runs = [
-        CellResult(
-            Cell(dataset, model, protocol, revin, seed),
+        RunResult(
+            RunSpec(dataset, model, protocol, revin, seed),
             (Epoch(1, score, score, Score(0.4387 + 0.01 * seed, 0.44), 123.4),),
             1_181_920,
             7,
-            Windows(1, 1, 1),
+            WindowCounts(1, 1, 1),
             (12_345.6, 1.0, 1.0),
             "x86_64, 1 of 2 threads",
         )

@@ -1,4 +1,4 @@
-"""What the command line has to show end to end: prescribed ranks, published scores, identical forecasts."""
+"""End to end on the command line: prescribed ranks, published scores, identical forecasts."""
 
 from __future__ import annotations
 

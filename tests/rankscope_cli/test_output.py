@@ -1,4 +1,4 @@
-"""What goes to stdout, stderr and files, and the progress bar."""
+"""Stdout, stderr and files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,7 @@ from rankscope import __version__
 from rankscope.errors import OutputError
 from rankscope_cli.options import numbers, words
 from rankscope_cli.output import Output, write_frame
-from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import figures, plain_table, print_table, size, spread
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_only_the_result_reaches_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,35 +164,6 @@ def test_cells() -> None:
     ]
     assert spread([1, 2]) == "1.5 (1–2)"
     assert size(2_500_000_000) == "2.50 GB"
-
-
-def test_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", screen)
-    with progress_bar("work", delay=0) as progress:
-        progress(1, 2, "half")
-        time.sleep(0.05)
-    assert screen.getvalue() == ""
-
-
-@pytest.mark.parametrize("delay", [0.02, 5.0])
-def test_the_bar_waits_then_shows_what_is_done(monkeypatch: pytest.MonkeyPatch, delay: float) -> None:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(os, "environ", {**os.environ, "COLUMNS": "80"})
-    with progress_bar("work", delay=delay) as progress:
-        progress(1, 4, "first phase")
-        time.sleep(0.6)
-        progress(0, 9, "second phase")
-        progress(3, 9, "second phase")
-    text = screen.getvalue()
-    if delay > 1:
-        assert text == ""
-    else:
-        assert "first phase" in text
-        assert "1/4" in text
-        assert "3/9" in text
 
 
 def test_a_result_names_the_command_that_made_it(cli: Any, chronos_t5_folder: Path, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from rankscope.train import Synthesis, write_shards
+
 RUN = """
 family: chronos-bolt
 model: {d_model: 16, d_kv: 4, d_ff: 16, num_layers: 1, num_decoder_layers: 1, num_heads: 2, patch_size: 8}
@@ -64,7 +66,7 @@ def test_off_a_terminal_there_are_lines(cli, run_yaml, tmp_path):
 
 
 def test_without_tensorboard_it_says_so_once(cli, run_yaml, monkeypatch, tmp_path):
-    monkeypatch.setattr("rankscope.train.events.installed", lambda: False)
+    monkeypatch.setattr("rankscope.train.logs.tensorboard_installed", lambda: False)
     result = cli("pretrain", run_yaml(), "--out", tmp_path / "out", "--device", "cpu", "--tensorboard")
     assert result.exit_code == 0
     assert result.stderr.count("rankscope[logs]") == 1
@@ -108,3 +110,71 @@ def test_another_config_does_not_resume_a_run(refused, run_yaml, tmp_path):
     assert "learning_rate 0.001, not 0.5" in refused(*command)
     assert "seed 0, not 5" in refused("pretrain", run_yaml(), *command[2:], "--seed", "5")
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("learning_rate: fast", "learning_rate is 'fast': it must be a number."),
+        ("max_steps: '100'", "max_steps is '100': it must be a whole number."),
+        ("compile: yes-please", "compile is 'yes-please': it must be true or false."),
+        ("spectra: {steps: 5}", "spectra.steps is 5: it must be a list."),
+        ("spectra: {every: -3}", "spectra.every is -3: it must be at least 0."),
+        ("keep_steps: [5, -1]", "keep_steps is -1: it must be at least 0."),
+        ("model: {dropout_rate: 1.5}", "model.dropout_rate is 1.5: it must lie in [0, 1)."),
+        ("embedding: {source: random, rank: 3}", "embedding.rank is 3 with source random: it is the rank"),
+        ("max_stepss: 5", "field 'max_stepss' is not known: did you mean 'max_steps'?"),
+        ("low_rank: {schedule: cei}", "low_rank.schedule 'cei' is not known: did you mean 'ceil'?"),
+    ],
+)
+def test_a_bad_value_costs_one_line_and_writes_nothing(text, named, refused, tmp_path):
+    (tmp_path / "bad.yaml").write_text(text)
+    assert named in refused("pretrain", tmp_path / "bad.yaml", "--out", tmp_path / "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+def test_a_bad_value_of_a_sweep_names_its_point(refused, tmp_path):
+    (tmp_path / "bad.yaml").write_text("axes: {max_steps: ['9']}\n")
+    named = refused("sweep", tmp_path / "bad.yaml", "--out", tmp_path / "x")
+    assert "point 'max_steps-9': max_steps is '9': it must be a whole number." in named
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+@pytest.fixture
+def damaged_shards(tmp_path):
+    """A run over three shard files, two of them cut off."""
+    write_shards(Synthesis("structured", n=12, length=48, shard_size=4), tmp_path / "shards", workers=1)
+    for file in sorted((tmp_path / "shards").glob("shard-*"))[1:]:
+        file.write_bytes(file.read_bytes()[:-10])
+    file = tmp_path / "run.yaml"
+    file.write_text(f"{RUN}shards: {tmp_path / 'shards'}\n")
+    return file
+
+
+@pytest.mark.slow
+def test_the_result_says_how_many_files_were_left_out(cli, document, refused, damaged_shards, tmp_path):
+    out = tmp_path / "out"
+    command = ["pretrain", damaged_shards, "--out", out, "--device", "cpu"]
+    assert "is damaged" in refused(*command)
+    printed = cli(*command, "--skip-damaged")
+    assert printed.exit_code == 0, printed.stderr
+    assert printed.stdout.rstrip().endswith(", 2 damaged shard files left out")
+    record = json.loads((out / "pretrain.json").read_text())
+    assert record["report"]["skipped"] == 2
+    assert document(*command, "--resume", "--skip-damaged")["skipped"] == 2
+
+
+@pytest.mark.slow
+def test_a_result_of_before_this_was_counted_is_still_a_result(cli, document, damaged_shards, tmp_path):
+    out = tmp_path / "out"
+    command = ["pretrain", damaged_shards, "--out", out, "--device", "cpu", "--skip-damaged"]
+    damaged_shards.write_text(damaged_shards.read_text().replace("shards:", "# shards:"))
+    printed = cli(*command)
+    assert printed.exit_code == 0, printed.stderr
+    assert "left out" not in printed.stdout
+    record = json.loads((out / "pretrain.json").read_text())
+    assert record["report"].pop("skipped") == 0
+    (out / "pretrain.json").write_text(json.dumps(record))
+    before = (out / "model.safetensors").stat().st_mtime_ns
+    assert document(*command, "--resume")["skipped"] == 0
+    assert (out / "model.safetensors").stat().st_mtime_ns == before

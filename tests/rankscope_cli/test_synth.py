@@ -91,11 +91,19 @@ def test_bad_input_is_refused_and_nothing_is_written(
     assert [path.name for path in Path().iterdir()] == ["short.csv"]
 
 
-def test_an_unfinished_run_is_not_thrown_away(refused: Callable[..., str]) -> None:
-    Path("out.partial").mkdir()
-    Path("out.partial/shard-00000.arrow").write_text("hours of work")
+def test_an_unfinished_run_is_not_thrown_away(
+    cli: Any, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rankscope.train.data.shard_writer.publish_folder", kill)
+        assert cli("synth", *TINY, "--out", "out").exit_code == 130
+    before = {path: path.read_bytes() for path in Path("out.partial/shards").glob("shard-*")}
+    assert len(before) == 3
     assert "--resume" in refused("synth", *TINY, "--out", "out")
-    assert Path("out.partial/shard-00000.arrow").read_text() == "hours of work"
+    assert {path: path.read_bytes() for path in Path("out.partial/shards").glob("shard-*")} == before
 
 
 @pytest.mark.slow
@@ -111,7 +119,7 @@ def test_ctrl_c_keeps_finished_shards_and_says_how_to_go_on(group_ends: Callable
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     deadline = time.monotonic() + 120
-    while not list(Path().glob("out.partial/shard-*")):
+    while not list(Path().glob("out.partial/shards/shard-*")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -123,7 +131,7 @@ def test_ctrl_c_keeps_finished_shards_and_says_how_to_go_on(group_ends: Callable
     assert "Traceback" not in err
     assert err.splitlines()[-1] == "interrupted."
     assert not Path("out").exists()
-    assert list(Path().glob("out.partial/shard-*"))
+    assert list(Path().glob("out.partial/shards/shard-*"))
     assert group_ends(process.pid), "a worker is still there"
 
 

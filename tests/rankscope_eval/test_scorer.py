@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.checkpoints import _checkpoint, open_checkpoint
+from rankscope.checkpoints import checkpoint, open_checkpoint
 from rankscope.errors import DataError, RankscopeError
 from rankscope_eval import Forecasting, Grid, Scorer, TradeoffOptions, evaluate, read_suite, run_table2, sources
 from rankscope_eval.forecasters import BASELINES
@@ -41,7 +41,7 @@ def pair(tmp_path: Path, write_checkpoint: Any, tiny_config: Any, random_tensors
 
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each file of series was read and each checkpoint opened, by name."""
+    """Count of reads of each file of series and openings of each checkpoint, by name."""
     count: Counter[str] = Counter()
 
     def counting(module: Any, name: str) -> None:
@@ -54,7 +54,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(module, name, call)
 
     counting(sources, "read_series")
-    counting(_checkpoint, "locate")
+    counting(checkpoint, "locate")
     return count
 
 
@@ -72,14 +72,14 @@ def test_scores_are_geometric_means_of_the_evaluation(suite: Path, pair: Any, mo
 def test_another_baseline_is_what_a_search_compares_with(suite: Path, pair: Any) -> None:
     first, second = map(str, pair)
     scorer = Scorer(read_suite(suite), Forecasting(), open_checkpoint(first))
-    told: list[str] = []
-    scorer.score_baseline(lambda done, total, what: told.append(what))
-    seen = len(told)
+    reported: list[str] = []
+    scorer.score_baseline(lambda done, total, what: reported.append(what))
+    seen = len(reported)
     assert seen > 0
     assert scorer(first)["relative_WQL"] == 1.0
     whole = evaluate([second], suite, baseline=first)
     assert scorer(second)["relative_WQL"] == pytest.approx(whole.summary[-1].relative_WQL, rel=1e-12) != 1.0
-    assert len(told) == seen  # candidates are measured within the progress of who measures them
+    assert len(reported) == seen  # candidates are measured within the progress of who measures them
 
 
 def test_every_file_is_read_once_and_every_checkpoint_opened_once(

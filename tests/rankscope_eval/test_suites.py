@@ -33,7 +33,7 @@ def test_embedded_tasks_say_what_they_are() -> None:
 
 
 def test_generated_tasks_hold_a_set_for_every_kind_of_the_corpus() -> None:
-    from rankscope.train.data.kinds import KINDS as CORPUS
+    from rankscope.train.data.structured import KINDS as CORPUS
     from rankscope_eval.embedded import KIND_SERIES, KINDS, embedded_series
 
     tasks = load_suite("generated").tasks

@@ -10,7 +10,7 @@ import torch
 
 from rankscope.errors import DataError, OptionError
 from rankscope.train import pretrain
-from rankscope.train.as_saved import as_saved
+from rankscope.train.callbacks import as_saved
 from rankscope.train.config import Validation
 from rankscope.train.models import new_model
 from rankscope_eval import Forecasting, evaluate, score_during_training

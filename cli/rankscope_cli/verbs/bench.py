@@ -10,21 +10,8 @@ import typer
 
 from rankscope import choices
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED
-from rankscope_cli.options import (
-    Debug,
-    Device,
-    Dtype,
-    Figures,
-    Force,
-    Json,
-    Out,
-    Revision,
-    Samples,
-    Seed,
-    choice,
-    whole_numbers,
-)
 from rankscope_cli.output import Output, check_figures, save_figures
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table, ratio_text
@@ -46,46 +33,40 @@ def run(
         ),
     ] = None,
     baseline: Annotated[
-        str | None,
-        typer.Option("--baseline", "-b", metavar="MODEL", help="What ratios are over; the first model by default."),
+        str | None, opt.value("--baseline", "MODEL", "What ratios are over; the first model by default.", short="-b")
     ] = None,
     batch: Annotated[
-        list[str] | None,
-        typer.Option("--batch", metavar="N,…", help="Series per forecast, one table each; 1,8,32 by default."),
+        list[str] | None, opt.value("--batch", "N,…", "Series per forecast, one table each; 1,8,32 by default.")
     ] = None,
-    num_samples: Samples = 20,
-    horizon: Annotated[int, typer.Option("--horizon", "-H", min=1, metavar="STEPS", help="Steps to forecast.")] = 64,
-    context: Annotated[int, typer.Option("--context", min=1, metavar="N", help="Values per series.")] = 512,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, metavar="N", help="Turns of every model.")] = 9,
+    num_samples: opt.Samples = 20,
+    horizon: opt.Horizon = 64,
+    context: Annotated[int, opt.count("--context", "Values per series.")] = 512,
+    rounds: Annotated[int, opt.count("--rounds", "Turns of every model.")] = 9,
     scores: Annotated[
-        str | None,
-        typer.Option("--scores", metavar="FILE", help="Table of `rankscope eval … --out FILE`, for --figures."),
+        str | None, opt.value("--scores", "FILE", "Table of `rankscope eval … --out FILE`, for --figures.")
     ] = None,
-    figures: Figures = None,
-    out: Out = None,
-    force: Force = False,
-    json: Json = False,
-    device: Device = "auto",
-    dtype: Dtype = None,
+    figures: opt.Figures = None,
+    out: opt.Out = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = None,
     runtime: Annotated[
         choices.BenchRuntime,
-        choice(
-            "--runtime", choices.BenchRuntime, "Of models that name none; compile is torch.compile of stock.", "Runtime"
+        opt.choice(
+            "--runtime",
+            choices.BenchRuntime,
+            "Of models that name none; compile is torch.compile of stock.",
+            opt.RUNTIME,
         ),
     ] = "auto",
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", min=1, metavar="N", help="Threads of torch.", rich_help_panel="Runtime"),
-    ] = None,
+    threads: Annotated[int | None, opt.count("--threads", "Threads of torch.", opt.RUNTIME)] = None,
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", min=1, metavar="S", help="Seconds for loading, or a turn.", rich_help_panel="Runtime"
-        ),
+        float, opt.value("--timeout", "S", "Seconds for loading, or a turn.", opt.RUNTIME, min=1)
     ] = 900.0,
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Time forecasts of several models in turns, with peak memory.
 
@@ -105,7 +86,7 @@ def run(
     from rankscope_eval.bench import Settings, read_case, run_bench
 
     with Output(json, out, force, signed=True) as output:
-        batches = whole_numbers("batch", batch, (1, 8, 32), least=1)
+        batches = opt.whole_numbers("batch", batch, (1, 8, 32), least=1)
         settings = Settings(batches, num_samples, horizon, context, rounds, device, threads, seed, timeout)
         if bool(scores) != bool(figures):
             raise OptionError("--scores and --figures go together: the figures show scores against time.")

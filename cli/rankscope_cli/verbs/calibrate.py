@@ -6,27 +6,12 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rankscope import choices
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.options import (
-    BatchSize,
-    Debug,
-    Device,
-    Dtype,
-    Force,
-    Json,
-    Model,
-    Revision,
-    Seed,
-    Sites,
-    choice,
-    words,
-)
 from rankscope_cli.output import Output, check_file
-from rankscope_cli.progress import progress_lines
+from rankscope_cli.progress import RESUMES, progress_lines
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where
 
 if TYPE_CHECKING:
@@ -41,35 +26,35 @@ SUFFIX = ".safetensors"
 
 
 def run(
-    model: Model = None,
+    model: opt.Model = None,
     *,
     calibration: Annotated[
         str | None,
-        typer.Option(
+        opt.value(
             "--calibration",
-            "-c",
-            metavar="SET",
-            help="Series to look at: mixture:N, kernelsynth:N, a file, several with commas; mixture:256 by default. "
-            "Of a text model text:FILE or text:FILE:N.",
+            "SET",
+            "Series to look at: mixture:N, kernelsynth:N, a file, several with commas; mixture:256 by default. Of a "
+            "text model text:FILE or text:FILE:N.",
+            short="-c",
         ),
     ] = None,
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="FILE", help="File of the moments.", rich_help_panel="Output")
-    ] = "moments.safetensors",
+    out: Annotated[str, opt.value("--out", "FILE", "File of the moments.", opt.OUTPUT, "-o")] = "moments.safetensors",
     decoder: Annotated[
         choices.Decoder,
-        choice("--decoder", choices.Decoder, "What the decoder reads: the true future, or its own paths (Chronos-T5)."),
+        opt.choice(
+            "--decoder", choices.Decoder, "What the decoder reads: the true future, or its own paths (Chronos-T5)."
+        ),
     ] = "teacher",
-    sites: Sites = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the FILE of a run that was stopped.")] = False,
-    force: Force = False,
-    json: Json = False,
-    batch_size: BatchSize = 16,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    sites: opt.Sites = None,
+    resume: Annotated[bool, opt.switch("--resume", "Go on with the FILE of a run that was stopped.")] = False,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    batch_size: opt.BatchSize = 16,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = None,
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Collect calibration statistics of a model's layer inputs.
 
@@ -86,15 +71,17 @@ def run(
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress.calibration import calibrate, named_set, report_on, unfinished
     from rankscope.engine.device import resolve_device
+    from rankscope.io.run_store import refuse_both
 
+    refuse_both(resume, force)
     file = Path(out)
     if not resume:
         unfinished(file).check(force=force)
     check_file(file, force or resume, (SUFFIX,))
     with Output(json) as output:
-        with progress_lines("opening the model") as progress:
+        with progress_lines("opening the model", stopped=RESUMES, begun=unfinished(file).root) as progress:
             checkpoint = open_checkpoint(model, revision=revision)
-            chosen = _matrices(checkpoint, words(sites))
+            chosen = _matrices(checkpoint, opt.words(sites))
             how: dict[str, Any] = {
                 "sites": chosen,
                 "decoder": decoder,
@@ -103,13 +90,8 @@ def run(
                 "device": resolve_device(device),
                 "dtype": dtype,
             }
-            try:
-                chosen_set = named_set(checkpoint, calibration, seed=seed)
-                found = calibrate(checkpoint, chosen_set, file=file, force=force, progress=progress, **how)
-            except KeyboardInterrupt:
-                if unfinished(file).root.exists():
-                    say("stopped: the same command with --resume goes on where this one left off.")
-                raise
+            chosen_set = named_set(checkpoint, calibration, seed=seed)
+            found = calibrate(checkpoint, chosen_set, file=file, force=force, progress=progress, **how)
             report = report_on(found, checkpoint, chosen, str(file))
         output.deliver(report, lambda console: show_calibration(report, console))
         output.wrote([file])
@@ -123,7 +105,7 @@ def _matrices(checkpoint: Checkpoint, chosen: tuple[str, ...] | None) -> tuple[S
     Raises:
         OptionError: nothing but lookup tables is selected, or a word is unknown.
     """
-    from rankscope.compress.calibration.sources import with_partners
+    from rankscope.compress.calibration.passes import with_partners
 
     selected = [site for site in checkpoint.sites(chosen or ("attention",)) if site.role != "embedding"]
     if not selected:

@@ -9,27 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rankscope import choices
-from rankscope.engine.progress import Progress
+from rankscope.engine import Progress
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.options import (
-    Debug,
-    Device,
-    Dtype,
-    Force,
-    Json,
-    Model,
-    Revision,
-    Seed,
-    Sites,
-    choice,
-    out_folder,
-    refuse_cuda,
-    words,
-)
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar, progress_lines
 from rankscope_cli.tables import add_columns, plain_table, print_table, ratio_text, size
@@ -47,86 +31,53 @@ _SIZE, _BY_LOSS = "Size", "Size by loss"
 
 
 def run(
-    model: Model = None,
+    model: opt.Model = None,
     *,
     eps: Annotated[
-        float | None,
-        typer.Option(
-            "--eps",
-            "-e",
-            metavar="E",
-            help="Keep the singular values above ε·σ₁; ε in [0, 1).",
-            rich_help_panel=_SIZE,
-        ),
+        float | None, opt.value("--eps", "E", "Keep the singular values above ε·σ₁; ε in [0, 1).", _SIZE, "-e")
     ] = None,
     ratio: Annotated[
         float | None,
-        typer.Option(
-            "--ratio",
-            "-r",
-            metavar="R",
-            help="Find the ε that shrinks the matrices to this share, in (0, 1].",
-            rich_help_panel=_SIZE,
-        ),
+        opt.value("--ratio", "R", "Find the ε that shrinks the matrices to this share, in (0, 1].", _SIZE, "-r"),
     ] = None,
-    out: Annotated[str, out_folder("Folder of the new checkpoint.")],
+    out: Annotated[str, opt.out_folder("Folder of the new checkpoint.")],
     parameters: Annotated[
-        float | None,
-        typer.Option("--parameters", metavar="N", help="Instead: at most N parameters in all.", rich_help_panel=_SIZE),
+        float | None, opt.value("--parameters", "N", "Instead: at most N parameters in all.", _SIZE)
     ] = None,
     size_bytes: Annotated[
-        float | None,
-        typer.Option("--bytes", metavar="N", help="Instead: at most N bytes of weights.", rich_help_panel=_SIZE),
+        float | None, opt.value("--bytes", "N", "Instead: at most N bytes of weights.", _SIZE)
     ] = None,
     cache_bytes: Annotated[
         float | None,
-        typer.Option(
-            "--cache-bytes",
-            metavar="N",
-            help="Instead: at most N bytes of cache for a series and a path.",
-            rich_help_panel=_SIZE,
-        ),
+        opt.value("--cache-bytes", "N", "Instead: at most N bytes of cache for a series and a path.", _SIZE),
     ] = None,
     max_loss: Annotated[
         float | None,
-        typer.Option(
+        opt.value(
             "--max-loss",
+            "L",
+            "Instead: the smallest model whose WQL on --suite is at most 1+L times the original's.",
+            _BY_LOSS,
             "-l",
-            metavar="L",
-            help="Instead: the smallest model whose WQL on --suite is at most 1+L times the original's.",
-            rich_help_panel=_BY_LOSS,
         ),
     ] = None,
     suite: Annotated[
         str | None,
-        typer.Option(
-            "--suite",
-            metavar="NAME|FILE",
-            help="Suite that --max-loss measures on; embedded by default.",
-            rich_help_panel=_BY_LOSS,
-        ),
+        opt.value("--suite", "NAME|FILE", "Suite that --max-loss measures on; embedded by default.", _BY_LOSS),
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="DIR", help="Folder of the suite's local data files.", rich_help_panel=_BY_LOSS),
-    ] = None,
+    data: Annotated[str | None, opt.value("--data", "DIR", "Folder of the suite's local data files.", _BY_LOSS)] = None,
     max_series: Annotated[
-        int | None,
-        typer.Option(
-            "--max-series",
-            min=1,
-            metavar="N",
-            help="Only the first series of each data set of the suite.",
-            rich_help_panel=_BY_LOSS,
-        ),
+        int | None, opt.count("--max-series", "Only the first series of each data set of the suite.", _BY_LOSS)
     ] = None,
     method: Annotated[
         choices.Method,
-        choice("--method", choices.Method, "How factors are found; all but svd and random look at series.", short="-m"),
+        opt.choice(
+            "--method", choices.Method, "How factors are found; all but svd and random look at series.", short="-m"
+        ),
     ] = "svd",
     allocation: Annotated[
         choices.Allocation | None,
-        choice(
+        opt.choice(
             "--allocation",
             choices.Allocation,
             "Which matrix gets which rank; by default uniform-eps for svd, sensitivity for joint, else energy.",
@@ -134,17 +85,17 @@ def run(
     ] = None,
     calibration: Annotated[
         str | None,
-        typer.Option(
+        opt.value(
             "--calibration",
-            "-c",
-            metavar="SET|FILE",
-            help="Series to look at: mixture:N, kernelsynth:N, a file, several with commas; text:FILE of a text model; "
-            "or moments that calibrate saved.",
+            "SET|FILE",
+            "Series to look at: mixture:N, kernelsynth:N, a file, several with commas; text:FILE of a text model; or "
+            "moments that calibrate saved.",
+            short="-c",
         ),
     ] = None,
     decoder: Annotated[
         choices.Decoder | None,
-        choice(
+        opt.choice(
             "--decoder",
             choices.Decoder,
             "What the decoder reads meanwhile: the true future (default), or its own paths.",
@@ -152,33 +103,31 @@ def run(
     ] = None,
     probe: Annotated[
         str | None,
-        typer.Option(
+        opt.value(
             "--probe",
-            metavar="SET",
-            help="Series that sensitivity looks at answers on: mixture:32, or 128 for a model of patches; more of the "
+            "SET",
+            "Series that sensitivity looks at answers on: mixture:32, or 128 for a model of patches; more of the "
             "text of a text model.",
         ),
     ] = None,
-    multiple: Annotated[
-        int, typer.Option("--multiple", min=1, metavar="N", help="Round ranks down to multiples of N; GPUs like 8.")
-    ] = 1,
+    multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N; GPUs like 8.")] = 1,
     storage: Annotated[
         choices.Storage | None,
-        choice(
+        opt.choice(
             "--storage",
             choices.Storage,
             "int8: weights of all linear layers as whole numbers with a scale per row; alone, nothing is cut. As the "
             "source by default.",
         ),
     ] = None,
-    sites: Sites = None,
-    force: Force = False,
-    json: Json = False,
-    dtype: Dtype = None,
-    device: Device = "auto",
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    sites: opt.Sites = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    dtype: opt.Dtype = None,
+    device: opt.Device = "auto",
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Write a smaller checkpoint: low rank, narrower heads, int8.
 
@@ -203,7 +152,7 @@ def run(
     from rankscope.io.atomic import refuse_existing
 
     if not needs_calibration(method) and allocation != "sensitivity" and max_loss is None:
-        refuse_cuda(device, "matrices are decomposed by LAPACK")
+        opt.refuse_cuda(device, "matrices are decomposed by LAPACK")
     refuse_existing(out, force)
     limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes}
     budgets = [Budget(kind, limit) for kind, limit in limits.items() if limit is not None]
@@ -213,7 +162,7 @@ def run(
         eps=eps,
         ratio=ratio,
         budget=budgets[0] if budgets else None,
-        sites=words(sites) or ("attention",),
+        sites=opt.words(sites) or ("attention",),
         method=method,
         allocation=allocation,
         calibration=calibration,

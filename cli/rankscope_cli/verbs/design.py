@@ -6,25 +6,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from rankscope import choices
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.options import (
-    Debug,
-    Device,
-    Force,
-    Json,
-    Model,
-    Revision,
-    TrainingDtype,
-    choice,
-    out_folder,
-    refuse_cuda,
-    seed_option,
-    training_precision,
-)
 from rankscope_cli.output import Output
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, where
 
@@ -33,24 +18,24 @@ if TYPE_CHECKING:
 
     from rankscope.checkpoints import Description
     from rankscope.train.config import EmbeddingStart
-    from rankscope.train.rank_schedule import DesignReport, RankDesign
+    from rankscope.train.rank_layouts import DesignReport
+    from rankscope.train.rank_schedule import RankDesign
 
 Start = Literal["random", "inherit"]
 _TRAINING = "Training"
 
 
 def run(
-    model: Model = None,
+    model: opt.Model = None,
     *,
-    r0: Annotated[float, typer.Option("--r0", metavar="R", help="Rank of the first layer, before rounding.")] = 3,
-    alpha: Annotated[float, typer.Option("--alpha", min=0, metavar="A", help="Growth of the rank with depth.")] = 0.27,
+    r0: Annotated[float, opt.value("--r0", "R", "Rank of the first layer, before rounding.")] = 3,
+    alpha: Annotated[float, opt.value("--alpha", "A", "Growth of the rank with depth.", min=0)] = 0.27,
     schedule: Annotated[
-        choices.Rounding,
-        choice("--schedule", choices.Rounding, "Round up, or (released code) to a power of two."),
+        choices.Rounding, opt.choice("--schedule", choices.Rounding, "Round up, or (released code) to a power of two.")
     ] = "ceil",
     cross_depth: Annotated[
         choices.CrossDepth,
-        choice(
+        opt.choice(
             "--cross-depth",
             choices.CrossDepth,
             "Depth of cross-attention: from 0, or after the encoder's last layer, as the released code.",
@@ -58,38 +43,35 @@ def run(
     ] = "restart",
     layout: Annotated[
         choices.RankLayout,
-        choice(
-            "--layout",
-            choices.RankLayout,
-            "Heads of width r(i), which shrinks the cache, too, or low-rank factors.",
+        opt.choice(
+            "--layout", choices.RankLayout, "Heads of width r(i), which shrinks the cache, too, or low-rank factors."
         ),
     ] = "head-width",
     sketch: Annotated[
         choices.Sketch | None,
-        choice(
+        opt.choice(
             "--sketch",
             choices.Sketch,
             "With --layout factored: factors of rank r(i) for each head (default), or for all heads together.",
         ),
     ] = None,
     mlp: Annotated[
-        bool, typer.Option("--mlp", help="Factor the feed-forward matrices too, at the rank of the self-attention.")
+        bool, opt.switch("--mlp", "Factor the feed-forward matrices too, at the rank of the self-attention.")
     ] = False,
     embedding: Annotated[
-        Start, choice("--embedding", Start, "Draw the embedding, or inherit MODEL's.", _TRAINING)
+        Start, opt.choice("--embedding", Start, "Draw the embedding, or inherit MODEL's.", _TRAINING)
     ] = "random",
     freeze_embedding: Annotated[
-        bool,
-        typer.Option("--freeze-embedding", help="Do not train the inherited embedding.", rich_help_panel=_TRAINING),
+        bool, opt.switch("--freeze-embedding", "Do not train the inherited embedding.", _TRAINING)
     ] = False,
-    out: Annotated[str, out_folder("Folder of the design.")],
-    force: Force = False,
-    json: Json = False,
-    seed: Annotated[int | None, seed_option("Seed of the run.")] = None,
-    dtype: TrainingDtype = None,
-    device: Device = "auto",
-    revision: Revision = None,
-    debug: Debug = False,
+    out: Annotated[str, opt.out_folder("Folder of the design.")],
+    force: opt.Force = False,
+    json: opt.Json = False,
+    seed: Annotated[int | None, opt.value("--seed", "N", "Seed of the run.", opt.RUNTIME, min=0)] = None,
+    dtype: opt.TrainingDtype = None,
+    device: opt.Device = "auto",
+    revision: opt.Revision = None,
+    debug: opt.Debug = False,
 ) -> None:
     """Derive a low-rank network and its training run from a model.
 
@@ -111,8 +93,8 @@ def run(
         raise OptionError(f"--sketch {sketch} has no meaning with --layout {layout}: add --layout factored.")
     if freeze_embedding and embedding != "inherit":
         raise OptionError("--freeze-embedding would keep a random embedding random: add --embedding inherit.")
-    refuse_cuda(device, "a design is written")
-    precision = training_precision(dtype)
+    opt.refuse_cuda(device, "a design is written")
+    precision = opt.training_precision(dtype)
     from rankscope.checkpoints import describe
     from rankscope.train.rank_schedule import RankDesign
     from rankscope.train.recipe import write_design

@@ -4,30 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rankscope import choices
-from rankscope_cli.options import (
-    Count,
-    Debug,
-    Device,
-    Dtype,
-    Eps,
-    Figures,
-    Force,
-    Json,
-    Length,
-    Models,
-    Out,
-    Revision,
-    Seed,
-    Signal,
-    choice,
-    numbers,
-    open_model,
-    refuse_dtype,
-    signal_or_file,
-)
+from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
@@ -43,29 +21,26 @@ FIGURES = ("embedding_spectra", "embedding_angles", "embedding_projection", "voc
 
 
 def run(
-    models: Models = None,
-    signal: Signal = "sine",
-    n: Count = 64,
-    length: Length = 512,
-    text: Annotated[
-        str | None,
-        typer.Option("--text", metavar="FILE", help="What text models read: UTF-8 text, also gzipped."),
-    ] = None,
+    models: opt.Models = None,
+    signal: opt.Signal = "sine",
+    n: opt.Count = 64,
+    length: opt.Length = 512,
+    text: opt.Text = None,
     images: Annotated[
         choices.ImageSet,
-        choice("--images", choices.ImageSet, "What image models read: generated, or from the hub."),
+        opt.choice("--images", choices.ImageSet, "What image models read: generated, or from the hub."),
     ] = "generated",
-    n_images: Annotated[int, typer.Option("--n-images", min=1, metavar="N", help="Images in the corpus.")] = 1000,
-    eps: Eps = None,
-    figures: Figures = None,
-    out: Out = None,
-    force: Force = False,
-    json: Json = False,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    n_images: Annotated[int, opt.count("--n-images", "Images in the corpus.")] = 1000,
+    eps: opt.Eps = None,
+    figures: opt.Figures = None,
+    out: opt.Out = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = None,
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Compute spectra and angles of embeddings over a corpus.
 
@@ -81,14 +56,14 @@ def run(
     from rankscope.engine.device import resolve_device
     from rankscope.measure.embedding import measure_embedding
 
-    refuse_dtype(dtype)
-    kind, file = signal_or_file(signal)
+    opt.refuse_dtype(dtype)
+    kind, file = opt.signal_or_file(signal)
     check_figures(figures, FIGURES, force)
     with Output(json, out, force, signed=True) as output:
-        tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
+        tolerances = opt.numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
             report = measure_embedding(
-                [open_model(model, revision) for model in models or ["bundled"]],
+                [opt.open_model(model, revision) for model in models or ["bundled"]],
                 kind,
                 n=n,
                 length=length,

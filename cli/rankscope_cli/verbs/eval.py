@@ -8,26 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rankscope.errors import OptionError, RankscopeError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.options import (
-    BatchSize,
-    Debug,
-    Device,
-    Dtype,
-    Force,
-    Json,
-    Models,
-    Out,
-    Revision,
-    Runtime,
-    Samples,
-    Seed,
-    forecasting,
-    words,
-)
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
@@ -40,42 +23,35 @@ if TYPE_CHECKING:
 
 
 def run(
-    models: Models = None,
+    models: opt.Models = None,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            "--baseline", "-b", metavar="MODEL", help="What relative scores divide by; seasonal-naive by default."
-        ),
+        opt.value("--baseline", "MODEL", "What relative scores divide by; seasonal-naive by default.", short="-b"),
     ] = None,
     suite: Annotated[
-        str,
-        typer.Option(
-            "--suite", metavar="NAME|FILE", help="embedded, chronos-in-domain, chronos-zero-shot, or a YAML file."
-        ),
+        str, opt.value("--suite", "NAME|FILE", "embedded, chronos-in-domain, chronos-zero-shot, or a YAML file.")
     ] = "embedded",
-    data: Annotated[str | None, typer.Option("--data", metavar="DIR", help="Folder of local data files.")] = None,
+    data: Annotated[str | None, opt.value("--data", "DIR", "Folder of local data files.")] = None,
     tasks: Annotated[
-        list[str] | None, typer.Option("--tasks", "-t", metavar="NAME,…", help="Only these tasks of the suite.")
+        list[str] | None, opt.value("--tasks", "NAME,…", "Only these tasks of the suite.", short="-t")
     ] = None,
     max_series: Annotated[
-        int | None,
-        typer.Option("--max-series", min=1, metavar="N", help="Only the first series of each data set: a quick look."),
+        int | None, opt.count("--max-series", "Only the first series of each data set: a quick look.")
     ] = None,
-    num_samples: Samples = 20,
-    batch_size: BatchSize = 32,
-    out: Out = None,
+    num_samples: opt.Samples = 20,
+    batch_size: opt.BatchSize = 32,
+    out: opt.Out = None,
     resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with the rows that an unfinished run kept.", rich_help_panel="Output"),
+        bool, opt.switch("--resume", "Go on with the rows that an unfinished run kept.", opt.OUTPUT)
     ] = False,
-    force: Force = False,
-    json: Json = False,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    runtime: Runtime = "auto",
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = None,
+    runtime: opt.Runtime = "auto",
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Score forecasts on a suite (MASE, WQL), beside a baseline's.
 
@@ -92,7 +68,7 @@ def run(
     """
     from rankscope_eval import evaluate
 
-    how = forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
+    how = opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     kept = _kept(out, resume, force)
     if out is not None and kept is not None and resume and Path(out).exists():
         shutil.rmtree(kept, ignore_errors=True)
@@ -105,7 +81,7 @@ def run(
                 suite,
                 how,
                 data=data,
-                tasks=words(tasks),
+                tasks=opt.words(tasks),
                 max_series=max_series,
                 baseline=baseline,
                 kept=kept,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankscope_cli.options import Debug, Force, Json, Out
+from rankscope_cli import options as opt
 from rankscope_cli.output import Output
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rankscope.families.table import FamiliesReport
 
 
-def run(out: Out = None, force: Force = False, json: Json = False, debug: Debug = False) -> None:
+def run(out: opt.Out = None, force: opt.Force = False, json: opt.Json = False, debug: opt.Debug = False) -> None:
     """List model families, where to get them, and what they can do.
 
     Any other model that was saved with save_pretrained is measured, too: spectrum finds its attention, its MLPs and its

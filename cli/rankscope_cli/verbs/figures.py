@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from rankscope.errors import OptionError, RankscopeError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import BAD_INPUT, say
-from rankscope_cli.options import Debug, Device, Json, Seed, out_folder
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import add_columns, plain_table, print_table
@@ -32,37 +32,29 @@ def run(
         typer.Argument(metavar="ID", help="1, 2a … 16, table2; without any they are listed.", show_default=False),
     ] = None,
     *,
-    list_: Annotated[bool, typer.Option("--list", help="List the figures and whether they can be drawn.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Draw every figure whose models and data are here.")] = False,
+    list_: Annotated[bool, opt.switch("--list", "List the figures and whether they can be drawn.")] = False,
+    all_: Annotated[bool, opt.switch("--all", "Draw every figure whose models and data are here.")] = False,
     model: Annotated[
         list[str] | None,
-        typer.Option(
+        opt.value(
             "--model",
+            "MODEL",
+            "Hub id, folder or bundled name, also repeated, in place of the figure's own.",
+            _SOURCE,
             "-m",
-            metavar="MODEL",
-            help="Hub id, folder or bundled name, also repeated, in place of the figure's own.",
-            rich_help_panel=_SOURCE,
         ),
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(
-            "--data", metavar="FILE|DIR", help="Saved result in place of the figure's own.", rich_help_panel=_SOURCE
-        ),
+        str | None, opt.value("--data", "FILE|DIR", "Saved result in place of the figure's own.", _SOURCE)
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A smaller corpus or experiment.", rich_help_panel=_SOURCE)
-    ] = False,
-    rerun: Annotated[
-        bool,
-        typer.Option("--rerun", help="Compute 9, 10, 11 in place of reading them.", rich_help_panel=_SOURCE),
-    ] = False,
-    out: Annotated[str, out_folder("Folder of the PNG, SVG, CSV and caption files.")] = OUT,
-    force: Annotated[bool, typer.Option("--force", help="Replace files in --out.", rich_help_panel="Output")] = False,
-    json: Json = False,
-    device: Device = "auto",
-    seed: Seed = 0,
-    debug: Debug = False,
+    quick: Annotated[bool, opt.switch("--quick", "A smaller corpus or experiment.", _SOURCE)] = False,
+    rerun: Annotated[bool, opt.switch("--rerun", "Compute 9, 10, 11 in place of reading them.", _SOURCE)] = False,
+    out: Annotated[str, opt.out_folder("Folder of the PNG, SVG, CSV and caption files.")] = OUT,
+    force: Annotated[bool, opt.switch("--force", "Replace files in --out.", opt.OUTPUT)] = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Draw the paper's figures from measurements.
 

@@ -4,27 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankscope_cli.options import (
-    Count,
-    Debug,
-    Device,
-    Dtype,
-    Eps,
-    Figures,
-    Force,
-    Json,
-    Length,
-    Model,
-    Out,
-    Revision,
-    Seed,
-    Signal,
-    Text,
-    numbers,
-    open_model,
-    refuse_dtype,
-    signal_or_file,
-)
+from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where, width
@@ -41,21 +21,21 @@ FIGURES = ("flow_encoder", "flow_decoder")
 
 
 def run(
-    model: Model = None,
-    signal: Signal = "sine",
-    n: Count = 64,
-    length: Length = 512,
-    text: Text = None,
-    eps: Eps = None,
-    figures: Figures = None,
-    out: Out = None,
-    force: Force = False,
-    json: Json = False,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    model: opt.Model = None,
+    signal: opt.Signal = "sine",
+    n: opt.Count = 64,
+    length: opt.Length = 512,
+    text: opt.Text = None,
+    eps: opt.Eps = None,
+    figures: opt.Figures = None,
+    out: opt.Out = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = None,
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Compute ε-ranks of every layer's inputs, beside its weights'.
 
@@ -70,14 +50,14 @@ def run(
     from rankscope.engine.device import resolve_device
     from rankscope.measure.flow import measure_flow
 
-    refuse_dtype(dtype)
-    kind, file = signal_or_file(signal)
+    opt.refuse_dtype(dtype)
+    kind, file = opt.signal_or_file(signal)
     check_figures(figures, FIGURES, force)
     with Output(json, out, force, signed=True) as output:
-        tolerances = numbers("eps", eps, (0.1, 0.05, 0.01))
+        tolerances = opt.numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
             report = measure_flow(
-                open_model(model, revision),
+                opt.open_model(model, revision),
                 kind,
                 n=n,
                 length=length,

@@ -7,30 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import typer
-
 from rankscope import choices
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.options import (
-    SPREAD,
-    Address,
-    BatchSize,
-    Debug,
-    Device,
-    Dtype,
-    EngineName,
-    Force,
-    Json,
-    Model,
-    Revision,
-    Runtime,
-    Samples,
-    Seed,
-    choice,
-    forecasting,
-    numbers,
-)
 from rankscope_cli.output import TABLE_SUFFIXES, Output
 from rankscope_cli.progress import progress_bar, progress_lines
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table
@@ -49,91 +29,64 @@ SHOWN = 24
 
 
 def run(
-    model: Model = None,
+    model: opt.Model = None,
     *,
-    input: Annotated[
-        str, typer.Option("--input", "-i", metavar="FILE", help="Series: .csv, .parquet, .jsonl or .arrow.")
-    ],
-    horizon: Annotated[int, typer.Option("--horizon", "-H", min=1, metavar="STEPS", help="Steps to forecast.")],
+    input: Annotated[str, opt.value("--input", "FILE", "Series: .csv, .parquet, .jsonl or .arrow.", short="-i")],
+    horizon: opt.Horizon,
     quantiles: Annotated[
-        list[str] | None,
-        typer.Option("--quantiles", "-q", metavar="Q,…", help="Levels in (0, 1); 0.1,0.5,0.9 by default."),
+        list[str] | None, opt.value("--quantiles", "Q,…", "Levels in (0, 1); 0.1,0.5,0.9 by default.", short="-q")
     ] = None,
-    freq: Annotated[
-        str | None,
-        typer.Option("--freq", metavar="F", help="Frequency (h, D, W, M, …) if none is found."),
-    ] = None,
+    freq: Annotated[str | None, opt.value("--freq", "F", "Frequency (h, D, W, M, …) if none is found.")] = None,
     season_length: Annotated[
-        int | None,
-        typer.Option(
-            "--season-length", min=1, metavar="N", help="Season of the baselines; else that of the frequency."
-        ),
+        int | None, opt.count("--season-length", "Season of the baselines; else that of the frequency.")
     ] = None,
-    id_column: Annotated[
-        str | None, typer.Option("--id-column", metavar="NAME", help="Column of series names.")
-    ] = None,
-    time_column: Annotated[str | None, typer.Option("--time-column", metavar="NAME", help="Column of times.")] = None,
-    target_column: Annotated[
-        str | None, typer.Option("--target-column", metavar="NAME", help="Column of values.")
-    ] = None,
+    id_column: Annotated[str | None, opt.value("--id-column", "NAME", "Column of series names.")] = None,
+    time_column: Annotated[str | None, opt.value("--time-column", "NAME", "Column of times.")] = None,
+    target_column: Annotated[str | None, opt.value("--target-column", "NAME", "Column of values.")] = None,
     context: Annotated[
-        int | None,
-        typer.Option(
-            "--context", min=1, metavar="N", help="Values that the model sees of a series; its own by default."
-        ),
+        int | None, opt.count("--context", "Values that the model sees of a series; its own by default.")
     ] = None,
-    num_samples: Samples = 20,
-    batch_size: BatchSize = 32,
+    num_samples: opt.Samples = 20,
+    batch_size: opt.BatchSize = 32,
     out: Annotated[
         str | None,
-        typer.Option(
+        opt.value(
             "--out",
+            "FILE|DIR",
+            "Also write a file (.csv, .parquet, .arrow, .json), or write parts into a folder.",
+            opt.OUTPUT,
             "-o",
-            metavar="FILE|DIR",
-            help="Also write a file (.csv, .parquet, .arrow, .json), or write parts into a folder.",
-            rich_help_panel="Output",
         ),
     ] = None,
-    chunk: Annotated[
-        int | None,
-        typer.Option("--chunk", min=1, metavar="N", help="Series per part; 4096 by default.", rich_help_panel=_STREAM),
-    ] = None,
+    chunk: Annotated[int | None, opt.count("--chunk", "Series per part; 4096 by default.", _STREAM)] = None,
     layout: Annotated[
         choices.PartLayout | None,
-        choice("--layout", choices.PartLayout, "One row per step (default) or per series.", _STREAM),
+        opt.choice("--layout", choices.PartLayout, "One row per step (default) or per series.", _STREAM),
     ] = None,
     part_format: Annotated[
         choices.PartFormat | None,
-        choice("--format", choices.PartFormat, "Of the parts; parquet by default.", _STREAM),
+        opt.choice("--format", choices.PartFormat, "Of the parts; parquet by default.", _STREAM),
     ] = None,
     on_error: Annotated[
         choices.OnDamage | None,
-        choice("--on-error", choices.OnDamage, "At a damaged row: stop (default), or leave it out.", _STREAM),
+        opt.choice("--on-error", choices.OnDamage, "At a damaged row: stop (default), or leave it out.", _STREAM),
     ] = None,
     resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on behind the last whole part, if there is one.", rich_help_panel=_STREAM),
+        bool, opt.switch("--resume", "Go on behind the last whole part, if there is one.", _STREAM)
     ] = False,
-    engine: EngineName = "local",
-    address: Address = "",
+    engine: opt.EngineName = "local",
+    address: opt.Address = "",
     jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            min=0,
-            metavar="N",
-            help="Parts at a time on the cluster; 0: as many as fit.",
-            rich_help_panel=SPREAD,
-        ),
+        int, opt.value("--jobs", "N", "Parts at a time on the cluster; 0: as many as fit.", opt.SPREAD, min=0)
     ] = 0,
-    force: Force = False,
-    json: Json = False,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    runtime: Runtime = "auto",
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = None,
+    runtime: opt.Runtime = "auto",
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Forecast the series of a file: mean and quantiles.
 
@@ -154,8 +107,8 @@ def run(
 
     name = model or "bundled"
     what: dict[str, Any] = {
-        "how": forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision),
-        "quantiles": numbers("quantiles", quantiles, LEVELS),
+        "how": opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision),
+        "quantiles": opt.numbers("quantiles", quantiles, LEVELS),
         "columns": Columns(id_column, time_column, target_column),
         "freq": freq,
         "season_length": season_length,
@@ -197,13 +150,9 @@ def _stream(output: Output, model: str, input: str, horizon: int, out: str, **op
     from rankscope_eval import forecast_stream
 
     with output:
-        try:
-            with progress_lines("opening the model") as progress:
-                report = forecast_stream(model, input, horizon, out, progress=progress, **options)
-        except KeyboardInterrupt:
-            if Path(out).exists():
-                say("stopped: the same command with --resume goes on behind the last whole part.")
-            raise
+        goes_on = "the same command with --resume goes on behind the last whole part"
+        with progress_lines("opening the model", stopped=goes_on, begun=out) as progress:
+            report = forecast_stream(model, input, horizon, out, progress=progress, **options)
         for row in report.named:
             say(f"left out: {row.reason}")
         if report.left_out > len(report.named):

@@ -8,21 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankscope import choices
-from rankscope_cli.exits import say
-from rankscope_cli.options import (
-    Debug,
-    Device,
-    Json,
-    Revision,
-    Seed,
-    TrainingDtype,
-    choice,
-    out_folder,
-    training_precision,
-    words,
-)
+from rankscope_cli import options as opt
 from rankscope_cli.output import Output
-from rankscope_cli.progress import progress_lines
+from rankscope_cli.progress import SNAPSHOT, progress_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,40 +22,34 @@ def run(
     model: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the compressed checkpoint.")],
     *,
     teacher: Annotated[
-        str, typer.Option("--teacher", "-t", metavar="MODEL", help="What was compressed: hub id, folder, bundled name.")
+        str, opt.value("--teacher", "MODEL", "What was compressed: hub id, folder, bundled name.", short="-t")
     ],
     minutes: Annotated[
-        float | None, typer.Option("--minutes", metavar="M", help="Time to train, without loading; 5 by default.")
+        float | None, opt.value("--minutes", "M", "Time to train, without loading; 5 by default.")
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option("--steps", min=1, metavar="N", help="Instead: optimiser steps, repeatable exactly.")
-    ] = None,
+    steps: Annotated[int | None, opt.count("--steps", "Instead: optimiser steps, repeatable exactly.")] = None,
     train: Annotated[
-        choices.Trained,
-        choice("--train", choices.Trained, "All parameters, or those of the compressed matrices."),
+        choices.Trained, opt.choice("--train", choices.Trained, "All parameters, or those of the compressed matrices.")
     ] = "all",
     series: Annotated[
-        list[str] | None,
-        typer.Option("--series", metavar="FILE,…", help="Half of the series are windows of those in these files."),
+        list[str] | None, opt.value("--series", "FILE,…", "Half of the series are windows of those in these files.")
     ] = None,
     truth: Annotated[
-        float | None,
-        typer.Option("--truth", min=0, max=1, metavar="S", help="Share of the loss against the true future."),
+        float | None, opt.value("--truth", "S", "Share of the loss against the true future.", min=0, max=1)
     ] = None,
-    lr: Annotated[float | None, typer.Option("--lr", metavar="R", help="Peak learning rate.")] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, metavar="N", help="Series per step.")] = 32,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of a stopped run.")] = False,
-    out: Annotated[str | None, out_folder("Folder of the healed checkpoint; DIR-healed by default.")] = None,
+    lr: Annotated[float | None, opt.value("--lr", "R", "Peak learning rate.")] = None,
+    batch_size: Annotated[int, opt.count("--batch-size", "Series per step.")] = 32,
+    resume: opt.Resume = False,
+    out: Annotated[str | None, opt.out_folder("Folder of the healed checkpoint; DIR-healed by default.")] = None,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Replace what --out names; without --out, DIR itself.", rich_help_panel="Output"),
+        bool, opt.switch("--force", "Replace what --out names; without --out, DIR itself.", opt.OUTPUT)
     ] = False,
-    json: Json = False,
-    dtype: TrainingDtype = None,
-    device: Device = "auto",
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    json: opt.Json = False,
+    dtype: opt.TrainingDtype = None,
+    device: opt.Device = "auto",
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Distil the original model into its compressed checkpoint.
 
@@ -95,26 +77,22 @@ def run(
         truth=HealConfig.truth if truth is None else truth,
         learning_rate=HealConfig.learning_rate if lr is None else lr,
         batch_size=batch_size,
-        files=words(series) or (),
-        precision=training_precision(dtype) or "auto",
+        files=opt.words(series) or (),
+        precision=opt.training_precision(dtype) or "auto",
         seed=seed,
     )
     with Output(json) as output:
-        try:
-            with progress_lines("opening the models") as progress:
-                report = heal(
-                    model,
-                    open_checkpoint(teacher, revision=revision),
-                    config,
-                    out=out,
-                    resume=resume,
-                    force=force,
-                    device=resolve_device(device),
-                    progress=progress,
-                )
-        except KeyboardInterrupt:
-            say("stopped: the same command with --resume goes on from the newest snapshot.")
-            raise
+        with progress_lines("opening the models", stopped=SNAPSHOT) as progress:
+            report = heal(
+                model,
+                open_checkpoint(teacher, revision=revision),
+                config,
+                out=out,
+                resume=resume,
+                force=force,
+                device=resolve_device(device),
+                progress=progress,
+            )
         output.deliver(report, lambda console: _show(report, console))
 
 

@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankscope import choices
 from rankscope.errors import OptionError
-from rankscope_cli.exits import say
-from rankscope_cli.options import (
-    SPREAD,
-    Address,
-    Debug,
-    Device,
-    EngineName,
-    Json,
-    choice,
-    out_folder,
-    words,
-)
-from rankscope_cli.output import Output, write_report
-from rankscope_cli.progress import progress_lines
+from rankscope_cli import options as opt
+from rankscope_cli.output import Output, write_tables
+from rankscope_cli.progress import GOES_ON, progress_lines
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope.engine.pool import Engine
-    from rankscope_lab.encoders.cell import Cell, RunResult
-    from rankscope_lab.encoders.data import CellData
     from rankscope_lab.encoders.findings import Finding, FindingsTable
     from rankscope_lab.encoders.published import Published
-    from rankscope_lab.encoders.report import AuditReport, Protocol
-    from rankscope_lab.encoders.tables import PairedRow, PairedTable, Row, TableResult
-    from rankscope_lab.encoders.training import How
+    from rankscope_lab.encoders.report import AuditReport
+    from rankscope_lab.encoders.run_spec import RunResult, RunSpec
+    from rankscope_lab.encoders.tables.compute import PairedRow, PairedTable
+    from rankscope_lab.encoders.tables.spec import Protocol, Row, TableResult
+    from rankscope_lab.encoders.training import ComputeOptions
 
 
 QUICK_SEEDS, QUICK_EPOCHS = 2, 40
@@ -49,73 +38,41 @@ def run(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TABLE",
-            help="1 to 13, bias, large, paired, findings, or all; 1 by default.",
-            show_default=False,
+            metavar="TABLE", help="1 to 13, bias, large, paired, findings, or all; 1 by default.", show_default=False
         ),
     ] = None,
     *,
-    out: Annotated[str, out_folder("Folder of the runs, new or begun.")],
-    seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", min=1, metavar="N", help="Runs of every cell; 20.", rich_help_panel=_RUNS),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", min=1, metavar="N", help="Of every run; 300.", rich_help_panel=_RUNS)
-    ] = None,
-    encoders: Annotated[
-        list[str] | None,
-        typer.Option("--encoders", metavar="NAME,…", help="Only these rows.", rich_help_panel=_RUNS),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="2 seeds × 40 epochs, without ci and cat.", rich_help_panel=_RUNS)
-    ] = False,
-    show: Annotated[
-        bool, typer.Option("--show", help="Train nothing: tables of the runs that are there.", rich_help_panel=_RUNS)
-    ] = False,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="FILE", help="ETTh1.csv, for Table 13.", rich_help_panel=_RUNS)
-    ] = None,
+    out: Annotated[str, opt.out_folder("Folder of the runs, new or begun.")],
+    seeds: Annotated[int | None, opt.count("--seeds", "Runs of every setting; 20.", _RUNS)] = None,
+    epochs: Annotated[int | None, opt.count("--epochs", "Of every run; 300.", _RUNS)] = None,
+    encoders: Annotated[list[str] | None, opt.value("--encoders", "NAME,…", "Only these rows.", _RUNS)] = None,
+    quick: Annotated[bool, opt.switch("--quick", "2 seeds × 40 epochs, without ci and cat.", _RUNS)] = False,
+    show: Annotated[bool, opt.switch("--show", "Train nothing: tables of the runs that are there.", _RUNS)] = False,
+    data: Annotated[str | None, opt.value("--data", "FILE", "ETTh1.csv, for Table 13.", _RUNS)] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
-            "--jobs",
-            min=0,
-            metavar="N",
-            help="Runs at a time; 0: one per core, the default on a CPU.",
-            rich_help_panel=SPREAD,
-        ),
+        opt.value("--jobs", "N", "Runs at a time; 0: one per core, the default on a CPU.", opt.SPREAD, min=0),
     ] = None,
-    engine: EngineName = "local",
-    address: Address = "",
+    engine: opt.EngineName = "local",
+    address: opt.Address = "",
     stack: Annotated[
-        int,
-        typer.Option(
-            "--stack",
-            min=0,
-            metavar="N",
-            help="Most seeds trained as one; 0: 16 on a GPU, 1 on a CPU.",
-            rich_help_panel=SPREAD,
-        ),
+        int, opt.value("--stack", "N", "Most seeds trained as one; 0: 16 on a GPU, 1 on a CPU.", opt.SPREAD, min=0)
     ] = 0,
-    precision: Annotated[
-        choices.TrainingDtype,
-        choice("--precision", choices.TrainingDtype, "Of matrix products.", SPREAD),
-    ] = "float32",
+    precision: opt.Precision = "float32",
     stop: Annotated[
         int,
-        typer.Option(
+        opt.value(
             "--stop",
+            "N",
+            "Cut every run after epoch N; the learning rate falls as if it went on. 0: none.",
+            _RUNS,
             min=0,
-            metavar="N",
-            help="Cut every run after epoch N; the learning rate falls as if it went on. 0: none.",
-            rich_help_panel=_RUNS,
         ),
     ] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Run the cells anew.", rich_help_panel="Output")] = False,
-    json: Json = False,
-    device: Device = "auto",
-    debug: Debug = False,
+    force: Annotated[bool, opt.switch("--force", "Train the runs anew.", opt.OUTPUT)] = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    debug: opt.Debug = False,
 ) -> None:
     """Audit eight encoders of several channels, beside the published tables.
 
@@ -130,100 +87,77 @@ def run(
         rankscope lab encoders 13 --data ETTh1.csv --out audit/
         rankscope lab encoders all --show --out audit/ --json
     """
+    import torch
+
+    from rankscope.engine.device import resolve_device
     from rankscope.engine.pool import Engine
-    from rankscope_lab.encoders.report import audit_cells, audit_report, needs_etth1
+    from rankscope_lab.encoders.data import etth1_data
+    from rankscope_lab.encoders.report import audit_report, audit_runs, needs_etth1
+    from rankscope_lab.encoders.training import ComputeOptions
 
     asked = _asked(tables, seeds, epochs, encoders, quick)
     if show and force:
         raise OptionError("--show trains nothing and --force runs anew: give one of them.")
-    cells = audit_cells(asked)
-    if data is None and not show and needs_etth1(_unmade(out, cells, force)):
+    specs = audit_runs(asked)
+    if data is None and not show and needs_etth1(_unmade(out, specs, force)):
         raise OptionError("these tables need ETTh1: add --data PATH/ETTh1.csv, or --show for what is there.")
-    how, where = _how(device, precision, stop, engine), Engine(engine, _jobs(jobs, device, engine), address)
-    etth1 = _etth1(data)
+    named = "cuda" if device == "cuda" else "cpu"
+    place = named if engine == "ray" else resolve_device(device)  # the GPUs are the cluster's
+    if jobs is None:  # one per core where runs have a core each; a GPU is shared by stacking
+        jobs = 0 if engine == "ray" or place == "cpu" else 1
+    how, where = ComputeOptions(torch.device(place), precision, stop=stop), Engine(engine, jobs, address)
+    etth1 = None if data is None else etth1_data(data)
     with Output(json) as output:
-        results = _stored(out, cells) if show else _trained(cells, out, how, where, data, stack, force)
+        results = _stored(out, specs) if show else _trained(specs, out, how, where, data, stack, force)
         report = audit_report(asked, results, etth1)
-        files = [Path(out) / f"{REPORT}{suffix}" for suffix in (".json", ".csv")]
-        for file in files:
-            write_report(report, file, force=True)
-        output.deliver(report, lambda console: show_audit(report, console))
-        output.wrote(files)
+        written = partial(write_tables, report, out, REPORT)
+        output.deliver(report, lambda console: show_audit(report, console), also=written)
 
 
 def _asked(
     tables: list[str] | None, seeds: int | None, epochs: int | None, encoders: list[str] | None, quick: bool
 ) -> Protocol:
-    from rankscope_lab.encoders.cell import ARCHITECTURES, ENCODERS, EPOCHS
-    from rankscope_lab.encoders.report import PUBLISHED_SEEDS, protocol
+    from rankscope_lab.encoders.report import protocol
+    from rankscope_lab.encoders.run_spec import ARCHITECTURES, ENCODERS, EPOCHS
+    from rankscope_lab.encoders.tables.spec import PUBLISHED_SEEDS
 
-    chosen = words(encoders)
+    chosen = opt.words(encoders)
     if quick and chosen is None:
         chosen = tuple(name for name in ENCODERS if name not in ARCHITECTURES)
     return protocol(
-        words(tables) or ("1",),
+        opt.words(tables) or ("1",),
         seeds or (QUICK_SEEDS if quick else PUBLISHED_SEEDS),
         epochs or (QUICK_EPOCHS if quick else EPOCHS),
         chosen,
     )
 
 
-def _how(device: str, precision: str, stop: int, engine: str) -> How:
-    import torch
-
-    from rankscope.engine.device import resolve_device
-    from rankscope_lab.encoders.training import How
-
-    if engine == "ray":  # the GPUs are the cluster's
-        return How(torch.device("cuda" if device == "cuda" else "cpu"), precision, stop=stop)
-    return How(torch.device(resolve_device(device)), precision, stop=stop)
-
-
-def _jobs(jobs: int | None, device: str, engine: str) -> int:
-    """One per core where runs have a core each; a GPU is shared by stacking."""
-    from rankscope.engine.device import resolve_device
-
-    if jobs is not None:
-        return jobs
-    return 0 if engine == "ray" or resolve_device(device) == "cpu" else 1
-
-
-def _etth1(path: str | None) -> CellData | None:
-    from rankscope_lab.encoders.data import etth1_data
-
-    return None if path is None else etth1_data(path)
-
-
-def _unmade(out: str, cells: list[Cell], force: bool) -> list[Cell]:
-    """Cells that a run is still needed for."""
+def _unmade(out: str, specs: list[RunSpec], force: bool) -> list[RunSpec]:
+    """Runs that are still to be made."""
     from rankscope_lab.encoders.runs import stored_runs
 
-    there = set() if force else {run.cell for run in stored_runs(out, cells)}
-    return [cell for cell in cells if cell not in there]
+    there = set() if force else {run.spec for run in stored_runs(out, specs)}
+    return [spec for spec in specs if spec not in there]
 
 
-def _stored(out: str, cells: list[Cell]) -> list[RunResult]:
+def _stored(out: str, specs: list[RunSpec]) -> list[RunResult]:
     from rankscope_lab.encoders.runs import stored_runs
 
     if not Path(out).is_dir():
         raise OptionError(f"there is no folder {out}: leave out --show to make the runs.")
-    return stored_runs(out, cells)
+    return stored_runs(out, specs)
 
 
 def _trained(
-    cells: list[Cell], out: str, how: How, engine: Engine, data: str | None, stack: int, force: bool
+    specs: list[RunSpec], out: str, how: ComputeOptions, engine: Engine, data: str | None, stack: int, force: bool
 ) -> list[RunResult]:
     from rankscope_lab.encoders import runs
 
-    try:
-        with progress_lines("preparing") as progress:
-            return runs.run_cells(
-                cells, out, how=how, engine=engine, etth1=data, stack=stack, force=force, progress=progress
-            )
-    except KeyboardInterrupt:
-        same = "the same command without --force" if force else "the same command"
-        say(f"stopped: {same} goes on where this one left off.")
-        raise
+    goes_on = GOES_ON.replace("command", "command without --force") if force else GOES_ON
+    with progress_lines("preparing", stopped=goes_on) as progress:
+        return runs.run_specs(
+            specs, out, how=how, engine=engine, etth1=data, stack=stack, force=force, progress=progress
+        )
 
 
 PAPER = "paper"

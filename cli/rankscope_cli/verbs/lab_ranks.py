@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.options import Debug, Eps, Force, Json, Out, numbers
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
@@ -18,27 +18,25 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from rankscope_lab.ranks.statistics import Finding
-    from rankscope_lab.ranks.study import RankStudy
-    from rankscope_lab.ranks.tables import CurveRow, RankRow
+    from rankscope_lab.ranks.study import CurveRow, RankRow, RankStudy
+    from rankscope_lab.statistics import Finding
 
 
 def run(
     folders: Annotated[
         list[str], typer.Argument(metavar="DIR", help="Folders of runs: what --out of the other sub-verbs names.")
     ],
-    eps: Eps = None,
+    eps: opt.Eps = None,
     cut: Annotated[
-        bool, typer.Option("--cut", help="Also cut the layers of every run whose weights are kept, and score the rest.")
+        bool, opt.switch("--cut", "Also cut the layers of every run whose weights are kept, and score the rest.")
     ] = False,
     data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="DIR", help="Folder of ETTh1.csv and so on, where weights are looked at."),
+        str | None, opt.value("--data", "DIR", "Folder of ETTh1.csv and so on, where weights are looked at.")
     ] = None,
-    out: Out = None,
-    force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: opt.Out = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Compare ranks of the models that the other experiments trained.
 
@@ -58,7 +56,7 @@ def run(
     from rankscope_lab.ranks.study import study_runs
     from rankscope_lab.ranks.weights import can_be_cut, curves_of, with_ranks
 
-    levels = numbers("eps", eps, DEFAULT_EPS)
+    levels = opt.numbers("eps", eps, DEFAULT_EPS)
     with Output(json, out, force) as output:
         with progress_bar("reading runs") as progress:
             found = with_ranks(read_runs(folders), data, progress)
@@ -69,7 +67,7 @@ def run(
                     "made them trains them again and keeps weights."
                 )
             curves = curves_of(found, data, progress=progress) if cut else ()
-            left = len(runs) - len({(one.study, one.setting, one.variant, one.seed) for one in curves})
+            left = len(runs) - len({(run.study, run.setting, run.variant, run.seed) for run, _ in curves})
             if cut and not curves:
                 raise OptionError(f"--cut needs the tables of these {left} runs: give --data DIR with their CSV files.")
             report = study_runs(found, curves, levels)

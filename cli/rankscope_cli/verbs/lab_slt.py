@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from rankscope import choices
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.options import SPREAD, Address, Debug, Device, EngineName, Json, choice, out_folder, words
-from rankscope_cli.output import Output, write_report
-from rankscope_cli.progress import progress_lines
+from rankscope_cli.output import Output, write_tables
+from rankscope_cli.progress import GOES_ON, progress_lines
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table, ratio_text
 
 if TYPE_CHECKING:
@@ -21,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope.engine.pool import Engine
-    from rankscope_lab.slt.cell import Cell, CellResult
     from rankscope_lab.slt.report import Comparison, Row, SltReport, SpeedUp
+    from rankscope_lab.slt.run_spec import RunResult, RunSpec
     from rankscope_lab.statistics import Spread
 
 
@@ -33,51 +30,43 @@ DEFAULT_QUESTIONS = ("published",)
 
 def run(
     *,
-    data: Annotated[str, typer.Option("--data", metavar="DIR", help="Folder of the tables, one CSV file each.")],
-    out: Annotated[str, out_folder("Folder of the runs, new or begun.")],
-    datasets: Annotated[
-        list[str] | None, typer.Option("--datasets", metavar="NAME,…", help="Tables; ETTh1,ETTh2 by default.")
-    ] = None,
+    data: Annotated[str, opt.value("--data", "DIR", "Folder of the tables, one CSV file each.")],
+    out: Annotated[str, opt.out_folder("Folder of the runs, new or begun.")],
+    datasets: Annotated[list[str] | None, opt.value("--datasets", "NAME,…", "Tables; ETTh1,ETTh2 by default.")] = None,
     models: Annotated[
         list[str] | None,
-        typer.Option(
-            "--models", metavar="NAME,…", help="slt patchtst nbeats dlinear naive (the default), or variants."
-        ),
+        opt.value("--models", "NAME,…", "slt patchtst nbeats dlinear naive (the default), or variants."),
     ] = None,
-    protocol: Annotated[Protocol, choice("--protocol", Protocol, "Split, look-back, choice of weights.")] = "released",
+    protocol: Annotated[
+        Protocol, opt.choice("--protocol", Protocol, "Split, look-back, choice of weights.")
+    ] = "released",
     ablation: Annotated[
         list[str] | None,
-        typer.Option(
+        opt.value(
             "--ablation",
-            metavar="NAME,…",
-            help="published block-position block-position-validated place attention offset revin choice validated "
-            "floor time, or all.",
+            "NAME,…",
+            "published block-position block-position-validated place attention offset revin choice validated floor "
+            "time, or all.",
         ),
     ] = None,
-    revin: Annotated[bool, typer.Option("--revin", help="Every model also with instance normalisation.")] = False,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="Runs per setting; 3.")] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, metavar="N", help="Of every run; 10.")] = None,
+    revin: Annotated[bool, opt.switch("--revin", "Every model also with instance normalisation.")] = False,
+    seeds: opt.Seeds = None,
+    epochs: Annotated[int | None, opt.count("--epochs", "Of every run; 10.")] = None,
     ignore_times: Annotated[
-        bool,
-        typer.Option("--ignore-times", help="Take rows as they stand where the column date repeats or skips a time."),
+        bool, opt.switch("--ignore-times", "Take rows as they stand where the column date repeats or skips a time.")
     ] = False,
-    horizon: Annotated[int, typer.Option("--horizon", min=1, metavar="N", help="Steps to forecast.")] = 96,
-    lookback: Annotated[int, typer.Option("--lookback", min=1, metavar="N", help="Steps that models read.")] = 512,
+    horizon: Annotated[int, opt.count("--horizon", "Steps to forecast.")] = 96,
+    lookback: Annotated[int, opt.count("--lookback", "Steps that models read.")] = 512,
     quick: Annotated[
-        bool, typer.Option("--quick", help="1 seed × 1 epoch on the first table, some 5 minutes: it runs, no more.")
+        bool, opt.switch("--quick", "1 seed × 1 epoch on the first table, some 5 minutes: it runs, no more.")
     ] = False,
-    engine: EngineName = "local",
-    jobs: Annotated[
-        int,
-        typer.Option("--jobs", min=0, metavar="N", help="Runs at a time; 0: one per core.", rich_help_panel=SPREAD),
-    ] = 1,
-    address: Address = "",
-    precision: Annotated[
-        choices.TrainingDtype, choice("--precision", choices.TrainingDtype, "Of matrix products.", SPREAD)
-    ] = "float32",
-    json: Json = False,
-    device: Device = "auto",
-    debug: Debug = False,
+    engine: opt.EngineName = "local",
+    jobs: Annotated[int, opt.value("--jobs", "N", "Runs at a time; 0: one per core.", opt.SPREAD, min=0)] = 1,
+    address: opt.Address = "",
+    precision: opt.Precision = "float32",
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    debug: opt.Debug = False,
 ) -> None:
     """Train sparse-layered transformers, PatchTST and N-BEATS on ETT tables.
 
@@ -100,11 +89,11 @@ def run(
 
     if quick and (seeds or epochs):
         raise OptionError("--quick is 1 seed × 1 epoch: leave out --seeds and --epochs, or --quick.")
-    asked = words(ablation) or ()
+    asked = opt.words(ablation) or ()
     questions = tuple(ABLATIONS) if asked == ("all",) else asked
-    settings = runs.settings_of(words(models) or MAIN, questions, revin)
-    tables = runs.find_tables(data, words(datasets) or runs.TABLES)
-    cells = runs.study_cells(
+    settings = runs.settings_of(opt.words(models) or MAIN, questions, revin)
+    tables = runs.find_tables(data, opt.words(datasets) or runs.TABLES)
+    specs = runs.study_specs(
         settings,
         tables[:1] if quick else tables,
         ("released", "field") if protocol == "both" else (protocol,),
@@ -116,27 +105,21 @@ def run(
     )
     where = Engine(engine, jobs, address, resolve_device(device))
     with Output(json) as output:
-        results = _run(cells, data, out, where, ignore_times)
+        results = _run(specs, data, out, where, ignore_times)
         report = study_report(results, questions or DEFAULT_QUESTIONS)
-        for suffix in (".json", ".csv"):
-            write_report(report, Path(out) / f"{REPORT}{suffix}", force=True)
-        output.deliver(report, lambda console: show_slt(report, console))
-        output.wrote([Path(out) / f"{REPORT}{suffix}" for suffix in (".json", ".csv")])
+        written = partial(write_tables, report, out, REPORT)
+        output.deliver(report, lambda console: show_slt(report, console), also=written)
     if quick:
         say("--quick is not the published protocol: 10 epochs, and several seeds, are.")
     for name in report.diverged:
         say(f"diverged: {name}: it is in no mean.")
 
 
-def _run(cells: list[Cell], data: str, out: str, where: Engine, ignore_times: bool) -> list[CellResult]:
+def _run(specs: list[RunSpec], data: str, out: str, where: Engine, ignore_times: bool) -> list[RunResult]:
     from rankscope_lab.slt import runs
 
-    try:
-        with progress_lines("reading tables") as progress:
-            return runs.run_cells(cells, data, out, engine=where, ignore_times=ignore_times, progress=progress)
-    except KeyboardInterrupt:
-        say("stopped: the same command goes on where this one left off.")
-        raise
+    with progress_lines("reading tables", stopped=GOES_ON) as progress:
+        return runs.run_specs(specs, data, out, engine=where, ignore_times=ignore_times, progress=progress)
 
 
 ERRORS = "test error, scaled units, mean ± std of n seeds"

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.options import Debug, Device, Json, out_folder, whole_numbers, words
-from rankscope_cli.output import Output, write_report
-from rankscope_cli.progress import progress_lines
+from rankscope_cli.output import Output, write_tables
+from rankscope_cli.progress import GOES_ON, progress_lines
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope_lab.data.table import VariableTable
+    from rankscope_lab.tokenizers.run_spec import Plan
     from rankscope_lab.tokenizers.study import Row, TokenizerReport
-    from rankscope_lab.tokenizers.tasks import Plan
 
 
 REPORT = "tokenizers"
@@ -36,31 +36,24 @@ def run(
         ),
     ] = None,
     *,
-    data: Annotated[
-        str, typer.Option("--data", metavar="FILE", help="CSV with a column date and one per variable, e.g. ETTh1.csv.")
-    ],
-    out: Annotated[str, out_folder("Folder of the runs, new or begun.")],
-    columns: Annotated[
-        list[str] | None, typer.Option("--columns", metavar="NAME,…", help="Variables; all by default.")
-    ] = None,
+    data: Annotated[str, opt.value("--data", "FILE", "CSV with a column date and one per variable, e.g. ETTh1.csv.")],
+    out: Annotated[str, opt.out_folder("Folder of the runs, new or begun.")],
+    columns: Annotated[list[str] | None, opt.value("--columns", "NAME,…", "Variables; all by default.")] = None,
     codes: Annotated[
-        list[str] | None, typer.Option("--codes", metavar="N,…", help="Sizes of codebooks; 64,256,1024 by default.")
+        list[str] | None, opt.value("--codes", "N,…", "Sizes of codebooks; 64,256,1024 by default.")
     ] = None,
     updates: Annotated[
-        list[str] | None,
-        typer.Option("--updates", metavar="NAME,…", help="How codes learn: ema revived loss; all by default."),
+        list[str] | None, opt.value("--updates", "NAME,…", "How codes learn: ema revived loss; all by default.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="Runs per setting; 3.")] = None,
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", min=1, metavar="N", help="Of every run, in place of its own number.")
-    ] = None,
-    lookback: Annotated[int, typer.Option("--lookback", min=1, metavar="N", help="Steps a forecaster reads.")] = 96,
-    horizon: Annotated[int, typer.Option("--horizon", min=1, metavar="N", help="Steps it forecasts.")] = 96,
-    quick: Annotated[bool, typer.Option("--quick", help="1 seed, a few epochs: it runs, no more.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Run everything anew.", rich_help_panel="Output")] = False,
-    json: Json = False,
-    device: Device = "auto",
-    debug: Debug = False,
+    seeds: opt.Seeds = None,
+    epochs: Annotated[int | None, opt.count("--epochs", "Of every run, in place of its own number.")] = None,
+    lookback: Annotated[int, opt.count("--lookback", "Steps a forecaster reads.")] = 96,
+    horizon: Annotated[int, opt.count("--horizon", "Steps it forecasts.")] = 96,
+    quick: Annotated[bool, opt.switch("--quick", "1 seed, a few epochs: it runs, no more.")] = False,
+    force: Annotated[bool, opt.switch("--force", "Run everything anew.", opt.OUTPUT)] = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    debug: opt.Debug = False,
 ) -> None:
     """Train regression, autoencoders, VQ tokenizers and a transformer.
 
@@ -74,14 +67,14 @@ def run(
         rankscope lab tokenizers vq --data ETTh1.csv --codes 64,1024 --seeds 5 --out tokens/
         rankscope spectrum tokens/vq/vq-64-ema-e30-s0 --sites embedding
     """
-    from rankscope_lab.tokenizers.tasks import COMPONENTS, UPDATES, Plan
+    from rankscope_lab.tokenizers.run_spec import COMPONENTS, UPDATES, Plan
 
     if quick and (seeds or epochs):
         raise OptionError("--quick is 1 seed and a few epochs: leave out --seeds and --epochs, or --quick.")
     plan = Plan(
-        components=words(components) or COMPONENTS,
-        codes=whole_numbers("codes", codes, Plan.codes),
-        updates=words(updates) or UPDATES,
+        components=opt.words(components) or COMPONENTS,
+        codes=opt.whole_numbers("codes", codes, Plan.codes),
+        updates=opt.words(updates) or UPDATES,
         seeds=1 if quick else seeds or Plan.seeds,
         epochs=epochs,
         lookback=lookback,
@@ -90,11 +83,8 @@ def run(
     )
     with Output(json) as output:
         report = _run(_table(data, columns), plan, out, device, force)
-        files = [Path(out) / f"{REPORT}{suffix}" for suffix in (".json", ".csv")]
-        for file in files:
-            write_report(report, file, force=True)
-        output.deliver(report, lambda console: show_tokenizers(report, console))
-        output.wrote(files)
+        written = partial(write_tables, report, out, REPORT)
+        output.deliver(report, lambda console: show_tokenizers(report, console), also=written)
     if quick:
         say("--quick shows that everything runs: its numbers are no results.")
     for name in report.diverged:
@@ -104,18 +94,14 @@ def run(
 def _table(data: str, columns: list[str] | None) -> VariableTable:
     from rankscope_lab.data.table import benchmark_columns, read_table
 
-    return read_table(data, words(columns) or benchmark_columns(data))
+    return read_table(data, opt.words(columns) or benchmark_columns(data))
 
 
 def _run(table: VariableTable, plan: Plan, out: str, device: str, force: bool) -> TokenizerReport:
     from rankscope_lab.tokenizers.study import run_study
 
-    try:
-        with progress_lines("reading the table") as progress:
-            return run_study(table, plan, out, device=device, force=force, progress=progress)
-    except KeyboardInterrupt:
-        say("stopped: the same command goes on where this one left off.")
-        raise
+    with progress_lines("reading the table", stopped=GOES_ON) as progress:
+        return run_study(table, plan, out, device=device, force=force, progress=progress)
 
 
 BESIDE = {

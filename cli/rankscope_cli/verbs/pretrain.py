@@ -12,20 +12,10 @@ import typer
 
 from rankscope import choices
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
+from rankscope_cli import options as opt
 from rankscope_cli.exits import BAD_INPUT, INTERRUPTED, say
-from rankscope_cli.options import (
-    Debug,
-    Device,
-    Force,
-    Json,
-    TrainingDtype,
-    out_folder,
-    seed_option,
-    training_precision,
-    worker_count,
-)
 from rankscope_cli.output import Output
-from rankscope_cli.progress import progress_lines
+from rankscope_cli.progress import SNAPSHOT, progress_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,33 +32,34 @@ def run(
         ),
     ],
     *,
-    out: Annotated[str, out_folder("Folder of the new checkpoint.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest snapshot of a stopped run.")] = False,
+    out: Annotated[str, opt.out_folder("Folder of the new checkpoint.")],
+    resume: opt.Resume = False,
     weights: Annotated[
         str | None,
-        typer.Option(
+        opt.value(
             "--from",
-            metavar="MODEL",
-            help="Begin with the weights of this checkpoint (folder, hub id, bundled name) and a fresh optimiser.",
+            "MODEL",
+            "Begin with the weights of this checkpoint (folder, hub id, bundled name) and a fresh optimiser.",
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="Folder of local data files that validation scores on.")
+        str | None, opt.value("--data", "DIR", "Folder of local data files that validation scores on.")
     ] = None,
     skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Leave damaged shard files out; without it they are an error.")
+        bool, opt.switch("--skip-damaged", "Leave damaged shard files out; without it they are an error.")
     ] = False,
-    force: Force = False,
-    json: Json = False,
+    force: opt.Force = False,
+    json: opt.Json = False,
     tensorboard: Annotated[
-        bool,
-        typer.Option("--tensorboard", help="Also write TensorBoard event files.", rich_help_panel="Output"),
+        bool, opt.switch("--tensorboard", "Also write TensorBoard event files.", opt.OUTPUT)
     ] = False,
-    seed: Annotated[int | None, seed_option("In place of the config's seed.")] = None,
-    workers: Annotated[int, worker_count("Processes that make batches, per GPU.")] = 0,
-    device: Device = "auto",
-    dtype: TrainingDtype = None,
-    debug: Debug = False,
+    seed: Annotated[int | None, opt.value("--seed", "N", "In place of the config's seed.", opt.RUNTIME, min=0)] = None,
+    workers: Annotated[
+        int, opt.value("--workers", "N", "Processes that make batches, per GPU.", opt.RUNTIME, min=0)
+    ] = 0,
+    device: opt.Device = "auto",
+    dtype: opt.TrainingDtype = None,
+    debug: opt.Debug = False,
 ) -> None:
     """Train a model on generated series or your own.
 
@@ -98,25 +89,19 @@ def run(
         if weights is not None:
             settings = library.continue_from(settings, weights)
         where = resolve_device(device)
-        try:
-            with _progress() as progress:
-                report = library.pretrain(
-                    settings,
-                    out,
-                    resume=resume,
-                    force=force,
-                    device=where,
-                    workers=workers,
-                    progress=progress,
-                    validate=validation(settings, data),
-                    skip_damaged=skip_damaged,
-                    tensorboard=tensorboard and _has_tensorboard(),
-                )
-        except KeyboardInterrupt:
-            if not processes.is_main():
-                raise typer.Exit(INTERRUPTED) from None
-            say("stopped: the same command with --resume goes on from the newest snapshot.")
-            raise
+        with _progress() as progress:
+            report = library.pretrain(
+                settings,
+                out,
+                resume=resume,
+                force=force,
+                device=where,
+                workers=workers,
+                progress=progress,
+                validate=validation(settings, data),
+                skip_damaged=skip_damaged,
+                tensorboard=tensorboard and _has_tensorboard(),
+            )
         if processes.is_main():
             output.deliver(report, lambda console: _show(report, console))
         processes.leave()
@@ -144,7 +129,7 @@ def find_config(config: str) -> Path:
 def override(settings: PretrainConfig, seed: int | None, dtype: choices.TrainingDtype | None) -> PretrainConfig:
     """Put the options of the command line in place of the config's fields."""
     changes: dict[str, Any] = {} if seed is None else {"seed": seed}
-    precision = training_precision(dtype)
+    precision = opt.training_precision(dtype)
     if precision is not None:
         changes["precision"] = precision
     return dataclasses.replace(settings, **changes)
@@ -167,11 +152,11 @@ def validation(settings: PretrainConfig, data: str | None) -> Callable[[Any], di
 
 
 def _has_tensorboard() -> bool:
-    from rankscope.train import events, processes
+    from rankscope.train import logs, processes
 
-    if not events.installed() and processes.is_main():
-        say(events.MISSING)
-    return events.installed()
+    if not logs.tensorboard_installed() and processes.is_main():
+        say(logs.TENSORBOARD_MISSING)
+    return logs.tensorboard_installed()
 
 
 @contextmanager
@@ -191,14 +176,17 @@ def _one_voice() -> Iterator[None]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int, str], None]]:
-    from rankscope.engine.progress import silent
+    from rankscope.engine import silent
     from rankscope.train import processes
 
-    if not processes.is_main():
-        yield silent
+    if processes.is_main():
+        with progress_lines("generating series", stopped=SNAPSHOT) as progress:
+            yield progress
         return
-    with progress_lines("generating series") as progress:
-        yield progress
+    try:
+        yield silent
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _show(report: PretrainReport, console: Console) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.options import Debug, Force, Json
 from rankscope_cli.output import Output, check_file
 
 if TYPE_CHECKING:
@@ -23,22 +23,17 @@ NAME = "report.html"
 def run(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder of results, at any depth.", show_default=False)],
     *,
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")] = None,
+    title: Annotated[str | None, opt.value("--title", "TEXT", "Title of the page.")] = None,
     date: Annotated[
         datetime | None,
-        typer.Option(
-            "--date", metavar="YYYY-MM-DD", formats=["%Y-%m-%d"], help="Day to show on the page; none by default."
-        ),
+        opt.value("--date", "YYYY-MM-DD", "Day to show on the page; none by default.", formats=["%Y-%m-%d"]),
     ] = None,
     out: Annotated[
-        str | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="The page; report.html in DIR by default.", rich_help_panel="Output"
-        ),
+        str | None, opt.value("--out", "FILE", "The page; report.html in DIR by default.", opt.OUTPUT, "-o")
     ] = None,
-    force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Write one HTML page from the results in a folder.
 

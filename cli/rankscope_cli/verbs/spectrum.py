@@ -5,25 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from rankscope_cli.options import (
-    Debug,
-    Device,
-    Dtype,
-    Eps,
-    Figures,
-    Force,
-    Json,
-    Model,
-    Out,
-    Revision,
-    Seed,
-    Sites,
-    numbers,
-    open_model,
-    words,
-)
+from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import (
@@ -50,21 +32,19 @@ FIGURES = ("ranks_by_layer", "size_by_eps", "spectra_encoder", "spectra_decoder"
 
 
 def run(
-    model: Model = None,
-    eps: Eps = None,
-    sites: Sites = None,
-    ranks_only: Annotated[
-        bool, typer.Option("--ranks-only", help="Report ε-ranks and sizes alone, without spectra.")
-    ] = False,
-    figures: Figures = None,
-    out: Out = None,
-    force: Force = False,
-    json: Json = False,
-    dtype: Dtype = None,
-    device: Device = "auto",
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    model: opt.Model = None,
+    eps: opt.Eps = None,
+    sites: opt.Sites = None,
+    ranks_only: Annotated[bool, opt.switch("--ranks-only", "Report ε-ranks and sizes alone, without spectra.")] = False,
+    figures: opt.Figures = None,
+    out: opt.Out = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    dtype: opt.Dtype = None,
+    device: opt.Device = "auto",
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Compute singular values and ε-ranks of every weight matrix.
 
@@ -83,9 +63,9 @@ def run(
     with Output(json, out, force, signed=True) as output:
         with progress_bar("opening the model") as progress:
             report = measure_spectrum(
-                open_model(model, revision),
-                numbers("eps", eps, DEFAULT_EPS),
-                words(sites),
+                opt.open_model(model, revision),
+                opt.numbers("eps", eps, DEFAULT_EPS),
+                opt.words(sites),
                 ranks_only=ranks_only,
                 dtype=resolve_dtype(dtype),
                 device=device,

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rankscope_cli.options import Debug, Force, Json, Seed, choice, out_folder
+from rankscope_cli import options as opt
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.train.proxies import StandInReport
+    from rankscope.train.proxies import ProxyReport
 
 
 WeightDtype = Literal["float32", "float16", "bfloat16"]
@@ -22,25 +22,21 @@ WeightDtype = Literal["float32", "float16", "bfloat16"]
 def run(
     family: Annotated[str, typer.Argument(metavar="FAMILY", help="A family of `rankscope families`.")],
     *,
-    out: Annotated[str, out_folder("Folder of the new checkpoint.")],
-    steps: Annotated[int | None, typer.Option("--steps", min=1, metavar="N", help="Optimiser steps.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, metavar="N", help="Examples per step.")
-    ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", metavar="X", help="Peak learning rate.")
-    ] = None,
-    width: Annotated[int | None, typer.Option("--width", min=1, metavar="N", help="d_model, a multiple of 16.")] = None,
-    layers: Annotated[int | None, typer.Option("--layers", min=1, metavar="N", help="Layers of each stack.")] = None,
+    out: Annotated[str, opt.out_folder("Folder of the new checkpoint.")],
+    steps: Annotated[int | None, opt.count("--steps", "Optimiser steps.")] = None,
+    batch_size: Annotated[int | None, opt.count("--batch-size", "Examples per step.")] = None,
+    learning_rate: Annotated[float | None, opt.value("--learning-rate", "X", "Peak learning rate.")] = None,
+    width: Annotated[int | None, opt.count("--width", "d_model, a multiple of 16.")] = None,
+    layers: Annotated[int | None, opt.count("--layers", "Layers of each stack.")] = None,
     text: Annotated[
-        str | None, typer.Option("--text", metavar="FILE", help="What a text model learns: UTF-8 text, also gzipped.")
+        str | None, opt.value("--text", "FILE", "What a text model learns: UTF-8 text, also gzipped.")
     ] = None,
-    vocabulary: Annotated[int, typer.Option("--vocabulary", min=1, metavar="N", help="Tokens of a text model.")] = 4096,
-    force: Force = False,
-    json: Json = False,
-    dtype: Annotated[WeightDtype, choice("--dtype", WeightDtype, "Of the stored weights.")] = "float32",
-    seed: Seed = 0,
-    debug: Debug = False,
+    vocabulary: Annotated[int, opt.count("--vocabulary", "Tokens of a text model.")] = 4096,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    dtype: Annotated[WeightDtype, opt.choice("--dtype", WeightDtype, "Of the stored weights.")] = "float32",
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Train a small proxy model of any family on the CPU.
 
@@ -52,16 +48,16 @@ def run(
         rankscope standin t5 --text book.txt.gz --width 64 --steps 3000 --out t5-64/
         rankscope standin vit --steps 500 --seed 1 --out vit/ --json
     """
-    from rankscope.train.proxies import StandInOptions, train_standin
+    from rankscope.train.proxies import ProxyOptions, train_proxy
 
     with Output(json) as output:
-        options = StandInOptions(steps, batch_size, learning_rate, width, layers, text, vocabulary, seed)
+        options = ProxyOptions(steps, batch_size, learning_rate, width, layers, text, vocabulary, seed)
         with progress_lines("preparing") as progress:
-            report = train_standin(family, out, options, dtype=dtype, force=force, progress=progress)
+            report = train_proxy(family, out, options, dtype=dtype, force=force, progress=progress)
         output.deliver(report, lambda console: _show(report, console))
 
 
-def _show(report: StandInReport, console: Console) -> None:
+def _show(report: ProxyReport, console: Console) -> None:
     console.print(
         f"{report.out}: {report.family}, {report.parameters:,} parameters, {report.steps:,} steps in "
         f"{report.seconds:.0f} s; loss {report.loss_start:.3f} → {report.loss_end:.3f}, held out "

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED, say
-from rankscope_cli.options import SPREAD, Address, Debug, Device, EngineName, Json, out_folder, words
 from rankscope_cli.output import Output
-from rankscope_cli.progress import progress_lines
+from rankscope_cli.progress import GOES_ON, progress_lines
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from rankscope.measure.sweep import SweepReport, SweepRow
     from rankscope.train.sweeps import Scoring, SweepPlan
-
-
-_SCORES = "Scores"
 
 
 def run(
@@ -35,57 +32,33 @@ def run(
         ),
     ],
     *,
-    out: Annotated[str, out_folder("Folder of the sweep, new or begun.")],
-    steps: Annotated[
-        int | None, typer.Option("--steps", min=1, metavar="N", help="Optimiser steps of every point.")
-    ] = None,
+    out: Annotated[str, opt.out_folder("Folder of the sweep, new or begun.")],
+    steps: Annotated[int | None, opt.count("--steps", "Optimiser steps of every point.")] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, metavar="S", help="Seed of every point, in place of the sweep's own.")
+        int | None, opt.value("--seed", "S", "Seed of every point, in place of the sweep's own.", min=0)
     ] = None,
     only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="POINT,…", help="Only these points, and those that they inherit from."),
+        list[str] | None, opt.value("--only", "POINT,…", "Only these points, and those that they inherit from.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points with parameters and steps.")] = False,
-    engine: EngineName = "local",
+    dry_run: Annotated[bool, opt.switch("--dry-run", "List the points with parameters and steps.")] = False,
+    engine: opt.EngineName = "local",
     jobs: Annotated[
         int,
-        typer.Option(
-            "--jobs",
-            min=0,
-            metavar="N",
-            help="Points at a time; 0: one per GPU, or one; on a cluster as many as fit.",
-            rich_help_panel=SPREAD,
+        opt.value(
+            "--jobs", "N", "Points at a time; 0: one per GPU, or one; on a cluster as many as fit.", opt.SPREAD, min=0
         ),
     ] = 0,
-    address: Address = "",
+    address: opt.Address = "",
     score: Annotated[
-        str | None,
-        typer.Option(
-            "--score",
-            metavar="SUITE",
-            help="Score every point on this suite of rankscope eval.",
-            rich_help_panel=_SCORES,
-        ),
+        str | None, opt.value("--score", "SUITE", "Score every point on this suite of rankscope eval.", opt.SCORES)
     ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="Folder of local data files.", rich_help_panel=_SCORES)
-    ] = None,
-    max_series: Annotated[
-        int | None,
-        typer.Option(
-            "--max-series", min=1, metavar="N", help="Only the first series of each data set.", rich_help_panel=_SCORES
-        ),
-    ] = None,
-    num_samples: Annotated[
-        int, typer.Option("--num-samples", min=1, metavar="N", help="Sample paths per series.", rich_help_panel=_SCORES)
-    ] = 20,
-    force: Annotated[
-        bool, typer.Option("--force", help="Train the chosen points anew.", rich_help_panel="Output")
-    ] = False,
-    json: Json = False,
-    device: Device = "auto",
-    debug: Debug = False,
+    data: opt.ScoreData = None,
+    max_series: opt.MaxSeries = None,
+    num_samples: Annotated[int, opt.count("--num-samples", "Sample paths per series.", opt.SCORES)] = 20,
+    force: Annotated[bool, opt.switch("--force", "Train the chosen points anew.", opt.OUTPUT)] = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    debug: opt.Debug = False,
 ) -> None:
     """Train, measure and score every point of a sweep.
 
@@ -108,27 +81,23 @@ def run(
     scoring = _scoring(score, data, max_series, num_samples, device)
     with Output(json) as output:
         if dry_run:
-            points, chosen = sweeps.choose_points(spec, steps=steps, seed=seed, only=words(only))
+            points, chosen = sweeps.choose_points(spec, steps=steps, seed=seed, only=opt.words(only))
             plan = sweeps.plan_sweep(spec, points, chosen, out)
             output.deliver(plan, lambda console: show_plan(plan, console))
             return
-        try:
-            with progress_lines("preparing") as progress:
-                report = sweeps.run_sweep(
-                    spec,
-                    out,
-                    steps=steps,
-                    seed=seed,
-                    only=words(only),
-                    engine=how,
-                    scoring=scoring,
-                    force=force,
-                    progress=progress,
-                    note=None if sys.stderr.isatty() else say,
-                )
-        except KeyboardInterrupt:
-            say("stopped: the same command goes on where this one left off.")
-            raise
+        with progress_lines("preparing", stopped=GOES_ON) as progress:
+            report = sweeps.run_sweep(
+                spec,
+                out,
+                steps=steps,
+                seed=seed,
+                only=opt.words(only),
+                engine=how,
+                scoring=scoring,
+                force=force,
+                progress=progress,
+                note=None if sys.stderr.isatty() else say,
+            )
         output.deliver(report, lambda console: show_sweep(report, console))
         output.wrote([Path(out) / f"sweep{suffix}" for suffix in (".json", ".csv", ".parquet")])
     for row in report.failed:

@@ -9,8 +9,8 @@ import typer
 
 from rankscope import choices
 from rankscope.errors import OptionError
-from rankscope_cli.exits import FAILED, say
-from rankscope_cli.options import Debug, Device, Force, Json, Seed, choice, out_folder, refuse_cuda, words, worker_count
+from rankscope_cli import options as opt
+from rankscope_cli.exits import FAILED
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.tables import size
@@ -18,8 +18,8 @@ from rankscope_cli.tables import size
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rankscope.train.data.shard_writer import SynthReport
     from rankscope.train.data.shards import Shards
-    from rankscope.train.data.synth_report import SynthReport
 
 FILE_SHARE = 0.5
 """Share of series from the user's files where files are given and nothing else is said."""
@@ -29,48 +29,39 @@ def run(
     *,
     kind: Annotated[
         choices.SeriesKind | None,
-        choice("--kind", choices.SeriesKind, "What generates the series; mixture is of all three.", short="-k"),
+        opt.choice("--kind", choices.SeriesKind, "What generates the series; mixture is of all three.", short="-k"),
     ] = None,
-    n: Annotated[
-        int | None, typer.Option("--n", "-n", min=1, metavar="N", help="Series to write, e.g. 1_000_000.")
-    ] = None,
-    length: Annotated[int, typer.Option("--length", min=1, metavar="N", help="Values per series, at most.")] = 1024,
+    n: Annotated[int | None, opt.count("--n", "Series to write, e.g. 1_000_000.", short="-n")] = None,
+    length: Annotated[int, opt.count("--length", "Values per series, at most.")] = 1024,
     min_length: Annotated[
         int | None,
-        typer.Option(
-            "--min-length",
-            min=1,
-            metavar="N",
-            help="Values per series, at least: lengths in between are equally likely. --length by default.",
+        opt.count(
+            "--min-length", "Values per series, at least: lengths in between are equally likely. --length by default."
         ),
     ] = None,
     files: Annotated[
         list[str] | None,
-        typer.Option(
-            "--files", metavar="FILE,…", help="Your own series, for tsmixup and mixture: .csv .parquet .jsonl .arrow."
-        ),
+        opt.value("--files", "FILE,…", "Your own series, for tsmixup and mixture: .csv .parquet .jsonl .arrow."),
     ] = None,
     file_share: Annotated[
         float | None,
-        typer.Option(
-            "--file-share", min=0, max=1, metavar="S", help=f"Share of series cut from them; {FILE_SHARE} by default."
-        ),
+        opt.value("--file-share", "S", f"Share of series cut from them; {FILE_SHARE} by default.", min=0, max=1),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep what a stopped run has finished.")] = False,
+    resume: Annotated[bool, opt.switch("--resume", "Keep what a stopped run has finished.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Write nothing: compare the checksums of the shards in --out.")
+        bool, opt.switch("--verify", "Write nothing: compare the checksums of the shards in --out.")
     ] = False,
-    out: Annotated[str, out_folder("Folder of the shards.")],
-    format: Annotated[choices.ShardFormat, choice("--format", choices.ShardFormat, "Of shards.", "Output")] = "arrow",
-    shard_size: Annotated[
-        int, typer.Option("--shard-size", min=1, metavar="N", help="Series per file.", rich_help_panel="Output")
-    ] = 16384,
-    force: Force = False,
-    json: Json = False,
-    seed: Seed = 0,
-    workers: Annotated[int, worker_count("Processes; 0 for one per CPU core.")] = 0,
-    device: Device = "auto",
-    debug: Debug = False,
+    out: Annotated[str, opt.out_folder("Folder of the shards.")],
+    format: Annotated[
+        choices.ShardFormat, opt.choice("--format", choices.ShardFormat, "Of shards.", opt.OUTPUT)
+    ] = "arrow",
+    shard_size: Annotated[int, opt.count("--shard-size", "Series per file.", opt.OUTPUT)] = 16384,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    seed: opt.Seed = 0,
+    workers: Annotated[int, opt.value("--workers", "N", "Processes; 0 for one per CPU core.", opt.RUNTIME, min=0)] = 0,
+    device: opt.Device = "auto",
+    debug: opt.Debug = False,
 ) -> None:
     """Generate series into shards for training.
 
@@ -85,7 +76,7 @@ def run(
     """
     import rankscope.train as library
 
-    refuse_cuda(device, "series are generated")
+    opt.refuse_cuda(device, "series are generated")
     with Output(json) as output:
         if verify:
             with progress_lines("checking shards") as progress:
@@ -97,15 +88,12 @@ def run(
             return
         if kind is None or n is None:
             raise OptionError("--kind and --n say what to generate: give both, or --verify.")
-        own = words(files) or ()
+        own = opt.words(files) or ()
         share = file_share if file_share is not None else FILE_SHARE if own else 0.0
         spec = library.Synthesis(kind, n, length, min_length or 0, seed, shard_size, format, tuple(own), share)
-        try:
-            with progress_lines("generating series") as progress:
-                report = library.write_shards(spec, out, workers=workers, resume=resume, force=force, progress=progress)
-        except KeyboardInterrupt:
-            say("stopped: the same command with --resume goes on with the next shard.")
-            raise
+        goes_on = "the same command with --resume goes on with the next shard"
+        with progress_lines("generating series", stopped=goes_on) as progress:
+            report = library.write_shards(spec, out, workers=workers, resume=resume, force=force, progress=progress)
         output.deliver(report, lambda console: _show(report, console))
 
 

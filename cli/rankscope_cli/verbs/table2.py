@@ -8,25 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED, say
-from rankscope_cli.options import (
-    BatchSize,
-    Debug,
-    Device,
-    Dtype,
-    Force,
-    Json,
-    Model,
-    Revision,
-    Samples,
-    Seed,
-    numbers,
-    out_folder,
-    whole_numbers,
-    words,
-)
 from rankscope_cli.output import Output
-from rankscope_cli.progress import progress_lines
+from rankscope_cli.progress import RESUMES, progress_lines
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
 
 if TYPE_CHECKING:
@@ -36,92 +21,64 @@ if TYPE_CHECKING:
     from rankscope_eval.tradeoff import Grid
 
 
-_SCORES = "Scores"
-
-
 def run(
-    model: Model = None,
+    model: opt.Model = None,
     *,
     ratios: Annotated[
         list[str] | None,
-        typer.Option("--ratios", "-r", metavar="R,…", help="Size ratios; 0.5,0.25,0.15,0.1,0.075,0.05 by default."),
+        opt.value("--ratios", "R,…", "Size ratios; 0.5,0.25,0.15,0.1,0.075,0.05 by default.", short="-r"),
     ] = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(
+        opt.value(
             "--methods",
-            "-m",
-            metavar="NAME,…",
-            help="As in compress, or healed afterwards: joint+healed; svd,asvd,whitened,theorem3,joint by default.",
+            "NAME,…",
+            "As in compress, or healed afterwards: joint+healed; svd,asvd,whitened,theorem3,joint by default.",
+            short="-m",
         ),
     ] = None,
     allocations: Annotated[
-        list[str] | None,
-        typer.Option("--allocations", metavar="NAME,…", help="As in compress; each method's own default without."),
+        list[str] | None, opt.value("--allocations", "NAME,…", "As in compress; each method's own default without.")
     ] = None,
     seeds: Annotated[
-        list[str] | None,
-        typer.Option("--seeds", metavar="S,…", help="Seeds of calibration sets and healings; 0,1,2 by default."),
+        list[str] | None, opt.value("--seeds", "S,…", "Seeds of calibration sets and healings; 0,1,2 by default.")
     ] = None,
     heal_steps: Annotated[
-        int | None,
-        typer.Option(
-            "--heal-steps", min=1, metavar="N", help="Steps of 32 series of every +healed method; 300 by default."
-        ),
+        int | None, opt.count("--heal-steps", "Steps of 32 series of every +healed method; 300 by default.")
     ] = None,
     calibration: Annotated[
         str | None,
-        typer.Option(
+        opt.value(
             "--calibration",
-            "-c",
-            metavar="SET",
-            help="Series to look at: mixture:N, kernelsynth:N, a file; text:N of a text model.",
+            "SET",
+            "Series to look at: mixture:N, kernelsynth:N, a file; text:N of a text model.",
+            short="-c",
         ),
     ] = None,
     suite: Annotated[
-        str | None,
-        typer.Option(
-            "--suite", metavar="NAME|FILE", help="What is scored; embedded by default.", rich_help_panel=_SCORES
-        ),
+        str | None, opt.value("--suite", "NAME|FILE", "What is scored; embedded by default.", opt.SCORES)
     ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="Folder of local data files.", rich_help_panel=_SCORES)
-    ] = None,
-    max_series: Annotated[
-        int | None,
-        typer.Option(
-            "--max-series", min=1, metavar="N", help="Only the first series of each data set.", rich_help_panel=_SCORES
-        ),
-    ] = None,
-    num_samples: Samples = 20,
+    data: opt.ScoreData = None,
+    max_series: opt.MaxSeries = None,
+    num_samples: opt.Samples = 20,
     overlap_series: Annotated[
-        int,
-        typer.Option(
-            "--overlap-series",
-            min=1,
-            metavar="N",
-            help="Generated series that outputs are compared on.",
-            rich_help_panel=_SCORES,
-        ),
+        int, opt.count("--overlap-series", "Generated series that outputs are compared on.", opt.SCORES)
     ] = 1000,
     text: Annotated[
-        str | None,
-        typer.Option(
-            "--text", metavar="FILE", help="Text (or token ids) to score a text model on.", rich_help_panel=_SCORES
-        ),
+        str | None, opt.value("--text", "FILE", "Text (or token ids) to score a text model on.", opt.SCORES)
     ] = None,
-    out: Annotated[str, out_folder("Folder of the table, new or begun.")],
+    out: Annotated[str, opt.out_folder("Folder of the table, new or begun.")],
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the table in DIR; points that are done are kept.")
+        bool, opt.switch("--resume", "Go on with the table in DIR; points that are done are kept.")
     ] = False,
-    force: Force = False,
-    json: Json = False,
-    batch_size: BatchSize = 32,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    batch_size: opt.BatchSize = 32,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = None,
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Measure what every method costs at every size.
 
@@ -155,16 +112,9 @@ def run(
         text=text,
     )
     with Output(json) as output:
-        try:
-            with progress_lines("opening the model") as progress:
-                source = open_checkpoint(model, revision=revision)
-                report = run_table2(
-                    source, out, grid=grid, options=options, resume=resume, force=force, progress=progress
-                )
-        except KeyboardInterrupt:
-            if Path(out).exists():
-                say("stopped: the same command with --resume goes on where this one left off.")
-            raise
+        with progress_lines("opening the model", stopped=RESUMES, begun=out) as progress:
+            source = open_checkpoint(model, revision=revision)
+            report = run_table2(source, out, grid=grid, options=options, resume=resume, force=force, progress=progress)
         output.deliver(report, lambda console: show_table2(report, console))
         output.wrote(sorted(Path(out).glob("table2.[jcmps]*")))
     for point in report.failed:
@@ -188,10 +138,10 @@ def _grid(
     from rankscope_eval.tradeoff import HEAL_STEPS, METHODS, RATIOS, SEEDS, Grid
 
     return Grid(
-        numbers("ratios", ratios, RATIOS),
-        METHODS if methods is None else words(methods) or (),
-        words(allocations) or (),
-        whole_numbers("seeds", seeds, SEEDS),
+        opt.numbers("ratios", ratios, RATIOS),
+        METHODS if methods is None else opt.words(methods) or (),
+        opt.words(allocations) or (),
+        opt.whole_numbers("seeds", seeds, SEEDS),
         HEAL_STEPS if heal_steps is None else heal_steps,
     )
 

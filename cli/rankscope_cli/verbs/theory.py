@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankscope.errors import OptionError
+from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED, say
-from rankscope_cli.options import Debug, Force, Json, Out, Revision, Seed
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
@@ -16,8 +16,8 @@ from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, pri
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope_paper.theory.record import CheckResult
-    from rankscope_paper.theory.report import TheoryReport
+    from rankscope_paper.theory.check import CheckResult
+    from rankscope_paper.theory.run import TheoryReport
 
 
 def run(
@@ -30,23 +30,18 @@ def run(
             show_default=False,
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every check; what happens without an ID, too.")] = False,
+    everything: Annotated[bool, opt.switch("--all", "Every check; what happens without an ID, too.")] = False,
     model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", metavar="MODEL", help="Check the theorems on this model's weights and inputs."),
+        str | None, opt.value("--model", "MODEL", "Check the theorems on this model's weights and inputs.", short="-m")
     ] = None,
-    instances: Annotated[
-        int | None, typer.Option("--instances", "-n", min=1, metavar="N", help="Instances per check.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A twentieth of the instances; experiments at reduced size.")
-    ] = False,
-    out: Out = None,
-    force: Force = False,
-    json: Json = False,
-    revision: Revision = None,
-    seed: Seed = 0,
-    debug: Debug = False,
+    instances: Annotated[int | None, opt.count("--instances", "Instances per check.", short="-n")] = None,
+    quick: Annotated[bool, opt.switch("--quick", "A twentieth of the instances; experiments at reduced size.")] = False,
+    out: opt.Out = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    revision: opt.Revision = None,
+    seed: opt.Seed = 0,
+    debug: opt.Debug = False,
 ) -> None:
     """Check the paper's theorems numerically.
 
@@ -63,7 +58,7 @@ def run(
         rankscope theory f1 f2 f3 --quick --out experiments.json
     """
     from rankscope.checkpoints import open_checkpoint
-    from rankscope_paper.theory.report import run_theory
+    from rankscope_paper.theory.run import run_theory
 
     if everything and ids:
         raise OptionError(f"--all and {' '.join(ids)} contradict each other: give one of them.")

@@ -1,4 +1,4 @@
-"""What is timed: a model in a runtime and a number format, and how much it forecasts."""
+"""Cases that are timed: a model in a runtime and a number format, and the size of its forecast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is forecast, how often and where; shared by all that is compared.
+    """Size, number and device of forecasts; shared by all that is compared.
 
     Attributes:
         batches: series per forecast; one section of the result each.

@@ -55,7 +55,7 @@ NOTHING = Matrix(0, 0)
 
 @dataclass(frozen=True)
 class AttentionCount:
-    """What one attention stores, caches and computes.
+    """Weights, caches and products of one attention.
 
     Attributes:
         q: and so on, its matrices.
@@ -101,7 +101,7 @@ class AttentionCount:
 
 @dataclass(frozen=True)
 class LayerCount:
-    """What one layer stores and computes."""
+    """Weights and products of one layer."""
 
     own: AttentionCount
     cross: AttentionCount | None
@@ -110,7 +110,7 @@ class LayerCount:
 
 @dataclass(frozen=True)
 class Network:
-    """What a checkpoint stores, layer by layer, in the number format that it computes in.
+    """Weights of a checkpoint, layer by layer, in the number format that it computes in.
 
     Attributes:
         decoding: `Family.decoding`.

@@ -24,7 +24,7 @@ COLUMNS = ("dataset", "model", "MASE", "WQL")
 
 @dataclass(frozen=True)
 class BenchRow:
-    """What one case took.
+    """Time and memory of one case.
 
     Attributes:
         label: the case as it is written on the command line.

@@ -17,7 +17,7 @@ CPU_BYTES, GPU_BYTES = tuple(2**n for n in (20, 22, 24, 26, 28)), tuple(2**n for
 
 @dataclass(frozen=True)
 class Rates:
-    """What a machine reaches in one number format.
+    """Rates that a machine reaches in one number format.
 
     Attributes:
         dtype: number format.

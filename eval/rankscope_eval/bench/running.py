@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rankscope.engine import Progress, silent
 from rankscope.engine.pool import available_cores
-from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope_eval.bench.case import LOCAL, Case, Settings, checked, distinct, read_case, sized
 from rankscope_eval.bench.children import CaseError, Child
@@ -137,7 +137,7 @@ def _one_batch(
 
 
 def _row(case: Case, said: dict[str, Any], seconds: tuple[float, ...], peak: int) -> BenchRow:
-    """What a case took; the floor comes later, when all rates have been measured."""
+    """Time and memory of a case; the floor comes later, when all rates have been measured."""
     spread = Spread.of(seconds)
     return BenchRow(
         label=case.label,
@@ -186,7 +186,7 @@ def _ratios(rows: Sequence[BenchRow], baseline: str) -> list[BenchRatio]:
 
 
 def machine(rows: Sequence[BenchRow], settings: Settings) -> dict[str, Any]:
-    """Where the numbers come from: processor, cores, device, releases, and what else the machine was doing."""
+    """Describe the machine: processor, cores, device, releases, and its load besides."""
     from importlib.metadata import version
 
     import torch

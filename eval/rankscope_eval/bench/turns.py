@@ -92,7 +92,7 @@ class Growth:
 
     @property
     def verdict(self) -> str:
-        """What the spread says of growth above linear.
+        """Verdict of the spread on growth above linear.
 
         >>> Growth(Spread(1.01, 0.98, 1.05), Spread(0.7, 0.6, 0.8)).verdict
         'linear within the spread'

@@ -36,7 +36,7 @@ IMPORTS = (
     ("rankscope.forecast.pipeline", "rankscope.forecast.fast", "rankscope_eval.bench.counts"),
     ("pandas", "gluonts.dataset.split", "gluonts.model.evaluation", "gluonts.model.seasonal_naive"),
 )
-"""What a forecast imports: of a checkpoint, and of a model that is fitted series by series."""
+"""Imports of a forecast: of a checkpoint, and of a model that is fitted series by series."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Worker:
         gc.collect()
         reset_peak(self.case.device)
         self.before = resident_bytes()
-        self.forecast, weight_bytes, told = opened(self.case)
+        self.forecast, weight_bytes, facts = opened(self.case)
         loaded = resident_bytes()
         torch.manual_seed(self.case.seed)
         seconds = self._once()
@@ -75,7 +75,7 @@ class Worker:
         self.repeats = min(MOST_REPEATS, max(1, math.ceil(TURN / max(seconds, 1e-9))))
         return {
             "weight_bytes": weight_bytes,
-            **told,
+            **facts,
             "threads": torch.get_num_threads(),
             "loaded_bytes": max(0, loaded - self.before),
             "repeats": self.repeats,
@@ -130,8 +130,8 @@ def opened(case: Case) -> tuple[Callable[[], Any], int, dict[str, Any]]:
     paths = case.num_samples if samples else 1
     inputs = series if type(pipeline).__name__ != "Chronos2Pipeline" else list(series)
     work = counted(replace(case, num_samples=paths), checkpoint, module.dtype.itemsize)
-    told = {"dtype": str(module.dtype).removeprefix("torch."), "paths": paths, **work}
-    return lambda: pipeline.predict(inputs, **options), weights, told
+    facts = {"dtype": str(module.dtype).removeprefix("torch."), "paths": paths, **work}
+    return lambda: pipeline.predict(inputs, **options), weights, facts
 
 
 def counted(case: Case, checkpoint: Checkpoint, itemsize: int) -> dict[str, Any]:

@@ -17,10 +17,9 @@ from rankscope_eval.page.collect import Unused, collect
 from rankscope_eval.page.documents import Document
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.parts import Section, printable
-from rankscope_eval.page.sections.commands import commands_section
 from rankscope_eval.page.sections.evidence import evidence_section
 from rankscope_eval.page.sections.models import models_section
-from rankscope_eval.page.sections.provenance import provenance_section
+from rankscope_eval.page.sections.provenance import commands_section, provenance_section
 from rankscope_eval.page.sections.savings import savings_section
 from rankscope_eval.page.sections.summary import sentences, summary_section
 from rankscope_eval.page.sections.waste import waste_section

@@ -1,4 +1,4 @@
-"""Which results a page is made of, and how each is read from its JSON."""
+"""Kinds of results that a page is made of, each read from its JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rankscope.compress.calibration.report import CalibrationReport
-from rankscope.compress.heal.report import HealReport
+from rankscope.compress.calibration import CalibrationReport
+from rankscope.compress.heal.config import HealReport
 from rankscope.compress.report import CompressReport
 from rankscope.errors import DataError
 from rankscope.io import codec
@@ -17,7 +17,7 @@ from rankscope.measure.flow import FlowReport
 from rankscope.measure.spectrum import SpectrumReport
 from rankscope.measure.sweep import SweepReport
 from rankscope.measure.tradeoff import Table2Report
-from rankscope.train.rank_schedule import DesignReport
+from rankscope.train.rank_layouts import DesignReport
 from rankscope_eval.bench import BenchReport
 from rankscope_eval.report import EvalReport
 

@@ -1,4 +1,4 @@
-"""Which model a result speaks of: names, and what was made of what."""
+"""Lineage of results: the models that they name, and the descent of one model from another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How numbers are written on the page: the same kind of number always in the same way."""
+"""Numbers as text on the page: the same kind of number always in the same way."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def percent(share: float | None) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """What became of a quantity, in percent.
+    """Change of a quantity in percent.
 
     >>> change(200, 138), change(100, 104), change(0, 1), change(5, 5)
     ('−31 %', '+4.0 %', '–', '±0 %')

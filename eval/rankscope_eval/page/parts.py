@@ -29,7 +29,7 @@ class Cell:
 
 Row: TypeAlias = "list[str | Cell]"
 Shade: TypeAlias = "tuple[int, str, str] | None"
-"""Level, text, and what the pointer is told."""
+"""Level, text, and what is shown under the pointer."""
 
 
 @dataclass(frozen=True)
@@ -141,17 +141,17 @@ def heat(name: str, stack: str, says: str, cells: Mapping[tuple[str, int | None]
         name: unique on the page.
         stack: begins the caption.
         says: what is shown, the caption's rest.
-        cells: role and layer → share in [0, 1], and what the pointer is told.
+        cells: role and layer → share in [0, 1], and what is shown under the pointer.
     """
     layers = sorted({layer for _, layer in cells if layer is not None})
     rows = []
     for role in sorted({role for role, _ in cells}, key=role_order):
         line: list[Shade] = []
         for layer in layers:
-            share, told = cells.get((role, layer), (None, ""))
+            share, hint = cells.get((role, layer), (None, ""))
             where = f"{stack} layer {layer}, {role_name(role)}"
             level = round(LEVELS * min(max(share or 0.0, 0.0), 1.0))
-            line.append(None if share is None else (level, percent(share).removesuffix(" %"), f"{where}: {told}"))
+            line.append(None if share is None else (level, percent(share).removesuffix(" %"), f"{where}: {hint}"))
         rows.append((role_name(role), line))
     return Heat(name, f"{stack.capitalize()}: {says}", ["matrix", *map(str, layers)], rows)
 

@@ -1,4 +1,4 @@
-"""A folder of forecasts in parts: what is known of each, and what all of them belong to."""
+"""A folder of forecasts in parts: a record of each, their common settings, and the report of a run."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import RunStore
-from rankscope.series.assembly import BadRow
+from rankscope.series.reader import BadRow
 from rankscope_eval.streaming.job import Part
 
 SCHEMA = "rankscope/forecast-parts@1"
 RECORDS = "_parts.jsonl"
 UNFINISHED = "_parts"
 """Folder of the records until all are there."""
+NAMED = 20
+"""Rows that a report names; the folder names all."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a finished part."""
+    """A finished part."""
 
     number: int
     file: str
@@ -94,3 +96,36 @@ class PartFolder:
     def _is_whole(self, record: Record) -> bool:
         path = self.root / record.file
         return path.is_file() and path.stat().st_size == record.bytes
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """A finished folder of forecasts.
+
+    Attributes:
+        folder: where the parts are.
+        model: its name.
+        horizon: steps.
+        series: forecasts in the folder.
+        parts: files.
+        parts_kept: files that an earlier run had finished.
+        nan_only: series without a number, whose forecasts are NaN.
+        left_out: rows that could not be used.
+        named: the first of these.
+        seconds: that this run took, opening the model included.
+        series_per_second: of this run, once the model is open; on a cluster its opening counts.
+    """
+
+    folder: str
+    model: str
+    horizon: int
+    series: int
+    parts: int
+    parts_kept: int
+    nan_only: int
+    left_out: int
+    named: tuple[BadRow, ...]
+    seconds: float
+    series_per_second: float
+
+    SCHEMA: ClassVar = "rankscope/forecast-stream@1"

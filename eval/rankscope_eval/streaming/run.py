@@ -8,21 +8,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankscope.choices import ON_DAMAGE, PART_FORMATS, PART_LAYOUTS
+from rankscope.engine import Progress, silent
 from rankscope.engine.pool import Engine, Tick, fan_out
-from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.series import Columns
 from rankscope.series.files import Rows
 from rankscope.series.stream import Stream, open_stream
 from rankscope_eval.baselines import BASELINES
 from rankscope_eval.forecast import check_context, check_horizon, check_quantiles, check_season
-from rankscope_eval.forecasters import Forecaster, Forecasting, check_counts
+from rankscope_eval.forecasters import Forecaster, Forecasting, check_counts, open_forecaster, quiet_imports
 from rankscope_eval.metrics import QUANTILES
-from rankscope_eval.streaming.folder import PartFolder
-from rankscope_eval.streaming.job import Job, Part, forecast_chunk, opened
-from rankscope_eval.streaming.report import NAMED, StreamReport
+from rankscope_eval.streaming.folder import NAMED, PartFolder, StreamReport
+from rankscope_eval.streaming.job import Job, Part, forecast_chunk
+
+if TYPE_CHECKING:
+    from rankscope.checkpoints import Checkpoint
 
 CHUNK = 4096
 AHEAD = 2
@@ -98,7 +101,8 @@ def forecast_stream(
     if (shape, format) == ("lists", "csv"):
         raise OptionError("layout 'lists' has no place in CSV: use format parquet or arrow, or layout rows.")
     begun = time.perf_counter()
-    title, weights = _identity(model, context, how.revision)
+    source, weights = _opened(model, context, how.revision)
+    title = model.name if isinstance(model, Forecaster) else str(model)
     names = columns or Columns()
     settings = {
         "weights": weights,
@@ -121,7 +125,7 @@ def forecast_stream(
     }
     stream = open_stream(input, chunk, columns=names, freq=freq)
     job = Job(
-        model=model if isinstance(model, Forecaster) else str(model),
+        model=model if isinstance(model, Forecaster) else title,
         how=how,
         horizon=horizon,
         levels=levels,
@@ -137,16 +141,24 @@ def forecast_stream(
     folder = PartFolder(Path(out), title, settings)
     with folder.opened(resume, force):
         kept = len(folder.records)
-        speed = _fill(folder, job, stream, engine, progress)
+        speed = _fill(folder, job, source, stream, engine, progress)
     return _report(folder, title, horizon, kept, time.perf_counter() - begun, speed)
 
 
-def _fill(folder: PartFolder, job: Job, stream: Stream, engine: Engine, progress: Progress) -> float:
-    """Make the parts that are missing; gives series per second."""
+def _fill(
+    folder: PartFolder,
+    job: Job,
+    source: Forecaster | Checkpoint | str,
+    stream: Stream,
+    engine: Engine,
+    progress: Progress,
+) -> float:
+    """Make the parts that are missing; return series per second."""
     if folder.finished:
         return 0.0
-    if engine.name == "local" and isinstance(job.model, str):
-        opened(job.model, job.how)  # before the clock starts
+    if engine.name == "local" and not isinstance(source, Forecaster):  # before the clock starts
+        quiet_imports()
+        job = replace(job, model=open_forecaster(source, job.how))
     before = sum(record.series for record in folder.records.values())
     done, begun = 0, time.perf_counter()
     todo = _missing(stream.chunks, folder)
@@ -172,7 +184,7 @@ def _missing(chunks: Iterator[Rows], folder: PartFolder) -> Iterator[Rows]:
 
 
 def _speed(before: int, done: int, seconds: float, stream: Stream) -> str:
-    """What there is to say besides the count of series and their total, which not every file tells."""
+    """Speed, and the count of series where a file does not tell their total."""
     speed = f"{done / max(1e-9, seconds):,.0f} series/s"
     return speed if stream.series else f"{before + done:,} series, {min(stream.source.share(), 1.0):.0%} read, {speed}"
 
@@ -202,8 +214,10 @@ def _report(folder: PartFolder, title: str, horizon: int, kept: int, seconds: fl
     )
 
 
-def _identity(model: str | Forecaster, context: int | None, revision: str | None) -> tuple[str, str]:
-    """Name of a model, and a hash of its weights; the name where it has none.
+def _opened(
+    model: str | Forecaster, context: int | None, revision: str | None
+) -> tuple[Forecaster | Checkpoint | str, str]:
+    """The model, its checkpoint where it has one, and a hash of its weights; the name where it has none.
 
     Raises:
         CheckpointError: there is no such model.
@@ -211,7 +225,7 @@ def _identity(model: str | Forecaster, context: int | None, revision: str | None
     """
     if isinstance(model, Forecaster):
         check_context(context, model.context, model.name)
-        return model.name, model.name
+        return model, model.name
     if model in BASELINES:
         check_context(context, None, model)
         return model, model
@@ -219,9 +233,8 @@ def _identity(model: str | Forecaster, context: int | None, revision: str | None
     from rankscope.compress.calibration import fingerprint
 
     checkpoint = open_checkpoint(model, revision=revision)
-    most = checkpoint.family.context(checkpoint.config)
-    check_context(context, most, str(model))
-    return str(model), fingerprint(checkpoint)
+    check_context(context, checkpoint.family.context(checkpoint.config), str(model))
+    return checkpoint, fingerprint(checkpoint)
 
 
 def _digest(file: Path) -> str:
@@ -233,12 +246,12 @@ def _digest(file: Path) -> str:
     if not file.is_file():
         raise DataError(f"data file {file} does not exist.")
     size, piece = file.stat().st_size, 1 << 20
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     with file.open("rb") as stream:
         if size <= SAMPLED * piece:
-            told.update(stream.read())
+            digest.update(stream.read())
         else:
             for place in range(SAMPLED):
                 stream.seek((size - piece) * place // (SAMPLED - 1))
-                told.update(stream.read(piece))
-    return f"{size}-{told.hexdigest()[:16]}"
+                digest.update(stream.read(piece))
+    return f"{size}-{digest.hexdigest()[:16]}"

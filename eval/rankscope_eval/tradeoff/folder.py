@@ -43,7 +43,7 @@ _HEADS = {
 
 
 class Table2Folder:
-    """Where everything of a table lies.
+    """The folder of a table.
 
     ``entries/<point>.json`` is what is known of a point, ``entries/original.json`` the original's own scores,
     ``calibration/seed-<n>.safetensors`` the moments of a seed, ``work`` the model that is measured now.
@@ -88,7 +88,7 @@ class Table2Folder:
         self._store.put(point.name, point)
 
     def original(self) -> Original | None:
-        """What is known of the original, None for nothing."""
+        """Measurements of the original; None before there are any."""
         return self._store.get(ORIGINAL, Original)
 
     def keep_original(self, original: Original) -> None:

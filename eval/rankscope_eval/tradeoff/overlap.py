@@ -14,7 +14,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration import CalibrationSet
 from rankscope.compress.calibration.passes import pass_inputs
 from rankscope.compress.calibration.text import CONTEXT, HORIZON, check_length
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, FamilyError
 from rankscope.families import Family
 

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.choices import ALLOCATIONS, METHOD_NAMES
+from rankscope.choices import ALLOCATIONS, METHOD_NAMES, Allocation, Method
 from rankscope.compress import CompressOptions, CompressReport, compress
 from rankscope.compress.calibration import Calibration, calibrate, fingerprint, load_calibration
 from rankscope.compress.heal import HealConfig, HealReport, heal
 from rankscope.compress.options import needs_calibration, validate_ratio
+from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.engine.progress import Progress, silent
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
 from rankscope.measure.tradeoff import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
+from rankscope.train.data.mixture import CORPUS_VERSION
 from rankscope_eval.tradeoff.folder import Table2Folder
 from rankscope_eval.tradeoff.scorers import OVERLAP_SEED, ForecastScorer, TextScorer, TradeoffOptions
 
@@ -85,12 +86,12 @@ HEALED_NAMES = tuple(f"{name}{HEALED}" for name in METHOD_NAMES)
 
 
 def heals(method: str) -> bool:
-    """Whether models of a method are healed."""
+    """Return True if models of a method are healed."""
     return method.endswith(HEALED)
 
 
 def plain(method: str) -> str:
-    """What a method is called where there is no healing.
+    """Name of a method without healing.
 
     >>> plain("joint+healed")
     'joint'
@@ -99,7 +100,7 @@ def plain(method: str) -> str:
 
 
 def seeded(method: str) -> bool:
-    """Whether a method depends on a seed: that of the series that it looks at or is healed on, or its own."""
+    """Return True if a method depends on a seed: that of the series that it looks at or is healed on, or its own."""
     return heals(method) or needs_calibration(method) or method == "random"
 
 
@@ -142,6 +143,8 @@ def run_table2(
     scorer = _scorer(checkpoint, options or TradeoffOptions())
     settings = {"model": checkpoint.source, "weights": fingerprint(checkpoint), **scorer.settings()}
     known = {name: value for name, value in settings.items() if name != "model"}
+    if checkpoint.family.forecastable:  # calibrated, probed and healed on generated series
+        known["corpus_version"] = CORPUS_VERSION
     folder = Table2Folder(Path(out).resolve(), checkpoint.source, known)
     with folder.opened(resume, force):
         _Run(checkpoint, scorer, folder, progress or silent).go(points)
@@ -227,8 +230,8 @@ class _Run:
             self.checkpoint,
             CompressOptions(
                 ratio=point.ratio,
-                method=plain(point.method),
-                allocation=None if point.allocation == "default" else point.allocation,
+                method=cast(Method, plain(point.method)),
+                allocation=None if point.allocation == "default" else cast(Allocation, point.allocation),
                 calibration=self._moments(point),
                 probe=self.scorer.probe(point.seed or 0),
                 seed=point.seed or 0,

@@ -17,11 +17,10 @@ from torch import Tensor
 from rankscope import load_pipeline
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration import CalibrationSet, calibration_set
-from rankscope.compress.calibration.sources import DEFAULT, lengths
+from rankscope.compress.calibration.sources import DEFAULT, PROBE_SEED, PROBED_WINDOWS, lengths
 from rankscope.compress.calibration.text import calibration_windows, read_tokens
-from rankscope.compress.probe import PROBE_SEED, PROBED_WINDOWS
+from rankscope.engine import Progress
 from rankscope.engine.device import resolve_dtype
-from rankscope.engine.progress import Progress
 from rankscope.errors import DataError, FamilyError, OptionError
 from rankscope.measure.cache import cache_bytes
 from rankscope.measure.tradeoff import DatasetScore, Measures, Original
@@ -51,7 +50,7 @@ DEFAULT_TEXT = "text:256"
 
 @dataclass(frozen=True)
 class TradeoffOptions:
-    """What compressed models are measured on.
+    """Data and settings that compressed models are measured with.
 
     Attributes:
         suite: shipped suite or YAML file that forecasts are scored on; ``embedded`` by default.
@@ -287,7 +286,7 @@ def _finite(score: float) -> float | None:
 
 
 def _settings(options: TradeoffOptions) -> dict[str, Any]:
-    """What every measurement depends on."""
+    """Settings that every measurement depends on."""
     return {
         "seed": options.how.seed,
         "overlap_series": options.overlap_series,

@@ -122,7 +122,7 @@ def theorem5_distinct(
 
 
 def theorem3_printed(sigma_next: float, *, d_model: int, bound: float) -> float:
-    """What Theorems 3 (i) and 5 print, C(1 + 2C³)·√d·σ_{r+1}, with the constant of `theorem5_upper` and no √L.
+    """Bound that Theorems 3 (i) and 5 print, C(1 + 2C³)·√d·σ_{r+1}, with the constant of `theorem5_upper` and no √L.
 
     Kept to show where it fails; ``bound`` is C ≥ ‖x_j‖, ‖W_Q^(i)ᵀW_K^(i)‖/√d_h, ‖W_V^(i)‖/√d_h.
     """

@@ -35,7 +35,7 @@ def corollary1_upper(sigma: Float[Tensor, " d_model"], heads: int) -> Float[Tens
 
 
 def corollary1_printed(sigma: Float[Tensor, " d_model"], heads: int) -> Float[Tensor, " d_model"]:
-    """What Corollary 1 prints, with the constant of `corollary1_upper`: (1 + e²h) σ_{⌊(k+1)/(h+1)⌋+1}.
+    """Bound that Corollary 1 prints, with the constant of `corollary1_upper`: (1 + e²h) σ_{⌊(k+1)/(h+1)⌋+1}.
 
     Kept to show where it fails; infinite where the index is beyond d.
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rankscope.engine.progress import Progress
+from rankscope.engine import Progress
 from rankscope.errors import OptionError, unknown_choice
 from rankscope_paper.experiments.f1 import F1Result, run_f1
 from rankscope_paper.experiments.f2 import F2Result, run_f2
@@ -18,7 +18,7 @@ ExperimentResult = F1Result | F2Result | F3Result
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment: what it shows, how to run it, what it gives."""
+    """One experiment: its title, its figure in the paper, the function that runs it and the record that it returns."""
 
     title: str
     figure: str

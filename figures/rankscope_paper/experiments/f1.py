@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope_paper.experiments.fit import Slope, exponent, slope_of_points, slope_of_seeds
 from rankscope_paper.experiments.matrices import READINGS, generator, log_uniform, random_layer, truncation_errors
 
@@ -22,7 +22,7 @@ CLEAR = 10.0
 
 @dataclass(frozen=True)
 class F1Size:
-    """How large the experiment is.
+    """Size of the experiment.
 
     Attributes:
         d_model: width d of the left panel.

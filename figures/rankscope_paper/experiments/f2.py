@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope_paper.experiments.fit import Slope, exponent, slope_of_seeds
 from rankscope_paper.experiments.matrices import Generator, gaussian, generator, log_uniform, orthonormal
 
@@ -40,7 +40,7 @@ class F2Result:
     """App. F.2.
 
     Attributes:
-        quick: whether the size was reduced.
+        quick: the size was reduced.
         seed: of every random matrix.
         d_model: d.
         tokens: L; the distance does not depend on it, see `sketch_distance`.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope.numerics import eps_ranks, relative_spectrum
 from rankscope_paper.bounds.compression import multi_head_attention
 from rankscope_paper.experiments.matrices import gaussian, generator, log_uniform, orthonormal
@@ -39,7 +39,7 @@ class F3Result:
     """App. F.3.
 
     Attributes:
-        quick: whether the size was reduced.
+        quick: the size was reduced.
         seed: of every random matrix.
         d_model: d.
         tokens: L.

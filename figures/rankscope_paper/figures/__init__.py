@@ -7,15 +7,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from rankscope.errors import OptionError, RankscopeError, unknown_choice
-from rankscope_paper.figures._recipes import FIGURES
-from rankscope_paper.figures._record import CARRIED, Drawn, Recipe, Settings, carried
-from rankscope_paper.figures._write import caption_head, refuse_existing_files, write_drawn
+from rankscope.errors import OptionError, OutputError, RankscopeError, unknown_choice
+from rankscope.io.atomic import atomic_file
+from rankscope.plots import save_figure
+from rankscope_paper.figures import (
+    embedding,
+    experiments,
+    heads,
+    lab_ranks,
+    layers,
+    overview,
+    results,
+    strategies,
+    sweeps,
+    values,
+)
+from rankscope_paper.figures.recipe import CARRIED, Drawn, Recipe, Settings, carried
 
 __all__ = [
     "FIGURES",
@@ -28,16 +42,30 @@ __all__ = [
     "carried",
     "choose",
     "draw",
-    "draw_to",
     "refuse_existing_files",
     "state",
     "write_drawn",
 ]
 
+FIGURES: dict[str, Recipe] = {
+    one.id: one
+    for one in (
+        *(overview.fig1, embedding.fig2a, embedding.fig2b, embedding.fig2c, sweeps.fig3a, embedding.fig3b),
+        *(sweeps.fig4a, sweeps.fig4b, sweeps.fig4c, layers.fig5a, layers.fig5b, layers.fig5c),
+        *(results.fig6, values.fig7, strategies.fig8, experiments.fig9, experiments.fig10, experiments.fig11),
+        *(layers.fig12, layers.fig13, heads.fig14, values.fig15, heads.fig16, results.table, lab_ranks.study),
+    )
+}
+"""Every figure by its number in the paper."""
+
+ENDINGS = (".png", ".svg", ".csv", ".txt")
+CAPTION_WIDTH = 100
+"""Columns of a caption's file."""
+
 
 @dataclass(frozen=True)
 class FigureState:
-    """Whether a recipe can be drawn here without naming models or data.
+    """A recipe, and what it lacks to be drawn here without naming models or data.
 
     Attributes:
         recipe: which one.
@@ -51,7 +79,7 @@ class FigureState:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing is missing."""
+        """True if nothing is missing."""
         return not self.missing
 
     KEYS: ClassVar = (
@@ -95,17 +123,21 @@ def draw(recipe: Recipe, settings: Settings) -> tuple[Drawn, ...]:
         if present and option not in recipe.takes:
             takes = ", ".join(f"--{one}" for one in recipe.takes) or "no options"
             raise OptionError(f"--{option} has no meaning for figure {recipe.id}, which takes {takes}.")
-    if settings.models and settings.data is not None and recipe.id != "1":
+    both = bool(recipe.models and recipe.data)
+    if settings.models and settings.data is not None and not both:
         raise OptionError(f"figure {recipe.id}: give --model or --data, not both.")
     if recipe.most_models is not None and len(settings.models) > recipe.most_models:
         raise OptionError(f"figure {recipe.id} takes at most {recipe.most_models} models, got {len(settings.models)}.")
-    return recipe.draw(settings)
+    if not settings.models and (settings.data is None or both):
+        settings = replace(settings, models=recipe.own_models())
+    drawn = recipe.draw(settings)
+    return (drawn,) if isinstance(drawn, Drawn) else drawn
 
 
 def state(recipe: Recipe) -> FigureState:
-    """Say whether a recipe can be drawn as it is."""
+    """Tell what a recipe would use, and what is missing."""
     try:
-        models = recipe.models() if recipe.source == "models" else ()
+        models = recipe.own_models()
         for name in recipe.data:
             carried(name, recipe.make)
     except RankscopeError as error:
@@ -113,14 +145,45 @@ def state(recipe: Recipe) -> FigureState:
     return FigureState(recipe, (*models, *recipe.data))
 
 
-def draw_to(folder: str | Path, number: str, settings: Settings | None = None, *, force: bool = True) -> list[Path]:
-    """Draw one figure into a folder and return the files: what the recipes in ``figures/`` call.
+def refuse_existing_files(recipe: Recipe, folder: Path, force: bool) -> None:
+    """Raise `OutputError` where a file of the recipe exists and may not be replaced; call it before long work."""
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"--out {folder} is a file: name a folder.")
+    for ending in ENDINGS:
+        file = folder / f"{recipe.stem}{ending}"
+        if file.exists() and not force:
+            raise OutputError(f"--out: {file} exists already: choose another folder, or pass --force.")
+
+
+def write_drawn(recipe: Recipe, drawn: Drawn, folder: Path, *, force: bool = False) -> list[Path]:
+    """Write one figure and what belongs to it, and return the files.
+
+    Numbers of the CSV have six significant digits.
 
     Raises:
-        RankscopeError: see `choose`, `draw` and `write_drawn`.
+        OutputError: a file exists (without ``force``), or the place cannot be written.
     """
-    (recipe,) = choose([number])
-    files: list[Path] = []
-    for drawn in draw(recipe, replace(settings or Settings())):
-        files += write_drawn(recipe, drawn, Path(folder), force=force)
-    return files
+    stem = f"{recipe.stem}_{drawn.name}" if drawn.name else recipe.stem
+    text = textwrap.fill(f"{caption_head(recipe)} {drawn.caption}", CAPTION_WIDTH, break_on_hyphens=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write into {folder}: {error.strerror or error}.") from error
+    with contextlib.ExitStack() as together:
+
+        def place(ending: str) -> Path:
+            return together.enter_context(atomic_file(folder / f"{stem}{ending}", force))
+
+        made = [folder / f"{stem}{ending}" for ending in (".csv", ".txt")]
+        drawn.frame.to_csv(place(".csv"), index=False, float_format="%.6g")
+        place(".txt").write_text(text + "\n", encoding="utf-8")
+        if drawn.compact is not None:
+            drawn.compact.to_parquet(place(".parquet"), index=False, compression="zstd")
+            made.append(folder / f"{stem}.parquet")
+        return sorted([*made, *save_figure(drawn.figure, folder / stem, force=force)])
+
+
+def caption_head(recipe: Recipe) -> str:
+    """Beginning of a caption."""
+    number = f"Fig. {recipe.id}" if recipe.id[0].isdigit() else recipe.id.replace("table", "Table ")
+    return f"{number}. {recipe.title}."

@@ -5,27 +5,27 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.families import Site
 from rankscope.measure.hooks import Rows, run_corpus, watch
 from rankscope.numerics.factored import FactoredMatrix
 from rankscope.series.signals import corpus
 from rankscope_paper import bounds
+from rankscope_paper.theory.check import CheckResult, Printed, verdict
 from rankscope_paper.theory.checks import CHECKS
-from rankscope_paper.theory.record import CheckResult, Printed, verdict
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one theorem came to on a checkpoint: unmet hypotheses, or its worst ratio and where that was."""
+    """One theorem on a checkpoint: its unmet hypotheses, or its worst ratio and where that was."""
 
     unmet: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Probe:
     seed: int
 
     def entering(self, sites: Sequence[Site]) -> dict[str, Float[Tensor, "tokens d_in"]]:
-        """What entered the projections of these sites, one row per token, float64; the corpus runs once."""
+        """Inputs of the projections of these sites, one row per token, float64; the corpus runs once."""
         modules = {site.name: self.module.get_submodule(site.module) for site in sites}
         with watch(modules, Rows) as rows:
             run_corpus(self.module, self.checkpoint.family.model_inputs, self.series)
@@ -66,7 +66,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class AttentionLayer:
-    """One encoder self-attention: its input per series, and its matrices in the paper's convention."""
+    """One encoder self-attention: its input per series, and its matrices in the paper's convention.
+
+    T5 does not divide scores by √d_h: its queries, times √d_h, are those of the paper's form.
+    """
 
     name: str
     inputs: Float[Tensor, "series d_model tokens"]
@@ -113,28 +116,13 @@ def check_model(
         report(done, len(chosen), f"{name} on {checkpoint.source}")
         begun = time.perf_counter()
         found = _ON_MODELS[name](probe)
-        results.append(_result(name, checkpoint.source, found, time.perf_counter() - begun))
+        seconds = time.perf_counter() - begun
+        outcome = CHECKS[name].result(
+            found.instances, int(bool(found.unmet)), found.worst_ratio, found.worst, seconds, found.printed
+        )
+        results.append(replace(outcome, model=checkpoint.source, unmet=found.unmet, notes=found.notes))
     report(len(chosen), len(chosen), "")
     return tuple(results)
-
-
-def _result(name: str, model: str, found: Found, seconds: float) -> CheckResult:
-    check = CHECKS[name]
-    return CheckResult(
-        check.id,
-        check.title,
-        check.statement,
-        instances=found.instances,
-        skipped=int(bool(found.unmet)),
-        worst_ratio=found.worst_ratio,
-        passed=not found.unmet and verdict(found.worst_ratio),
-        seconds=seconds,
-        worst=found.worst,
-        printed=found.printed,
-        model=model,
-        unmet=found.unmet,
-        notes=found.notes,
-    )
 
 
 def _smooth(probe: Probe) -> Found:
@@ -221,7 +209,8 @@ def _attention_layers(probe: Probe) -> Iterator[AttentionLayer]:
         rows = inputs[group["q"].name]
         per_series = rows.reshape(len(probe.series), -1, rows.shape[1]).mT
         q, k, v = (probe.weight(group[letter]) for letter in "qkv")
-        yield AttentionLayer(f"encoder layer {layer}", per_series, q, k, v, group["q"].heads or 1)
+        heads = group["q"].heads or 1
+        yield AttentionLayer(f"encoder layer {layer}", per_series, q * (q.shape[0] / heads) ** 0.5, k, v, heads)
 
 
 def _heads(layer: AttentionLayer) -> Iterator[AttentionLayer]:
@@ -237,7 +226,7 @@ def _single_heads(probe: Probe) -> Found:
 
 
 def _form_unmet(probe: Probe) -> tuple[str, ...]:
-    """What keeps the encoder's attention from the paper's form."""
+    """Hypotheses on the form of attention that the encoder does not meet."""
     if "self" in probe.checkpoint.family.rotary:
         return ("queries and keys are turned by rotary positions, so scores are not UᵀW_QᵀW_KU",)
     sites = [s for s in probe.checkpoint.sites("attention") if s.stack == "encoder" and s.role.startswith("self.")]
@@ -256,20 +245,18 @@ def _compression(probe: Probe, split: bool = False) -> Found:
     layers = list(_attention_layers(probe))
     for layer in [head for one in layers for head in _heads(one)] if split else layers:
         d, tokens = layer.inputs.shape[1:]
-        # T5 does not divide scores by √d_h: its queries, times √d_h, are those of the paper's form
-        w_q = layer.w_q * (layer.w_q.shape[0] / layer.heads) ** 0.5
         vocabulary = layer.inputs.mT.reshape(-1, d).mT
         basis = torch.linalg.svd(vocabulary, full_matrices=False).U
         facts = {
-            "scores": bounds.score_norm(w_q, layer.w_k, layer.heads),
+            "scores": bounds.score_norm(layer.w_q, layer.w_k, layer.heads),
             "values": bounds.value_norm(layer.w_v, layer.heads),
             "radius": float(torch.linalg.vector_norm(vocabulary, dim=0).max()),
         }
         constants.append(facts)
-        whole = bounds.multi_head_attention(layer.inputs, w_q, layer.w_k, layer.w_v, layer.heads)
+        whole = bounds.multi_head_attention(layer.inputs, layer.w_q, layer.w_k, layer.w_v, layer.heads)
         for rank in (2**power for power in range(int(math.log2(d)) + 1) if 2**power < min(d, basis.shape[1])):
             leading = basis[:, :rank]
-            q, k, v = (bounds.projected(w, leading) for w in (w_q, layer.w_k, layer.w_v))
+            q, k, v = (bounds.projected(w, leading) for w in (layer.w_q, layer.w_k, layer.w_v))
             error = torch.linalg.matrix_norm(whole - bounds.multi_head_attention(layer.inputs, q, k, v, layer.heads))
             rest = vocabulary - leading @ (leading.mT @ vocabulary)
             away = float(torch.linalg.vector_norm(rest, dim=0).max())
@@ -285,18 +272,17 @@ def _compression(probe: Probe, split: bool = False) -> Found:
     return Found(notes=notes, instances=count, worst_ratio=worst, worst=where)
 
 
-def _flow(probe: Probe, depth: float | None = None) -> Found:
+def _flow(probe: Probe) -> Found:
     """Theorem 4: its hypotheses on each encoder layer, and its bound where they are met."""
     unmet = _form_unmet(probe)
     if unmet:
         return Found(unmet=unmet)
     layers = list(_attention_layers(probe))
-    depth = float(len(layers)) if depth is None else depth
+    depth = float(len(layers))
     top, scores, values = 0.0, 0.0, 0.0
     for layer in layers:
-        w_q = layer.w_q * (layer.w_q.shape[0] / layer.heads) ** 0.5
         top = max(top, float(torch.linalg.matrix_norm(layer.inputs, 2).max()))
-        scores = max(scores, bounds.score_norm(w_q, layer.w_k, layer.heads))
+        scores = max(scores, bounds.score_norm(layer.w_q, layer.w_k, layer.heads))
         values = max(values, *(float(torch.linalg.matrix_norm(v, 2)) for v in layer.w_v.chunk(layer.heads)))
     d, tokens = layers[0].inputs.shape[1:]
     short = (f"d = {d} > L = {tokens}",) if d > tokens else ()
@@ -305,10 +291,9 @@ def _flow(probe: Probe, depth: float | None = None) -> Found:
         return Found(unmet=missed)
     worst, where = -math.inf, ""
     for layer in layers:
-        w_q = layer.w_q * (layer.w_q.shape[0] / layer.heads) ** 0.5
         for series, u in enumerate(layer.inputs):
             sigma = torch.linalg.svdvals(u)
-            y = bounds.multi_head_attention(u / sigma[0], w_q * sigma[0] ** 2, layer.w_k, layer.w_v, layer.heads)
+            y = bounds.multi_head_attention(u / sigma[0], layer.w_q * sigma[0] ** 2, layer.w_k, layer.w_v, layer.heads)
             z = torch.linalg.svdvals(u / sigma[0] + y / depth**0.5)
             limit = bounds.theorem4_upper(sigma / sigma[0], layer.heads, depth)
             ratio = float((z / z[0] / limit).max())

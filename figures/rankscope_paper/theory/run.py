@@ -1,104 +1,219 @@
-"""Run a check over its instances, remember the worst, and make any instance again."""
+"""Checks of the paper's statements, on instances or on a checkpoint, and of its experiments, in one record."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import time
-import zlib
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 
-from rankscope.engine.progress import Progress, silent
-from rankscope_paper.theory.record import Case, Check, CheckResult, Generator, Printed, verdict
+from rankscope.checkpoints import Checkpoint
+from rankscope.engine import Progress
+from rankscope.errors import OptionError, unknown_choice
+from rankscope_paper.experiments import EXPERIMENTS, ExperimentResult, F1Result, F2Result, F3Result, run_experiment
+from rankscope_paper.theory.check import CheckResult, run_check, verdict
+from rankscope_paper.theory.checks import CHECKS
+from rankscope_paper.theory.model import check_model
 
-CLIMBED = "climbed"
-"""Suffix of instances that random changes pushed towards the bound."""
-STEPS = 12
-_CLIMB_EVERY = 25
+if TYPE_CHECKING:
+    import pandas as pd
+
+QUICK = 20
+"""A quick run tries one in so many instances."""
+SLACK = 0.05
+"""Slopes of Fig. 9 must be within this of 1 and ½."""
+RISING = 1e-3
+"""Largest ε at which ranks must rise with h (Fig. 11): above it the spectrum of Y is still that of X."""
 
 
-def run_check(
-    check: Check, instances: int | None = None, seed: int = 0, *, progress: Progress | None = None
-) -> CheckResult:
-    """Evaluate a check over random and adversarial instances.
+@dataclass(frozen=True)
+class TheoryReport:
+    """Results of checks, on instances and on a checkpoint, and of experiments.
 
-    Kinds of instances take turns. One in 25 is changed at random for some steps, and each change is kept that brings
-    the measured value nearer to the bound.
+    Attributes:
+        seed: of every random instance.
+        quick: fewer instances were tried and experiments were reduced.
+        checks: one per check; experiments have one too, which says whether they show what the paper shows.
+        experiments: the experiments' own results.
+    """
+
+    seed: int
+    quick: bool
+    checks: tuple[CheckResult, ...]
+    experiments: tuple[ExperimentResult, ...] = ()
+
+    SCHEMA: ClassVar = "rankscope/theory@1"
+    KEYS: ClassVar = ("seed", "quick", "pass=passed", "checks", "experiments?")
+
+    @property
+    def passed(self) -> bool:
+        """True if nothing that was evaluated failed; unmet hypotheses are no failure."""
+        return all(check.passed for check in self.checks if check.applies)
+
+    def without_experiments(self) -> TheoryReport:
+        """The report without the experiments' data, as ``--json`` prints it."""
+        return replace(self, experiments=())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per check."""
+        import pandas as pd
+
+        names = ("id", "title", "model", "instances", "skipped", "worst_ratio", "passed", "seconds", "worst")
+        rows = [
+            [
+                *(getattr(check, name) for name in names),
+                check.printed.worst_ratio if check.printed else None,
+                "; ".join(check.unmet),
+            ]
+            for check in self.checks
+        ]
+        return pd.DataFrame(rows, columns=[*names, "printed_worst_ratio", "unmet"])
+
+
+def known_ids() -> tuple[str, ...]:
+    """Every id that `run_theory` takes."""
+    return (*CHECKS, *EXPERIMENTS)
+
+
+def run_theory(
+    ids: Sequence[str] | None = None,
+    *,
+    checkpoint: Checkpoint | None = None,
+    instances: int | None = None,
+    quick: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> TheoryReport:
+    """Check statements of the paper on instances, or on a checkpoint.
 
     Args:
-        check: what to check.
-        instances: how many; the check's own default without.
-        seed: instance n is a function of seed, check and n.
-        progress: told the number of instances done.
+        ids: keys of `CHECKS` and `EXPERIMENTS`; all checks without.
+        checkpoint: check the theorems on this model's weights and activations in place of instances.
+        instances: per check; each check's own number without.
+        quick: a twentieth of the instances, experiments at reduced size.
+        seed: of every instance.
+        progress: told how far it is.
+
+    Raises:
+        OptionError: an unknown id; an experiment asked of a checkpoint; a theorem asked by id of a checkpoint that does
+            not meet its hypotheses.
     """
-    count = check.instances if instances is None else instances
-    report, begun = progress or silent, time.perf_counter()
-    worst, where, evaluated = -math.inf, "", 0
-    as_printed, as_printed_where = -math.inf, ""
-    for n in range(count):
-        if n % 100 == 0:
-            report(n, count, check.id)
-        case, kind = instance(check, n, seed)
-        ratio = check.ratio(case)
-        if ratio is None:
-            continue
-        evaluated, ratio = evaluated + 1, float(ratio)
-        name = f"{kind}: {check.describe(case)} (instance {n}, seed {seed})"
-        # NaN must count as the worst of all
-        if not ratio <= worst:
-            worst, where = ratio, name
-        other = check.printed(case) if check.printed else None
-        if other is not None and not other <= as_printed:
-            as_printed, as_printed_where = float(other), name
-    report(count, count, check.id)
-    printed = None
-    if check.printed is not None and as_printed_where:
-        printed = Printed(check.printed_statement, as_printed, verdict(as_printed), as_printed_where)
-    return CheckResult(
-        check.id,
-        check.title,
-        check.statement,
-        instances=evaluated,
-        skipped=count - evaluated,
-        worst_ratio=worst if evaluated else math.nan,
-        passed=evaluated > 0 and verdict(worst),
+    chosen = list(dict.fromkeys(ids)) if ids else list(CHECKS)
+    for name in chosen:
+        if name not in known_ids():
+            raise OptionError(unknown_choice("check", name, known_ids()))
+    if checkpoint is not None:
+        return _on_checkpoint(chosen, checkpoint, strict=bool(ids), seed=seed, quick=quick, progress=progress)
+    checks: list[CheckResult] = []
+    experiments: list[ExperimentResult] = []
+    for name in chosen:
+        if name in CHECKS:
+            check = CHECKS[name]
+            count = instances if instances is not None else check.instances // (QUICK if quick else 1)
+            checks.append(run_check(check, count, seed, progress=progress))
+        else:
+            result, judged = judge(name, run_experiment, quick=quick, seed=seed, progress=progress)
+            experiments.append(result)
+            checks.append(judged)
+    return TheoryReport(seed, quick, tuple(checks), tuple(experiments))
+
+
+def _on_checkpoint(
+    ids: Sequence[str], checkpoint: Checkpoint, *, strict: bool, seed: int, quick: bool, progress: Progress | None
+) -> TheoryReport:
+    for name in ids:
+        if name in EXPERIMENTS:
+            raise OptionError(f"{name} is an experiment on random matrices: leave out --model.")
+    checks = check_model(checkpoint, ids, n=2 if quick else 8, seed=seed, progress=progress)
+    for check in checks:
+        if strict and not check.applies:
+            unmet = "; ".join(check.unmet)
+            raise OptionError(
+                f"hypotheses of {check.title} are not met by {checkpoint.source}: {unmet}. "
+                f"Without the id {check.id} the others are checked."
+            )
+    return TheoryReport(seed, quick, checks)
+
+
+def judge(
+    name: str,
+    run: Callable[..., ExperimentResult],
+    *,
+    quick: bool,
+    seed: int,
+    progress: Progress | None = None,
+) -> tuple[ExperimentResult, CheckResult]:
+    """Run an experiment, and measure what it was to show as a ratio that must not exceed 1."""
+    begun = time.perf_counter()
+    result = run(name, quick, seed, progress=progress)
+    statement, count, ratio, worst, notes = _found(result)
+    check = CheckResult(
+        name,
+        f"App. F, Fig. {EXPERIMENTS[name].figure}",
+        statement,
+        instances=count,
+        skipped=0,
+        worst_ratio=ratio,
+        passed=verdict(ratio),
         seconds=time.perf_counter() - begun,
-        worst=where,
-        printed=printed,
+        worst=worst,
+        notes=notes,
     )
+    return result, check
 
 
-def instance(check: Check, n: int, seed: int = 0) -> tuple[Case, str]:
-    """Instance n of a check, and its kind: the same for the same seed, whatever else ran before."""
-    rng = np.random.default_rng([seed, zlib.crc32(check.id.encode()), n])
-    kind = check.kinds[n % len(check.kinds)]
-    case = check.draw(kind, rng)
-    if check.mend is None or n % _CLIMB_EVERY != _CLIMB_EVERY - 1:
-        return case, kind
-    return _climb(check, case, rng), f"{kind}, {CLIMBED}"
+Finding = tuple[str, int, float, str, tuple[str, ...]]
 
 
-def _climb(check: Check, case: Case, rng: Generator) -> Case:
-    assert check.mend is not None
-    best, score = case, check.ratio(case)
-    for _ in range(STEPS):
-        candidate = check.mend(_shaken(best, rng), rng)
-        ratio = check.ratio(candidate)
-        if ratio is not None and (score is None or ratio > score):
-            best, score = candidate, ratio
-    return best
+def _found(result: ExperimentResult) -> Finding:
+    if isinstance(result, F1Result):
+        return _slopes(result)
+    return _sketches(result) if isinstance(result, F2Result) else _ranks(result)
 
 
-def _shaken(case: Case, rng: Generator) -> Case:
-    """A case whose matrices got noise of a tenth to a whole of their own size."""
-    size = 10 ** rng.uniform(-1, 0)
-    changed: dict[str, Any] = {}
-    for field in dataclasses.fields(case):
-        value = getattr(case, field.name)
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            noise = torch.from_numpy(rng.standard_normal(value.shape))
-            changed[field.name] = value + size * value.std(correction=0) * noise
-    return dataclasses.replace(case, **changed)
+def _slopes(result: F1Result) -> Finding:
+    named = {f"σ_d = {reading.name}": (reading.slope, 1.0) for reading in result.readings}
+    named["against d"] = (result.width.slope, 0.5)
+    off = {name: abs(slope.value - aim) / SLACK for name, (slope, aim) in named.items()}
+    worst = max(off, key=off.__getitem__)
+    count = sum(len(run.ranks) for reading in result.readings for run in reading.runs) + result.width.error.size
+    notes = tuple(f"slope {name}: {s.value:.3f} (95 %: {s.low:.3f} to {s.high:.3f})" for name, (s, _) in named.items())
+    notes += tuple(
+        f"σ_d = {reading.name}, at all ranks: {reading.slope_all.value:.3f}; over the norm of all that is cut: "
+        f"{reading.slope_tail.value:.3f}"
+        for reading in result.readings
+    )
+    return f"slopes 1 and ½ within {SLACK}", count, off[worst], worst, notes
+
+
+def _sketches(result: F2Result) -> Finding:
+    falling, where = _steps(result.sparse.mean(axis=1)[::-1], result.heads[::-1])
+    s = result.slope
+    notes = (
+        f"rank reached grows as h^{s.value:.2f} (95 %: {s.low:.2f} to {s.high:.2f})",
+        f"sparse over dense distance: {float((result.sparse / result.dense).min()):.2f} to "
+        f"{float((result.sparse / result.dense).max()):.2f}",
+    )
+    return "the distance falls as h grows", result.sparse.size, falling, where, notes
+
+
+def _ranks(result: F3Result) -> Finding:
+    ranks = result.rank_out.mean(axis=0)
+    judged = {eps: column for column, eps in enumerate(result.eps) if eps <= RISING}
+    steps = {eps: _steps(ranks[:, column], result.heads) for eps, column in judged.items()}
+    worst = max(steps, key=lambda eps: steps[eps][0])
+    notes = tuple(
+        f"ε = {eps:g}: rank {result.rank_in[column]} of X, of Y {', '.join(f'{r:.0f}' for r in ranks[:, column])}"
+        for column, eps in enumerate(result.eps)
+    )
+    where = f"ε = {worst:g}, {steps[worst][1]}"
+    return f"ε-ranks of Y never fall as h grows, ε ≤ {RISING:g}", result.rank_out.size, steps[worst][0], where, notes
+
+
+def _steps(values: np.ndarray, heads: np.ndarray) -> tuple[float, str]:
+    """Largest value over the next one, at most 1 where they never fall."""
+    ratios = values[:-1] / values[1:]
+    row = int(np.argmax(ratios))
+    return float(ratios[row]), f"from h = {heads[row]} to {heads[row + 1]}"

@@ -7,9 +7,17 @@ from rankscope_lab.blocks.attention import (
     fused_dot_product,
     scaled_dot_product,
 )
-from rankscope_lab.blocks.embeddings import TokenEmbedding, key_padding_mask, patch_count, patches
+from rankscope_lab.blocks.embeddings import (
+    LearnedPositions,
+    MultiplicativePositions,
+    SinusoidalPositions,
+    TokenEmbedding,
+    key_padding_mask,
+    patch_count,
+    patches,
+    sinusoid,
+)
 from rankscope_lab.blocks.layers import AddNorm, AttentionBlock, DecoderBlock, FeedForward, ProjectionBlock
-from rankscope_lab.blocks.positions import LearnedPositions, MultiplicativePositions, SinusoidalPositions, sinusoid
 
 __all__ = [
     "AddNorm",

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import OptionError
-from rankscope_lab.blocks.positions import check_length, sinusoid
+from rankscope_lab.blocks.embeddings import check_length, sinusoid
 
 Channels = Float[Tensor, "batch time channels"]
 Tokens = Float[Tensor, "batch time d_model"]
@@ -23,7 +23,7 @@ about a third of ‖P‖_F² (0.56² = 0.31; 0.34 before training)."""
 
 
 class ChannelEncoder(nn.Module):
-    """What all encoders share: the table of positions, which they add."""
+    """Base of all encoders: the table of positions, which they add."""
 
     positions: Tensor
 
@@ -32,7 +32,7 @@ class ChannelEncoder(nn.Module):
         self.register_buffer("positions", sinusoid(length, d_model), persistent=False)
 
     def position(self, length: int) -> Float[Tensor, "time d_model"]:
-        """What is added at each of the first ``length`` steps.
+        """Vectors added at each of the first ``length`` steps.
 
         Raises:
             OptionError: there are fewer positions.

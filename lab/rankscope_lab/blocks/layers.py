@@ -136,16 +136,7 @@ class DecoderBlock(nn.Module):
     The layer computes what ``nn.TransformerDecoderLayer`` does.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        heads: int,
-        d_ff: int,
-        dropout: float = 0.0,
-        *,
-        causal: bool = True,
-        activation: str = "relu",
-    ) -> None:
+    def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float = 0.0, *, causal: bool = True) -> None:
         """Build the block.
 
         Args:
@@ -154,13 +145,12 @@ class DecoderBlock(nn.Module):
             d_ff: inner width of the feed-forward layer.
             dropout: of attention weights, of the feed-forward layer's inner values, and of each sublayer's output.
             causal: no token looks at a later one.
-            activation: of the feed-forward layer.
         """
         super().__init__()
         self.causal = causal
         self.attention = MultiHeadAttention(d_model, heads, dropout)
         self.cross_attention = MultiHeadAttention(d_model, heads, dropout)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout, activation)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout, "relu")
         self.norm1 = AddNorm(d_model, dropout)
         self.norm2 = AddNorm(d_model, dropout)
         # the feed-forward layer drops its output itself

@@ -109,7 +109,7 @@ class Windows:
     def batch(
         self, at: Int[Tensor, " batch"]
     ) -> tuple[Float[Tensor, "batch lookback variables"], Float[Tensor, "batch horizon variables"]]:
-        """What models see, and what follows, of the windows that begin at these rows."""
+        """Return look-backs and horizons of the windows that begin at these rows."""
         both = self._all[at].transpose(1, 2)
         return both[:, : self.lookback], both[:, self.lookback :]
 
@@ -184,3 +184,27 @@ def forecast_data(
     }
     season, digest = steps_per_day(table), table.digest
     return ForecastData(table.name, table.columns, mean=mean, std=std, season=season, digest=digest, **cut)
+
+
+def check_season(season: int, lookback: int) -> None:
+    """Refuse a table or a look-back that `seasonal_naive` cannot forecast from.
+
+    Raises:
+        DataError: the season is longer than the look-back, or the table has none.
+    """
+    if season < 1:
+        raise DataError("the table's step does not divide a day, so there is no season of 24 hours to repeat.")
+    if season > lookback:
+        raise DataError(f"a season of {season} steps does not fit into a look-back of {lookback}: lengthen it.")
+
+
+def seasonal_naive(
+    past: Float[Tensor, "batch lookback variables"], horizon: int, season: int
+) -> Float[Tensor, "batch horizon variables"]:
+    """Each step repeats the value of one season earlier.
+
+    >>> seasonal_naive(torch.tensor([[[1.0], [2.0], [3.0]]]), 3, 2)[0, :, 0].tolist()
+    [2.0, 3.0, 2.0]
+    """
+    check_season(season, past.shape[1])
+    return past[:, -season:].repeat(1, -(-horizon // season), 1)[:, :horizon]

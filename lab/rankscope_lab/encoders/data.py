@@ -1,4 +1,4 @@
-"""Tensors of a cell: what it trains on and what it is scored on."""
+"""Tensors of a run, and what needs no transformer on ETTh1: repeat the current bin, count transitions, count bins."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankscope.errors import DataError, OptionError
-from rankscope_lab.data.channels import LENGTH, bin_edges, bin_of, channel_benchmark
+from rankscope_lab.data.channels import BINS, LENGTH, bin_edges, bin_of, channel_benchmark
 from rankscope_lab.data.table import ETT, VariableTable, read_table
-from rankscope_lab.encoders.cell import ETTH1, MSE, Cell
+from rankscope_lab.encoders.run_spec import ETTH1, MSE, RunSpec
 
 STRIDE = 8
 """Steps between the starts of windows of ETTh1."""
@@ -41,47 +41,47 @@ class Part:
 
 
 @dataclass(frozen=True)
-class CellData:
+class RunData:
     """Both parts."""
 
     train: Part
     validation: Part
 
 
-def cell_data(cell: Cell, etth1: str | Path | None = None) -> CellData:
-    """What a cell trains on.
+def run_data(spec: RunSpec, etth1: str | Path | None = None) -> RunData:
+    """Training and validation tensors of a run.
 
     Args:
-        cell: which; on the synthetic data its seed decides the series and the split.
-        etth1: path of ETTh1.csv, for cells on it.
+        spec: which; on the synthetic data its seed decides the series and the split.
+        etth1: path of ETTh1.csv, for runs on it.
 
     Raises:
-        OptionError: the cell is on ETTh1 and no path is given.
+        OptionError: the run is on ETTh1 and no path is given.
         DataError: the table cannot be used.
     """
-    if cell.data == ETTH1:
+    if spec.data == ETTH1:
         if etth1 is None:
             raise OptionError("runs on ETTh1 need its table: pass --data PATH/ETTh1.csv.")
-        if cell.objective == MSE:
+        if spec.objective == MSE:
             raise OptionError("the MSE objective is for the synthetic data: ETTh1 runs have 32 bins.")
         return etth1_data(str(etth1))
-    return _synthetic(cell)
+    return _synthetic(spec)
 
 
-def _synthetic(cell: Cell) -> CellData:
-    made = channel_benchmark(cell.channels, cell.series, cell.seed)
+def _synthetic(spec: RunSpec) -> RunData:
+    made = channel_benchmark(spec.channels, spec.series, spec.seed)
     inputs = torch.from_numpy(made.inputs)
-    targets = torch.from_numpy(made.outcome if cell.objective == MSE else made.labels)
-    held = max(32, cell.series // 10)
-    if held >= cell.series:
-        raise OptionError(f"{cell.series} series leave none to train on: at least {held + 1} are needed.")
-    order = torch.randperm(cell.series, generator=torch.Generator().manual_seed(cell.seed))  # as ``random_split`` draws
-    parts = order.split([cell.series - held, held])
-    return CellData(*(Part(inputs[rows], targets[rows]) for rows in parts))
+    targets = torch.from_numpy(made.outcome if spec.objective == MSE else made.labels)
+    held = max(32, spec.series // 10)
+    if held >= spec.series:
+        raise OptionError(f"{spec.series} series leave none to train on: at least {held + 1} are needed.")
+    order = torch.randperm(spec.series, generator=torch.Generator().manual_seed(spec.seed))  # as ``random_split`` draws
+    parts = order.split([spec.series - held, held])
+    return RunData(*(Part(inputs[rows], targets[rows]) for rows in parts))
 
 
 @functools.lru_cache(maxsize=2)
-def etth1_data(path: str) -> CellData:
+def etth1_data(path: str) -> RunData:
     """ETTh1: seven variates, the bin of OT; 70 % of the rows train, the next 15 % validate.
 
     Variates are scaled by mean and population deviation of the training rows; bins are quantiles of scaled training OT.
@@ -96,7 +96,7 @@ def etth1_data(path: str) -> CellData:
     target = scaled[:, table.columns.index(TARGET)]
     edges = bin_edges(target[train])
     labels = bin_of(target, edges)
-    return CellData(*(_windows(scaled[rows], labels[rows]) for rows in (train, validation)))
+    return RunData(*(_windows(scaled[rows], labels[rows]) for rows in (train, validation)))
 
 
 def _ends(table: VariableTable) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -114,3 +114,40 @@ def _windows(values: Float[np.ndarray, "rows channels"], labels: Int[np.ndarray,
     starts = np.arange(0, len(values) - LENGTH, STRIDE)
     rows = starts[:, None] + np.arange(LENGTH)
     return Part(torch.from_numpy(values[rows]), torch.from_numpy(labels[rows]))
+
+
+SMOOTHING = 0.5
+"""Added to every count of a transition."""
+
+
+def bin_baselines(data: RunData, bins: int = BINS) -> dict[str, float]:
+    """Score on the validation windows, at the positions that models are scored at.
+
+    Returns:
+        ``current``: accuracy of repeating the bin of the current step. ``transition``: NLL (nats) of a table of
+        transitions between bins, counted on the training windows. ``marginal``: NLL of the frequencies of bins there,
+        infinite where a bin of the validation never trained. ``lowest`` and ``lowest_two``: shares of the labels in the
+        lowest bins.
+    """
+    before, after = _steps(data.validation.targets)
+    trained = transition_table(data.train.targets, bins)
+    counts = torch.bincount(data.train.targets.flatten(), minlength=bins).double()
+    frequency = counts / counts.sum()
+    return {
+        "current": float((before == after).double().mean()),
+        "transition": float(-trained[before, after].log().mean()),
+        "marginal": float(-frequency[after].log().mean()),
+        "lowest": float((after == 0).double().mean()),
+        "lowest_two": float((after <= 1).double().mean()),
+    }
+
+
+def transition_table(labels: Int[Tensor, "series time"], bins: int = BINS) -> Tensor:
+    """P(next bin | bin), float64, bins × bins: counts plus `SMOOTHING`, rows sum to 1."""
+    before, after = _steps(labels)
+    counts = torch.bincount(before * bins + after, minlength=bins * bins).double().reshape(bins, bins) + SMOOTHING
+    return counts / counts.sum(1, keepdim=True)
+
+
+def _steps(labels: Int[Tensor, "series time"]) -> tuple[Tensor, Tensor]:
+    return labels[:, :-1].flatten(), labels[:, 1:].flatten()

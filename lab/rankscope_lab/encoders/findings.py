@@ -1,4 +1,4 @@
-"""What the audit's reading passes over: constant outcomes, the size of projected positions, baselines, chance."""
+"""Findings beside the audit's tables: constant outcomes, the size of projected positions, baselines, chance."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rankscope_lab.data.channels import LENGTH, channel_benchmark
-from rankscope_lab.encoders.baselines import bin_baselines
-from rankscope_lab.encoders.cell import EPOCHS, Cell, RunResult
-from rankscope_lab.encoders.data import CellData
-from rankscope_lab.encoders.diagnostics import chance_cosines, untrained_positions
+from rankscope_lab.encoders.data import RunData, bin_baselines
+from rankscope_lab.encoders.geometry import chance_cosines, untrained_positions
 from rankscope_lab.encoders.published import Disagreement, disagreements, released_finding
-from rankscope_lab.encoders.tables.catalogue import SETTINGS
+from rankscope_lab.encoders.run_spec import RunResult, RunSpec
 from rankscope_lab.encoders.tables.compute import said_of
-from rankscope_lab.encoders.tables.measures import Measure, diagnostic, leading_value, loss
-from rankscope_lab.encoders.tables.record import Runs, runs_of
+from rankscope_lab.encoders.tables.paper import SETTINGS
+from rankscope_lab.encoders.tables.spec import Measure, Protocol, Runs, diagnostic, leading_value, loss, runs_of
 from rankscope_lab.statistics import paired, spread
 
 FINDINGS = "findings"
@@ -66,36 +64,31 @@ class FindingsTable:
     disagreements: tuple[Disagreement, ...]
 
 
-def finding_cells(seeds: int, epochs: int = EPOCHS, encoders: Sequence[str] | None = None) -> list[Cell]:
+def finding_runs(asked: Protocol) -> list[RunSpec]:
     """Runs that the findings need."""
-    chosen = [encoder for encoder in POSITIONED if encoders is None or encoder in encoders]
-    return [_C4(encoder, seed, epochs) for encoder in chosen for seed in range(seeds)]
+    return [_C4(encoder, seed, asked.epochs) for encoder in _positioned(asked) for seed in range(asked.seeds)]
 
 
-def compute_findings(
-    runs: Runs,
-    seeds: int,
-    epochs: int = EPOCHS,
-    encoders: Sequence[str] | None = None,
-    etth1: CellData | None = None,
-) -> FindingsTable:
+def _positioned(asked: Protocol) -> list[str]:
+    return [encoder for encoder in POSITIONED if asked.takes(encoder)]
+
+
+def compute_findings(runs: Runs, asked: Protocol, etth1: RunData | None = None) -> FindingsTable:
     """Measure all findings that runs and data allow.
 
     Args:
-        runs: cell → result.
-        seeds: 0, 1, … below it.
-        epochs: of the runs.
-        encoders: only these; none: all that are needed.
+        runs: spec → result.
+        asked: seeds, epochs and encoders.
         etth1: its tensors; none: the baselines on it are said to be missing.
     """
-    chosen = tuple(encoder for encoder in POSITIONED if encoders is None or encoder in encoders)
+    chosen = _positioned(asked)
 
     def of(setting: str, encoder: str) -> dict[int, RunResult]:
-        found = runs_of(SETTINGS[setting], encoder, runs, seeds, epochs)
+        found = runs_of(SETTINGS[setting], encoder, runs, asked)
         return {seed: run for seed, run in found.items() if not run.diverged}
 
     rows = [*_zeros(of, chosen), *_positions(of, chosen), *_baselines(etth1), *_angles(of)]
-    notes = said_of(finding_cells(seeds, epochs, encoders), runs)
+    notes = said_of(finding_runs(asked), runs)
     if etth1 is None:
         notes.append("Baselines on ETTh1 need its table: --data PATH/ETTh1.csv.")
     return FindingsTable(tuple(rows), tuple(notes), disagreements())
@@ -179,7 +172,7 @@ def _positions(of: _Of, encoders: Sequence[str]) -> Iterator[Finding]:
         yield _gap("positions", "best NLL", encoder, of("C=4", encoder), of("C=4", "linear"), loss)
 
 
-def _baselines(data: CellData | None) -> Iterator[Finding]:
+def _baselines(data: RunData | None) -> Iterator[Finding]:
     """On ETTh1 the bin of the next hour is mostly that of this hour."""
     found = None if data is None else bin_baselines(data)
     for quantity, subject, field in (
@@ -189,7 +182,7 @@ def _baselines(data: CellData | None) -> Iterator[Finding]:
         ("share of labels", "lowest bin", "lowest"),
         ("share of labels", "lowest two bins", "lowest_two"),
     ):
-        yield _alone("baselines", quantity, subject, None if found is None else float(getattr(found, field)))
+        yield _alone("baselines", quantity, subject, None if found is None else found[field])
 
 
 def _angles(of: _Of) -> Iterator[Finding]:

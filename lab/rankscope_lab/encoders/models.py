@@ -20,7 +20,7 @@ from rankscope_lab.blocks.channel_encoders import (
 )
 from rankscope_lab.blocks.layers import AttentionBlock
 from rankscope_lab.data.channels import BINS, LENGTH
-from rankscope_lab.encoders.cell import MSE, Cell
+from rankscope_lab.encoders.run_spec import MSE, RunSpec
 
 LAYERS = 3
 DROPOUT = 0.1
@@ -70,14 +70,14 @@ class AuditModel(nn.Module):
         self.head = nn.Linear(head_width or d_model, outputs)
 
     def hidden(self, x: Float[Tensor, "batch time channels"]) -> list[Tensor]:
-        """What enters the first block (position included), and what each block passes on: batch × tokens × d_model."""
+        """Input of the first block (position included) and output of each: batch × tokens × d_model."""
         stream = [self.tokens(x)]
         for block in self.blocks:
             stream.append(block(stream[-1]))
         return stream
 
     def tokens(self, x: Float[Tensor, "batch time channels"]) -> Tensor:
-        """What the first block reads."""
+        """Input of the first block."""
         return self.encoder(x)
 
     def read(self, last: Tensor, x: Float[Tensor, "batch time channels"]) -> Tensor:
@@ -114,12 +114,12 @@ class TokenModel(AuditModel):
         return self.head(self.norm(last).unflatten(1, (x.shape[1], x.shape[2])).mean(2))
 
 
-def build(cell: Cell) -> AuditModel:
+def build(spec: RunSpec) -> AuditModel:
     """A fresh model, drawn from torch's global generator: encoder, blocks, norm, head in this order."""
-    outputs = 1 if cell.objective == MSE else BINS
-    shape = (cell.d_model, cell.heads, outputs)
-    if cell.encoder == "ci":
-        return IndependentModel(ScalarEncoder(cell.d_model, LENGTH), *shape, head_width=cell.channels * cell.d_model)
-    if cell.encoder == "cat":
-        return TokenModel(ScalarEncoder(cell.d_model, LENGTH, cell.channels), *shape, causal=cell.channels)
-    return AuditModel(_DROP_IN[cell.encoder](cell.channels, cell.d_model), *shape)
+    outputs = 1 if spec.objective == MSE else BINS
+    shape = (spec.d_model, spec.heads, outputs)
+    if spec.encoder == "ci":
+        return IndependentModel(ScalarEncoder(spec.d_model, LENGTH), *shape, head_width=spec.channels * spec.d_model)
+    if spec.encoder == "cat":
+        return TokenModel(ScalarEncoder(spec.d_model, LENGTH, spec.channels), *shape, causal=spec.channels)
+    return AuditModel(_DROP_IN[spec.encoder](spec.channels, spec.d_model), *shape)

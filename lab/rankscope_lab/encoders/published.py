@@ -53,7 +53,7 @@ class PublishedTest:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Where the text of the paper and its released runs differ.
+    """Difference between the text of the paper and its released runs.
 
     Attributes:
         about: what.
@@ -89,7 +89,7 @@ def published_value(table: str, setting: str, encoder: str, measure: str) -> Pub
 
 
 def published_seeds(table: str) -> int:
-    """How many seeds a table was printed from: 0, 1, … up to this number."""
+    """Number of seeds (0, 1, …) that a table was printed from."""
     return int(_document()["tables"][table]["seeds"])
 
 
@@ -108,7 +108,7 @@ def released_finding(topic: str, quantity: str, subject: str) -> float | None:
 
 
 def disagreements() -> tuple[Disagreement, ...]:
-    """What the text says otherwise than the runs."""
+    """All differences between text and runs."""
     return tuple(Disagreement(**entry) for entry in _document()["disagreements"])
 
 
@@ -120,8 +120,6 @@ def _pair(values: list[float]) -> tuple[float, float]:
 WITHIN, WITHIN_2, OUTSIDE = "within", "within 2", "outside"
 INSIDE, EQUAL, DIFFERS = "inside", "equal", "differs"
 NONE = ""
-GOOD = (WITHIN, INSIDE, EQUAL)
-"""What counts as reproduced."""
 
 
 def verdict(
@@ -165,7 +163,7 @@ def verdict(
 
 
 def agrees(difference: float, p: float | None, published: float | None, published_p: float | None) -> bool | None:
-    """Whether two paired tests say the same at the level 0.05: both see no difference, or one of the same sign.
+    """Return True if two paired tests say the same at the level 0.05: no difference, or one of the same sign.
 
     Args:
         difference: measured, positive where the encoder named better is better.

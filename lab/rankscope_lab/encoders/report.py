@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.errors import OptionError, unknown_choice
-from rankscope_lab.encoders.cell import ENCODERS, EPOCHS, ETTH1, Cell, RunResult
-from rankscope_lab.encoders.data import CellData
-from rankscope_lab.encoders.findings import FINDINGS, FindingsTable, compute_findings, finding_cells
-from rankscope_lab.encoders.tables import (
+from rankscope_lab.encoders.data import RunData
+from rankscope_lab.encoders.findings import FINDINGS, FindingsTable, compute_findings, finding_runs
+from rankscope_lab.encoders.run_spec import ENCODERS, EPOCHS, ETTH1, RunResult, RunSpec
+from rankscope_lab.encoders.tables.compute import (
     PAIRED,
-    TABLES,
     PairedTable,
-    TableResult,
     compute_paired,
     compute_table,
-    paired_cells,
-    table_cells,
+    paired_runs,
+    table_runs,
 )
+from rankscope_lab.encoders.tables.paper import TABLES
+from rankscope_lab.encoders.tables.spec import PUBLISHED_SEEDS, Protocol, TableResult
 from rankscope_lab.machine import FLOAT32
 
 if TYPE_CHECKING:
@@ -27,41 +27,6 @@ if TYPE_CHECKING:
 
 ALL = "all"
 CHOICES = (*TABLES, PAIRED, FINDINGS)
-PUBLISHED_SEEDS = 20
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """What is asked for.
-
-    Attributes:
-        tables: of `CHOICES`, in their order.
-        seeds: runs of every cell; a table takes no more than it was printed from.
-        epochs: of every run.
-        encoders: only these; none: all that the tables have.
-    """
-
-    tables: tuple[str, ...]
-    seeds: int = PUBLISHED_SEEDS
-    epochs: int = EPOCHS
-    encoders: tuple[str, ...] | None = None
-
-    @property
-    def published(self) -> bool:
-        """Whether what is asked for is as long and as much as the paper's."""
-        return self.epochs == EPOCHS and self.seeds >= PUBLISHED_SEEDS
-
-    @property
-    def warning(self) -> str:
-        """How it differs from the paper's protocol; empty where it does not."""
-        if self.epochs != EPOCHS:
-            return (
-                f"Not the paper's protocol: {self.seeds} seeds × {self.epochs} epochs in place of {PUBLISHED_SEEDS} × "
-                f"{EPOCHS}; verdicts say little."
-            )
-        if self.seeds < PUBLISHED_SEEDS:
-            return f"Fewer seeds than the paper's {PUBLISHED_SEEDS}: {self.seeds}."
-        return ""
 
 
 def protocol(
@@ -92,33 +57,32 @@ def protocol(
     if seeds < 1 or epochs < 1:
         raise OptionError(f"seeds and epochs must be at least 1, got {seeds} and {epochs}.")
     chosen = CHOICES if ALL in tables else tuple(name for name in CHOICES if name in tables)
-    return Protocol(chosen, seeds, epochs, None if encoders is None else tuple(dict.fromkeys(encoders)))
+    return Protocol(seeds, epochs, None if encoders is None else tuple(dict.fromkeys(encoders)), chosen)
 
 
-def audit_cells(asked: Protocol) -> list[Cell]:
+def audit_runs(asked: Protocol) -> list[RunSpec]:
     """Runs that the tables need, each once, the common ones first.
 
     Raises:
         OptionError: none of the encoders asked for is in these tables.
     """
-    size = (asked.seeds, asked.epochs, asked.encoders)
-    cells: list[Cell] = []
+    specs: list[RunSpec] = []
     for name in asked.tables:
         if name == PAIRED:
-            cells += paired_cells(*size)
+            specs += paired_runs(asked)
         elif name == FINDINGS:
-            cells += finding_cells(*size)
+            specs += finding_runs(asked)
         else:
-            cells += table_cells(TABLES[name], *size)
-    if not cells:
+            specs += table_runs(TABLES[name], asked)
+    if not specs:
         named = ", ".join(asked.encoders or ())
         raise OptionError(f"tables {', '.join(asked.tables)} have no row of {named}: choose other encoders or tables.")
-    return list(dict.fromkeys(cells))
+    return list(dict.fromkeys(specs))
 
 
-def needs_etth1(cells: Iterable[Cell]) -> bool:
-    """Whether a run needs the table ETTh1."""
-    return any(cell.data == ETTH1 for cell in cells)
+def needs_etth1(specs: Iterable[RunSpec]) -> bool:
+    """Return True if a run needs the table ETTh1."""
+    return any(spec.data == ETTH1 for spec in specs)
 
 
 @dataclass(frozen=True)
@@ -152,12 +116,12 @@ class AuditReport:
 
     @property
     def published(self) -> bool:
-        """Whether runs are as long, as many and as exact as the paper's."""
+        """True if runs are as long, as many and as exact as the paper's."""
         return self.asked.published and not self.warning
 
     @property
     def warning(self) -> str:
-        """What keeps the runs from being held against the paper's; empty where nothing does."""
+        """Reasons not to hold the runs against the paper's; empty where there is none."""
         said = [self.asked.warning] if self.asked.warning else []
         counts = (
             (self.needed - self.runs, "missing"),
@@ -169,7 +133,7 @@ class AuditReport:
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """How the runs were asked for, and whether that is the paper's way."""
+        """Size of the runs asked for, and whether it is the paper's."""
         asked = self.asked
         size = {"seeds": asked.seeds, "epochs": asked.epochs, "encoders": asked.encoders}
         return {**size, "published": self.published, "warning": self.warning}
@@ -211,7 +175,7 @@ class AuditReport:
         return pd.DataFrame(rows)
 
 
-def audit_report(asked: Protocol, results: Iterable[RunResult], etth1: CellData | None = None) -> AuditReport:
+def audit_report(asked: Protocol, results: Iterable[RunResult], etth1: RunData | None = None) -> AuditReport:
     """Compute the tables.
 
     Args:
@@ -219,10 +183,9 @@ def audit_report(asked: Protocol, results: Iterable[RunResult], etth1: CellData 
         results: runs; those that no table needs are passed over.
         etth1: its tensors, for the baselines among the findings.
     """
-    runs = {result.cell: result for result in results}
-    needed = audit_cells(asked)
-    there = [runs[cell] for cell in needed if cell in runs]
-    size = (runs, asked.seeds, asked.epochs, asked.encoders)
+    runs = {result.spec: result for result in results}
+    needed = audit_runs(asked)
+    there = [runs[spec] for spec in needed if spec in runs]
     return AuditReport(
         asked,
         runs=len(there),
@@ -230,7 +193,7 @@ def audit_report(asked: Protocol, results: Iterable[RunResult], etth1: CellData 
         diverged=sum(run.diverged for run in there),
         cut_short=sum(run.cut for run in there),
         rounded=sum(run.precision != FLOAT32 for run in there),
-        tables=tuple(compute_table(TABLES[name], *size) for name in asked.tables if name in TABLES),
-        paired=compute_paired(*size) if PAIRED in asked.tables else None,
-        findings=compute_findings(*size, etth1=etth1) if FINDINGS in asked.tables else None,
+        tables=tuple(compute_table(TABLES[name], runs, asked) for name in asked.tables if name in TABLES),
+        paired=compute_paired(runs, asked) if PAIRED in asked.tables else None,
+        findings=compute_findings(runs, asked, etth1) if FINDINGS in asked.tables else None,
     )

@@ -22,91 +22,92 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from rankscope.errors import OptionError
 from rankscope_lab.blocks.attention import MultiHeadAttention, scaled_dot_product
 from rankscope_lab.data.channels import LENGTH
-from rankscope_lab.encoders.cell import Cell, Point
-from rankscope_lab.encoders.data import CellData, Part
+from rankscope_lab.encoders.data import Part, RunData
 from rankscope_lab.encoders.models import AuditModel, build
-from rankscope_lab.encoders.snapshots import Progressed, Snapshot, load_snapshot, restore_stack, save_snapshot
+from rankscope_lab.encoders.run_spec import Point, RunSpec
 from rankscope_lab.encoders.training import (
     BATCH,
     CLIP,
-    How,
+    Begun,
+    ComputeOptions,
     Trained,
     fresh,
     kept_points,
     learning_rate,
     loss_of,
     optimiser,
+    read_begun,
     score,
     validated,
 )
+from rankscope_lab.runs import random_tensors, restore_random, restore_stack, stack_tensors
 
 Stack = dict[str, Tensor]
 """Parameter name → seeds × its shape."""
 
 
-def stackable(cells: Sequence[Cell]) -> bool:
-    """Whether cells differ in nothing but their seed."""
-    return len({replace(cell, seed=0) for cell in cells}) == 1
+def stackable(specs: Sequence[RunSpec]) -> bool:
+    """Return True if runs differ in nothing but their seed."""
+    return len({replace(spec, seed=0) for spec in specs}) == 1
 
 
 def train_stacked(
-    cells: Sequence[Cell],
-    data: Sequence[CellData],
-    how: How,
+    specs: Sequence[RunSpec],
+    data: Sequence[RunData],
+    how: ComputeOptions,
     *,
     snapshots: Sequence[Path] | None = None,
     progress: Callable[[int], None] = lambda epochs: None,
 ) -> list[Trained]:
-    """Train cells that differ in their seed only, all at once.
+    """Train runs that differ in their seed only, all at once.
 
     Args:
-        cells: which.
+        specs: which.
         data: of each; parts have equal sizes.
         how: device, precision; compiled functions for the CPU are not used.
-        snapshots: a file per cell that its state is kept in after each validation; where all find one there, of the
+        snapshots: a file per run that its state is kept in after each validation; where all find one there, of the
             same epoch, the stack goes on from it.
         progress: called with the number of epochs done since the last call.
 
     Raises:
-        OptionError: the cells differ in more than their seed, or have come differently far.
+        OptionError: the runs differ in more than their seed, or have come differently far.
     """
-    if not stackable(cells):
+    if not stackable(specs):
         raise OptionError("only runs that differ in nothing but their seed can be trained in one stack.")
     began = time.perf_counter()
-    made = [fresh(cell) for cell in cells]
+    made = [fresh(spec) for spec in specs]
     stack, _ = stack_module_state([model.to(how.device) for model, _ in made])
-    step = _Step(cells[0], stack, how)
+    step = _Step(specs[0], stack, how)
     inputs = torch.stack([one.train.inputs for one in data]).to(how.device)
     targets = torch.stack([one.train.targets for one in data]).to(how.device)
     held = [one.validation.to(how.device) for one in data]
-    points: list[list[Point]] = [[] for _ in cells]
+    points: list[list[Point]] = [[] for _ in specs]
     models, generators = [model for model, _ in made], [order for _, order in made]
-    begun = _begun(cells, how, snapshots or ())
-    last = max(how.last(cells[0]), begun[0].about.epoch if begun else 0)
+    begun = _begun(specs, how, snapshots or ())
+    last = max(how.last(specs[0]), begun[0].epoch if begun else 0)
     if begun:
-        restore_stack(begun, stack, step.adam, generators)
-        points = [kept_points(one.about.points, last) for one in begun]
+        restore_stack([one.tensors for one in begun], stack, step.adam)
+        for one, order in zip(begun, generators, strict=True):
+            restore_random(one.tensors, order)
+        points = [kept_points(one.points, last) for one in begun]
         _unstack(models, stack)
-        progress(begun[0].about.epoch)
-    before = [one.about.seconds for one in begun] or [0.0] * len(cells)
+        progress(begun[0].epoch)
+    before = [one.seconds for one in begun] or [0.0] * len(specs)
 
     def seconds() -> list[float]:
-        return [one + (time.perf_counter() - began) / len(cells) for one in before]
+        return [one + (time.perf_counter() - began) / len(specs) for one in before]
 
-    for epoch in range(begun[0].about.epoch + 1 if begun else 1, last + 1):
+    for epoch in range(begun[0].epoch + 1 if begun else 1, last + 1):
         orders = torch.stack([torch.randperm(inputs.shape[1], generator=order) for order in generators])
-        step.rate(learning_rate(epoch - 1, cells[0].epochs))
+        step.rate(learning_rate(epoch - 1, specs[0].epochs))
         losses = torch.stack([step(inputs, targets, rows.to(how.device)) for rows in orders.split(BATCH, dim=1)])
-        if validated(epoch, how.last(cells[0])):
-            _validate(cells, models, stack, held, losses.mean(0).tolist(), epoch, points)
+        if validated(epoch, how.last(specs[0])):
+            _validate(specs, models, stack, held, losses.mean(0).tolist(), epoch, points)
             if snapshots is not None:
-                about = [
-                    Progressed(cell.id, epoch, tuple(ours), spent, how.precision)
-                    for cell, ours, spent in zip(cells, points, seconds(), strict=True)
-                ]
-                made_of = Snapshot.of_stack(about, models, stack, step.adam, generators)
-                for path, one in zip(snapshots, made_of, strict=True):
-                    save_snapshot(path, one)
+                tensors = stack_tensors(models, stack, step.adam)
+                for index, (path, spec, spent) in enumerate(zip(snapshots, specs, seconds(), strict=True)):
+                    kept = tensors[index] | random_tensors(generators[index])
+                    Begun(spec.id, epoch, tuple(points[index]), spent, how.precision, kept).write(path)
         progress(1)
     _unstack(models, stack)
     return [
@@ -115,11 +116,11 @@ def train_stacked(
     ]
 
 
-def _begun(cells: Sequence[Cell], how: How, snapshots: Sequence[Path]) -> list[Snapshot]:
-    """The states of the cells; none where none of them has begun."""
-    found = [load_snapshot(path, cell, how.precision) for path, cell in zip(snapshots, cells, strict=False)]
+def _begun(specs: Sequence[RunSpec], how: ComputeOptions, snapshots: Sequence[Path]) -> list[Begun]:
+    """The states of the runs; none where none of them has begun."""
+    found = [read_begun(path, spec, how.precision) for path, spec in zip(snapshots, specs, strict=False)]
     there = [one for one in found if one is not None]
-    if len(there) not in (0, len(cells)) or len({one.about.epoch for one in there}) > 1:
+    if len(there) not in (0, len(specs)) or len({one.epoch for one in there}) > 1:
         raise OptionError("only runs that have come equally far can go on in one stack.")
     return there
 
@@ -127,7 +128,7 @@ def _begun(cells: Sequence[Cell], how: How, snapshots: Sequence[Path]) -> list[S
 class _Step:
     """One step of all seeds; captured once as a CUDA graph for each batch size on a GPU."""
 
-    def __init__(self, cell: Cell, stack: Stack, how: How) -> None:
+    def __init__(self, spec: RunSpec, stack: Stack, how: ComputeOptions) -> None:
         self.stack, self.how = stack, how
         for parameter in stack.values():
             parameter.grad = torch.zeros_like(parameter)
@@ -136,7 +137,7 @@ class _Step:
         for group in self.adam.param_groups:
             group["lr"] = torch.zeros((), device=how.device) if cuda else 0.0
             group["capturable"] = cuda
-        self.model = _skeleton(cell).to(how.device)
+        self.model = _skeleton(spec).to(how.device)
         self.gradients = vmap(grad_and_value(self._loss), in_dims=(0, 0, 0), randomness="different")
         self.graphs: dict[int, _Graph] = {}
 
@@ -202,10 +203,10 @@ class _Graph:
         return self.output.clone()
 
 
-def _skeleton(cell: Cell) -> AuditModel:
+def _skeleton(spec: RunSpec) -> AuditModel:
     """A model to call with parameters that are not its own, attention in plain products: vmap knows their rules."""
     state = torch.get_rng_state()
-    model = build(cell).train()
+    model = build(spec).train()
     torch.set_rng_state(state)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
@@ -229,7 +230,7 @@ def _unstack(models: Sequence[AuditModel], stack: Stack) -> None:
 
 
 def _validate(
-    cells: Sequence[Cell],
+    specs: Sequence[RunSpec],
     models: Sequence[AuditModel],
     stack: Stack,
     held: Sequence[Part],
@@ -238,8 +239,8 @@ def _validate(
     points: list[list[Point]],
 ) -> None:
     _unstack(models, stack)
-    for ours, cell, model, part, loss in zip(points, cells, models, held, losses, strict=True):
-        ours.append(score(model, part, cell, epoch, loss))
+    for ours, spec, model, part, loss in zip(points, specs, models, held, losses, strict=True):
+        ours.append(score(model, part, spec, epoch, loss))
 
 
 def _until_diverged(points: list[Point]) -> list[Point]:
@@ -257,20 +258,20 @@ _PER_SCORE, _PER_NUMBER, _SECOND_GRAPH = 16.2, 119.0, 1.4
 together: counted from the storages of one step of eleven settings; the last, smaller batch has a graph of its own."""
 
 
-def stack_bytes(cell: Cell, seeds: int) -> int:
+def stack_bytes(spec: RunSpec, seeds: int) -> int:
     """Peak memory of a step of so many seeds in a stack, in bytes.
 
     Attention weights are kept for the gradient, which ``vmap`` takes without recomputing them: tokens² of each head.
     """
     sequences, tokens = BATCH, LENGTH
-    if cell.encoder == "ci":
-        sequences *= cell.channels
-    elif cell.encoder == "cat":
-        tokens *= cell.channels
-    per_sequence = _PER_SCORE * cell.heads * tokens**2 + _PER_NUMBER * tokens * cell.d_model
+    if spec.encoder == "ci":
+        sequences *= spec.channels
+    elif spec.encoder == "cat":
+        tokens *= spec.channels
+    per_sequence = _PER_SCORE * spec.heads * tokens**2 + _PER_NUMBER * tokens * spec.d_model
     return int(4 * seeds * sequences * per_sequence)
 
 
-def stack_size(cell: Cell, free: int) -> int:
+def stack_size(spec: RunSpec, free: int) -> int:
     """Seeds that fit into the free memory of a GPU, in bytes; at least one."""
-    return max(1, int(MEMORY_SHARE * free / (_SECOND_GRAPH * stack_bytes(cell, 1))))
+    return max(1, int(MEMORY_SHARE * free / (_SECOND_GRAPH * stack_bytes(spec, 1))))

@@ -5,21 +5,31 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rankscope_lab.encoders.cell import MSE, Cell, Point
-from rankscope_lab.encoders.data import CellData, Part
+from rankscope.errors import DataError
+from rankscope.io import codec
+from rankscope_lab.encoders.data import Part, RunData
 from rankscope_lab.encoders.models import AuditModel, build
-from rankscope_lab.encoders.snapshots import Progressed, Snapshot, load_snapshot, save_snapshot
+from rankscope_lab.encoders.run_spec import MSE, Point, RunSpec
 from rankscope_lab.kernels import accelerate
 from rankscope_lab.machine import FLOAT32, products
+from rankscope_lab.runs import (
+    random_tensors,
+    read_state,
+    restore_random,
+    restore_training,
+    training_tensors,
+    write_state,
+)
 
 BATCH = 32
 PEAK, FLOOR = 3e-4, 3e-6
@@ -37,7 +47,7 @@ def learning_rate(epoch: int, epochs: int) -> float:
 
 
 def validated(epoch: int, epochs: int) -> bool:
-    """Whether a validation follows the ``epoch``-th epoch, counted from 1: the first, every 20th, the last."""
+    """Return True if a validation follows the ``epoch``-th epoch, counted from 1: the first, every 20th, the last."""
     return epoch == 1 or epoch % EVERY == 0 or epoch == epochs
 
 
@@ -52,30 +62,30 @@ def loss_of(
 
 
 @torch.no_grad()
-def score(model: nn.Module, part: Part, cell: Cell, epoch: int, train_loss: float) -> Point:
+def score(model: nn.Module, part: Part, spec: RunSpec, epoch: int, train_loss: float) -> Point:
     """Validate: loss and accuracy (R² under MSE) over all positions of all series, in evaluation mode."""
     training = model.training
     model.eval()
-    step = max(1, SCORED // max(1, cell.channels)) if cell.encoder in ("ci", "cat") else SCORED
+    step = max(1, SCORED // max(1, spec.channels)) if spec.encoder in ("ci", "cat") else SCORED
     losses, right, count = 0.0, 0.0, 0
     for start in range(0, len(part.inputs), step):
         inputs, targets = part.inputs[start : start + step], part.targets[start : start + step]
         outputs = model(inputs)
         scored = len(inputs) * (inputs.shape[1] - 1)
         losses += float(loss_of(outputs, targets)) * scored
-        if cell.objective != MSE:
+        if spec.objective != MSE:
             right += float((outputs[:, :-1].argmax(-1) == targets[:, 1:]).sum())
         count += scored
     model.train(training)
     loss = losses / count
-    if cell.objective == MSE:
+    if spec.objective == MSE:
         return Point(epoch, train_loss, loss, 1 - loss / float(part.targets[:, 1:].double().var(correction=0)))
     return Point(epoch, train_loss, loss, right / count)
 
 
 @dataclass(frozen=True)
-class How:
-    """How runs are computed; none of it is part of what they are.
+class ComputeOptions:
+    """Device, precision and kernels that runs are computed with; no part of what they are.
 
     Attributes:
         device: where.
@@ -93,9 +103,9 @@ class How:
         """Context of forward and backward passes."""
         return products(self.device, self.precision)
 
-    def last(self, cell: Cell) -> int:
-        """Epochs that a cell runs for."""
-        return min(cell.epochs, self.stop or cell.epochs)
+    def last(self, spec: RunSpec) -> int:
+        """Epochs that a run runs for."""
+        return min(spec.epochs, self.stop or spec.epochs)
 
 
 @dataclass
@@ -115,10 +125,10 @@ class Trained:
     epochs: int
 
 
-def fresh(cell: Cell) -> tuple[AuditModel, torch.Generator]:
-    """A model drawn with the cell's seed, and the generator of the order of its batches, which goes on from there."""
-    torch.manual_seed(cell.seed)
-    model = build(cell)
+def fresh(spec: RunSpec) -> tuple[AuditModel, torch.Generator]:
+    """A model drawn with the run's seed, and the generator of the order of its batches, which goes on from there."""
+    torch.manual_seed(spec.seed)
+    model = build(spec)
     order = torch.Generator()
     order.set_state(torch.get_rng_state())
     return model, order
@@ -129,24 +139,68 @@ def optimiser(parameters: list[Tensor]) -> torch.optim.AdamW:
     return torch.optim.AdamW(parameters, lr=0.0, weight_decay=WEIGHT_DECAY, fused=True)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A run that is not finished: how far it is, and what it goes on from as if it had not stopped.
+
+    Attributes:
+        run: its id.
+        epoch: how many are done.
+        points: validations so far.
+        seconds: that it took so far.
+        precision: of matrix products.
+        tensors: weights, state of the optimiser, states of the random generators.
+    """
+
+    run: str
+    epoch: int
+    points: tuple[Point, ...]
+    seconds: float
+    precision: str = FLOAT32
+    tensors: Mapping[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    KEYS: ClassVar = ("cell=run", "epoch", "points", "seconds", "precision")
+
+    def write(self, path: Path) -> None:
+        """Write it in place of the state before, in one step."""
+        write_state(path, self.tensors, codec.plain(self))
+
+
+def read_begun(path: Path, spec: RunSpec, precision: str) -> Begun | None:
+    """Read the state of a run; None if there is no such file.
+
+    Raises:
+        DataError: the file is damaged, of another run, or of a run in another precision.
+    """
+    found = read_state(path)
+    if found is None:
+        return None
+    begun = replace(codec.parse(Begun, found[1], str(path)), tensors=found[0])
+    if begun.run != spec.id:
+        raise DataError(f"{path} is of the run {begun.run}, not of {spec.id}: delete it.")
+    if begun.precision != precision:
+        raise DataError(f"{path} is of a run in {begun.precision}, not in {precision}: delete it, or run that one on.")
+    return begun
+
+
 def train(
-    cell: Cell,
-    data: CellData,
-    how: How,
+    spec: RunSpec,
+    data: RunData,
+    how: ComputeOptions,
     *,
     snapshot: Path | None = None,
     progress: Callable[[int], None] = lambda epochs: None,
 ) -> Trained:
-    """Train a cell to its last epoch, or until a loss is not finite.
+    """Train a run to its last epoch, or until a loss is not finite.
 
     Args:
-        cell: which.
+        spec: which.
         data: its tensors.
         how: device, precision.
         snapshot: file that the state is kept in after each validation; a run that finds one there goes on from it.
         progress: called with the number of epochs done since the last call.
     """
-    model, order = fresh(cell)
+    model, order = fresh(spec)
     model.to(how.device).train()
     if how.kernels and how.device.type == "cpu":
         accelerate(model)
@@ -154,23 +208,24 @@ def train(
     began, before = time.perf_counter(), 0.0
     points: list[Point] = []
     epoch = 0
-    if snapshot is not None and (found := load_snapshot(snapshot, cell, how.precision)) is not None:
-        found.restore(model, adam, order)
-        epoch, before = found.about.epoch, found.about.seconds
-        points = kept_points(found.about.points, max(epoch, how.last(cell)))
+    if snapshot is not None and (found := read_begun(snapshot, spec, how.precision)) is not None:
+        restore_training(found.tensors, model, adam)
+        restore_random(found.tensors, order)
+        epoch, before = found.epoch, found.seconds
+        points = kept_points(found.points, max(epoch, how.last(spec)))
         progress(epoch)
     train_part, held = data.train.to(how.device), data.validation.to(how.device)
-    while epoch < how.last(cell) and not (points and not _finite(points[-1])):
+    while epoch < how.last(spec) and not (points and not _finite(points[-1])):
         epoch += 1
         for group in adam.param_groups:
-            group["lr"] = learning_rate(epoch - 1, cell.epochs)
+            group["lr"] = learning_rate(epoch - 1, spec.epochs)
         mean = _epoch(model, adam, train_part, torch.randperm(len(train_part.inputs), generator=order), how)
-        if validated(epoch, how.last(cell)) or not math.isfinite(mean):
-            points.append(score(model, held, cell, epoch, mean))
+        if validated(epoch, how.last(spec)) or not math.isfinite(mean):
+            points.append(score(model, held, spec, epoch, mean))
             seconds = before + time.perf_counter() - began
             if snapshot is not None:
-                about = Progressed(cell.id, epoch, tuple(points), seconds, how.precision)
-                save_snapshot(snapshot, Snapshot.of(about, model, adam, order))
+                tensors = training_tensors(model, adam) | random_tensors(order)
+                Begun(spec.id, epoch, tuple(points), seconds, how.precision, tensors).write(snapshot)
         progress(1)
     return Trained(model, points, before + time.perf_counter() - began, epoch)
 
@@ -184,7 +239,7 @@ def _finite(point: Point) -> bool:
     return math.isfinite(point.loss) and math.isfinite(point.train_loss)
 
 
-def _epoch(model: AuditModel, adam: torch.optim.AdamW, part: Part, order: Tensor, how: How) -> float:
+def _epoch(model: AuditModel, adam: torch.optim.AdamW, part: Part, order: Tensor, how: ComputeOptions) -> float:
     """One pass over the training series; the mean loss of its steps."""
     parameters = list(model.parameters())
     losses = []

@@ -158,7 +158,7 @@ def packed_attention(
     dropout: float,
     compiled: ctypes.CDLL,
 ) -> Float[Tensor, "batch tokens d_model"]:
-    """What `rankscope_lab.blocks.scaled_dot_product` gives for each head, heads side by side.
+    """`rankscope_lab.blocks.scaled_dot_product` of each head, heads side by side.
 
     Args:
         packed: queries, keys and values of all heads, in this order; float32 on the CPU.

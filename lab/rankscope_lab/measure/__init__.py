@@ -1,9 +1,8 @@
 """Ranks of one trained model of the lab: its weights, and what runs through its layers."""
 
-from rankscope_lab.measure.model import EPS, measure, rank_record
+from rankscope_lab.measure.model import EPS, measure, rank_record, watch_layers
 from rankscope_lab.measure.record import ModelRanks, Ranks, StreamRanks, WeightRanks
 from rankscope_lab.measure.sites import Layer, bias_of, layers_of, matrix_of, sites_of
-from rankscope_lab.measure.streams import watch_layers
 
 __all__ = [
     "EPS",

@@ -9,7 +9,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.measure.flow import ranks_by_eps
+from rankscope.measure.spectrum import ranks_by_eps
 from rankscope.numerics import effective_rank, stable_rank
 
 SPECTRUM = tuple(f"ranks.{name}" for name in ("size", "eps_ranks", "effective_rank", "stable_rank", "sigma?"))
@@ -41,10 +41,6 @@ class Ranks:
     def leading(self, count: int) -> Ranks:
         """The same with so many singular values."""
         return replace(self, sigma=self.sigma[:count])
-
-    def relative(self, eps: str) -> float:
-        """ε-rank over the largest rank possible."""
-        return self.eps_ranks[eps] / self.size
 
 
 def ranks_of(sigma: Float[Tensor, " k"], eps: Sequence[float]) -> Ranks:
@@ -133,15 +129,11 @@ class ModelRanks:
         """Records of one place, first layer to last."""
         return tuple(one for one in self.streams if one.place == place and stack in (None, one.stack))
 
-    def role(self, *roles: str) -> tuple[WeightRanks, ...]:
-        """Matrices of some roles."""
-        return tuple(one for one in self.weights if one.role in roles)
-
-    def shortened(self, weights: int = 0, streams: int = 0) -> ModelRanks:
-        """The same with so many singular values of every matrix and of every layer's input and output, as is stored."""
+    def shortened(self, streams: int) -> ModelRanks:
+        """The same with so many singular values of every layer's input and output, none of matrices, as is stored."""
         return replace(
             self,
-            weights=tuple(replace(one, ranks=one.ranks.leading(weights)) for one in self.weights),
+            weights=tuple(replace(one, ranks=one.ranks.leading(0)) for one in self.weights),
             streams=tuple(
                 replace(one, ranks=one.ranks.leading(streams * (one.place != BETWEEN)), centred=one.centred.leading(0))
                 for one in self.streams

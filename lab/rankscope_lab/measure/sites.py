@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.families import Site
-from rankscope.families._sites import Part, Stack
+from rankscope.families.sites import Part, Stack
 from rankscope_lab.blocks import FeedForward, LearnedPositions, MultiHeadAttention, MultiplicativePositions
 from rankscope_lab.blocks.layers import ProjectionBlock
 

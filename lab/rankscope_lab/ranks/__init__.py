@@ -1,1 +1,1 @@
-"""What encoders, layers and tokenizers do to rank."""
+"""Ranks of the models that encoders, layers and tokenizers leave, compared."""

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from rankscope.compress import Budget, Plan, plan_by_budget
 from rankscope.compress.calibration import InputMoments
 from rankscope.compress.calibration.moments import MomentSink
-from rankscope.compress.cuts import Cut, MatrixCut, PairCut
+from rankscope.compress.joint import Cut, PairCut
+from rankscope.compress.methods import MatrixCut
 from rankscope.compress.options import JOINT, needs_calibration
 from rankscope.compress.plan import SitePlan
 from rankscope.errors import DataError, OptionError, unknown_choice

@@ -1,4 +1,4 @@
-"""What is asked of the runs, as claims that can be tested seed by seed.
+"""Questions to the runs, as claims that can be tested seed by seed.
 
 a. Does linear-ppe's map of the positions raise the rank of the stream?
 b. Does a projection block pass rank on more gently than attention?
@@ -17,7 +17,7 @@ from rankscope_lab.measure import ModelRanks, Ranks, StreamRanks
 from rankscope_lab.measure.record import BETWEEN, INPUT, OUTPUT
 from rankscope_lab.measure.sites import ATTENTION, PROJECTION
 from rankscope_lab.ranks.runs import CODEBOOK, ENCODERS, SLT, STREAM, TOKENIZERS, RankedRun
-from rankscope_lab.ranks.statistics import Claim
+from rankscope_lab.statistics import Claim
 
 QUESTIONS = {
     "a": "Does linear-ppe raise the rank of the stream?",
@@ -63,7 +63,7 @@ def by_setting(runs: Sequence[RankedRun], study: str) -> dict[str, dict[str, dic
 
 
 def measures(eps: Sequence[str]) -> dict[str, Measure]:
-    """What is read off a stream, by name."""
+    """Measures of a stream by name."""
     found: dict[str, Measure] = {
         EFFECTIVE: lambda one: one.ranks.effective_rank,
         CENTRED: lambda one: one.centred.effective_rank,
@@ -182,7 +182,7 @@ def _stacks(runs: Mapping[int, RankedRun]) -> _Stacks:
 
 
 def _blocks(ranks: ModelRanks | None) -> list[dict[str, StreamRanks]]:
-    """What enters each block, what its halves hand to each other, and what leaves it."""
+    """Input of each block, the stream between its halves, and its output."""
     if ranks is None or not ranks.streams:
         return []
     stream = stream_of(ranks)

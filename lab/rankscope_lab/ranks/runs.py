@@ -10,20 +10,21 @@ from typing import Any
 
 from rankscope.errors import DataError
 from rankscope.io import codec
-from rankscope_lab.encoders.cell import SYNTHETIC, RunResult
-from rankscope_lab.encoders.cell import Cell as EncoderCell
+from rankscope_lab.encoders.run_spec import SYNTHETIC
+from rankscope_lab.encoders.run_spec import RunResult as EncoderResult
+from rankscope_lab.encoders.run_spec import RunSpec as EncoderSpec
 from rankscope_lab.measure.record import ModelRanks, Ranks
-from rankscope_lab.slt.cell import Cell as SltCell
-from rankscope_lab.slt.cell import CellResult
-from rankscope_lab.tokenizers.record import RunRecord
+from rankscope_lab.slt.run_spec import RunResult as SltResult
+from rankscope_lab.slt.run_spec import RunSpec as SltSpec
+from rankscope_lab.tokenizers.run_spec import RunRecord
 from rankscope_lab.tokenizers.vq import VqResult, VqSettings
 
 ENCODERS, SLT, TOKENIZERS = "encoders", "slt", "tokenizers"
 CODEBOOK, STREAM = "codebook", "stream"
 CHECKPOINT = "vq.json"
-"""What a tokenizer's checkpoint holds of its run."""
+"""Record of its run in a tokenizer's checkpoint."""
 _DEPTH = 3
-"""How deep in a document a record of ranks may lie."""
+"""Levels of a document that are searched for a record of ranks."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class RankedRun:
         loss: that the run is judged by; NaN where it has none.
         ranks: of the weights that are judged: the last, of SLT runs under ``field`` the best; None where none are kept.
         spectra: ``codebook`` and ``stream`` of a tokenizer.
-        cell: of an encoder or SLT run; None otherwise.
+        spec: of an encoder or SLT run; None otherwise.
         stopped: epoch after which the run was cut; None of whole ones.
         source: file that it was read from.
     """
@@ -50,7 +51,7 @@ class RankedRun:
     loss: float
     ranks: ModelRanks | None
     spectra: Mapping[str, Ranks] = field(default_factory=dict)
-    cell: EncoderCell | SltCell | None = None
+    spec: EncoderSpec | SltSpec | None = None
     stopped: int | None = None
     source: str = ""
 
@@ -131,9 +132,9 @@ def _files(place: Path) -> list[Path]:
 def _runs(document: Any, file: Path) -> Iterator[RankedRun | None]:
     """The runs in a document, None for one that diverged; nothing where it is another document."""
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == RunResult.SCHEMA:
+    if schema == EncoderResult.SCHEMA:
         yield _encoder(file)
-    elif schema == CellResult.SCHEMA:
+    elif schema == SltResult.SCHEMA:
         yield _slt(file)
     else:
         for inner in _inside(document, VqResult.SCHEMA):
@@ -156,34 +157,34 @@ def _inside(document: Any, schema: str, depth: int = _DEPTH) -> Iterator[dict[st
 
 
 def _encoder(file: Path) -> RankedRun | None:
-    result = codec.read(RunResult, file)
+    result = codec.read(EncoderResult, file)
     if result.diverged:
         return None
-    cell, record = result.cell, result.diagnostics.get("ranks")
-    size = f"C{cell.channels} N{cell.series} d{cell.d_model}" if cell.data == SYNTHETIC else f"ETTh1 d{cell.d_model}"
+    spec, record = result.spec, result.diagnostics.get("ranks")
+    size = f"C{spec.channels} N{spec.series} d{spec.d_model}" if spec.data == SYNTHETIC else f"ETTh1 d{spec.d_model}"
     ranks = codec.parse(ModelRanks, record, str(file)) if record else None
     return RankedRun(
         ENCODERS,
-        f"{size} {cell.objective} {cell.epochs} epochs",
-        cell.encoder,
-        cell.seed,
+        f"{size} {spec.objective} {spec.epochs} epochs",
+        spec.encoder,
+        spec.seed,
         result.best.loss,
         ranks,
-        cell=cell,
+        spec=spec,
         stopped=result.stopped if result.cut else None,
         source=str(file),
     )
 
 
 def _slt(file: Path) -> RankedRun | None:
-    result = codec.read(CellResult, file)
+    result = codec.read(SltResult, file)
     if result.diverged:
         return None
-    cell = result.cell
-    setting = replace(cell, model="slt", seed=0, epochs=max(cell.epochs, 1)).id
+    spec = result.spec
+    setting = replace(spec, model="slt", seed=0, epochs=max(spec.epochs, 1)).id
     setting = setting.removesuffix("-s0").replace("-slt-", "-")
     ranks = codec.parse(ModelRanks, result.ranks, str(file)) if result.ranks else None
-    return RankedRun(SLT, setting, cell.model, cell.seed, result.chosen.test.mse, ranks, cell=cell, source=str(file))
+    return RankedRun(SLT, setting, spec.model, spec.seed, result.chosen.test.mse, ranks, spec=spec, source=str(file))
 
 
 def _table_of(document: Any) -> str:

@@ -1,4 +1,4 @@
-"""The whole study: runs in, tables and findings out."""
+"""The study of ranks: runs in, means over seeds and findings out."""
 
 from __future__ import annotations
 
@@ -9,15 +9,147 @@ from typing import TYPE_CHECKING, ClassVar
 from rankscope.errors import OptionError
 from rankscope.measure.spectrum import DEFAULT_EPS, eps_key
 from rankscope.numerics import validate_eps
+from rankscope_lab.measure import Ranks, StreamRanks
 from rankscope_lab.measure.sites import ATTENTION, PROJECTION
 from rankscope_lab.ranks.compress import JOINT, RATIOS, CurvePoint
 from rankscope_lab.ranks.questions import claims
 from rankscope_lab.ranks.runs import RankedRun, RunSet
-from rankscope_lab.ranks.statistics import Claim, Finding, judged
-from rankscope_lab.ranks.tables import CurveRow, RankRow, RunCurve, curve_rows, rank_rows
+from rankscope_lab.statistics import Claim, Finding, judged, spread
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class RankRow:
+    """One place of one variant, over its seeds.
+
+    Attributes:
+        study: ``encoders``, ``slt`` or ``tokenizers``.
+        setting: what compared runs share.
+        variant: encoder, model, or number of codes.
+        what: ``input``, ``between`` or ``output`` of a layer, ``codebook``, ``stream`` (of a tokenizer), or the role of
+            a matrix.
+        stack: of layers, where the model has one: ``blocks``, ``encoder``, ``decoder``; empty for codebooks.
+        layer: from 0; None outside of layers.
+        kind: of the layer; of a matrix ``weight``.
+        seeds: runs.
+        size: largest rank possible.
+        effective: mean effective rank.
+        effective_std: over the seeds; None of one.
+        centred: mean effective rank less the mean row; None of matrices and tokenizers.
+        eps_ranks: mean ε-ranks by ε.
+    """
+
+    study: str
+    setting: str
+    variant: str
+    what: str
+    stack: str
+    layer: int | None
+    kind: str
+    seeds: int
+    size: int
+    effective: float
+    effective_std: float | None
+    centred: float | None
+    eps_ranks: Mapping[str, float]
+
+
+Key = tuple[str, str, str, str, str, int | None, str]
+
+
+def rank_rows(runs: Sequence[RankedRun], eps: Sequence[str]) -> tuple[RankRow, ...]:
+    """Average over seeds: streams by layer and place, matrices by layer and role, codebooks."""
+    plain: dict[Key, list[Ranks]] = {}
+    centred: dict[Key, list[Ranks]] = {}
+    for run in runs:
+        for key, ranks, less in _spectra(run):
+            plain.setdefault(key, []).append(ranks)
+            if less is not None:
+                centred.setdefault(key, []).append(less)
+    return tuple(_row(key, ranks, centred.get(key, []), eps) for key, ranks in plain.items())
+
+
+def _spectra(run: RankedRun) -> list[tuple[Key, Ranks, Ranks | None]]:
+    def key(stack: str, what: str, layer: int | None, kind: str) -> Key:
+        return run.study, run.setting, run.variant, stack, what, layer, kind
+
+    found: list[tuple[Key, Ranks, Ranks | None]] = []
+    if run.ranks is not None:
+        streams: tuple[StreamRanks, ...] = run.ranks.streams
+        found += [(key(one.stack, one.place, one.layer, one.kind), one.ranks, one.centred) for one in streams]
+        for weight in run.ranks.weights:
+            found.append((key(weight.stack, weight.role, weight.layer, "weight"), weight.ranks, None))
+    return found + [(key("", name, None, name), ranks, None) for name, ranks in run.spectra.items()]
+
+
+def _row(key: Key, ranks: Sequence[Ranks], centred: Sequence[Ranks], eps: Sequence[str]) -> RankRow:
+    study, setting, variant, stack, what, layer, kind = key
+    effective = spread([one.effective_rank for one in ranks])
+    return RankRow(
+        study,
+        setting,
+        variant,
+        what,
+        stack,
+        layer,
+        kind,
+        len(ranks),
+        max(one.size for one in ranks),
+        effective.mean,
+        effective.std,
+        spread([one.effective_rank for one in centred]).mean if centred else None,
+        {level: spread([float(one.eps_ranks[level]) for one in ranks]).mean for level in eps},
+    )
+
+
+RunCurve = tuple[RankedRun, CurvePoint]
+"""A run, and what cutting one kind of layer by one method to one size did to it."""
+
+
+@dataclass(frozen=True)
+class CurveRow:
+    """One kind of layer cut by one method to one size, over the seeds of a variant.
+
+    Attributes:
+        study: of the runs.
+        setting: likewise.
+        variant: likewise.
+        kind: of layer.
+        method: of the cut.
+        asked: ratio asked for.
+        ratio: mean of those reached.
+        relative: mean of loss over the whole model's.
+        relative_std: over the seeds; None of one.
+        seeds: runs that reached the ratio.
+    """
+
+    study: str
+    setting: str
+    variant: str
+    kind: str
+    method: str
+    asked: float
+    ratio: float
+    relative: float
+    relative_std: float | None
+    seeds: int
+
+
+def curve_rows(curves: Sequence[RunCurve]) -> tuple[CurveRow, ...]:
+    """Average over seeds; sizes that no run reached are left out."""
+    groups: dict[tuple[str, str, str, str, str, float], list[tuple[float, float]]] = {}
+    for run, point in curves:
+        if point.ratio is not None and point.relative is not None:
+            key = (run.study, run.setting, run.variant, point.kind, point.method, point.asked)
+            groups.setdefault(key, []).append((point.ratio, point.relative))
+    rows = []
+    for key, found in groups.items():
+        ratio, relative = (spread(values) for values in zip(*found, strict=True))
+        rows.append(CurveRow(*key, ratio.mean, relative.mean, relative.std, relative.n))
+    return tuple(rows)
+
 
 CUT_PAIRS = (("whitened", "svd"), (JOINT, "whitened"))
 """Methods, the better one as claimed first."""
@@ -27,7 +159,7 @@ EQUAL_SIZES = 0.02
 
 @dataclass(frozen=True)
 class RankStudy:
-    """What runs of the lab say about ranks.
+    """Ranks of the lab's runs: means over seeds, curves of cutting, findings.
 
     Attributes:
         eps: tolerances, as they print.
@@ -88,10 +220,10 @@ def study_runs(found: RunSet, curves: Sequence[RunCurve] = (), eps: Sequence[flo
 def curve_claims(curves: Sequence[RunCurve]) -> Iterator[Claim]:
     """Question d: which method loses less; whether attention or projection does, at the same share of their numbers."""
     points: dict[tuple[str, str], dict[_Cut, dict[int, CurvePoint]]] = {}
-    for one in curves:
-        if one.point.ratio is not None and one.point.asked < 1:
-            cut = (one.point.kind, one.point.method, one.point.asked)
-            points.setdefault((one.setting, one.variant), {}).setdefault(cut, {})[one.seed] = one.point
+    for run, point in curves:
+        if point.ratio is not None and point.asked < 1:
+            cut = (point.kind, point.method, point.asked)
+            points.setdefault((run.setting, run.variant), {}).setdefault(cut, {})[run.seed] = point
     for (setting, variant), found in points.items():
         for ratio in RATIOS[1:]:
             for kind in dict.fromkeys(kind for kind, _, _ in found):

@@ -11,22 +11,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope.errors import DataError
 from rankscope_lab.encoders import data as encoder_data
 from rankscope_lab.encoders import models as encoder_models
-from rankscope_lab.encoders.cell import ETTH1, SYNTHETIC
-from rankscope_lab.encoders.cell import Cell as EncoderCell
+from rankscope_lab.encoders.run_spec import ETTH1, SYNTHETIC
+from rankscope_lab.encoders.run_spec import RunSpec as EncoderSpec
 from rankscope_lab.encoders.runs import RANKED
 from rankscope_lab.encoders.training import score as encoder_score
 from rankscope_lab.measure import measure
 from rankscope_lab.ranks.compress import RATIOS, Score, compression_curve
 from rankscope_lab.ranks.runs import RankedRun, RunSet
-from rankscope_lab.ranks.tables import RunCurve
-from rankscope_lab.slt.cell import Cell as SltCell
-from rankscope_lab.slt.cell_run import cell_data as slt_data
-from rankscope_lab.slt.models import Sizes, build_model
-from rankscope_lab.slt.training import watched
+from rankscope_lab.ranks.study import RunCurve
+from rankscope_lab.slt.run_spec import RunSpec as SltSpec
+from rankscope_lab.slt.runs import run_data as slt_data
+from rankscope_lab.slt.training import new_model, watched
 
 BATCH = 32
 """Series, or windows, that go through a model at once."""
@@ -61,12 +60,12 @@ def restored(run: RankedRun, data: str | Path | None) -> Restored | None:
     Raises:
         DataError: weights or table cannot be used.
     """
-    weights, cell = run.weights, run.cell
-    if weights is None or cell is None:
+    weights, spec = run.weights, run.spec
+    if weights is None or spec is None:
         return None
-    if isinstance(cell, EncoderCell):
-        return _encoder(cell, weights, data)
-    return None if data is None else _forecaster(cell, weights, Path(data))
+    if isinstance(spec, EncoderSpec):
+        return _encoder(spec, weights, data)
+    return None if data is None else _forecaster(spec, weights, Path(data))
 
 
 def with_ranks(found: RunSet, data: str | Path | None, progress: Progress = silent) -> RunSet:
@@ -83,7 +82,7 @@ def with_ranks(found: RunSet, data: str | Path | None, progress: Progress = sile
 
 def can_be_cut(found: RunSet) -> list[RankedRun]:
     """Runs of encoders and forecasters whose weights are kept."""
-    return [run for run in found.runs if run.weights is not None and run.cell is not None]
+    return [run for run in found.runs if run.weights is not None and run.spec is not None]
 
 
 def curves_of(
@@ -97,31 +96,30 @@ def curves_of(
         whole = restored(run, data)
         if whole is not None:
             points = compression_curve(whole.model, whole.calibration, whole.score, ratios=ratios)
-            curves += [RunCurve(run.study, run.setting, run.variant, run.seed, point) for point in points]
+            curves += [(run, point) for point in points]
     progress(len(kept), len(kept), "cutting layers")
     return tuple(curves)
 
 
-def _encoder(cell: EncoderCell, weights: Path, data: str | Path | None) -> Restored | None:
-    if cell.data == ETTH1 and data is None:
+def _encoder(spec: EncoderSpec, weights: Path, data: str | Path | None) -> Restored | None:
+    if spec.data == ETTH1 and data is None:
         return None
-    table = None if cell.data == SYNTHETIC else Path(data or "") / "ETTh1.csv"
-    parts = encoder_data.cell_data(cell, table)
-    model = _with_weights(lambda: encoder_models.build(cell), weights)
+    table = None if spec.data == SYNTHETIC else Path(data or "") / "ETTh1.csv"
+    parts = encoder_data.run_data(spec, table)
+    model = _with_weights(lambda: encoder_models.build(spec), weights)
 
     def score(one: nn.Module) -> float:
-        return encoder_score(one, parts.validation, cell, 0, 0.0).loss
+        return encoder_score(one, parts.validation, spec, 0, 0.0).loss
 
     known = parts.train.inputs
     # windows of ETTh1 lie in time order: the first ones are all of one season; generated series are in no order
-    rows = _spread(len(known), CALIBRATED) if cell.data == ETTH1 else torch.arange(min(CALIBRATED, len(known)))
+    rows = _spread(len(known), CALIBRATED) if spec.data == ETTH1 else torch.arange(min(CALIBRATED, len(known)))
     return Restored(model, parts.validation.inputs[:RANKED], tuple(known[rows].split(BATCH)), score)
 
 
-def _forecaster(cell: SltCell, weights: Path, data: Path) -> Restored:
-    parts = slt_data(cell, data, ignore_times=True)  # as the run may have done
-    sizes = Sizes(parts.season, cell.lookback, cell.horizon)
-    model = _with_weights(lambda: build_model(cell.model, sizes, revin=cell.revin), weights)
+def _forecaster(spec: SltSpec, weights: Path, data: Path) -> Restored:
+    parts = slt_data(spec, data, ignore_times=True)  # as the run may have done
+    model = _with_weights(lambda: new_model(spec, parts.season), weights)
     inputs, targets = parts.test.batch(_spread(len(parts.test), SCORED))
     known = parts.train.batch(_spread(len(parts.train), CALIBRATED))[0]
 

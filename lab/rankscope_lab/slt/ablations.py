@@ -1,4 +1,4 @@
-"""What the published comparison changes at once, taken apart: which runs, and which of them are compared."""
+"""Ablations: what the published comparison changes at once, one thing at a time; their runs and comparisons."""
 
 from __future__ import annotations
 

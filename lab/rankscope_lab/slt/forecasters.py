@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import OptionError, unknown_choice
 from rankscope_lab.blocks import (
     AttentionBlock,
     LearnedPositions,
@@ -17,6 +17,7 @@ from rankscope_lab.blocks import (
     patch_count,
     patches,
 )
+from rankscope_lab.data.windows import check_season, seasonal_naive
 
 EPSILON = 1e-5
 """Added to the variance."""
@@ -33,11 +34,6 @@ class InstanceNorm(nn.Module):
         """Forecast."""
         scaled, mean, std = standardised(x)
         return self.inner(scaled) * std + mean
-
-    def hidden(self, x: Float[Tensor, "batch lookback variables"]) -> list[Tensor]:
-        """The inner model's stream."""
-        streams: list[Tensor] = self.inner.hidden(standardised(x)[0])  # type: ignore[operator]
-        return streams
 
 
 def standardised(
@@ -231,13 +227,9 @@ class SeasonalNaive(nn.Module):
 
     def __init__(self, lookback: int, horizon: int, season: int) -> None:
         super().__init__()
-        if season < 1:
-            raise DataError("the table's step does not divide a day, so there is no season of 24 hours to repeat.")
-        if season > lookback:
-            raise DataError(f"a season of {season} steps does not fit into a look-back of {lookback}: lengthen it.")
+        check_season(season, lookback)
         self.horizon, self.season = horizon, season
 
     def forward(self, x: Float[Tensor, "batch lookback variables"]) -> Float[Tensor, "batch horizon variables"]:
         """Forecast."""
-        times = -(-self.horizon // self.season)
-        return x[:, -self.season :].repeat(1, times, 1)[:, : self.horizon]
+        return seasonal_naive(x, self.horizon, self.season)

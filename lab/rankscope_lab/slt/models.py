@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from torch import nn
@@ -45,39 +45,17 @@ SHAPES: Mapping[str, ForecasterShape] = MappingProxyType(
 """`PatchForecaster`s: the two of the table, and those that change one thing of them."""
 MODELS = (*SHAPES, NBEATS, DLINEAR, NAIVE)
 
-ABOUT = MappingProxyType(
-    {
-        SLT: "two projection blocks, attention on top, multiplicative positions",
-        PATCHTST: "three attention blocks, additive positions (no published PatchTST)",
-        "slt-additive": "SLT with additive positions",
-        "patchtst-mult": "three attention blocks, multiplicative positions",
-        "slt-middle": "SLT with attention in the middle",
-        "slt-bottom": "SLT with attention at the bottom",
-        "slt-offset": "SLT whose positions multiply by 1 + weight",
-        "projections": "three projection blocks, no attention",
-        "head": "patch embedding and head only: linear",
-        NBEATS: "three blocks of four layers, width 128",
-        DLINEAR: "linear maps of moving average and rest",
-        NAIVE: "the last 24 hours repeated",
-    }
-)
 
-
-@dataclass(frozen=True)
-class Sizes:
-    """Steps that a model reads, forecasts, and that make 24 hours."""
-
-    season: int
-    lookback: int = LOOKBACK
-    horizon: int = HORIZON
-
-
-def build_model(name: str, sizes: Sizes, *, revin: bool = False) -> nn.Module:
+def build_model(
+    name: str, season: int, lookback: int = LOOKBACK, horizon: int = HORIZON, *, revin: bool = False
+) -> nn.Module:
     """A new model with torch's default draws.
 
     Args:
         name: one of `MODELS`.
-        sizes: of its input and output.
+        season: steps of 24 hours.
+        lookback: steps read.
+        horizon: steps forecast.
         revin: wrap it into `InstanceNorm`.
 
     Raises:
@@ -85,14 +63,14 @@ def build_model(name: str, sizes: Sizes, *, revin: bool = False) -> nn.Module:
     """
     check_model(name)
     if name in SHAPES:
-        shape = replace(SHAPES[name], lookback=sizes.lookback, horizon=sizes.horizon)
+        shape = replace(SHAPES[name], lookback=lookback, horizon=horizon)
         model: nn.Module = PatchForecaster(shape)
     elif name == NBEATS:
-        model = NBeats(sizes.lookback, sizes.horizon)
+        model = NBeats(lookback, horizon)
     elif name == DLINEAR:
-        model = DLinear(sizes.lookback, sizes.horizon)
+        model = DLinear(lookback, horizon)
     else:
-        model = SeasonalNaive(sizes.lookback, sizes.horizon, sizes.season)
+        model = SeasonalNaive(lookback, horizon, season)
     return InstanceNorm(model) if revin else model
 
 
@@ -100,8 +78,3 @@ def check_model(name: str) -> None:
     """Raise `OptionError` unless it is one of `MODELS`."""
     if name not in MODELS:
         raise OptionError(unknown_choice("model", name, MODELS))
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Trained numbers of a model."""
-    return sum(weight.numel() for weight in model.parameters())

@@ -8,25 +8,24 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from rankscope_lab.slt.cell import Cell
 from rankscope_lab.slt.forecasters import HORIZON, LOOKBACK
 from rankscope_lab.slt.models import PATCHTST, SLT
-from rankscope_lab.slt.protocol import RELEASED
+from rankscope_lab.slt.run_spec import RELEASED, RunSpec
 
 PUBLISHED_NOISE, OWN_SPREAD = "published twice", "2 std of ours"
 
 
-def published_mse(cell: Cell) -> float | None:
-    """The test MSE that was published for a cell's table and model; None under any other setting."""
-    plain = cell.protocol == RELEASED.name and not cell.revin and cell.epochs == RELEASED.epochs
-    if not plain or (cell.lookback, cell.horizon) != (LOOKBACK, HORIZON):
+def published_mse(spec: RunSpec) -> float | None:
+    """The test MSE that was published for a run's table and model; None under any other setting."""
+    plain = spec.protocol == RELEASED.name and not spec.revin and spec.epochs == RELEASED.epochs
+    if not plain or (spec.lookback, spec.horizon) != (LOOKBACK, HORIZON):
         return None
-    found: float | None = _row(cell.dataset).get(cell.model)
+    found: float | None = _row(spec.dataset).get(spec.model)
     return found
 
 
 def published_noise(dataset: str, model: str) -> float | None:
-    """How far the two numbers lie apart that were published for a cell; None where there is one.
+    """Distance of the two numbers that were published for a run; None where there is one.
 
     >>> round(published_noise("ETTh1", "patchtst"), 4)
     0.0217
@@ -66,16 +65,16 @@ class Verdict:
     word: str
 
 
-def verdict(cell: Cell, mean: float, std: float | None) -> Verdict | None:
+def verdict(spec: RunSpec, mean: float, std: float | None) -> Verdict | None:
     """Compare a mean over seeds; None where nothing was published.
 
     The tolerance is how far two publications of the same number lie apart where there are two (ETTh1), else twice the
     standard deviation of our seeds: the published runs are one each, without a seed.
     """
-    published = published_mse(cell)
+    published = published_mse(spec)
     if published is None:
         return None
-    noise, basis = published_noise(cell.dataset, cell.model), PUBLISHED_NOISE
+    noise, basis = published_noise(spec.dataset, spec.model), PUBLISHED_NOISE
     if noise is None:
         noise, basis = (None, "") if std is None else (2 * std, OWN_SPREAD)
     difference = mean - published

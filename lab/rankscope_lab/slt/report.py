@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rankscope_lab.slt.ablations import CHOICE, TIME, VALIDATED, Ablation, Setting, Side, ablation
-from rankscope_lab.slt.cell import CellResult
 from rankscope_lab.slt.models import MODELS, PATCHTST, SLT
 from rankscope_lab.slt.published import Verdict, published_gain, published_speed_up, verdict
+from rankscope_lab.slt.run_spec import RunResult
 from rankscope_lab.statistics import Paired, Spread, paired, spread
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class SpeedUp:
 
 @dataclass(frozen=True)
 class SltReport:
-    """What the runs say."""
+    """Rows, comparisons and speed-ups of the runs."""
 
     rows: tuple[Row, ...]
     comparisons: tuple[Comparison, ...]
@@ -128,13 +128,13 @@ class SltReport:
         return pd.DataFrame(lines)
 
 
-def study_report(results: Sequence[CellResult], ablations: Sequence[str] = ()) -> SltReport:
+def study_report(results: Sequence[RunResult], ablations: Sequence[str] = ()) -> SltReport:
     """Rows, comparisons and speed-ups of runs that differ in table, protocol, setting and seed."""
-    groups: dict[tuple[str, str], dict[Setting, list[CellResult]]] = {}
+    groups: dict[tuple[str, str], dict[Setting, list[RunResult]]] = {}
     for result in results:
-        cell = result.cell
-        place = groups.setdefault((cell.dataset, cell.protocol), {})
-        place.setdefault(Setting(cell.model, cell.revin), []).append(result)
+        spec = result.spec
+        place = groups.setdefault((spec.dataset, spec.protocol), {})
+        place.setdefault(Setting(spec.model, spec.revin), []).append(result)
     rows, comparisons, speed_ups = [], [], []
     for (dataset, name), found in groups.items():
         for setting in sorted(found, key=lambda one: (one.revin, MODELS.index(one.model))):
@@ -142,14 +142,14 @@ def study_report(results: Sequence[CellResult], ablations: Sequence[str] = ()) -
         speed_ups += _speed_up(dataset, name, found)
         for question in ablations:
             comparisons += _comparisons(question, ablation(question), dataset, name, found)
-    diverged = tuple(result.cell.id for result in results if result.diverged)
+    diverged = tuple(result.spec.id for result in results if result.diverged)
     return SltReport(tuple(rows), tuple(comparisons), tuple(speed_ups), len(results), diverged)
 
 
-Found = Mapping[Setting, Sequence[CellResult]]
+Found = Mapping[Setting, Sequence[RunResult]]
 
 
-def _row(dataset: str, name: str, setting: Setting, results: Sequence[CellResult]) -> Row:
+def _row(dataset: str, name: str, setting: Setting, results: Sequence[RunResult]) -> Row:
     whole = [one for one in results if not one.diverged]
     mse = spread([one.chosen.test.mse for one in whole])
     mae = spread([one.chosen.test.mae for one in whole])
@@ -162,9 +162,9 @@ def _row(dataset: str, name: str, setting: Setting, results: Sequence[CellResult
         mse,
         mae,
         spread([one.best.test.mse for one in whole]),
-        first.cell.precision,
+        first.spec.precision,
         len(results) - len(whole),
-        verdict(first.cell, mse.mean, mse.std) if whole else None,
+        verdict(first.spec, mse.mean, mse.std) if whole else None,
         first.parameters,
         spread([one.seconds_per_epoch for one in whole]).mean if learned else 0.0,
         spread([one.windows_per_second[0] for one in whole]).mean,
@@ -177,7 +177,7 @@ def _speed_up(dataset: str, name: str, found: Found) -> list[SpeedUp]:
     if not all(both):
         return []
 
-    def mean(of: Callable[[CellResult], float]) -> tuple[float, float]:
+    def mean(of: Callable[[RunResult], float]) -> tuple[float, float]:
         ours, theirs = ([of(one) for one in results] for results in both)
         return sum(ours) / len(ours), sum(theirs) / len(theirs)
 
@@ -222,14 +222,14 @@ def _errors(asked: Ablation, first: Side, second: Side, found: Found) -> tuple[d
     return _by_seed(first, found), _by_seed(second, found)
 
 
-def _equal_time(first: Sequence[CellResult], second: Sequence[CellResult]) -> tuple[dict[int, float], dict[int, float]]:
-    ours = {one.cell.seed: one.last.test.mse for one in first if not one.diverged}
-    spent = {one.cell.seed: sum(epoch.seconds for epoch in one.epochs) for one in first}
+def _equal_time(first: Sequence[RunResult], second: Sequence[RunResult]) -> tuple[dict[int, float], dict[int, float]]:
+    ours = {one.spec.seed: one.last.test.mse for one in first if not one.diverged}
+    spent = {one.spec.seed: sum(epoch.seconds for epoch in one.epochs) for one in first}
     theirs = {}
     for one in second:
-        epoch = one.within(spent[one.cell.seed]) if one.cell.seed in ours and not one.diverged else None
+        epoch = one.within(spent[one.spec.seed]) if one.spec.seed in ours and not one.diverged else None
         if epoch is not None:
-            theirs[one.cell.seed] = epoch.test.mse
+            theirs[one.spec.seed] = epoch.test.mse
     return ours, theirs
 
 
@@ -239,7 +239,7 @@ def _by_seed(side: Side, found: Found, what: str = "chosen") -> dict[int, float]
     Seeds that one of the settings has not run, or in which it diverged, are left out.
     """
     scores = [
-        {one.cell.seed: getattr(one, what).test.mse for one in found[setting] if not one.diverged} for setting in side
+        {one.spec.seed: getattr(one, what).test.mse for one in found[setting] if not one.diverged} for setting in side
     ]
     shared = [seed for seed in scores[0] if all(seed in one for one in scores)]
     return {seed: sum(one[seed] for one in scores) / len(scores) for seed in shared}

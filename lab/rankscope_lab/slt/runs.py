@@ -1,67 +1,143 @@
-"""Cells of a study and their runs in a folder: finished ones are read, others trained, here or on a Ray cluster."""
+"""Runs of the study in a folder: finished ones are read, others trained, here or on a Ray cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rankscope.engine.pool import Engine, available_cores, fan_out
-from rankscope.engine.progress import Progress, silent
+import torch
+
+from rankscope.engine import Progress, silent
+from rankscope.engine.device import resolve_device
+from rankscope.engine.pool import Engine, Tick, available_cores, fan_out
 from rankscope.errors import DataError, unknown_choice
-from rankscope_lab.machine import FLOAT32
+from rankscope_lab.data.table import VariableTable, benchmark_columns, read_table
+from rankscope_lab.data.windows import ForecastData, forecast_data
+from rankscope_lab.machine import FLOAT32, keep_memory
+from rankscope_lab.runs import epoch_ticks, run_store, write_weights
 from rankscope_lab.slt.ablations import Setting, ablation
-from rankscope_lab.slt.cell import Cell, CellResult
-from rankscope_lab.slt.cell_run import CellTask, check_cells, run_store, run_task
-from rankscope_lab.slt.models import NAIVE
+from rankscope_lab.slt.models import NAIVE, build_model
+from rankscope_lab.slt.run_spec import RunResult, RunSpec, protocol
+from rankscope_lab.slt.training import Training, check_table
+
+STUDY = "the study"
+"""Name of the runs' folder in errors."""
 
 
-def run_cells(
-    cells: Sequence[Cell],
+def run_specs(
+    specs: Sequence[RunSpec],
     data: Path | str,
     out: Path | str,
     *,
     engine: Engine | None = None,
     ignore_times: bool = False,
     progress: Progress = silent,
-) -> list[CellResult]:
-    """Train every cell that ``out`` does not hold yet; a run that was stopped goes on after its last epoch.
+) -> list[RunResult]:
+    """Train every run that ``out`` does not hold yet; one that was stopped goes on after its last epoch.
 
     Args:
-        cells: which; the same may stand twice.
+        specs: of the runs; the same may stand twice.
         data: folder of the tables, ``<dataset>.csv`` each.
-        out: folder of the results, ``<cell.id>.json`` each, and of the tested weights, ``<cell.id>.safetensors``.
+        out: folder of the results, ``<spec.id>.json`` each, and of the tested weights, ``<spec.id>.safetensors``.
         engine: where they run; in this process, on the CPU, by default.
         ignore_times: take the tables' rows as they stand, whatever their times say.
-        progress: told epochs done over those of the cells that are not there yet.
+        progress: called with the epochs done over those of the runs that are not there yet.
 
     Returns:
-        Results in the order of the cells, each once.
+        Results in the order of the specs, each once.
 
     Raises:
         DataError: a table or a result cannot be read, a table is too short, or a result is of another table.
-        RankscopeError: another process runs one of the cells.
+        RankscopeError: another process makes one of the runs.
     """
-    where, store, source = engine or Engine(jobs=1, device="cpu"), run_store(Path(out)), Path(data)
-    unique = list(dict.fromkeys(cells))
-    left = [cell for cell in unique if cell.id not in store]
-    check_cells(unique, source, store.root, ignore_times=ignore_times)
-    done, total = 0, sum(max(1, cell.epochs) for cell in left)  # a model that learns nothing is scored once
-
-    def ticks(epochs: int) -> None:
-        nonlocal done
-        done += epochs
-        progress(done, total, f"{len(left)} runs")
-
+    engine, store, source = engine or Engine(jobs=1, device="cpu"), run_store(out, STUDY), Path(data)
+    unique = list(dict.fromkeys(specs))
+    left = [spec for spec in unique if spec.id not in store]
+    check_specs(unique, source, store.root, ignore_times=ignore_times)
     if left:
         store.root.mkdir(parents=True, exist_ok=True)
-        ticks(0)
-    places = (str(source.resolve()), str(store.root.resolve()))
-    tasks = [CellTask(cell, *places, where.device, ignore_times) for cell in left]
-    jobs = min(where.jobs or available_cores(), len(tasks))
-    for _ in fan_out(run_task, tasks, where, jobs, tick=ticks, threads=1):
-        pass
-    return [result for cell in unique if (result := store.get(cell.id, CellResult))]
+        total = sum(max(1, spec.epochs) for spec in left)  # a model that learns nothing is scored once
+        work = partial(
+            run_task,
+            data=str(source.resolve()),
+            out=str(store.root.resolve()),
+            device=engine.device,
+            ignore_times=ignore_times,
+        )
+        jobs, ticks = (
+            min(engine.jobs or available_cores(), len(left)),
+            epoch_ticks(progress, total, f"{len(left)} runs"),
+        )
+        for _ in fan_out(work, left, engine, jobs, tick=ticks, threads=1):
+            pass
+    return [result for spec in unique if (result := store.get(spec.id, RunResult))]
+
+
+def run_task(
+    spec: RunSpec, ticks: Tick, *, data: str, out: str, device: str = "cpu", ignore_times: bool = False
+) -> None:
+    """Train one run in this process; write its result, the tested weights beside it; nothing where it is there.
+
+    Args:
+        spec: of the run.
+        ticks: called with the epochs done.
+        data: folder of the tables.
+        out: folder of the results.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        ignore_times: take the table's rows as they stand, see `read_table`.
+    """
+    keep_memory()
+    store = run_store(out, STUDY)
+    state = store.root / f".{spec.id}.state"
+    with store.claim(spec.id):
+        if spec.id in store:
+            return
+        windows = run_data(spec, Path(data), ignore_times=ignore_times)
+        training = Training(spec, windows, device=resolve_device(device), state=state)
+        if training.result.epochs:
+            ticks(len(training.result.epochs))
+        result = training.run(lambda result: ticks(1))
+        if result.parameters:
+            write_weights(store.path(spec.id, ".safetensors"), training.model)
+        store.put(spec.id, result)
+        state.unlink(missing_ok=True)
+
+
+def run_data(spec: RunSpec, folder: Path, *, ignore_times: bool = False) -> ForecastData:
+    """Windows of a run's table, as its protocol cuts them.
+
+    Raises:
+        DataError: the table is missing, damaged, or shorter than a window.
+    """
+    rules = protocol(spec.protocol)
+    file = folder / f"{spec.dataset}.csv"
+    table = read_table(file, benchmark_columns(file), ignore_times=ignore_times)
+    limit = dict(rules.first_columns).get(table.name.lower())
+    if limit is not None:
+        table = VariableTable(table.name, table.columns[:limit], table.values[:, :limit], table.source, table.freq)
+    return forecast_data(table, rules.split, spec.lookback, spec.horizon, reach_back=rules.reach_back)
+
+
+def check_specs(specs: Sequence[RunSpec], folder: Path, out: Path, *, ignore_times: bool = False) -> None:
+    """Raise what a table, a model or a finished run has to complain of, before hours are spent on other runs.
+
+    Raises:
+        DataError: a table is missing, damaged, or shorter than a window; a season is longer than the look-back; a
+            finished run in ``out`` is of another table.
+    """
+    checked: dict[tuple[object, ...], ForecastData] = {}
+    store = run_store(out, STUDY)
+    for spec in specs:
+        kind = (spec.dataset, spec.protocol, spec.lookback, spec.horizon)
+        if kind not in checked:
+            checked[kind] = run_data(spec, folder, ignore_times=ignore_times)
+        with torch.device("meta"):
+            build_model(spec.model, checked[kind].season, spec.lookback, spec.horizon)
+        done = store.get(spec.id, RunResult)
+        if done is not None:
+            check_table(done, checked[kind], str(store.path(spec.id)))
 
 
 TABLES = ("ETTh1", "ETTh2")
@@ -85,23 +161,23 @@ def find_tables(folder: Path | str, names: Sequence[str] = TABLES) -> tuple[str,
     return tuple(dict.fromkeys(spelt[name.casefold()] for name in names))
 
 
-def study_cells(
+def study_specs(
     settings: Sequence[Setting], datasets: Sequence[str], protocols: Sequence[str], seeds: int, **options: Any
-) -> list[Cell]:
+) -> list[RunSpec]:
     """Cells of every setting on every table; seed by seed, so that a stopped study has whole seeds.
 
-    What learns nothing has one seed and no epochs; other options are fields of `Cell`.
+    What learns nothing has one seed and no epochs; other options are fields of `RunSpec`.
     """
-    cells = []
+    specs = []
     for seed in range(seeds):
         for dataset in datasets:
             for name in protocols:
                 for setting in settings:
                     if setting.model != NAIVE:
-                        cells.append(Cell(dataset, setting.model, name, setting.revin, seed, **options))
+                        specs.append(RunSpec(dataset, setting.model, name, setting.revin, seed, **options))
                     elif seed == 0 and not setting.revin:
-                        cells.append(Cell(dataset, NAIVE, name, **{**options, "epochs": 0, "precision": FLOAT32}))
-    return list(dict.fromkeys(cells))
+                        specs.append(RunSpec(dataset, NAIVE, name, **{**options, "epochs": 0, "precision": FLOAT32}))
+    return list(dict.fromkeys(specs))
 
 
 def settings_of(models: Sequence[str], ablations: Sequence[str], revin: bool = False) -> list[Setting]:

@@ -1,8 +1,9 @@
-"""Training of one cell: epochs that can be taken up where they ended, and the scores after each."""
+"""Training of one run: epochs that can be taken up where they ended, the scores after each, and forecasts' speed."""
 
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,15 +17,13 @@ from torch import Tensor, nn
 
 from rankscope.errors import DataError
 from rankscope.io import codec
-from rankscope_lab.data.windows import ForecastData
+from rankscope_lab.data.windows import ForecastData, Windows
 from rankscope_lab.kernels import accelerate
 from rankscope_lab.machine import describe, products
 from rankscope_lab.measure import rank_record
-from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
-from rankscope_lab.slt.models import Sizes, build_model, count_parameters
-from rankscope_lab.slt.protocol import BEST, Protocol, protocol
-from rankscope_lab.slt.scoring import Errors, score, windows_per_second
-from rankscope_lab.snapshots import read_state, restore_training, training_tensors, write_state
+from rankscope_lab.runs import count_parameters, read_state, restore_training, training_tensors, write_state
+from rankscope_lab.slt.models import build_model
+from rankscope_lab.slt.run_spec import BEST, Epoch, Protocol, RunResult, RunSpec, Score, WindowCounts, protocol
 
 CHUNK = 56
 """Series of a forward and backward pass on the CPU: more no longer fit into its caches."""
@@ -35,16 +34,13 @@ WATCHED = 16
 CHOSEN = "chosen/"
 """In a state: the weights of the best validation so far."""
 
-Told = Callable[[CellResult], None]
-"""Called with the result so far after every epoch."""
+
+def windows_of(data: ForecastData) -> WindowCounts:
+    """Number of windows of each part."""
+    return WindowCounts(len(data.train), len(data.validation), len(data.test))
 
 
-def windows_of(data: ForecastData) -> Windows:
-    """How many each part has."""
-    return Windows(len(data.train), len(data.validation), len(data.test))
-
-
-def check_table(result: CellResult, data: ForecastData, source: str) -> None:
+def check_table(result: RunResult, data: ForecastData, source: str) -> None:
     """Refuse a result that was run on another table of the same name.
 
     Raises:
@@ -64,47 +60,47 @@ def watched(data: ForecastData) -> Tensor:
     return data.test.batch(at.long())[0]
 
 
-def new_model(cell: Cell, season: int) -> nn.Module:
-    """The model of a cell before training: its seed decides the draws."""
+def new_model(spec: RunSpec, season: int) -> nn.Module:
+    """The model of a run before training: its seed decides the draws."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(cell.seed)
-        return build_model(cell.model, Sizes(season, cell.lookback, cell.horizon), revin=cell.revin)
+        torch.manual_seed(spec.seed)
+        return build_model(spec.model, season, spec.lookback, spec.horizon, revin=spec.revin)
 
 
-class CellTraining:
-    """One cell from its first epoch, or from where a stopped run left it.
+class Training:
+    """One run from its first epoch, or from where a stopped run left it.
 
     Every epoch has its own order and its own seed for dropout, so a run that was stopped between epochs ends with the
     numbers that it would have had.
 
     Args:
-        cell: which.
-        data: its table, windows cut as the cell's protocol says.
+        spec: which.
+        data: its table, windows cut as the run's protocol says.
         device: ``cpu`` or ``cuda``.
         state: file that holds weights, optimiser and scores between epochs; None: nothing is kept.
         compiled: on the CPU let compiled functions do dropout and attention, where there is a compiler.
 
     Raises:
-        DataError: the state is of another cell, or cannot be read.
+        DataError: the state is of another run, or cannot be read.
     """
 
     def __init__(
         self,
-        cell: Cell,
+        spec: RunSpec,
         data: ForecastData,
         *,
         device: str = "cpu",
         state: Path | None = None,
         compiled: bool = True,
     ) -> None:
-        self.cell, self.data, self.device, self.state = cell, data.to(device), device, state
-        self.rules: Protocol = protocol(cell.protocol)
-        self.model = new_model(cell, data.season).to(device)
+        self.spec, self.data, self.device, self.state = spec, data.to(device), device, state
+        self.rules: Protocol = protocol(spec.protocol)
+        self.model = new_model(spec, data.season).to(device)
         if device == "cpu" and compiled:
             accelerate(self.model)
         self.compiled = any(hasattr(module, "compiled") for module in self.model.modules())
-        self.result = CellResult(
-            cell,
+        self.result = RunResult(
+            spec,
             (),
             count_parameters(self.model),
             len(data.columns),
@@ -122,21 +118,21 @@ class CellTraining:
 
     @property
     def over(self) -> bool:
-        """Whether the last epoch is done, or the run diverged."""
+        """True if the last epoch is done, or the run diverged."""
         done = self.result.epochs
-        return bool(done) and (done[-1].number >= self.cell.epochs or self.result.diverged)
+        return bool(done) and (done[-1].number >= self.spec.epochs or self.result.diverged)
 
-    def run(self, told: Told = lambda result: None) -> CellResult:
-        """Train to the end and time forecasts; ``told`` hears of every epoch.
+    def run(self, on_progress: Callable[[RunResult], None] = lambda result: None) -> RunResult:
+        """Train to the end and time forecasts; ``on_progress`` gets the result so far after every epoch.
 
         The model is left with the weights that the protocol tests.
         """
         while not self.over:
             self._epoch()
-            told(self.result)
+            on_progress(self.result)
         if self._best:
             self.model.load_state_dict(self._best)
-        rates = windows_per_second(self.model, self.data.test, self.cell.precision)
+        rates = windows_per_second(self.model, self.data.test, self.spec.precision)
         self.result = replace(self.result, windows_per_second=rates, ranks=self._ranks())
         return self.result
 
@@ -147,14 +143,14 @@ class CellTraining:
         return rank_record(self.model, watched(self.data))
 
     def _epoch(self) -> None:
-        number = min(len(self.result.epochs) + 1, self.cell.epochs)
+        number = min(len(self.result.epochs) + 1, self.spec.epochs)
         begun = time.perf_counter()
         train = Score(0.0, 0.0) if self.optimizer is None else self._train(number)
         seconds = time.perf_counter() - begun
         finite = math.isfinite(train.mse)
         lost = Score(math.nan, math.nan)
         validation, test = (
-            score(self.model, part, self.cell.precision) if finite else lost
+            score(self.model, part, self.spec.precision) if finite else lost
             for part in (self.data.validation, self.data.test)
         )
         epoch = Epoch(number, train, validation, test, seconds)
@@ -164,7 +160,7 @@ class CellTraining:
         self._keep()
 
     def _train(self, number: int) -> Score:
-        seeds = np.random.SeedSequence((self.cell.seed, number)).generate_state(2)
+        seeds = np.random.SeedSequence((self.spec.seed, number)).generate_state(2)
         order = torch.from_numpy(np.random.default_rng(seeds[0]).permutation(len(self.data.train))).to(self.device)
         errors = Errors(self.device)
         self.model.train()
@@ -190,7 +186,7 @@ class CellTraining:
     def _backward(self, at: Tensor, share: float) -> tuple[Tensor, Tensor]:
         """Add the gradient of ``share`` times the mean squared error of some windows."""
         inputs, targets = self.data.train.batch(at)
-        with products(self.device, self.cell.precision):
+        with products(self.device, self.spec.precision):
             forecasts = self.model(inputs).float()
             (F.mse_loss(forecasts, targets) * share).backward()
         return forecasts.detach(), targets
@@ -206,9 +202,9 @@ class CellTraining:
         if found is None or self.optimizer is None:
             return
         tensors, about = found
-        result = codec.parse(CellResult, about["result"], str(state))
-        if result.cell != self.cell:
-            raise DataError(f"{state} is of the run {result.cell.id}, not of {self.cell.id}: delete it.")
+        result = codec.parse(RunResult, about["result"], str(state))
+        if result.spec != self.spec:
+            raise DataError(f"{state} is of the run {result.spec.id}, not of {self.spec.id}: delete it.")
         check_table(result, self.data, str(state))
         restore_training(tensors, self.model, self.optimizer)
         best = {name.removeprefix(CHOSEN): value for name, value in tensors.items() if name.startswith(CHOSEN)}
@@ -217,3 +213,79 @@ class CellTraining:
 
     def _machine(self) -> str:
         return describe(self.device, "compiled kernels" if self.compiled else "")
+
+
+BATCH = 32
+"""Windows per forward pass, all variables of each."""
+PASSES, WARM_UP, TIMED = 5, 2, 8
+"""Passes that are timed, batches before them, and batches of a pass."""
+
+
+class Errors:
+    """Adds up errors over batches.
+
+    Sums stay on the device, so that a GPU need not wait.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._sums = torch.zeros(2, dtype=torch.float64, device=device if device != "mps" else "cpu")
+        self._count = 0
+
+    def add(self, forecasts: Tensor, targets: Tensor) -> None:
+        """Take in a batch."""
+        gaps = (forecasts.detach() - targets).float()
+        self._sums += torch.stack((gaps.square().mean(), gaps.abs().mean())).double() * gaps.numel()
+        self._count += gaps.numel()
+
+    @property
+    def score(self) -> Score:
+        """Means over all values so far."""
+        mse, mae = (self._sums / self._count).tolist()
+        return Score(mse, mae)
+
+
+@torch.no_grad()
+def score(model: nn.Module, windows: Windows, precision: str) -> Score:
+    """Errors over every window of a part; the model is left in eval mode."""
+    device = str(windows.values.device)
+    model.eval()
+    errors = Errors(device)
+    with products(device, precision):
+        for at in torch.arange(len(windows), device=device).split(BATCH):
+            inputs, targets = windows.batch(at)
+            errors.add(model(inputs).float(), targets)
+    return errors.score
+
+
+@torch.no_grad()
+def windows_per_second(
+    model: nn.Module, windows: Windows, precision: str, batches: int = TIMED
+) -> tuple[float, float, float]:
+    """Median, least and largest rate over `PASSES` passes through the first batches, cut beforehand.
+
+    The published benchmark passes through all test windows; a rate needs fewer.
+    """
+    device = str(windows.values.device)
+    model.eval()
+    ready = [
+        windows.batch(at)[0].contiguous() for at in torch.arange(len(windows), device=device).split(BATCH)[:batches]
+    ]
+    count = sum(len(inputs) for inputs in ready)
+    rates = []
+    with products(device, precision):
+        for inputs in ready[:WARM_UP]:
+            model(inputs)
+        for _ in range(PASSES):
+            settled(device)
+            begun = time.perf_counter()
+            for inputs in ready:
+                model(inputs)
+            settled(device)
+            rates.append(count / (time.perf_counter() - begun))
+    return statistics.median(rates), min(rates), max(rates)
+
+
+def settled(device: str) -> None:
+    """Wait until the device has done what it was asked."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)

@@ -13,15 +13,16 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.engine.progress import Progress, silent
-from rankscope.errors import OptionError
+from rankscope.engine import Progress, silent
+from rankscope.errors import OptionError, check_least
 from rankscope_lab.blocks.layers import ACTIVATIONS
+from rankscope_lab.runs import count_parameters
 from rankscope_lab.tokenizers.parts import Descent
 
 
 @dataclass(frozen=True)
 class AutoencoderSettings:
-    """How an autoencoder looks and learns.
+    """Shape and training of an autoencoder.
 
     Attributes:
         latent: D_L, width of the bottleneck.
@@ -47,8 +48,7 @@ class AutoencoderSettings:
         Raises:
             OptionError: a number out of range.
         """
-        if min(self.latent, self.batch_size, self.epochs, *self.hidden) < 1:
-            raise OptionError("latent, hidden, batch_size and epochs must be at least 1.")
+        check_least(self, 1, ("latent", "hidden", "batch_size", "epochs"))
 
 
 class Autoencoder(nn.Module):
@@ -155,6 +155,6 @@ def train_autoencoder(
         unseen,
         components_error(train, train, chosen.latent),
         components_error(train, test, chosen.latent),
-        sum(p.numel() for p in module.parameters()),
+        count_parameters(module),
         module,
     )

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from rankscope.engine.progress import Progress, silent
-from rankscope.errors import OptionError
+from rankscope.engine import Progress, silent
+from rankscope.errors import check_least
 from rankscope_lab.blocks import TokenEmbedding
 from rankscope_lab.kernels import accelerate
+from rankscope_lab.runs import count_parameters
 from rankscope_lab.tokenizers.parts import Descent
 from rankscope_lab.tokenizers.transformer import Shape, Transformer, shifted, write
 
@@ -54,13 +55,12 @@ class CopySettings:
         Raises:
             OptionError: a number out of range.
         """
-        if min(self.length, self.symbols, self.batch_size, self.steps, self.sequences or 1) < 1:
-            raise OptionError("length, symbols, sequences, batch_size and steps must be at least 1.")
+        check_least(self, 1, ("length", "symbols", "sequences", "batch_size", "steps"))
 
 
 @dataclass(frozen=True)
 class CopyResult:
-    """What came of it.
+    """Trained transformer of the copy task, and its errors.
 
     Attributes:
         settings: what was asked for.
@@ -134,7 +134,7 @@ def train_copier(
             report(step, chosen.steps, f"{error:.1%} copied wrongly")
             if failed or error == 0:
                 break
-    return CopyResult(chosen, tuple(looks), wrong(model, fresh), sum(p.numel() for p in model.parameters()), model)
+    return CopyResult(chosen, tuple(looks), wrong(model, fresh), count_parameters(model), model)
 
 
 def _draw(settings: CopySettings, count: int) -> Int[Tensor, "batch length"]:

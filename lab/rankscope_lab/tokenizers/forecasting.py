@@ -1,9 +1,10 @@
-"""Forecasts of a table by the encoder–decoder transformer, step by step or all steps at once."""
+"""Forecasts of a table by the encoder–decoder transformer, step by step or all at once, beside the seasonal naive."""
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -12,13 +13,49 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.engine.progress import Progress, silent
-from rankscope.errors import OptionError, unknown_choice
-from rankscope_lab.data.windows import ForecastData, Windows
+from rankscope.engine import Progress, silent
+from rankscope.errors import OptionError, check_least, unknown_choice
+from rankscope_lab.data.windows import ForecastData, Windows, seasonal_naive
 from rankscope_lab.kernels import accelerate
-from rankscope_lab.tokenizers.forecast_errors import SCORED, Errors, errors, seasonal_naive
+from rankscope_lab.runs import count_parameters
 from rankscope_lab.tokenizers.parts import Descent
 from rankscope_lab.tokenizers.transformer import Shape, Transformer, shifted, write
+
+SCORED = 256
+"""Windows per pass when errors are measured."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Mean errors over windows, steps and variables, in standard deviations of training.
+
+    Attributes:
+        windows: how many.
+        mse: mean squared error.
+        mae: mean absolute error.
+    """
+
+    windows: int
+    mse: float
+    mae: float
+
+
+@torch.no_grad()
+def errors(windows: Windows, forecast: Callable[[Tensor], Tensor], apart: int = 1) -> Errors:
+    """Errors over the windows that begin ``apart`` rows from one another."""
+    squared = absolute = 0.0
+    rows = torch.arange(0, len(windows), apart)
+    count = 0
+    for part in rows.split(SCORED):
+        past, future = windows.batch(part)
+        off = (forecast(past) - future).double()
+        squared, absolute, count = (
+            squared + float(off.square().sum()),
+            absolute + float(off.abs().sum()),
+            count + off.numel(),
+        )
+    return Errors(len(rows), squared / count, absolute / count)
+
 
 STEPWISE, ONE_SHOT = "stepwise", "one-shot"
 MODES = (STEPWISE, ONE_SHOT)
@@ -62,8 +99,7 @@ class ForecastSettings:
         """
         if self.mode not in MODES:
             raise OptionError(unknown_choice("mode", self.mode, MODES))
-        if min(self.lookback, self.horizon, self.batch_size, self.epochs, self.steps_per_epoch) < 1:
-            raise OptionError("lookback, horizon, batch_size, epochs and steps_per_epoch must be at least 1.")
+        check_least(self, 1, ("lookback", "horizon", "batch_size", "epochs", "steps_per_epoch"))
 
 
 @dataclass(frozen=True)
@@ -137,7 +173,7 @@ class Forecaster(nn.Module):
         return self.transformer(past, shifted(future - level, past[:, -1:])) + level
 
     def forecast(self, past: Float[Tensor, "batch lookback variables"]) -> Float[Tensor, "batch horizon variables"]:
-        """What follows, from the past alone; the decoder starts at the last value."""
+        """Forecast from the past alone; the decoder starts at the last value."""
         level = self._level(past)
         past = past - level
         last = past[:, -1:]
@@ -158,7 +194,7 @@ def train_forecaster(
     Args:
         data: windows of the settings' look-back and horizon; the device is that of its values.
         settings: forecaster and training.
-        progress: told the epochs done.
+        progress: called with the epochs done.
 
     Raises:
         OptionError: the windows have other lengths than the settings.
@@ -189,7 +225,7 @@ def train_forecaster(
         errors(test, naive, season),
         errors(test, model.forecast) if one_shot else None,
         errors(test, naive),
-        sum(p.numel() for p in model.parameters()),
+        count_parameters(model),
         model,
     )
 

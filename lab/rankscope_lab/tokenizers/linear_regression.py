@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError, OptionError, check_least
 
 BLOWN_UP = 1e6
 """A loss so many times the first one is not coming back."""
@@ -18,7 +18,7 @@ BLOWN_UP = 1e6
 
 @dataclass(frozen=True)
 class SgdSettings:
-    """How to descend.
+    """Step, batches and epochs of the descent.
 
     Attributes:
         learning_rate: η; None: half of `stability_bound`.
@@ -38,8 +38,7 @@ class SgdSettings:
         Raises:
             OptionError: a number out of range.
         """
-        if self.epochs < 1 or (self.batch_size is not None and self.batch_size < 1):
-            raise OptionError(f"epochs and batch_size must be at least 1, got {self.epochs} and {self.batch_size}.")
+        check_least(self, 1, ("epochs", "batch_size"))
         if self.learning_rate is not None and not self.learning_rate > 0:
             raise OptionError(
                 f"learning_rate must be above 0, got {self.learning_rate:g}: steps go against the gradient."
@@ -48,7 +47,7 @@ class SgdSettings:
 
 @dataclass(frozen=True)
 class LinearFit:
-    """What the descent found.
+    """Result of the descent.
 
     Attributes:
         settings: what was asked for.
@@ -74,10 +73,6 @@ class LinearFit:
     def diverged(self) -> bool:
         """The loss blew up: η is above what the rows bear."""
         return not math.isfinite(self.losses[-1]) or self.losses[-1] > BLOWN_UP * max(self.losses[0], 1e-12)
-
-    def predict(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, " rows"]:
-        """X θ + β."""
-        return x @ self.theta + self.bias
 
 
 def mean_squared_error(

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import DataError
-from rankscope.train.proxies.loop import Schedule
+from rankscope.train.proxies.train import Schedule
 from rankscope_lab.blocks import patches
 from rankscope_lab.data.table import VariableTable
 from rankscope_lab.data.windows import MONTHS, forecast_data

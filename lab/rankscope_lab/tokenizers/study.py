@@ -7,16 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OutputError
 from rankscope.io.run_store import RunStore
 from rankscope.measure.spectrum import DEFAULT_EPS, eps_key
 from rankscope_lab.data.table import VariableTable
 from rankscope_lab.statistics import spread
-from rankscope_lab.tokenizers.record import RunRecord
-from rankscope_lab.tokenizers.running import Data, run_task
-from rankscope_lab.tokenizers.tasks import COPY, Plan, Task
+from rankscope_lab.tokenizers.run_spec import COPY, Plan, RunRecord, Task
+from rankscope_lab.tokenizers.runs import Data, run_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TokenizerReport:
-    """What the study found.
+    """Means over seeds, and the runs that they are of.
 
     Attributes:
         data: the table in words.
@@ -116,7 +115,7 @@ def run_study(
         out: folder, new or begun.
         device: ``cpu``, ``cuda`` or ``auto``.
         force: run everything anew.
-        progress: told the work done.
+        progress: called with the work done.
 
     Raises:
         DataError: the table is too short, or a run's file is damaged.

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from rankscope.errors import OptionError
+from rankscope.errors import OptionError, check_least
 from rankscope_lab.blocks import AttentionBlock, DecoderBlock, SinusoidalPositions, key_padding_mask
 
 
@@ -37,8 +37,9 @@ class Shape:
         Raises:
             OptionError: a number out of range.
         """
-        if min(self.d_model, self.heads, self.d_ff, self.layers) < 1 or not 0 <= self.dropout < 1:
-            raise OptionError("d_model, heads, d_ff and layers must be at least 1, dropout in [0, 1).")
+        check_least(self, 1, ("d_model", "heads", "d_ff", "layers"))
+        if not 0 <= self.dropout < 1:
+            raise OptionError(f"dropout is {self.dropout}: it must lie in [0, 1).")
 
 
 class Transformer(nn.Module):
@@ -89,7 +90,7 @@ class Transformer(nn.Module):
         memory: Float[Tensor, "batch steps d_model"],
         mask: Tensor | None = None,
     ) -> Float[Tensor, "batch written outputs"]:
-        """What follows each step of ``target``, which begins with the start."""
+        """Outputs at each step of ``target``, which begins with the start."""
         x = self.drop(self.positions(self.target(target)))
         for block in self.decoder:
             x = block(x, memory, mask)
@@ -109,7 +110,7 @@ class Transformer(nn.Module):
 def shifted(
     target: Shaped[Tensor, "batch steps *variables"], start: Shaped[Tensor, "batch 1 *variables"]
 ) -> Shaped[Tensor, "batch steps *variables"]:
-    """What a decoder reads under teacher forcing: the start, then the target without its last step."""
+    """Input of a decoder under teacher forcing: the start, then the target without its last step."""
     return torch.cat([start, target[:, :-1]], 1)
 
 

@@ -1,26 +1,34 @@
-"""A vector-quantised autoencoder as tokenizer of series: what is chosen, and what came of it."""
+"""A vector-quantised autoencoder as tokenizer of series, and its training on the rows of a table."""
 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from rankscope.errors import OptionError
-from rankscope.families._loading import write_module
+from rankscope.engine import Progress, silent
+from rankscope.engine.device import resolve_device
+from rankscope.errors import OptionError, check_least
+from rankscope.families.loading import write_module
 from rankscope.families.models.totem import Totem
+from rankscope.families.models.vector_quantiser import perplexity
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder
-from rankscope_lab.measure import Ranks
+from rankscope.measure.spectrum import DEFAULT_EPS
+from rankscope.numerics import singular_values
+from rankscope_lab.measure.record import Ranks, ranks_of
+from rankscope_lab.tokenizers.parts import Descent, ScaledParts, tiles
 
 
 @dataclass(frozen=True)
 class VqSettings:
-    """How a tokenizer looks and learns.
+    """Shape and training of a tokenizer.
 
     Attributes:
         codes: of the codebook.
@@ -57,26 +65,23 @@ class VqSettings:
         Raises:
             OptionError: a number out of range, or a window that codes do not divide.
         """
-        for name in ("codes", "d_model", "hidden", "window", "batch_size", "epochs"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.hidden < 2 or self.compression < 2 or self.compression & (self.compression - 1):
-            raise OptionError(
-                f"compression must be a power of two from 2 on and hidden at least 2, got {self.compression} and "
-                f"{self.hidden}."
-            )
+        check_least(self, 1, ("codes", "d_model", "window", "batch_size", "epochs"))
+        check_least(self, 2, ("hidden",))
+        if self.compression < 2 or self.compression & (self.compression - 1):
+            raise OptionError(f"compression is {self.compression}: it must be a power of two from 2 on.")
         if self.window % self.compression:
             raise OptionError(f"a code takes {self.compression} values, which do not divide a window of {self.window}.")
         if self.decay is not None and not 0 < self.decay < 1:
             raise OptionError(f"decay must lie between 0 and 1, got {self.decay:g}; None: codes learn from a loss.")
         if self.decay is not None and not self.revive:
             raise OptionError("codes of a moving average are always revived: leave revive on, or decay out.")
-        if self.commitment < 0 or self.learning_rate <= 0:
-            raise OptionError("commitment must be at least 0 and learning_rate above 0.")
+        check_least(self, 0, ("commitment",))
+        if not self.learning_rate > 0:
+            raise OptionError(f"learning_rate is {self.learning_rate:g}: it must be above 0.")
 
     @property
     def update(self) -> str:
-        """How codes learn, in a word: ``ema``, ``loss``, or ``revived`` (loss, unused ones start again)."""
+        """Learning of codes in a word: ``ema``, ``loss``, or ``revived`` (loss, unused ones start again)."""
         if self.decay is not None:
             return "ema"
         return "revived" if self.revive else "loss"
@@ -99,7 +104,7 @@ class VqSettings:
 
 @dataclass(frozen=True)
 class Use:
-    """How well, and with how much of the codebook, a part was rebuilt.
+    """Error of a rebuilt part, and its use of the codebook.
 
     Attributes:
         mse: mean squared error per value, in squared standard deviations of training.
@@ -185,3 +190,141 @@ class VqResult:
         with atomic_folder(folder, force) as work:
             write_module(self.module.cpu(), self.settings.config(), work)
             codec.write(work / "vq.json", self)
+
+
+SCORED = 512
+"""Windows per pass when a part is scored."""
+
+
+def train_vq(
+    parts: ScaledParts,
+    settings: VqSettings | None = None,
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> VqResult:
+    """Train a tokenizer on the training rows, every variable a series of its own.
+
+    The codes start at latents of the first epoch's windows. A loss that is not finite ends the run: see
+    `VqResult.diverged`.
+
+    Args:
+        parts: of a table.
+        settings: the tokenizer, and how it learns.
+        device: ``cpu``, ``cuda`` or ``auto``.
+        progress: called with the epochs done.
+
+    Raises:
+        DataError: a part is shorter than a window.
+    """
+    chosen, report = settings or VqSettings(), progress or silent
+    placed = parts.to(resolve_device(device))
+    for name in ("train", "validation", "test"):
+        tiles(getattr(placed, name), chosen.window, what=f"the {name} part of {parts.name}")
+    begun = time.perf_counter()
+    devices = [placed.train.device] if placed.train.is_cuda else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(chosen.seed)
+        run = VqTraining.begin(placed, chosen)
+        points: list[VqPoint] = []
+        for epoch in range(1, chosen.epochs + 1):
+            points.append(run.epoch(epoch))
+            report(epoch, chosen.epochs, f"validation error {points[-1].validation.mse:.4f}")
+            if not math.isfinite(points[-1].loss):
+                break
+    return _result(run, placed, tuple(points), time.perf_counter() - begun)
+
+
+def _result(run: VqTraining, parts: ScaledParts, points: tuple[VqPoint, ...], seconds: float) -> VqResult:
+    module, chosen = run.module, run.settings
+    size = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    if not all(math.isfinite(v) for point in points for v in (point.loss, point.validation.mse)):
+        return VqResult(chosen, points, None, None, None, None, size, seconds, module)
+    ids, test = score(module, tiles(parts.test, chosen.window))
+    codes = module.quantiser.codebook.weight.detach()
+    return VqResult(
+        settings=chosen,
+        points=points,
+        train=score(module, tiles(parts.train, chosen.window))[1],
+        test=test,
+        codebook=spectrum_of(codes),
+        stream=spectrum_of(codes[ids.flatten()]),
+        parameters=size,
+        seconds=seconds,
+        module=module,
+    )
+
+
+def spectrum_of(matrix: Float[Tensor, "rows d_model"]) -> Ranks:
+    """Singular values and ranks of a matrix, in float64 and not centred."""
+    return ranks_of(singular_values(matrix.double(), method="svd"), DEFAULT_EPS)
+
+
+@torch.no_grad()
+def score(module: Totem, x: Float[Tensor, "windows window"]) -> tuple[Int[Tensor, "windows tokens"], Use]:
+    """Codes of windows, and how well they are rebuilt; the module ends in evaluation mode."""
+    module.eval()
+    ids, errors = [], []
+    for part in x.split(SCORED):
+        rebuilt = module(part)
+        ids.append(rebuilt.quantised.ids)
+        errors.append((rebuilt.values - part).double().square().sum())
+    every = torch.cat(ids)
+    mse = float(torch.stack(errors).sum()) / x.numel()
+    return every, Use(mse, len(every.unique()), perplexity(every, module.quantiser.codebook.num_embeddings))
+
+
+@dataclass
+class VqTraining:
+    """A tokenizer in training, epoch by epoch."""
+
+    module: Totem
+    descent: Descent
+    settings: VqSettings
+    train: Float[Tensor, "time variables"]
+    held_out: Float[Tensor, "windows window"]
+
+    @classmethod
+    def begin(cls, parts: ScaledParts, settings: VqSettings) -> VqTraining:
+        """A new module, its codes at latents of the training rows."""
+        module = Totem(settings.config()).to(parts.train.device)
+        windows = tiles(parts.train, settings.window)
+        with torch.no_grad():
+            module.quantiser.start_from(module.encode(windows).flatten(0, 1))
+        if settings.decay is not None:
+            # the codes follow their latents, no gradient reaches them
+            module.quantiser.codebook.weight.requires_grad_(False)
+        steps = settings.epochs * math.ceil(len(windows) / settings.batch_size)
+        descent = Descent(module.parameters(), settings.learning_rate, steps)
+        return cls(module, descent, settings, parts.train, tiles(parts.validation, settings.window))
+
+    def epoch(self, number: int) -> VqPoint:
+        """All windows of a random offset, in random order."""
+        size = self.settings.window
+        offset = int(torch.randint(min(size, len(self.train) - size + 1), ()))
+        x = tiles(self.train, size, offset)
+        x = x[torch.randperm(len(x)).to(x.device)]
+        self.module.train()
+        hits = torch.zeros(self.settings.codes, dtype=torch.long, device=x.device)
+        losses = []
+        for batch in x.split(self.settings.batch_size):
+            rebuilt = self.module(batch)
+            losses.append(self.descent.step(rebuilt.loss) * len(batch))
+            hits += torch.bincount(rebuilt.quantised.ids.flatten(), minlength=len(hits))
+            if not math.isfinite(losses[-1]):
+                break
+        revived = 0
+        if self.settings.update == "revived" and number < self.settings.epochs and math.isfinite(losses[-1]):
+            revived = self.revive(hits == 0, batch)
+        use = score(self.module, self.held_out)[1]
+        return VqPoint(number, sum(losses) / len(x), use, revived)
+
+    @torch.no_grad()
+    def revive(self, dead: Tensor, batch: Float[Tensor, "windows window"]) -> int:
+        """Codes that the epoch never used start again at latents of its last batch, without momentum."""
+        latents = self.module.encode(batch).flatten(0, 1)
+        codes = self.module.quantiser.codebook.weight
+        count = int(dead.sum())
+        codes[dead] = latents[torch.randint(len(latents), (count,)).to(latents.device)]
+        self.descent.forget(codes, dead)
+        return count

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rankscope.checkpoints._checkpoint import Checkpoint, Description, describe, open_checkpoint
-from rankscope.checkpoints._safetensors import TensorInfo
-from rankscope.checkpoints._sources import list_bundled, list_packaged
-from rankscope.checkpoints._validation import expected_shapes, factored_ranks
+from rankscope.checkpoints.checkpoint import Checkpoint, Description, describe, open_checkpoint
+from rankscope.checkpoints.sources import list_bundled, list_packaged
+from rankscope.checkpoints.tensors import TensorInfo
+from rankscope.checkpoints.validation import expected_shapes
 
 __all__ = [
     "Checkpoint",
@@ -13,7 +13,6 @@ __all__ = [
     "TensorInfo",
     "describe",
     "expected_shapes",
-    "factored_ranks",
     "list_bundled",
     "list_packaged",
     "open_checkpoint",

@@ -9,20 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rankscope.compress.allocate import plan_by_budget, plan_by_ratio
     from rankscope.compress.apply import compress
     from rankscope.compress.methods import truncated_svd
     from rankscope.compress.options import Budget, CompressOptions
-    from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
+    from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_budget, plan_by_eps
     from rankscope.compress.report import CompressReport, LossSearch, LossStep, SiteReport
     from rankscope.compress.to_loss import compress_to_loss
 
 _HOMES = {
-    "allocate": ("plan_by_budget", "plan_by_ratio"),
     "apply": ("compress",),
     "methods": ("truncated_svd",),
     "options": ("Budget", "CompressOptions"),
-    "plan": ("Plan", "SitePlan", "Spectrum", "plan_by_eps"),
+    "plan": ("Plan", "SitePlan", "Spectrum", "plan_by_budget", "plan_by_eps"),
     "report": ("CompressReport", "LossSearch", "LossStep", "SiteReport"),
     "to_loss": ("compress_to_loss",),
 }
@@ -41,7 +39,6 @@ __all__ = [
     "compress_to_loss",
     "plan_by_budget",
     "plan_by_eps",
-    "plan_by_ratio",
     "truncated_svd",
 ]
 

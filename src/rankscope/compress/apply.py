@@ -13,14 +13,15 @@ from typing import Any
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.calibration.report import series_for
-from rankscope.compress.cuts import Cut, MatrixCut
+from rankscope.compress.calibration.statistics import series_for
+from rankscope.compress.joint import Cut
+from rankscope.compress.methods import MatrixCut
 from rankscope.compress.options import Budget, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices, stored_names
 from rankscope.compress.report import CompressReport, site_reports
 from rankscope.compress.write import Encoding, TensorSpec, encoded, write_weights
-from rankscope.engine.progress import Progress
+from rankscope.engine import Progress
 from rankscope.errors import OptionError
 from rankscope.families import Layout
 from rankscope.families.weight_layout import low_rank_config
@@ -169,14 +170,14 @@ def _jobs(source: Checkpoint, changed: Sequence[tuple[Cut, Sequence[SitePlan]]],
         replaced.update(present)
         stored = source.index[present[0]].dtype
         shapes = cut.shapes(plans).items()
-        specs = tuple(one for name, shape in shapes for one in encoding.specs(name, shape, stored))
+        specs = tuple(one for name, shape in shapes for one in encoding(name, shape, stored))
         if isinstance(cut, MatrixCut):
             biases[f"{cut.module}.bias"] = f"{cut.module}.up.bias"
         jobs.append((specs, partial(read_matrices, source, cut), partial(cut.tensors, plans=plans)))
     for name, info in source.index.items():
         if name not in replaced and not source.is_scale(name):
             new = biases.get(name, name)
-            specs = encoding.specs(new, info.shape, info.dtype)
+            specs = encoding(new, info.shape, info.dtype)
             jobs.append((specs, partial(source.tensor, name), partial(_named, new)))
     return sorted(jobs, key=lambda job: (-job[0][0].dtype.itemsize, job[0][0].name))
 

@@ -1,4 +1,4 @@
-"""One matrix at a time: plain and data-aware ways to write W as a sum of rank-1 terms.
+"""One matrix at a time: plain and data-aware ways to write W as a sum of rank-1 terms, and its cut to a rank.
 
 Each function states what it minimises. W is (d_out, d_in), x the input of the layer, C = E[x xᵀ] its second moment
 over a calibration set, not centred.
@@ -6,16 +6,18 @@ over a calibration set, not centred.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.compress.calibration import InputMoments
+from rankscope.compress.calibration.moments import InputMoments, centred
+from rankscope.compress.plan import SitePlan, Spectrum
 from rankscope.errors import OptionError
-from rankscope.numerics import FactoredMatrix, symmetric_root
+from rankscope.families import Factored, Layout, Site
+from rankscope.numerics import FactoredMatrix, singular_values, symmetric_root
 from rankscope.numerics.spectrum import upcast
 
 ASVD_EXPONENT = 0.5
@@ -24,6 +26,7 @@ NEGLIGIBLE = 1e-12
 """Energies below this share of the largest are rounding errors of float64."""
 
 Matrix = Float[Tensor, "d_out d_in"] | FactoredMatrix
+Matrices = Mapping[Site, Tensor | FactoredMatrix]
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class Decomposition:
     sigma: Float[Tensor, " k"]
     up: Float[Tensor, "d_out k"]
     down: Float[Tensor, "k d_in"]
+
+    def between(self, first: Float[Tensor, "d_out d"], second: Float[Tensor, "d d_in"]) -> Decomposition:
+        """Terms of first·second, where ``self`` decomposes the identity (d, d) between the two."""
+        return Decomposition(self.sigma, first.double() @ self.up, self.down @ second.double())
 
     def at(self, rank: int, dtype: torch.dtype | None = None) -> FactoredMatrix:
         """The first ``rank`` terms, each shared evenly by both factors so that neither leaves the range of float16.
@@ -179,6 +186,101 @@ def truncated_svd(
     )
 
 
+@dataclass(frozen=True)
+class MatrixCut:
+    """One matrix W ≈ up·down.
+
+    A linear map computes W x + b; cut to W̃ x + b̃ with b̃ = b + (W − W̃) x̄ its error has mean zero, so only the
+    covariance of the inputs counts, and a direction that is the same for all tokens costs no rank. A plain SVD knows no
+    inputs: its bias stays, as does that of a checkpoint.
+
+    Attributes:
+        site: where it is.
+        method: a key of `METHODS`.
+        moments: of its inputs, None for a method that needs none.
+        stored: layout and number of stored numbers where it is factored already.
+        eps: smallest ε that will be asked for, where one is known: the cheapest way to singular values depends on it.
+        seed: of a random method.
+        bias: of the layer, where it is to take up what is cut.
+    """
+
+    site: Site
+    method: str
+    moments: InputMoments | None = field(default=None, repr=False)
+    stored: tuple[int, int] | None = None
+    eps: float | None = None
+    seed: int = 0
+    bias: Float[Tensor, " d_out"] | None = field(default=None, repr=False)
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The one site."""
+        return (self.site,)
+
+    @property
+    def module(self) -> str:
+        """Name of the layer."""
+        return self.site.module
+
+    def decompose(self, matrix: Tensor | FactoredMatrix) -> Decomposition:
+        """All terms of the matrix, by the method."""
+        moments = self.moments if self.bias is None or self.moments is None else centred(self.moments)
+        return METHODS[self.method](matrix, moments, self.seed)
+
+    def spectra(self, matrices: Matrices) -> list[Spectrum]:
+        """Singular values, in the norm of the method."""
+        matrix = matrices[self.site]
+        if self.method != "svd":
+            sigma = self.decompose(matrix).sigma
+        elif isinstance(matrix, FactoredMatrix):
+            sigma = matrix.singular_values()
+        else:
+            sigma = singular_values(matrix, smallest_eps=self.eps)
+        rank, numbers = self.stored or (None, None)
+        layer, heads = self.site.layer or 0, self.site.heads or 1
+        return [
+            Spectrum(self.site.name, (matrix.shape[0], matrix.shape[1]), sigma, rank, numbers, layer=layer, heads=heads)
+        ]
+
+    def layouts(self, plans: Sequence[SitePlan], now: Mapping[str, Layout]) -> dict[str, Layout]:
+        """Factored at the plan's rank."""
+        return {self.module: Factored(plans[0].rank)}
+
+    def shapes(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, int]]:
+        """Names and shapes of both factors."""
+        (rows, columns), rank = plans[0].spectrum.shape, plans[0].rank
+        return {f"{self.module}.down.weight": (rank, columns), f"{self.module}.up.weight": (rows, rank)}
+
+    def tensors(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
+        """Both factors, in at least float32."""
+        factors = self._factors(matrices, plans[0].rank)
+        return {f"{self.module}.down.weight": factors.down, f"{self.module}.up.weight": factors.up}
+
+    def stand_ins(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[Site, Tensor]:
+        """The product of both factors."""
+        return {self.site: self._factors(matrices, plans[0].rank).dense()}
+
+    def biases(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[Site, Tensor]:
+        """The bias that goes with the factors, where there is one to take up what they leave out."""
+        matrix = matrices[self.site]
+        if self.bias is None or self.moments is None or not isinstance(matrix, Tensor):
+            return {}
+        left = self._factors(matrices, plans[0].rank).dense()
+        mean = self.moments.total / self.moments.tokens
+        return {self.site: self.bias.double() + (matrix.double() - left.double()) @ mean}
+
+    def shortage(self, plans: Sequence[SitePlan]) -> tuple[int, int] | None:
+        """Positions that calibration showed and the ranks that they are to tell apart, where they are fewer."""
+        ranks = min(plans[0].spectrum.shape)
+        if self.moments is None or not plans[0].changed or self.moments.tokens >= ranks:
+            return None
+        return self.moments.tokens, ranks
+
+    def _factors(self, matrices: Matrices, rank: int) -> FactoredMatrix:
+        matrix = matrices[self.site]
+        return truncated_svd(matrix, rank, _wide(matrix)) if self.method == "svd" else self.decompose(matrix).at(rank)
+
+
 def _factored_svd(matrix: FactoredMatrix) -> tuple[Tensor, Tensor, Tensor]:
     q_up, r_up = torch.linalg.qr(upcast(matrix.up))
     q_down, r_down = torch.linalg.qr(upcast(matrix.down).mT)
@@ -208,3 +310,8 @@ def _orthonormal(columns: Float[Tensor, "d k"]) -> Float[Tensor, "d k"]:
     norms = columns.norm(dim=0)
     kept = norms > NEGLIGIBLE**0.5 * norms.max()
     return torch.where(kept, columns / norms.where(kept, torch.ones_like(norms)), torch.zeros_like(columns))
+
+
+def _wide(matrix: Tensor | FactoredMatrix) -> torch.dtype:
+    stored = matrix.dtype if isinstance(matrix, Tensor) else matrix.up.dtype
+    return torch.float32 if stored.itemsize < 4 else stored

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankscope.choices import ALLOCATIONS, DECODERS, METHOD_NAMES, STORAGES
+from rankscope.choices import ALLOCATIONS, DECODERS, METHOD_NAMES, STORAGES, Allocation, Decoder, Method, Storage
 from rankscope.errors import OptionError, unknown_choice
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class CompressOptions:
         sites: words as for `rankscope.families.select_sites`; embedding tables are never factored.
         method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads), ``theorem3``, ``asvd`` or
             ``random``; see `rankscope.compress.methods` and `rankscope.compress.joint`.
-        allocation: one of `rankscope.choices.ALLOCATIONS`, see `rankscope.compress.allocate`. By default
+        allocation: one of `rankscope.choices.ALLOCATIONS`, see `rankscope.compress.plan`. By default
             ``uniform-eps`` for ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a text
             model), ``energy`` for the others.
         calibration: moments of the layers' inputs for methods that need them: a `Calibration`, a file that one was
@@ -63,16 +63,16 @@ class CompressOptions:
     ratio: float | None = None
     budget: Budget | None = None
     sites: Sequence[str] | str = ("attention",)
-    method: str = "svd"
-    allocation: str | None = None
+    method: Method = "svd"
+    allocation: Allocation | None = None
     calibration: Calibration | CalibrationSet | str | Path | None = None
-    decoder: str | None = None
+    decoder: Decoder | None = None
     probe: CalibrationSet | str | None = None
     multiple: int = 1
     seed: int = 0
     device: str = "cpu"
     dtype: str | torch.dtype | None = None
-    storage: str | None = None
+    storage: Storage | None = None
     workers: int | None = None
 
     def __post_init__(self) -> None:

@@ -10,15 +10,15 @@ import torch
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import STORAGES, Storage
-from rankscope.compress.allocate import least_plan, plan_by_budget
 from rankscope.compress.calibration import Calibration, calibration_for, regularised
-from rankscope.compress.cuts import Cut, Matrices, MatrixCut, PairCut
+from rankscope.compress.joint import Cut, PairCut
+from rankscope.compress.methods import Matrices, MatrixCut
 from rankscope.compress.options import JOINT, SENSITIVITY, Budget, CompressOptions, needs_calibration
-from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_eps
+from rankscope.compress.plan import Plan, SitePlan, Spectrum, least_plan, plan_by_budget, plan_by_eps
 from rankscope.compress.sensitivity import Tap, tap_of, with_sensitivity
 from rankscope.compress.write import Encoding, TensorSpec, encoding_of
+from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_dtype
-from rankscope.engine.progress import Progress, silent
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import HeadWidth, Layout, Site, compressible
 from rankscope.measure.cache import cache_bytes, cached_tokens
@@ -128,7 +128,7 @@ class Prepared:
         """Tensors that would be written if nothing were cut."""
         source, encoding = self.source, self.encoding(self.source.layouts)
         kept = {name: info for name, info in source.index.items() if not source.is_scale(name)}
-        return {name: encoding.specs(name, info.shape, info.dtype) for name, info in kept.items()}
+        return {name: encoding(name, info.shape, info.dtype) for name, info in kept.items()}
 
 
 def prepare(

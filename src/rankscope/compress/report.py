@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.cuts import Cut, MatrixCut
+from rankscope.compress.joint import Cut
+from rankscope.compress.methods import MatrixCut
 from rankscope.compress.plan import SitePlan
 from rankscope.families import HeadWidth, Layout, Site
 from rankscope.io import codec

@@ -21,21 +21,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.calibration.passes import GROUP
-from rankscope.compress.cuts import Cut, Matrices, MatrixCut, PairCut
-from rankscope.compress.joint import Inner
-from rankscope.compress.methods import Decomposition
+from rankscope.compress.calibration.passes import GROUP, answer, gives_quantiles, questions
+from rankscope.compress.calibration.sources import probe_set
+from rankscope.compress.joint import Cut, PairCut
+from rankscope.compress.methods import Decomposition, Matrices, MatrixCut
 from rankscope.compress.options import SENSITIVITY, CompressOptions
 from rankscope.compress.plan import Spectrum
-from rankscope.compress.probe import answer, gives_quantiles, probe_set, questions, unit_of
+from rankscope.engine import Progress
 from rankscope.engine.device import fast_products, resolve_device
-from rankscope.engine.progress import Progress
 
 DRAWS = 4
 """Backward passes per forward pass: tokens drawn, or signs."""
 WIDTH_AT_ONCE = 2048
 """Series times width of a model of single tokens in one forward pass: activations are kept for the backward passes."""
 MOST_AT_ONCE = 16
+NARROWEST = 1e-3
+"""A spread of forecasts below this share of their mean size counts as this share: a constant series has none."""
 HAIR = 1e-9
 """Share by which a term is worth less than an equal one before it."""
 
@@ -156,6 +157,14 @@ def _answers(inputs: dict[str, Any], found: Tensor) -> int:
     return int((real > 0).sum()) if real is not None else found.shape[0] * found.shape[1]
 
 
+def unit_of(exact: Float[Tensor, "series quantiles horizon"]) -> Float[Tensor, "series 1 1"]:
+    """The spread of every series, not below `NARROWEST` of the mean size of its forecasts."""
+    before = exact.detach().double()
+    spread = (before[:, -1] - before[:, 0]).abs().mean(dim=-1)
+    size = before.abs().mean(dim=(1, 2))
+    return spread.clamp(min=torch.finfo(torch.float32).tiny).maximum(NARROWEST * size)[:, None, None]
+
+
 class Tap(ABC):
     """One place in a model where terms can be gated: what passes there, and the answers' gradient by it.
 
@@ -215,7 +224,7 @@ class _Matrix(Tap):
 class _Pair(Tap):
     """Terms between queries and keys, or values and outputs, of every head of one attention."""
 
-    def __init__(self, cut: PairCut, inner: Sequence[Inner]) -> None:
+    def __init__(self, cut: PairCut, inner: Sequence[Decomposition]) -> None:
         super().__init__((cut.first if cut.pair == "qk" else cut.second).module, before=cut.pair == "vo")
         self.cut, self.inner, self.widths = cut, inner, cut.heads
         self.worth = [torch.zeros(width, dtype=torch.float64) for width in self.widths]
@@ -241,17 +250,17 @@ class _Pair(Tap):
         pairs = zip(self.second, sizes, strict=True)
         return tuple(second * (scale / size if size > 0 else 0.0) for second, size in pairs)
 
-    def along(self, inner: Sequence[Inner]) -> None:
+    def along(self, inner: Sequence[Decomposition]) -> None:
         """Gate these terms by the gradients that were kept."""
         for head, terms in enumerate(inner):
-            turned = Inner(terms.sigma, terms.right.mT, terms.left.mT)  # rows pass values first, then outputs
+            turned = Decomposition(terms.sigma, terms.down.mT, terms.up.mT)  # rows pass values first, then outputs
             for product in self.kept[head]:
                 self.worth[head] += _gated(product.float(), turned)
 
 
-def _gated(product: Float[Tensor, "series d_head d_head"], inner: Inner) -> Float[Tensor, " k"]:
+def _gated(product: Float[Tensor, "series d_head d_head"], inner: Decomposition) -> Float[Tensor, " k"]:
     """Squared gradients of the gates of all terms, summed over series."""
-    left, right = inner.left.to(product), inner.right.to(product)
+    left, right = inner.up.to(product), inner.down.to(product)
     return ((product @ right.mT) * left).sum(dim=1).double().square().sum(dim=0)
 
 

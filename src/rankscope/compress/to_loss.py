@@ -14,7 +14,7 @@ from rankscope.compress.apply import REPORT, write_folder
 from rankscope.compress.options import Budget, CompressOptions
 from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing

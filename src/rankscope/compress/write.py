@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.checkpoints._safetensors import DTYPES
+from rankscope.checkpoints.tensors import DTYPES
 from rankscope.choices import Storage
 from rankscope.families import Layout
 from rankscope.families.weight_layout import linear_layers, scale_name
@@ -39,41 +39,33 @@ class TensorSpec:
         return prod(self.shape) * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """Number formats of a folder that is to be written.
-
-    Attributes:
-        rounded: names of the weights that become whole numbers with a scale per row.
-        dtype: format of everything else, None where each tensor keeps its own.
-        own: format of the model, for what was whole numbers and is to be so no more.
-    """
-
-    rounded: frozenset[str] = field(repr=False)
-    dtype: torch.dtype | None
-    own: torch.dtype
-
-    def specs(self, name: str, shape: tuple[int, ...], stored: torch.dtype) -> tuple[TensorSpec, ...]:
-        """Specs of a tensor: itself, or its whole numbers and then their scales.
-
-        Args:
-            name: what it will be called.
-            shape: its axes.
-            stored: format that it has, or that what it is made of has.
-        """
-        if name in self.rounded:
-            scale = TensorSpec(scale_name(name), shape[:1], SCALE_DTYPE)
-            return TensorSpec(name, shape, torch.int8), scale
-        kept = stored if stored.is_floating_point else self.own
-        return (TensorSpec(name, shape, self.dtype or kept),)
+Encoding = Callable[[str, tuple[int, ...], torch.dtype], tuple[TensorSpec, ...]]
+"""From the name and shape of a tensor and the format that it has to what is written of it: the tensor itself, or its
+whole numbers and then their scales."""
 
 
 def encoding_of(
     source: Checkpoint, layouts: Mapping[str, Layout], storage: Storage, dtype: torch.dtype | None
 ) -> Encoding:
-    """Formats of a folder with other layouts than its source's, in a storage and, where one is given, a format."""
+    """Number formats of a folder that is to be written.
+
+    Args:
+        source: the checkpoint.
+        layouts: of the linear layers in the folder.
+        storage: ``int8`` makes their weights whole numbers with a scale per row.
+        dtype: format of everything else, None where each tensor keeps its own.
+    """
     layers = linear_layers(source.sites(["all"]), layouts) if storage == "int8" else ()
-    return Encoding(frozenset(f"{layer}.weight" for layer in layers), dtype, source.dtype)
+    rounded = {f"{layer}.weight" for layer in layers}
+
+    def specs(name: str, shape: tuple[int, ...], stored: torch.dtype) -> tuple[TensorSpec, ...]:
+        if name in rounded:
+            scale = TensorSpec(scale_name(name), shape[:1], SCALE_DTYPE)
+            return TensorSpec(name, shape, torch.int8), scale
+        kept = stored if stored.is_floating_point else source.dtype  # whole numbers that are to be so no more
+        return (TensorSpec(name, shape, dtype or kept),)
+
+    return specs
 
 
 def encoded(tensors: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> list[Tensor]:

@@ -1,1 +1,12 @@
-"""Where work runs: cores, devices, processes, a cluster."""
+"""Where work runs (cores, devices, processes, a cluster), and the one shape in which it reports how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Progress = Callable[[int, int, str], None]
+"""Called as ``progress(done, total, what)``; ``total`` may be 0 while it is unknown."""
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """Report nothing: the default of every library function."""

@@ -59,12 +59,12 @@ class RayPool(Pool):
 
     @property
     def room(self) -> bool:
-        """Whether fewer tasks are submitted than may; Ray queues what does not fit."""
+        """True if fewer tasks are submitted than may; Ray queues what does not fit."""
         return not self._room or len(self._running) < self._room
 
     @property
     def busy(self) -> bool:
-        """Whether any task is submitted."""
+        """True if any task is submitted."""
         return bool(self._running)
 
     def start(self, task: Any) -> None:

@@ -75,7 +75,7 @@ def fast_products(device: str, width: int) -> contextlib.AbstractContextManager[
 
 
 def in_bfloat16(device: str, width: int) -> bool:
-    """Whether `fast_products` rounds."""
+    """True if `fast_products` rounds."""
     # torch names them in private functions alone; a release without them gets float32
     known = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
     return device == "cpu" and width >= WIDE and any(found() for found in known if found is not None)

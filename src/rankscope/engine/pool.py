@@ -1,4 +1,4 @@
-"""Where work runs: one task after the other in this process, in processes of this machine, or on a Ray cluster."""
+"""Engines that run tasks: one after the other in this process, in processes of this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WorkerLost(RankscopeError):
 
 
 class WorkerTraceback(Exception):
-    """Where an error of a worker arose; the cause of that error in this process."""
+    """Traceback of a worker's error, the cause of that error in this process."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -41,7 +41,7 @@ class WorkerTraceback(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """Where tasks run.
+    """An engine that runs tasks.
 
     Attributes:
         name: ``local`` (this machine) or ``ray`` (a cluster).
@@ -84,12 +84,12 @@ class Pool(abc.ABC):
     @property
     @abc.abstractmethod
     def room(self) -> bool:
-        """Whether another task can start now."""
+        """True if another task can start now."""
 
     @property
     @abc.abstractmethod
     def busy(self) -> bool:
-        """Whether a task is not over, or was not yet collected."""
+        """True if a task is not over, or was not yet collected."""
 
     @abc.abstractmethod
     def start(self, task: Any) -> None:
@@ -224,12 +224,12 @@ class Processes(Pool):
 
     @property
     def room(self) -> bool:
-        """Whether fewer tasks run than may."""
+        """True if fewer tasks run than may."""
         return len(self._running) < self._jobs
 
     @property
     def busy(self) -> bool:
-        """Whether any task runs."""
+        """True if any task runs."""
         return bool(self._running)
 
     def start(self, task: Any) -> None:

@@ -1,6 +1,8 @@
 """Model families: one file per family, one frozen record each.
 
-To add a family write ``families/<name>.py`` with a `Family` record and list it in `FAMILIES`.
+To add a family write ``families/<name>.py`` with a `Family` record and list it in `FAMILIES`. What families share is in
+``record``, ``sites``, ``layers``, ``loading`` and ``series``; ``generic`` finds attention by ``structure`` where no
+family matches.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from rankscope.families import (
     vit,
     wavetoken,
 )
-from rankscope.families._record import Answers, Decoding, Family, LowRank, config_field
-from rankscope.families._sites import SELECTORS, Site, select_sites
+from rankscope.families.record import Answers, Decoding, Family, LowRank, config_field
+from rankscope.families.sites import SELECTORS, Site, select_sites
 from rankscope.families.weight_layout import Factored, HeadWidth, Layout, read_layouts
 
 __all__ = [
@@ -104,7 +106,7 @@ def compressible() -> str:
 
 
 def is_known(config: Mapping[str, Any]) -> bool:
-    """Return whether a ``config.json`` describes a family of `FAMILIES`, or a compressed checkpoint."""
+    """Return True if a ``config.json`` describes a family of `FAMILIES`, or a compressed checkpoint."""
     compressed = str(config.get("model_type")).startswith("rankscope-")
     return compressed or any(family.matches(config) for family in FAMILIES.values())
 

@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from rankscope.families import t5
-from rankscope.families._layers import bert_layers, layers_at, matrix_shapes
-from rankscope.families._loading import without_head
-from rankscope.families._record import Config, Family, Shapes, has_type, positive
-from rankscope.families._sites import Site
+from rankscope.families.layers import bert_layers, layers_at, matrix_shapes
+from rankscope.families.loading import without_head
+from rankscope.families.record import Config, Family, Shapes, has_type, positive
+from rankscope.families.sites import Site
 
 NAMES = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}
 _TABLE = "embeddings.word_embeddings.weight"

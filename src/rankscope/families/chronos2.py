@@ -10,15 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankscope.errors import CheckpointError
-from rankscope.families._layers import (
+from rankscope.families.chronos_bolt import model_inputs, patch_size, quantile_count, special_tokens
+from rankscope.families.layers import (
     attention_sites,
     layer_shape,
     patch_sites,
     residual_shapes,
     stack_blocks,
 )
-from rankscope.families._loading import whole_model
-from rankscope.families._record import (
+from rankscope.families.loading import whole_model
+from rankscope.families.record import (
     Config,
     Family,
     LowRank,
@@ -29,8 +30,7 @@ from rankscope.families._record import (
     positive,
     prediction_length,
 )
-from rankscope.families._sites import Site
-from rankscope.families.chronos_bolt import model_inputs, patch_size, quantile_count, special_tokens
+from rankscope.families.sites import Site
 from rankscope.families.weight_layout import head_widths
 
 LONE_AND_GROUPED = 8
@@ -40,7 +40,7 @@ ROTARY = ("self",)
 
 
 def matches(config: Config) -> bool:
-    """Return whether the config names the Chronos-2 model or pipeline."""
+    """Return True if the config names the Chronos-2 model or pipeline."""
     return named_in(config, "Chronos2Model", "Chronos2Pipeline")
 
 

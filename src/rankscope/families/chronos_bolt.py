@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import CheckpointError
-from rankscope.families._layers import patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
-from rankscope.families._loading import whole_model
-from rankscope.families._record import (
+from rankscope.families.layers import patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
+from rankscope.families.loading import whole_model
+from rankscope.families.record import (
     Config,
     Family,
     LowRank,
@@ -22,12 +22,12 @@ from rankscope.families._record import (
     positive,
     prediction_length,
 )
-from rankscope.families._series import check_series
-from rankscope.families._sites import Site
+from rankscope.families.series import check_series
+from rankscope.families.sites import Site
 
 
 def matches(config: Config) -> bool:
-    """Return whether the config names the Bolt model or pipeline."""
+    """Return True if the config names the Bolt model or pipeline."""
     return named_in(config, "ChronosBoltModelForForecasting", "ChronosBoltPipeline")
 
 
@@ -95,6 +95,17 @@ def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
         return module.input_patch_embedding(torch.cat([values, observed], dim=-1)[kept])
 
 
+def number_line(module: Any, config: Config) -> tuple[Float[Tensor, " points"], Float[Tensor, "points d_model"]]:
+    """512 numbers from −15 to 15, and embedded patches whose values all are that number.
+
+    Patches are not normalised, which would turn them all into zeros.
+    """
+    values, size = torch.linspace(-15, 15, 512), patch_size(config)
+    patches = torch.cat([values[:, None].expand(-1, size), torch.ones(len(values), size)], dim=1)
+    with torch.no_grad():
+        return values, module.input_patch_embedding(patches.to(module.dtype))
+
+
 FAMILY = Family(
     name="chronos-bolt",
     title="Chronos-Bolt",
@@ -117,6 +128,7 @@ FAMILY = Family(
     context=context_length,
     horizon=prediction_length,
     forecast_inputs=lambda module, context, horizon: model_inputs(module, context),
+    number_line=number_line,
     low_rank=LowRank("rankscope-bolt", "LowRankBoltModel", "LowRankBoltPipeline"),
     trainable=True,
     embedding_fields=("chronos_config.use_reg_token", "feed_forward_proj"),

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from rankscope.errors import CheckpointError, unknown_choice
 from rankscope.families import t5
-from rankscope.families._layers import shift_right, stack_blocks, unmasked
-from rankscope.families._record import Config, Family, chronos_config, context_length, prediction_length
-from rankscope.families._series import check_series
+from rankscope.families.layers import shift_right, stack_blocks, unmasked
+from rankscope.families.record import Config, Family, chronos_config, context_length, prediction_length
+from rankscope.families.series import check_series
 
 _TOKENS = tuple(
     f"chronos_config.{key}"
@@ -23,7 +23,7 @@ _TOKENS = tuple(
 
 
 def matches(config: Config) -> bool:
-    """Return whether the config is a T5 with a chronos tokenizer."""
+    """Return True if the config is a T5 with a chronos tokenizer."""
     inner = config.get("chronos_config")
     return config.get("model_type") == "t5" and isinstance(inner, dict) and "tokenizer_class" in inner
 
@@ -86,6 +86,15 @@ def target_tokens(module: Any, context: Tensor, future: Tensor) -> Tensor:
     return tokens.to(module.device)
 
 
+def number_line(module: Any, config: Config) -> tuple[Float[Tensor, " bins"], Float[Tensor, "bins d_model"]]:
+    """Centre of every bin, and the embedded token that stands for it."""
+    inner = chronos_config(config)
+    limits, special = inner["tokenizer_kwargs"], int(inner["n_special_tokens"])
+    centres = torch.linspace(limits["low_limit"], limits["high_limit"], int(inner["n_tokens"]) - special - 1)
+    # token ``special`` is the bin below the lowest limit, which no centre falls into
+    return centres, module.get_input_embeddings().weight.detach()[special + 1 : special + 1 + len(centres)]
+
+
 FAMILY = Family(
     name="chronos-t5",
     title="Chronos-T5",
@@ -109,6 +118,7 @@ FAMILY = Family(
     horizon=prediction_length,
     forecast_inputs=forecast_inputs,
     target_tokens=target_tokens,
+    number_line=number_line,
     low_rank=replace(t5.LOW_RANK, pipeline="ChronosPipeline"),
     trainable=True,
     embedding_fields=_TOKENS,

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from rankscope.errors import FamilyError
 from rankscope.families import informer, patchtst, t5, vit
-from rankscope.families._layers import shift_right
-from rankscope.families._loading import load_part, output_of
-from rankscope.families._record import Config, Family, Modality, Shapes
-from rankscope.families._sites import Site
-from rankscope.families._structure import Structure, find_structure
+from rankscope.families.layers import shift_right
+from rankscope.families.loading import load_part, output_of
+from rankscope.families.record import Config, Family, Modality, Shapes
+from rankscope.families.sites import Site
+from rankscope.families.structure import Structure, find_structure
 
 NAME = "generic"
 

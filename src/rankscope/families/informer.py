@@ -11,11 +11,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
-from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
-from rankscope.families._loading import output_of, without_head
-from rankscope.families._record import Config, Family, Shapes, has_type, positive
-from rankscope.families._series import fixed_length
-from rankscope.families._sites import Site, Stack
+from rankscope.families.layers import attention, equal_heads, layers_at, matrix_shapes
+from rankscope.families.loading import output_of, without_head
+from rankscope.families.record import Config, Family, Shapes, has_type, positive
+from rankscope.families.series import fixed_length
+from rankscope.families.sites import Site, Stack
 
 _STACKS: tuple[Stack, ...] = ("encoder", "decoder")
 _LAGS = [1, 2, 3, 4, 5, 6, 7]

@@ -8,11 +8,11 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.families._layers import attention, equal_heads, layers_at, matrix_shapes
-from rankscope.families._loading import output_of, without_head
-from rankscope.families._record import Config, Family, Shapes, has_type, positive
-from rankscope.families._series import fixed_length
-from rankscope.families._sites import Site
+from rankscope.families.layers import attention, equal_heads, layers_at, matrix_shapes
+from rankscope.families.loading import output_of, without_head
+from rankscope.families.record import Config, Family, Shapes, has_type, positive
+from rankscope.families.series import channel_copies
+from rankscope.families.sites import Site
 
 
 def sites(config: Config) -> tuple[Site, ...]:
@@ -54,10 +54,7 @@ def expected_shapes(config: Config) -> Shapes:
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Series (axes series, time) at the context's length; a model of several channels reads a copy in each."""
-    values, observed = fixed_length(series, int(module.config.context_length))
-    channels = int(module.config.num_input_channels)
-    as_read = (values.to(module.dtype), observed)
-    past, mask = (x[..., None].expand(-1, -1, channels).contiguous().to(module.device) for x in as_read)
+    past, mask = channel_copies(module, series)
     return {"past_values": past, "past_observed_mask": mask}
 
 

@@ -9,16 +9,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import DataError
-from rankscope.families._layers import has_decoder, shift_right, stack_blocks, stack_shapes, stack_sites, unmasked
-from rankscope.families._loading import whole_model
-from rankscope.families._record import Config, Family, LowRank, Shapes, positive
-from rankscope.families._sites import Site
+from rankscope.families.layers import has_decoder, shift_right, stack_blocks, stack_shapes, stack_sites, unmasked
+from rankscope.families.loading import whole_model
+from rankscope.families.record import Config, Family, LowRank, Shapes, positive
+from rankscope.families.sites import Site
 
 ALIASES = {"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}
 
 
 def matches(config: Config) -> bool:
-    """Return whether the config is a T5 without a chronos part."""
+    """Return True if the config is a T5 without a chronos part."""
     return config.get("model_type") == "t5" and "chronos_config" not in config
 
 

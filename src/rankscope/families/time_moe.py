@@ -14,16 +14,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
-from rankscope.families._record import Config, Family, Shapes, has_type, positive
-from rankscope.families._series import check_series
-from rankscope.families._sites import Site
+from rankscope.families.record import Config, Family, Shapes, has_type, positive
+from rankscope.families.series import check_series
+from rankscope.families.sites import Site
 
 _EMBEDDING = "model.embed_layer"
 _GATED = (("gate_proj", "mlp_gate"), ("up_proj", "mlp_in"), ("down_proj", "mlp_out"))
 
 
 def dense(config: Config) -> bool:
-    """Return whether the MLPs have no experts."""
+    """Return True if the MLPs have no experts."""
     return config.get("use_dense") is True
 
 
@@ -73,7 +73,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
     """Load `rankscope.families.models.time_moe.TimeMoe`, or the embedding alone of a model with experts."""
     import json
 
-    from rankscope.families._loading import load_into
+    from rankscope.families.loading import load_into
     from rankscope.families.models.time_moe import EmbeddingOnly, TimeMoe
 
     config = json.loads((folder / "config.json").read_text())
@@ -82,7 +82,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Standardised series (axes series, time); gaps count as the mean, 0."""
-    from rankscope.families._series import standardised
+    from rankscope.families.series import standardised
 
     check_series(series)
     weight = module.model.embed_layer.emb_layer.weight
@@ -91,7 +91,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     """Embed every observed value of a corpus (axes series, time), standardised per series."""
-    from rankscope.families._series import standardised
+    from rankscope.families.series import standardised
 
     check_series(series)
     values = standardised(series)

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.families._layers import Heads, attention, layers_at, matrix_shapes
-from rankscope.families._loading import output_of, whole_model
-from rankscope.families._record import Config, Family, Shapes, has_type, positive
-from rankscope.families._series import unpadded
-from rankscope.families._sites import Site
+from rankscope.families.layers import Heads, attention, layers_at, matrix_shapes
+from rankscope.families.loading import output_of, whole_model
+from rankscope.families.record import Config, Family, Shapes, has_type, positive
+from rankscope.families.series import unpadded
+from rankscope.families.sites import Site
 
 NAMES = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}
 EMBEDDING = {"input_layer": "patch_in", "output_layer": "patch_out", "residual_layer": "patch_residual"}

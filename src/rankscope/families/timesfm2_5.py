@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from rankscope.errors import FamilyError
 from rankscope.families import timesfm
-from rankscope.families._layers import attention, layers_at, matrix_shapes
-from rankscope.families._loading import load_module, output_of
-from rankscope.families._record import Config, Family, Shapes, has_type, positive
-from rankscope.families._sites import Site
+from rankscope.families.layers import attention, layers_at, matrix_shapes
+from rankscope.families.loading import load_module, output_of
+from rankscope.families.record import Config, Family, Shapes, has_type, positive
+from rankscope.families.sites import Site
 
 
 def sites(config: Config) -> tuple[Site, ...]:

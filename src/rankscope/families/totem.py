@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError, DataError
-from rankscope.families._record import Config, Family, Shapes, has_type, positive
-from rankscope.families._series import check_series
-from rankscope.families._sites import Site
+from rankscope.families.record import Config, Family, Shapes, has_type, positive
+from rankscope.families.series import check_series
+from rankscope.families.sites import Site
 
 CODEBOOK = "quantiser.codebook.weight"
 
@@ -45,7 +45,7 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
     """Load `rankscope.families.models.totem.Totem`."""
     import json
 
-    from rankscope.families._loading import load_into
+    from rankscope.families.loading import load_into
     from rankscope.families.models.totem import Totem
 
     return load_into(Totem(json.loads((folder / "config.json").read_text())), folder, dtype)
@@ -57,7 +57,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     Raises:
         DataError: the series are shorter than one code.
     """
-    from rankscope.families._series import standardised
+    from rankscope.families.series import standardised
 
     check_series(series)
     size = module.compression
@@ -73,8 +73,8 @@ def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     Raises:
         DataError: no series is as long as one code.
     """
-    from rankscope.families._series import filled
     from rankscope.families.models.totem import embedded
+    from rankscope.families.series import filled
 
     check_series(series)
     rows = embedded(module, filled(series))

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import DataError
-from rankscope.families._layers import bert_layers, layers_at, matrix_shapes
-from rankscope.families._loading import output_of, without_head
-from rankscope.families._record import Config, Family, Shapes, has_type, positive
-from rankscope.families._sites import Site
+from rankscope.families.layers import bert_layers, layers_at, matrix_shapes
+from rankscope.families.loading import output_of, without_head
+from rankscope.families.record import Config, Family, Shapes, has_type, positive
+from rankscope.families.sites import Site
 
 NAMES = {"q": "attention.query", "k": "attention.key", "v": "attention.value", "o": "output.dense"}
 _PATCHES = "embeddings.patch_embeddings.projection.weight"

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rankscope.errors import CheckpointError
 from rankscope.families import t5
-from rankscope.families._layers import shift_right, stack_blocks
-from rankscope.families._record import Config, Family, Shapes, positive
-from rankscope.families._series import check_series
+from rankscope.families.layers import shift_right, stack_blocks
+from rankscope.families.record import Config, Family, Shapes, positive
+from rankscope.families.series import check_series
 
 if TYPE_CHECKING:
     from rankscope.families.models.wavelets import WaveletTokens
@@ -21,7 +21,7 @@ CONTEXT = 512
 
 
 def matches(config: Config) -> bool:
-    """Return whether the config is a T5 with a wavelet tokenizer."""
+    """Return True if the config is a T5 with a wavelet tokenizer."""
     return config.get("model_type") == "t5" and "wavetoken" in config
 
 
@@ -49,7 +49,7 @@ def expected_shapes(config: Config) -> Shapes:
 
 def rows_of(config: Config, series: Tensor) -> list[Tensor]:
     """Token ids of each series (axes series, time), cut to the context; without padding and end token."""
-    from rankscope.families._series import filled
+    from rankscope.families.series import filled
 
     check_series(series)
     tokens = tokens_of(config)

@@ -1,4 +1,4 @@
-"""How a checkpoint stores its matrices: the ``rankscope`` block of ``config.json``, read and written here.
+"""Layout of the stored matrices of a checkpoint: the ``rankscope`` block of ``config.json``, read and written here.
 
 ``sites`` names modules. A linear layer may be ``factored``: two thin matrices in its place (eq. 20), or two for each
 head (eq. 21). An attention may be ``head-width``: its heads have the widths that are listed, one number per head for
@@ -18,8 +18,8 @@ from typing import Any
 
 from rankscope.choices import SKETCHES, STORAGES, Storage
 from rankscope.errors import CheckpointError, FamilyError, unknown_choice
-from rankscope.families._record import Family
-from rankscope.families._sites import Site
+from rankscope.families.record import Family
+from rankscope.families.sites import Site
 
 VERSION = 1
 LAYOUTS = ("dense", "factored", "head-width")
@@ -69,18 +69,6 @@ class Factored:
         """
         return sum(rows * columns for rows, columns in self.shapes(d_out, d_in))
 
-    def to_json(self) -> dict[str, Any]:
-        """The entry of ``config.json``."""
-        if self.heads is None:
-            return {"layout": "factored", "rank": self.rank}
-        return {
-            "layout": "factored",
-            "rank": self.rank,
-            "sketch": "per-head",
-            "heads": self.heads,
-            "axis": self.axis,
-        }
-
 
 @dataclass(frozen=True)
 class HeadWidth:
@@ -97,10 +85,6 @@ class HeadWidth:
     def of(self, letter: str) -> tuple[int, ...]:
         """Widths of the heads in the matrix q, k, v or o."""
         return self.qk if letter in "qk" else self.vo
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry of ``config.json``."""
-        return {"layout": "head-width", "qk": list(self.qk), "vo": list(self.vo)}
 
 
 Layout = Factored | HeadWidth
@@ -197,7 +181,7 @@ _SCALE = "_scale"
 
 
 def read_storage(block: object) -> Storage:
-    """How the ``rankscope`` block of a config says that linear layers are stored; floating point without a word.
+    """Storage of linear layers by the ``rankscope`` block of a config; floating point without a word.
 
     >>> read_storage(None), read_storage({"storage": "int8"})
     ('float', 'int8')
@@ -267,7 +251,7 @@ def low_rank_config(
     block: dict[str, Any] = {"version": VERSION, "family": family.name, "method": method}
     if storage != "float":
         block["storage"] = storage
-    sites = {name: layout.to_json() for name, layout in layouts.items()}
+    sites = {name: _entry(layout) for name, layout in layouts.items()}
     changed = {
         **config,
         "model_type": target.model_type,
@@ -277,3 +261,13 @@ def low_rank_config(
     if target.pipeline is not None:
         changed["chronos_pipeline_class"] = target.pipeline
     return changed
+
+
+def _entry(layout: Layout) -> dict[str, Any]:
+    """The entry of a module in the ``rankscope`` block."""
+    if isinstance(layout, HeadWidth):
+        return {"layout": "head-width", "qk": list(layout.qk), "vo": list(layout.vo)}
+    entry = {"layout": "factored", "rank": layout.rank}
+    return (
+        entry if layout.heads is None else {**entry, "sketch": "per-head", "heads": layout.heads, "axis": layout.axis}
+    )

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rankscope.forecast.fast import is_known, make_fast
-    from rankscope.forecast.weights import own_weights
 
-_HOMES = {"make_fast": "fast", "is_known": "fast", "own_weights": "weights"}
-
-__all__ = ["is_known", "make_fast", "own_weights"]
+__all__ = ["is_known", "make_fast"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.fast"), name)

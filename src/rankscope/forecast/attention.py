@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.forecast.projections import Projections, is_factored
+from rankscope.forecast.products import Projections, is_factored
 from rankscope.lowrank import FactoredLinear, HeadWidthAttention
 from rankscope.lowrank.heads import Heads
 from rankscope.lowrank.linear import applied_weight
@@ -27,8 +27,8 @@ class Attention:
 
     Args:
         stock: a `T5Attention` or `HeadWidthAttention`; its weights are shared, not copied.
-        cached: whether keys and values will be kept for later queries, so that small ones pay.
-        crossed: whether keys and values are projected from another sequence than queries.
+        cached: True if keys and values will be kept for later queries, so that small ones pay.
+        crossed: True if keys and values are projected from another sequence than queries.
     """
 
     def __init__(self, stock: Any, *, cached: bool, crossed: bool) -> None:
@@ -134,7 +134,7 @@ def _split(x: Float[Tensor, "*batch numbers"], parts: int) -> Float[Tensor, "*ba
 
 
 def _pays(layer: Any, share: float) -> bool:
-    """Whether latents are short enough: every query looks at them with all their numbers, not with a head's."""
+    """True if latents are short enough: every query looks at them with all their numbers, not with a head's."""
     return is_factored(layer) and bool(layer.rank <= share * layer.out_features)
 
 

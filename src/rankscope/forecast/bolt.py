@@ -10,9 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankscope.forecast.attention import Attention, attend_shared
-from rankscope.forecast.memory import in_batches
+from rankscope.forecast.batches import chunks, in_batches, lengths_of
 from rankscope.forecast.network import Encoder, FeedForward, Norm, masked
-from rankscope.forecast.padding import chunks, lengths_of
 
 
 class BoltDecoderLayer:
@@ -64,7 +63,7 @@ class FastBoltModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """Device that it runs on."""
         return self.stock.device
 
     @property

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
+from rankscope.forecast.batches import lengths_of
 from rankscope.forecast.network import masked
-from rankscope.forecast.padding import lengths_of
 from rankscope.forecast.sampling import Sampler
 from rankscope.forecast.t5 import GROWTH, KeyValues, Past, T5Network
 
@@ -103,7 +103,7 @@ def _settle_heap() -> None:
 
 
 def _plain(network: T5Network, batch: Batch) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
-    """Step by step, every step over little more than the past; also whether all logits were finite."""
+    """Draw step by step, every step over little more than the past; return also if all logits were finite."""
     _settle_heap()
     context, mask, horizon, paths, sampler = batch.context, batch.mask, batch.horizon, batch.paths, batch.sampler
     device, dtype = context[0].keys.device, context[0].keys.dtype
@@ -225,7 +225,7 @@ class Graphs:
     known: dict[tuple[object, ...], tuple[Step, torch.cuda.CUDAGraph | None]] = field(default_factory=dict)
 
     def run(self, network: T5Network, batch: Batch) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
-        """Draw a batch, whose context is masked; also whether all logits were finite."""
+        """Draw a batch, whose context is masked; return also if all logits were finite."""
         shape = tuple(batch.context[0].keys.shape)
         key = (id(network), shape, batch.horizon, batch.paths, batch.sampler)
         if key not in self.known:
@@ -257,6 +257,6 @@ def _captured(step: Step, batch: Batch) -> torch.cuda.CUDAGraph:
 
 
 def bytes_per_series(network: T5Network, length: int, horizon: int, paths: int) -> int:
-    """What a series takes while it is decoded: its context's and its paths' keys and values, and logits."""
+    """Bytes that a series takes while it is decoded: its context's and its paths' keys and values, and logits."""
     size, cross, own = network.cached_numbers
     return size * (cross * length + paths * own * horizon) + paths * 4 * 4 * network.vocabulary

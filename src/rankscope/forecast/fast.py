@@ -9,10 +9,9 @@ from chronos.chronos_bolt import ChronosBoltPipeline
 from torch import Tensor
 
 from rankscope.errors import FamilyError, OptionError
+from rankscope.forecast.batches import in_batches, lengths_of, series_that_fit
 from rankscope.forecast.bolt import FastBoltModel
 from rankscope.forecast.decoding import Graphs, bytes_per_series, draw
-from rankscope.forecast.memory import in_batches, series_that_fit
-from rankscope.forecast.padding import lengths_of
 from rankscope.forecast.sampling import Sampler
 from rankscope.forecast.t5 import T5Network
 
@@ -129,7 +128,7 @@ def check_counts(**counts: int | None) -> None:
 
 
 def is_known(pipeline: Any) -> bool:
-    """Whether the runtime knows the model of a stock pipeline: Chronos-T5 and Chronos-Bolt, however compressed."""
+    """True if the runtime knows the model of a stock pipeline: Chronos-T5 and Chronos-Bolt, however compressed."""
     if isinstance(pipeline, ChronosPipeline):
         return pipeline.model.config.model_type == "seq2seq"
     return isinstance(pipeline, ChronosBoltPipeline)

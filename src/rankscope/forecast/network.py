@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from rankscope.forecast.attention import Attention, attend_all
-from rankscope.forecast.projections import Projections
+from rankscope.forecast.products import Projections
 
 
 class Norm:
@@ -57,7 +57,7 @@ class FeedForward:
 
 
 class PositionBias:
-    """What T5 adds to the scores of its self-attentions: a number per head and bucket of the distance."""
+    """Position bias that T5 adds to the scores of its self-attentions: a number per head and bucket of the distance."""
 
     def __init__(self, stock: Any) -> None:
         self.table: Tensor = stock.relative_attention_bias.weight.detach()

@@ -70,12 +70,28 @@ def load_pipeline(
     _check_range(module, checkpoint.source)
     if runtime == "stock":
         return pipeline
-    from rankscope.forecast import is_known, make_fast, own_weights
+    from rankscope.forecast import is_known, make_fast
 
     if runtime == "auto" and not is_known(pipeline):
         return pipeline
     own_weights(module, checkpoint)
     return make_fast(pipeline)
+
+
+def own_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
+    """Replace the tensors of a module, which may be parts of a mapped file, by ones that were read into own memory.
+
+    What a loader maps stays resident as long as one tensor refers to it. Nothing of the map is touched, so no weight is
+    in memory twice, not even when the runtime lays several together.
+
+    Args:
+        module: loaded from the checkpoint, on a CPU.
+        checkpoint: its files.
+    """
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        info, kind = checkpoint.index.get(name), (tensor.dtype, tuple(tensor.shape))
+        if info is not None and tensor.device.type == "cpu" and kind == (info.dtype, info.shape):
+            tensor.data = checkpoint.raw(name)
 
 
 def _check_range(module: nn.Module, source: str) -> None:

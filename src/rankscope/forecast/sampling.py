@@ -23,7 +23,7 @@ LEAST = -torch.finfo(torch.float32).tiny
 
 @dataclass(frozen=True)
 class Sampler:
-    """How tokens are drawn.
+    """Sampler of tokens from logits.
 
     Attributes:
         temperature: logits are divided by it.

@@ -13,10 +13,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rankscope.forecast.attention import Attention, attend, attend_shared
+from rankscope.forecast.batches import chunks, lengths_of
 from rankscope.forecast.network import Encoder, FeedForward, Norm, PositionBias
-from rankscope.forecast.padding import chunks, lengths_of
-from rankscope.forecast.products import Product
-from rankscope.forecast.projections import is_dense
+from rankscope.forecast.products import Product, is_dense
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Past:
 
     @property
     def fit(self) -> tuple[object, ...]:
-        """What must agree with that of another for the two to be exchangeable."""
+        """Shapes and formats that must agree with those of another for the two to be exchangeable."""
         return self.shapes, self.flat[0].dtype, self.flat[0].device
 
     def begin(self, room: int = 0) -> None:
@@ -141,7 +140,7 @@ class T5Network:
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """Device of its weights."""
         return self.norm.gain.device
 
     @property

@@ -212,7 +212,7 @@ def _object(record: Any, digits: int | None) -> dict[str, Any]:
 
 @cache
 def _keys(kind: type) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
-    """Key, attributes that lead to its value, and whether it is left out where there is none."""
+    """Key, attributes that lead to its value, and True if it is left out where there is none."""
     written = [one.name for one in dataclasses.fields(kind) if one.metadata.get("json", True)]
     found = []
     for entry in getattr(kind, "KEYS", written):
@@ -244,10 +244,13 @@ def _seen(hint: Any, finite: bool, closed: bool) -> Any:
         return Annotated[_fields(hint, finite, closed), BeforeValidator(partial(_gathered, hint, closed)), made]
     if hasattr(hint, "array_type") or getattr(hint, "__name__", "") == "ndarray":
         return Annotated[Any, AfterValidator(partial(_array, hint))]
-    if get_origin(hint) in (None, Literal):
+    if get_origin(hint) is Literal:
+        return Annotated[hint, BeforeValidator(partial(_chosen, get_args(hint)))]
+    if get_origin(hint) is None:
         return hint
     inner = tuple(_seen(one, finite, closed) for one in get_args(hint))
-    return Union[inner] if _is_union(hint) else get_origin(hint)[inner]  # noqa: UP007
+    union = get_origin(hint) in (Union, types.UnionType)
+    return Union[inner] if union else get_origin(hint)[inner]  # noqa: UP007
 
 
 def _fields(kind: Any, finite: bool, closed: bool) -> Any:
@@ -285,6 +288,14 @@ def _gathered(kind: type, closed: bool, data: Any) -> Any:
     return values
 
 
+def _chosen(words: tuple[str, ...], value: Any) -> Any:
+    from pydantic_core import PydanticCustomError
+
+    if value not in words:
+        raise PydanticCustomError("choice", "no choice", {"words": words})
+    return value
+
+
 def _from_text(value: Any) -> Any:
     """Take a number as text too: YAML 1.1 reads ``1e-3``, without a point, as text."""
     with contextlib.suppress(ValueError):
@@ -311,7 +322,8 @@ def _array(hint: Any, value: Any) -> Any:
 
 def _told(found: ValidationError, data: Any, name: str) -> str:
     """Say in one line what is wrong, where, and what was expected."""
-    first = found.errors(include_url=False)[0]
+    every = found.errors(include_url=False)
+    first = every[0]
     about = first.get("ctx", {})
     if isinstance(about.get("error"), RankscopeError):
         return str(about["error"])
@@ -324,13 +336,13 @@ def _told(found: ValidationError, data: Any, name: str) -> str:
     inside = f"{place}." if place else ""
     if first["type"] == "unknown":
         return unknown_choice("field", f"{inside}{about['key']}", [inside + key for key in about["known"]])
-    if first["type"] == "missing":
+    if first["type"] == "missing" and not isinstance(value, (list, tuple)):
         return f"{inside}{first['loc'][-1]} is missing."
+    if first["type"] == "choice":
+        return unknown_choice(place or "the document", value, about["words"])
     shown = repr(value)
     shown = shown if len(shown) <= 60 else shown[:59] + "…"
     wanted = _WANTED.get(first["type"])
+    if first["type"] in ("missing", "too_long"):
+        wanted = f"a list of {about['max_length'] if about else 1 + int(every[-1]['loc'][-1])}"
     return f"{place or 'the document'} is {shown}: {f'it must be {wanted}' if wanted else first['msg']}."
-
-
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) in (Union, types.UnionType)

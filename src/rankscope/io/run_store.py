@@ -51,6 +51,12 @@ def locked(file: Path, what: str, wait: float = 0.0) -> Iterator[None]:
         lock.release()
 
 
+def refuse_both(resume: bool, force: bool) -> None:
+    """Raise `OptionError` where a run is to go on and to start anew."""
+    if resume and force:
+        raise OptionError("--resume goes on and --force starts anew: give one of them.")
+
+
 class RunStore:
     """Folder of a run that may be stopped at any moment, and goes on where it was.
 
@@ -97,8 +103,7 @@ class RunStore:
                 is given, or a run with other settings and ``force`` is not given.
             OptionError: both are given.
         """
-        if resume and force:
-            raise OptionError("--resume goes on and --force starts anew: give one of them.")
+        refuse_both(resume, force)
         if self.root.exists() and not self.root.is_dir():
             raise OutputError(f"--out {self.root} is a file: name a folder.")
         if self.settings is None:
@@ -144,11 +149,11 @@ class RunStore:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no folder, or one with nothing but hidden files."""
+        """True if there is no folder, or one with nothing but hidden files."""
         return not self.root.is_dir() or all(path.name.startswith(".") for path in self.root.iterdir())
 
     def manifest(self, forgiving: bool = False) -> dict[str, Any] | None:
-        """What the folder says of the run in it, None where there is none.
+        """Manifest of the run in the folder, None where there is none.
 
         Raises:
             OutputError: it holds another kind of run; or a damaged manifest, unless ``forgiving``.
@@ -241,8 +246,9 @@ class RunStore:
         may = self._may_change
         for name, before, now in differences(was, self.settings or {}):
             if not (may(name, before, now) if callable(may) else name.partition(".")[0] in may):
+                begun = f"without {name}" if before is None else f"with {name} {before!r}"
                 raise OutputError(
-                    f"{self.root} was begun with {name} {before!r}, not {now!r}: go on as it was begun, choose another "
+                    f"{self.root} was begun {begun}, not {now!r}: go on as it was begun, choose another "
                     "--out, or start anew with --force."
                 )
 

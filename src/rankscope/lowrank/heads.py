@@ -26,7 +26,7 @@ _STATIC_FITS = not release.startswith("4.")
 
 
 class Heads:
-    """How the columns of a projection fall into heads of given widths.
+    """Columns of a projection in heads of given widths.
 
     Equal widths are one reshape. Unequal ones are cached side by side, exactly as wide as they are, and spread to the
     widest head with zeros only where they are used: zeros add nothing to a score, and those of values are dropped.
@@ -67,7 +67,7 @@ class Heads:
 
 
 def are_equal(widths: tuple[int, ...]) -> bool:
-    """Return whether all heads have the same width."""
+    """Return True if all heads have the same width."""
     return len(set(widths)) == 1
 
 

@@ -116,7 +116,7 @@ def widen_heads(model: nn.Module, layouts: Mapping[str, Layout]) -> None:
 
 
 def _is_chronos2(layer: nn.Module | None) -> TypeGuard[MHA]:
-    """Return whether a layer is Chronos-2's attention; a model without any need not import it."""
+    """Return True if a layer is Chronos-2's attention; a model without any need not import it."""
     known = sys.modules.get("chronos.chronos2.layers")
     return known is not None and isinstance(layer, known.MHA)
 

@@ -1,1 +1,1 @@
-"""What rankscope measures on a checkpoint; each module is one use case and loads only what it needs."""
+"""Measurements on a checkpoint; each module is one use case and loads only what it needs."""

@@ -13,13 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
-from rankscope.measure.embedding_corpus import Corpora, Embedded, check_modalities, embedded, reads_token_ids
-from rankscope.measure.flow import ranks_by_eps
+from rankscope.measure.corpora import Corpora, Embedded, check_modalities, embedded, reads_token_ids
 from rankscope.measure.hooks import Triangle
-from rankscope.numerics import angle_matrix, effective_rank, relative_spectrum, stable_rank, validate_eps
+from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
+from rankscope.numerics import angle_matrix, effective_rank, stable_rank, validate_eps
 from rankscope.series.text import read_text
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Projection:
     Attributes:
         points: coordinates ``X v_1`` and ``X v_2`` of each point.
         colour: one number per point.
-        colour_name: what the number is: "token id" or "patch mean".
+        colour_name: its meaning: "token id" or "patch mean".
     """
 
     points: Float[np.ndarray, "points 2"]
@@ -42,7 +42,7 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class EmbeddingSpectrum:
+class EmbeddingSpectrum(RowSpectrum):
     """One embedding matrix: the tokens of a corpus, or a vocabulary, as rows.
 
     Attributes:
@@ -51,11 +51,6 @@ class EmbeddingSpectrum:
         strategy: ``quantisation``, ``continuous`` or ``text``.
         patch_size: observations per token.
         matrix: ``corpus`` or ``vocabulary``.
-        tokens: rows.
-        d_model: columns.
-        sigma: singular values, descending, float64.
-        eps_ranks: ε-ranks by ε.
-        effective_rank: exponential of the entropy of σ².
         stable_rank: Σσ²/σ_1².
         angles: angles in radians between the first rows, in corpus (or token) order; of wavelet coefficients between
             rows spread over those of the first series.
@@ -69,11 +64,6 @@ class EmbeddingSpectrum:
     strategy: str
     patch_size: int
     matrix: str
-    tokens: int
-    d_model: int
-    sigma: Float[np.ndarray, " k"]
-    eps_ranks: dict[str, int]
-    effective_rank: float
     stable_rank: float
     angles: Float[np.ndarray, "items items"]
     projection: Projection
@@ -87,11 +77,6 @@ class EmbeddingSpectrum:
     )
 
     @property
-    def sigma_max(self) -> float:
-        """The largest singular value."""
-        return float(self.sigma[0])
-
-    @property
     def largest_rank(self) -> int:
         """The most that a rank can be: the smaller of rows and columns."""
         return min(self.tokens, self.d_model)
@@ -100,11 +85,6 @@ class EmbeddingSpectrum:
     def relative_ranks(self) -> dict[str, float]:
         """ε-ranks by ε, as shares of `largest_rank`."""
         return {eps: rank / self.largest_rank for eps, rank in self.eps_ranks.items()}
-
-    @property
-    def relative(self) -> Float[np.ndarray, " k"]:
-        """σ_j/σ_1; zeros for a zero matrix."""
-        return relative_spectrum(torch.from_numpy(self.sigma)).numpy()
 
 
 @dataclass(frozen=True)

@@ -7,67 +7,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-import torch
-from jaxtyping import Float, Shaped
-from torch import Tensor
-
 from rankscope.checkpoints import Checkpoint
+from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.engine.progress import Progress, silent
-from rankscope.errors import OptionError
+from rankscope.measure.corpora import corpus_of
 from rankscope.measure.hooks import LayerKey, Triangle, run_corpus, stream_triangles
-from rankscope.measure.spectrum import eps_key
-from rankscope.numerics import effective_rank, eps_ranks, relative_spectrum, singular_values, validate_eps
+from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
+from rankscope.numerics import effective_rank, relative_spectrum, singular_values, validate_eps
 from rankscope.numerics.factored import FactoredMatrix
-from rankscope.series.images import images
-from rankscope.series.signals import corpus
-from rankscope.series.text import read_text, text_windows, token_ids
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True)
-class LayerFlow:
-    """What enters one layer, and the ε-ranks of the layer's attention matrices.
+class LayerFlow(RowSpectrum):
+    """Input of one layer, every real position of every series a row, and the ε-ranks of its attention matrices.
 
     Attributes:
         stack: ``encoder`` or ``decoder``.
         layer: 0-based layer.
-        tokens: rows of the layer's input matrix: every real position of every series.
-        d_model: its columns.
-        sigma: its singular values, descending, float64.
-        eps_ranks: its ε-ranks by ε.
         mean_relative: mean of σ_j/σ_1, a threshold-free summary of how fast the spectrum falls.
-        effective_rank: exponential of the entropy of σ².
         weight_eps_ranks: ε-ranks by ε of each attention matrix of the layer, by role.
     """
 
     stack: str
     layer: int
-    tokens: int
-    d_model: int
-    sigma: Float[np.ndarray, " k"]
-    eps_ranks: dict[str, int]
     mean_relative: float
-    effective_rank: float
     weight_eps_ranks: dict[str, dict[str, int]]
 
     KEYS: ClassVar = (
         *("stack", "layer", "tokens", "d_model", "sigma_max", "sigma", "eps_ranks"),
         *("mean_relative", "effective_rank", "weight_eps_ranks"),
     )
-
-    @property
-    def sigma_max(self) -> float:
-        """The largest singular value."""
-        return float(self.sigma[0])
-
-    @property
-    def relative(self) -> Float[np.ndarray, " k"]:
-        """σ_j/σ_1; zeros for a zero matrix."""
-        return relative_spectrum(torch.from_numpy(self.sigma)).numpy()
 
 
 @dataclass(frozen=True)
@@ -145,47 +117,13 @@ def measure_flow(
     levels = tuple(validate_eps(value) for value in eps)
     family = checkpoint.family
     name = str(text) if text is not None else "images" if family.modality == "image" else signal
-    inputs = _corpus(checkpoint, signal, n, length, seed, file, text)
+    inputs = corpus_of(checkpoint, signal, n, length, seed, file, text)
     module = checkpoint.module().to(resolve_device(device))
     with stream_triangles(family.blocks(module)) as triangles:
         run_corpus(module, family.model_inputs, inputs, batch_size=batch_size, progress=progress)
     weights = _weight_ranks(checkpoint, levels, progress or silent)
     layers = tuple(_layer_flow(key, triangle, levels, weights.get(key, {})) for key, triangle in triangles.items())
     return FlowReport(checkpoint.source, name, n, length, seed, levels, layers)
-
-
-def _corpus(
-    checkpoint: Checkpoint,
-    signal: str,
-    n: int,
-    length: int,
-    seed: int,
-    file: str | Path | None,
-    text: str | Path | None,
-) -> Shaped[Tensor, items * axes]:
-    """What the model reads: series, windows of token ids, or images."""
-    family, name = checkpoint.family, checkpoint.source
-    if text is not None:
-        if family.modality != "text":
-            raise OptionError(f"text {str(text)!r} is of no use here, {name} reads {family.modality}.")
-        return text_windows(
-            token_ids(read_text(text), checkpoint.folder, int(checkpoint.config["vocab_size"]))[0], n, length, seed
-        )
-    if family.modality == "image":
-        size = checkpoint.config.get("image_size", 224)
-        return images(n, size if isinstance(size, int) else max(size), seed)[0]
-    if family.modality == "text" and signal != "user":
-        raise OptionError(f"signal {signal!r} is a series, but {name} reads text: give --text FILE, or token ids.")
-    return corpus(signal, n, length, seed, file)
-
-
-def ranks_by_eps(sigma: Float[Tensor, " k"], eps: Sequence[float]) -> dict[str, int]:
-    """ε-ranks keyed by ε as it prints.
-
-    >>> ranks_by_eps(torch.tensor([1.0, 0.2]), (0.5, 0.1))
-    {'0.5': 1, '0.1': 2}
-    """
-    return {eps_key(level): int(rank) for level, rank in zip(eps, eps_ranks(sigma, eps), strict=True)}
 
 
 def _layer_flow(

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 
 _INPUTS = ("hidden_states", "hidden_state")
 
@@ -23,7 +23,7 @@ LayerKey = tuple[str, int]
 
 @runtime_checkable
 class Sink(Protocol):
-    """What takes the rows of one module's input, call after call."""
+    """Receiver of the rows of one module's input, call after call."""
 
     def add(self, rows: Float[Tensor, "tokens d_model"]) -> None:
         """Take the rows of one forward pass."""

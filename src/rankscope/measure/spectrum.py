@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.engine.progress import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.families import Site
 from rankscope.io import codec
@@ -25,6 +25,7 @@ from rankscope.numerics.rank import (
     effective_rank,
     eps_ranks,
     factored_parameters,
+    relative_spectrum,
     size_ratio,
     stable_rank,
     validate_eps,
@@ -48,7 +49,7 @@ DEFAULT_EPS = (0.1, 0.05, 0.01)
 
 @dataclass(frozen=True)
 class SiteSpectrum:
-    """What was measured of one weight matrix.
+    """Spectrum and ranks of one weight matrix.
 
     Attributes:
         site: which matrix.
@@ -123,6 +124,35 @@ class SpectrumReport:
         return frame.astype({"layer": "Int64"})
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowSpectrum:
+    """Spectrum of a matrix whose rows are tokens, as it stands in reports.
+
+    Attributes:
+        tokens: rows.
+        d_model: columns.
+        sigma: singular values, descending, float64.
+        eps_ranks: ε-ranks by ε.
+        effective_rank: exponential of the entropy of σ².
+    """
+
+    tokens: int
+    d_model: int
+    sigma: Float[np.ndarray, " k"]
+    eps_ranks: dict[str, int]
+    effective_rank: float
+
+    @property
+    def sigma_max(self) -> float:
+        """The largest singular value."""
+        return float(self.sigma[0])
+
+    @property
+    def relative(self) -> Float[np.ndarray, " k"]:
+        """σ_j/σ_1; zeros for a zero matrix."""
+        return relative_spectrum(torch.from_numpy(self.sigma)).numpy()
+
+
 def eps_key(eps: float) -> str:
     """Name of an ε in a report.
 
@@ -130,6 +160,15 @@ def eps_key(eps: float) -> str:
     ('0.1', '0.0')
     """
     return repr(float(eps))
+
+
+def ranks_by_eps(sigma: Float[Tensor, " k"], eps: Sequence[float]) -> dict[str, int]:
+    """ε-ranks keyed by ε as it prints.
+
+    >>> ranks_by_eps(torch.tensor([1.0, 0.2]), (0.5, 0.1))
+    {'0.5': 1, '0.1': 2}
+    """
+    return {eps_key(level): int(rank) for level, rank in zip(eps, eps_ranks(sigma, eps), strict=True)}
 
 
 def measure_spectrum(
@@ -203,8 +242,7 @@ def _measure(
             heads = w.per_head_singular_values(site.head_widths, site.head_axis or 0, dtype=dtype)
     else:
         sigma, heads = _decomposed(w.to(device), site.head_widths, site.head_axis, min(levels), dtype, space)
-    keys = [eps_key(level) for level in levels]
-    ranks = eps_ranks(sigma, levels).tolist()
+    ranks = ranks_by_eps(sigma, levels)
     rows, columns = shape = int(w.shape[0]), int(w.shape[1])
     return SiteSpectrum(
         site=site,
@@ -212,13 +250,11 @@ def _measure(
         shape=shape,
         sigma=None if ranks_only else sigma.cpu().numpy(),
         sigma_max=float(sigma[0]) if len(sigma) else 0.0,
-        eps_ranks=dict(zip(keys, ranks, strict=True)),
-        per_head_eps_ranks={} if heads is None else dict(zip(keys, eps_ranks(heads, levels).mT.tolist(), strict=True)),
+        eps_ranks=ranks,
+        per_head_eps_ranks={} if heads is None else dict(zip(ranks, eps_ranks(heads, levels).mT.tolist(), strict=True)),
         effective_rank=None if ranks_only else float(effective_rank(sigma)),
         stable_rank=float(stable_rank(sigma)),
-        size_ratio={
-            key: factored_parameters(shape, rank) / (rows * columns) for key, rank in zip(keys, ranks, strict=True)
-        },
+        size_ratio={key: factored_parameters(shape, rank) / (rows * columns) for key, rank in ranks.items()},
     )
 
 

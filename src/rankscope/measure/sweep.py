@@ -1,4 +1,4 @@
-"""What a sweep of pretrained models shows: the ranks of each point's checkpoint, and all points as one table."""
+"""Ranks of each point of a sweep of pretrained models, and all points as one table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.io import codec
 from rankscope.measure.embedding import measure_embedding
@@ -48,7 +48,7 @@ class EmbeddingRanks:
 
 @dataclass(frozen=True)
 class PointRanks:
-    """What was measured of the checkpoint of a point.
+    """Ranks of the checkpoint of a point.
 
     Attributes:
         attention_parameters: numbers stored in attention matrices.

@@ -1,4 +1,4 @@
-"""The paper's Table 2 of one model: what every size ratio costs by every method, and the published rows beside."""
+"""The paper's Table 2 of one model: cost of every size ratio by every method, and the published rows beside."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PUBLISHED = (
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured of one compressed model; None where it does not apply.
+    """Measurements of one compressed model; None where it does not apply.
 
     Attributes:
         reached: size ratio over the attention matrices, at or below the one that was asked for.

@@ -1,4 +1,4 @@
-"""Pure functions on matrices: rank, spectrum, factors, angles, flow, size. Tensors in, tensors out."""
+"""Pure functions on matrices: rank, spectrum, factors, angles, size. Tensors in, tensors out."""
 
 from rankscope.numerics.embedding import angle_matrix, row_angles
 from rankscope.numerics.factored import FactoredMatrix, symmetric_root
@@ -8,8 +8,6 @@ from rankscope.numerics.rank import (
     eps_ranks,
     factored_parameters,
     factoring_pays,
-    flow_of_ranks,
-    mean_by_role,
     relative_spectrum,
     size_ratio,
     stable_rank,
@@ -32,8 +30,6 @@ __all__ = [
     "symmetric_root",
     "angle_matrix",
     "row_angles",
-    "flow_of_ranks",
-    "mean_by_role",
     "factored_parameters",
     "factoring_pays",
     "size_ratio",

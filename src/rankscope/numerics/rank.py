@@ -96,31 +96,8 @@ def stable_rank(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
     return relative_spectrum(sigma.to(torch.float64)).square().sum(-1)
 
 
-def flow_of_ranks(spectra: Sequence[Float[Tensor, " _"]], eps: Sequence[float]) -> Int[Tensor, "layers eps"]:
-    """ε-ranks of every layer, from one spectrum per layer; the spectra may differ in length.
-
-    >>> flow_of_ranks([torch.tensor([1.0, 0.2]), torch.tensor([1.0, 0.5, 0.4])], [0.3, 0.1]).tolist()
-    [[1, 2], [3, 3]]
-    """
-    if not spectra:
-        return torch.zeros((0, len(eps)), dtype=torch.int64)
-    return torch.stack([eps_ranks(sigma, eps).cpu() for sigma in spectra])
-
-
-def mean_by_role(roles: Sequence[str], ranks: Int[Tensor, "items eps"]) -> dict[str, Float[Tensor, " eps"]]:
-    """Mean ε-ranks of each role's items, in order of first appearance (Fig. 4a,b average W_Q over layers).
-
-    >>> mean_by_role(["self.q", "self.k", "self.q"], torch.tensor([[2], [5], [4]]))["self.q"].tolist()
-    [3.0]
-    """
-    return {
-        role: ranks[[i for i, other in enumerate(roles) if other == role]].to(torch.float64).mean(0)
-        for role in dict.fromkeys(roles)
-    }
-
-
 def factoring_pays(shape: Shape, rank: int) -> bool:
-    """Whether a rank-``rank`` factorisation of an m×n matrix stores fewer numbers: r(m+n) < mn.
+    """True if a rank-``rank`` factorisation of an m×n matrix stores fewer numbers: r(m+n) < mn.
 
     >>> factoring_pays((768, 768), 383), factoring_pays((768, 768), 384)
     (True, False)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from rankscope.errors import OptionError
-from rankscope.plots.pareto import front, name_points
+from rankscope.plots.labels import plain_ticks
+from rankscope.plots.pareto import draw_front
 from rankscope.plots.style import MARKS, figure, styled
 
 
@@ -22,13 +23,13 @@ class CostPoint:
     """A model's time and scores.
 
     Attributes:
-        name: how it is labelled.
+        name: its label.
         seconds: per series, the median.
         low: the least.
         high: the largest.
         WQL: relative.
         MASE: relative.
-        reference: whether it needs no checkpoint.
+        reference: it needs no checkpoint.
     """
 
     name: str
@@ -65,9 +66,7 @@ def _draw(ax: Axes, points: Sequence[CostPoint], metric: str) -> None:
         look = MARKS[int(one.reference)].kwargs() | {"linestyle": "none", "markersize": 4.5}
         ax.plot([x], [y], gid=one.name, **look)
         ax.plot([one.low, one.high], [y, y], color=look["color"], linewidth=0.7, zorder=1)
-    ax.step(*zip(*front(places), strict=True), where="post", color="#8a8a8a", linewidth=0.8, zorder=0, gid="front")
-    ax.margins(x=0.12, y=0.15)
-    name_points(ax, [one.name for one in points], places)
+    draw_front(ax, [one.name for one in points], places)
 
 
 GUIDE = "#b5b5b5"
@@ -122,9 +121,7 @@ def _draw_growth(ax: Axes, factor: Mapping[str, Any]) -> None:
         said.append(f"{runtime} {one['exponent']['median']:.2f}")
     ax.text(0.03, 0.97, "\n".join(said), transform=ax.transAxes, va="top", size=7)
     ax.set_title(factor["name"])
-    ax.xaxis.set_major_locator(FixedLocator(values))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.xaxis.set_minor_locator(NullLocator())
+    plain_ticks(ax.xaxis, values)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.yaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
 

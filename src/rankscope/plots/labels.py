@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
+from typing import SupportsFloat
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from rankscope.plots.style import MARKS, SEQUENCE
 
@@ -118,13 +120,20 @@ def _write(
     ax.text(*place, label, transform=ax.transAxes, size=size, va="center", ha="left", bbox=box)
 
 
+def plain_ticks(axis: Axis, places: Iterable[SupportsFloat]) -> None:
+    """Ticks at these places alone, written as plain numbers, on an axis of any scale."""
+    axis.set_major_locator(FixedLocator([float(place) for place in places]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
 def whole_numbers(ax: Axes, most: int = 6) -> None:
     """Ticks of the x axis at whole numbers only."""
     ax.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, min_n_ticks=1))
 
 
 def _visible_end(ax: Axes, line: Line2D) -> tuple[float, float]:
-    """Where the line ends or leaves through the bottom of the axes, in axes coordinates."""
+    """Point at which the line ends or leaves through the bottom of the axes, in axes coordinates."""
     points = np.column_stack([np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)])
     with np.errstate(divide="ignore", invalid="ignore"):
         x, y = (ax.transData + ax.transAxes.inverted()).transform(points).T

@@ -20,7 +20,7 @@ COSTS = {
     "attention_parameters": "numbers in attention matrices",
     "bytes": "weights (bytes)",
 }
-"""What accuracy may be drawn against, and how the axis is named."""
+"""Costs that accuracy may be drawn against, and the names of their axes."""
 SCORES = {"relative_MASE": "MASE / seasonal naive", "relative_WQL": "WQL / seasonal naive"}
 
 
@@ -75,13 +75,13 @@ def _draw(ax: Axes, rows: Sequence[SweepRow], cost: str, score: str, baseline: s
         mark = MARKS[1] if row.point == baseline else MARKS[0]
         look = mark.kwargs() | {"linestyle": "none", "markersize": 4.5}
         ax.plot([x], [y], gid=row.point, **look)
+    draw_front(ax, [row.point for row in rows], points)
+
+
+def draw_front(ax: Axes, names: Sequence[str], points: Sequence[tuple[float, float]], margin: float = 0.15) -> None:
+    """Draw the step line through the front, and write names right of the axes, each joined to its point."""
     ax.step(*zip(*front(points), strict=True), where="post", color="#8a8a8a", linewidth=0.8, zorder=0, gid="front")
-    ax.margins(x=0.12, y=0.15)
-    name_points(ax, [row.point for row in rows], points)
-
-
-def name_points(ax: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> None:
-    """Write the names right of the axes, each joined to its point by a thin line."""
+    ax.margins(x=0.12, y=margin)
     ax.autoscale_view()
     low, high = ax.get_ylim()
     wanted = [(y - low) / (high - low) for _, y in points]

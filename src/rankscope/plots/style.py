@@ -1,4 +1,4 @@
-"""How every figure looks, and how it is written: one column wide, legible in grey, the same bytes every time."""
+"""Style and writing of every figure: one column wide, legible in grey, the same bytes every time."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.plots.labels import plain_ticks
 from rankscope.plots.style import MARKS, Mark, figure, styled
 
 if TYPE_CHECKING:
@@ -176,9 +176,7 @@ def _lines(ax: Axes, report: SweepReport, field: str, value: Value) -> None:
         top = max(top, *(max(y) for y in ys))
         _line(ax, xs, ys, mark, f"ε = {eps:g}")
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator(xs))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    ax.xaxis.set_minor_locator(NullLocator())
+    plain_ticks(ax.xaxis, xs)
     ax.set_xlim(xs[0] / 1.25, xs[-1] * 1.25)
     ax.set_ylim(0, max(top, 1.0) * 1.08)
 

@@ -1,4 +1,4 @@
-"""What compression costs, against the size that is left: the paper's Table 2 as a figure."""
+"""Cost of compression against the size that is left: the paper's Table 2 as a figure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from rankscope.errors import OptionError
 from rankscope.measure.tradeoff import DONE, PUBLISHED
+from rankscope.plots.labels import plain_ticks
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
@@ -102,11 +102,8 @@ def _limits(ax: Axes, rows: Sequence[Table2Row], measure: str) -> None:
     ax.set_xlim(min(_at(row, "reached") for row in rows) / 1.15, max(1.0, *ratios) * 1.05)
     ax.set_ylim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
     bottom, top = ax.get_ylim()
-    ax.xaxis.set_major_locator(FixedLocator([*_apart(ratios), 1.0]))
-    ax.yaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if bottom <= tick <= top]))
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain_ticks(ax.xaxis, [*_apart(ratios), 1.0])
+    plain_ticks(ax.yaxis, [tick for tick in _TICKS if bottom <= tick <= top])
     ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
 
 

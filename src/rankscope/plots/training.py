@@ -1,4 +1,4 @@
-"""How the singular values of a matrix move while it is trained (Fig. 13)."""
+"""Singular values of a matrix while it is trained (Fig. 13)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -285,3 +285,16 @@ FORMATS: dict[str, tuple[tuple[str, ...], Callable[[Path, int | None, Collection
 }
 """Endings of every format, and how it is opened; ``wide_csv`` has a series in every column."""
 ENDINGS = tuple(ending for endings, _ in FORMATS.values() for ending in endings)
+
+
+def joined(batches: Sequence[Rows], number: int = 0) -> Rows:
+    """Batches as one, which is chunk ``number``."""
+    import pandas as pd
+
+    broken = tuple(one for batch in batches for one in batch.broken)
+    there = [one for one in batches if len(one.frame)] or batches[:1]
+    frame, lines = there[0].frame, there[0].lines
+    if len(there) > 1:
+        frame = pd.concat([one.frame for one in there], ignore_index=True)
+        lines = np.concatenate([one.lines for one in there])
+    return Rows(frame, lines, broken, number)

@@ -1,18 +1,44 @@
-"""Files of series, read whole."""
+"""Files of series read whole, and rows of a table as series, one by one: a damaged row costs no other series."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rankscope.errors import DataError
-from rankscope.series.assembly import to_series
-from rankscope.series.files import Rows, Source, open_file
-from rankscope.series.layout import Columns, find_layout, with_grid, without_nameless
-from rankscope.series.record import Series, check_series
+from rankscope.series.files import Rows, Source, joined, open_file
+from rankscope.series.frequency import infer_freq, period, period_freq, quiet
+from rankscope.series.layout import (
+    EPOCH,
+    STEPS,
+    Columns,
+    TableLayout,
+    column_numbers,
+    find_layout,
+    is_missing,
+    read_times,
+    rows_by_name,
+    way_of_writing,
+    with_grid,
+    without_nameless,
+)
+from rankscope.series.record import Series, check_series, check_values
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that no series can be made of: its number, the name of its series if it has one, what is wrong."""
+
+    line: int
+    item_id: str
+    reason: str
 
 
 def read_series(
@@ -63,14 +89,256 @@ def no_rows(source: Source, batches: Sequence[Rows]) -> DataError:
     return DataError(f"{source.path} holds no series: {what}.")
 
 
-def joined(batches: Sequence[Rows], number: int = 0) -> Rows:
-    """Batches as one, which is chunk ``number``."""
+def to_series(
+    rows: Rows, layout: TableLayout, path: str, unit: str, *, dated: bool = True
+) -> tuple[list[Series], list[BadRow]]:
+    """Make the series of some rows, and name the rows that none could be made of.
+
+    In the long layout a damaged row costs its series: a forecast from a history with a hole that the file does not
+    have would be another one, and nothing would show it.
+
+    Args:
+        rows: of whole series; in the long layout in any order, and all with a name.
+        layout: where names, times and values stand.
+        path: of the file, for errors.
+        unit: what its rows are called.
+        dated: refuse series without a frequency.
+    """
+    place = list(rows.frame.columns).index(layout.id) if layout.form == "long" else 0
+    bad = []
+    for one in rows.broken:
+        name = one.cells[place] if place < len(one.cells) else ""
+        bad.append(BadRow(one.line, name, f"{path}: {unit} {one.line} has {one.reason}."))
+    torn = {one.item_id for one in bad if one.item_id}
+    made = {"list": _from_lists, "long": _from_long, "wide": _from_wide}[layout.form]
+    found = list(made(rows, layout, path, unit, torn, dated))
+    bad += [one for one in found if isinstance(one, BadRow)]
+    return [one for one in found if isinstance(one, Series)], sorted(bad, key=lambda one: one.line)
+
+
+def _from_wide(
+    rows: Rows, layout: TableLayout, path: str, unit: str, _: set[str], dated: bool
+) -> Iterator[Series | BadRow]:
+    """One column per series, all on the times of the table, filled as one block."""
+    frame = rows.frame[list(layout.fields)]
+    if all(kind.kind in "fiu" for kind in frame.dtypes):
+        values = frame.to_numpy(dtype=float)
+    else:
+        cells = [column_numbers(frame[field]) for field in layout.fields]
+        values, wrong = (np.stack(parts, axis=1) for parts in zip(*cells, strict=True))
+        for place, field in np.argwhere(wrong)[:1].tolist():
+            yield _no_number(rows, place, layout.fields[field], str(layout.fields[field]), f"{path}: {unit}")
+            return
+    times = None if layout.time is None else read_times(rows.frame[layout.time], layout.writing)
+    if times is not None and times.hasnans:
+        yield _no_date(rows, int(times.isna().argmax()), layout, "", f"{path}: {unit}")
+        return
+    try:
+        start, values, stamp = _on_grid(values, times, _steps(times, layout), layout, path, "")
+        for field, row in zip(layout.fields, np.ascontiguousarray(values.T), strict=True):
+            one = Series(str(field), start, row, stamp)
+            check_values(one, path, dated=dated)
+            yield one
+    except DataError as error:
+        yield BadRow(0, "", str(error))
+
+
+def _from_long(
+    rows: Rows, layout: TableLayout, path: str, unit: str, torn: set[str], dated: bool
+) -> Iterator[Series | BadRow]:
+    """Series of the long layout but for those of a torn row, which is named already."""
+    where = f"{path}: {unit}"
+    frame = rows.frame
+    field = layout.fields[0]
+    values, wrong = column_numbers(frame[field])
+    names = frame[layout.id].to_numpy(dtype=object)
+    times = None if layout.time is None else read_times(frame[layout.time], layout.writing)
+    undated = np.zeros(len(frame), dtype=bool) if times is None else times.isna()
+    steps = _steps(times, layout)
+    for part in rows_by_name(frame[layout.id]):
+        key = str(names[part[0]])
+        if key in torn:
+            continue
+        if wrong[part].any():
+            yield _no_number(rows, int(part[wrong[part].argmax()]), field, key, where)
+            continue
+        if undated[part].any():
+            yield _no_date(rows, int(part[undated[part].argmax()]), layout, key, where)
+            continue
+        line = int(rows.lines[part[0]])
+        here = f"{where} {line}"
+        try:
+            own = None if times is None else times[part]
+            one = Series(key, *_on_grid(values[part], own, None if steps is None else steps[part], layout, here, key))
+            check_values(one, here, dated=dated)
+        except DataError as error:
+            yield BadRow(line, key, str(error))
+        else:
+            yield one
+
+
+def _from_lists(
+    rows: Rows, layout: TableLayout, path: str, unit: str, _: set[str], dated: bool
+) -> Iterator[Series | BadRow]:
+    for line, record in zip(rows.lines.tolist(), rows.frame.to_dict("records"), strict=True):
+        where = f"{path}: {unit} {line}"
+        try:
+            found = list(_of_record(record, layout, line - 1, where))
+            for one in found:
+                check_values(one, where, dated=dated)
+        except DataError as error:
+            name = "" if layout.id is None or is_missing(record[layout.id]) else str(record[layout.id])
+            yield BadRow(line, name, str(error))
+        else:
+            yield from found
+
+
+def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, where: str) -> Iterator[Series]:
+    """Series of one row of the list layout; its number from 0 names a series that has no id."""
     import pandas as pd
 
-    broken = tuple(one for batch in batches for one in batch.broken)
-    there = [one for one in batches if len(one.frame)] or batches[:1]
-    frame, lines = there[0].frame, there[0].lines
-    if len(there) > 1:
-        frame = pd.concat([one.frame for one in there], ignore_index=True)
-        lines = np.concatenate([one.lines for one in there])
-    return Rows(frame, lines, broken, number)
+    if layout.id is not None and is_missing(record[layout.id]):
+        raise DataError(f"{where}: column {layout.id!r} has an empty item id.")
+    base = str(record[layout.id]) if layout.id is not None else f"T{number}"
+    cell: Any = EPOCH if layout.time is None else record[layout.time]
+    freq = layout.freq or record.get("freq")
+    try:
+        freq = period_freq(freq) if isinstance(freq, str) else None
+    except DataError as error:
+        raise DataError(f"{where}: series {base!r}: {error}") from error
+    times = None
+    if isinstance(cell, (list, tuple, np.ndarray)) and len(cell):
+        times, writing = _record_times(pd.Series(cell, name=layout.time), where, base)
+        grid = infer_freq(times.sort_values()) if freq is None or writing == STEPS else freq
+        layout = replace(layout, freq=freq if writing == STEPS else grid, grid=grid, writing=writing)
+    elif isinstance(cell, (int, float, np.number)) and not is_missing(cell):
+        (cell,), writing = _record_times(pd.Series([cell], name=layout.time), where, base)
+        cell = EPOCH if writing == STEPS else cell
+    for field in layout.fields:
+        key = base if len(layout.fields) == 1 else f"{base}_{field}"
+        values = _values(record[field], where, key)
+        if times is not None:
+            if len(times) != len(values):
+                raise DataError(f"{where}: series {key!r} has {len(times)} times but {len(values)} values.")
+            yield Series(key, *_on_grid(values, times, _steps(times, layout), layout, where, key))
+        elif freq is None and (isinstance(cell, (list, tuple, np.ndarray)) or is_missing(cell)):
+            yield Series(key, pd.NaT, values)
+        else:
+            start = period(cell, freq or "D", f"{where} series {key!r}")
+            yield Series(key, start if freq else pd.NaT, values, _timestamp(cell))
+
+
+def _record_times(column: pd.Series, where: str, key: str) -> tuple[pd.DatetimeIndex, str]:
+    """Times of one row of the list layout, and how they are written."""
+    writing = way_of_writing(column, where)
+    times = read_times(column, writing)
+    if times.hasnans:
+        raise DataError(_is_no_date(where, column.iloc[int(times.isna().argmax())], key))
+    return times, writing
+
+
+def _on_grid(
+    values: np.ndarray,
+    times: pd.DatetimeIndex | None,
+    steps: np.ndarray | None,
+    layout: TableLayout,
+    where: str,
+    key: str,
+) -> tuple[Any, np.ndarray, pd.Timestamp | None]:
+    """Start, the values on every step from the first to the last (NaN where the file has none), and the first time.
+
+    Args:
+        values: their first axis is time.
+        times: of the rows; None where these follow each other.
+        steps: the times as numbers of periods; None where no frequency is known.
+        layout: tells the frequency.
+        where: what an error begins with.
+        key: name of the series; empty where they are all those of a table.
+
+    Raises:
+        DataError: a time repeats or is off the grid, or the gaps are out of proportion.
+    """
+    import pandas as pd
+
+    if times is None or not len(times):
+        return pd.NaT if layout.freq is None else period(EPOCH, layout.freq, where), values, None
+    if not times.is_monotonic_increasing:
+        order = np.argsort(times.to_numpy(), kind="stable")
+        values, times, steps = values[order], times[order], None if steps is None else steps[order]
+    first = times[0] if layout.writing != STEPS else None
+    start = pd.NaT if layout.freq is None else period(EPOCH if first is None else first, layout.freq, where)
+    whose = f"series {key!r}" if key else f"column {layout.time!r}"
+    if not times.is_unique:
+        raise DataError(
+            f"{where}: {whose} has {_shown(times[times.duplicated()][0], layout)} twice"
+            + ("." if key else "; several series in one column need a column of item ids (id_column, --id-column).")
+        )
+    if steps is None:
+        return start, values, first
+    # Multiples such as 15min count single minutes, so a step is the multiple.
+    multiple = period(EPOCH, layout.grid or "", where).freq.n
+    places, rest = np.divmod(steps - steps[0], multiple)
+    if first is None and start is not pd.NaT:
+        start += int(steps[0] // multiple)
+    odd = (rest > 0) | (np.diff(places, prepend=-1) < 1)
+    if odd.any():
+        rule = "its other steps" if first is None else f"freq {layout.grid!r}"
+        raise DataError(f"{where}: {whose} does not follow {rule} at {_shown(times[int(odd.argmax())], layout)}.")
+    length = int(places[-1]) + 1
+    if length == len(values):
+        return start, values, first
+    if length > 100 * len(values) + 1000:
+        raise DataError(f"{where}: {whose} has {len(values)} values over {length} steps of {layout.grid!r}.")
+    whole = np.full((length, *values.shape[1:]), np.nan)
+    whole[places] = values
+    return start, whole, first
+
+
+def _steps(times: pd.DatetimeIndex | None, layout: TableLayout) -> np.ndarray | None:
+    if times is None or layout.grid is None:
+        return None
+    with quiet():
+        return np.asarray(times.to_period(layout.grid).asi8)
+
+
+def _shown(time: pd.Timestamp, layout: TableLayout) -> object:
+    return int(time.timestamp()) if layout.writing == STEPS else time
+
+
+def _no_number(rows: Rows, place: int, field: Any, key: str, where: str) -> BadRow:
+    line = int(rows.lines[place])
+    cell = rows.frame[field].iloc[place]
+    return BadRow(line, key, f"{where} {line}: {cell!r} in series {key!r} is not a number.")
+
+
+def _no_date(rows: Rows, place: int, layout: TableLayout, key: str, where: str) -> BadRow:
+    line = int(rows.lines[place])
+    return BadRow(line, key, _is_no_date(f"{where} {line}", rows.frame[layout.time].iloc[place], key))
+
+
+def _is_no_date(where: str, cell: Any, key: str) -> str:
+    whose = f"series {key!r}: " if key else ""
+    shown = cell if isinstance(cell, (str, int, float)) else str(cell)
+    return f"{where}: {whose}{shown!r} is not a date; write ISO dates such as 2024-01-31."
+
+
+def _timestamp(value: Any) -> pd.Timestamp | None:
+    import pandas as pd
+
+    try:
+        stamp = pd.Timestamp(value)
+    except (ValueError, TypeError):  # periods reach further than timestamps
+        return None
+    return stamp.tz_localize(None) if stamp.tz is not None else stamp
+
+
+def _values(cell: Any, where: str, item_id: str) -> np.ndarray:
+    if not isinstance(cell, (list, tuple, np.ndarray)):
+        raise DataError(f"{where}: the target of series {item_id!r} is not a list of numbers.")
+    try:
+        values = np.array(cell, dtype=float)  # null becomes NaN
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where}: the target of series {item_id!r} is not a list of numbers.") from error
+    if values.ndim != 1:
+        raise DataError(f"{where}: series {item_id!r} has {values.ndim} dimensions; only univariate series are read.")
+    return values

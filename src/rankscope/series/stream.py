@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from rankscope.errors import DataError
-from rankscope.series.files import Broken, Rows, Source, open_file
+from rankscope.series.files import Broken, Rows, Source, joined, open_file
 from rankscope.series.layout import Columns, TableLayout, find_layout, is_missing, with_grid, without_nameless
-from rankscope.series.reader import joined, no_rows
+from rankscope.series.reader import no_rows
 
 ROWS = 1 << 16
 """Most rows that are read at a time."""

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from rankscope.train.data.shards import open_shards
     from rankscope.train.data.synthesis import Synthesis
     from rankscope.train.spectra import read_spectra
+    from rankscope.train.starts import continue_from
     from rankscope.train.trainer import PretrainReport, pretrain
-    from rankscope.train.warm import continue_from
 
 _HOMES = {
     "ModelShape": "config",
@@ -20,7 +20,7 @@ _HOMES = {
     "read_config": "config",
     "PretrainReport": "trainer",
     "pretrain": "trainer",
-    "continue_from": "warm",
+    "continue_from": "starts",
     "read_spectra": "spectra",
     "Synthesis": "data.synthesis",
     "write_shards": "data.shard_writer",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankscope.choices import PRECISIONS
-from rankscope.errors import OptionError, unknown_choice
+from rankscope.errors import OptionError, check_least, unknown_choice
 from rankscope.io import codec
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.rank_schedule import RankDesign
@@ -83,14 +83,14 @@ class ModelShape:
         if self.feed_forward_proj.removeprefix("gated-") not in ACTIVATIONS:
             known = [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)]
             raise OptionError(unknown_choice("model.feed_forward_proj", self.feed_forward_proj, known))
-        _check_least(self, "model.", 1, SIZES)
+        check_least(self, 1, SIZES, "model.")
         if not 0 <= self.dropout_rate < 1:
             raise OptionError(f"model.dropout_rate is {self.dropout_rate}: it must lie in [0, 1).")
 
 
 @dataclass(frozen=True)
 class EmbeddingStart:
-    """Where the embedding (Chronos-T5: the vocabulary; Chronos-Bolt: the input patch block) comes from.
+    """Origin of the embedding (Chronos-T5: the vocabulary; Chronos-Bolt: the input patch block).
 
     Attributes:
         source: ``random`` draws it; ``inherit`` takes it from ``model`` (the paper's "reuse"); ``chebyshev``
@@ -111,9 +111,15 @@ class EmbeddingStart:
         if self.source not in EMBEDDING_SOURCES:
             raise OptionError(unknown_choice("embedding.source", self.source, EMBEDDING_SOURCES))
         if (self.source == "inherit") != bool(self.model):
-            raise OptionError("embedding.model names the checkpoint of source: inherit, and of no other source.")
+            raise OptionError(
+                f"embedding.model is {self.model!r} with source {self.source}: it names the checkpoint of source "
+                "inherit, and of no other."
+            )
         if (self.source == "chebyshev") != (self.rank > 0):
-            raise OptionError("embedding.rank is the rank (at least 1) of source: chebyshev, and of no other source.")
+            raise OptionError(
+                f"embedding.rank is {self.rank} with source {self.source}: it is the rank (at least 1) of source "
+                "chebyshev, and of no other."
+            )
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class Validation:
     series: int = 20
 
     def __post_init__(self) -> None:
-        _check_least(self, "validation.", 0, ("every", "series"))
+        check_least(self, 0, ("every", "series"), "validation.")
 
 
 @dataclass(frozen=True)
@@ -149,9 +155,7 @@ class Snapshots:
     roles: tuple[str, ...] = ("q", "k", "v", "o")
 
     def __post_init__(self) -> None:
-        for step in (*self.steps, self.every):
-            if step < 0:
-                raise OptionError(f"spectra.steps and spectra.every must be at least 0, not {step}.")
+        check_least(self, 0, ("steps", "every"), "spectra.")
         if set(self.roles) <= set("qkvo"):
             return
         from rankscope.families import SELECTORS  # loads torch, which processes that write shards do without
@@ -240,8 +244,8 @@ class PretrainConfig:
             raise OptionError(unknown_choice("schedule", self.schedule, SCHEDULES))
         if self.precision not in PRECISIONS:
             raise OptionError(unknown_choice("precision", self.precision, PRECISIONS))
-        _check_least(self, "", 1, COUNTS)
-        _check_least(self, "", 0, NOT_NEGATIVE)
+        check_least(self, 1, COUNTS)
+        check_least(self, 0, (*NOT_NEGATIVE, "keep_steps"))
         if not 0 <= self.beta2 < 1:
             raise OptionError(f"beta2 is {self.beta2}: it must lie in [0, 1).")
         if self.decay_steps + self.warmup_steps > self.max_steps:
@@ -262,7 +266,7 @@ class PretrainConfig:
 
     @property
     def family_record(self) -> Family:
-        """What its family can do."""
+        """The record of its family."""
         from rankscope.families import FAMILIES
 
         return FAMILIES[self.family]
@@ -284,10 +288,3 @@ def config_from_dict(values: Mapping[str, Any]) -> PretrainConfig:
         OptionError: a field is unknown, or a value is of another kind than the field or makes no sense.
     """
     return codec.build(PretrainConfig, values)
-
-
-def _check_least(record: Any, prefix: str, least: int, names: Sequence[str]) -> None:
-    for name in names:
-        value = getattr(record, name)
-        if not value >= least:  # NaN is not
-            raise OptionError(f"{prefix}{name} is {value}: it must be at least {least}.")

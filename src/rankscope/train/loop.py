@@ -1,18 +1,128 @@
-"""transformers' Trainer with the data in order and a loss meter of its own; import it where a run begins."""
+"""A run in the words of transformers' Trainer, with the data in order; import it where a run begins."""
 
 from __future__ import annotations
 
+import functools
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import SequentialSampler
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from rankscope.errors import OptionError
 from rankscope.train import processes
-from rankscope.train.meter import LossMeter
+from rankscope.train.config import PretrainConfig
+from rankscope.train.logs import LossMeter
 from rankscope.train.passes import fast_loss, has_fast_pass
+
+SCHEDULES = {
+    "linear": "linear",
+    "cosine": "cosine",
+    "constant": "constant_with_warmup",  # transformers' "constant" leaves out the warm-up
+    "warmup_stable_decay": "warmup_stable_decay",
+}
+COMPILER = "inductor"
+PRODUCTS = 12
+"""Products that are timed in each number format; the fastest counts."""
+PAYS = 1.5
+"""Least speed-up for which bfloat16 is chosen: about 4 with instructions for it, below 1 without."""
+PATIENCE = 4 * 3600
+"""Seconds that processes wait for the one that scores, before torch gives them up for lost."""
+
+
+def training_arguments(config: PretrainConfig, run: Path, device: str, workers: int) -> TrainingArguments:
+    """Translate a run; under a launcher this also connects the processes with each other.
+
+    Args:
+        config: the run.
+        run: folder of its snapshots.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        workers: processes that make batches, per training process.
+
+    Raises:
+        OptionError: a device that cannot be chosen here, or a number of workers below 0.
+    """
+    if device not in ("auto", "cpu", "cuda", "cuda:0"):
+        raise OptionError(f"device {device!r} cannot be chosen for training: set CUDA_VISIBLE_DEVICES, use cuda.")
+    if workers < 0:
+        raise OptionError(f"workers is {workers}: it must be at least 0.")
+    decay = {"num_decay_steps": config.decay_steps} if config.schedule == "warmup_stable_decay" else {}
+    settings: dict[str, Any] = {
+        "output_dir": str(run),
+        "max_steps": config.max_steps,
+        "per_device_train_batch_size": config.batch_size,
+        "gradient_accumulation_steps": config.accumulation,
+        "learning_rate": config.learning_rate,
+        "weight_decay": config.weight_decay,
+        "optim": "adamw_torch_fused",
+        "adam_beta2": config.beta2,
+        "max_grad_norm": config.max_grad_norm,
+        "warmup_steps": config.warmup_steps,
+        "lr_scheduler_type": SCHEDULES[config.schedule],
+        "lr_scheduler_kwargs": decay,
+        "save_steps": config.save_steps,
+        "save_total_limit": None,  # `rankscope.train.run_folder.tidy` knows which ones are whole
+        "logging_steps": config.log_steps,
+        "logging_nan_inf_filter": False,
+        "seed": config.seed,
+        "data_seed": config.seed,
+        "dataloader_num_workers": workers,
+        "dataloader_pin_memory": torch.cuda.is_available() and device != "cpu",
+        "remove_unused_columns": False,
+        "report_to": [],
+        "disable_tqdm": True,
+        "use_cpu": device == "cpu" or not torch.cuda.is_available(),
+        "bf16": resolve_precision(config, device) == "bf16",
+        "torch_compile": config.compile,
+        "torch_compile_backend": COMPILER if config.compile else None,
+        "ddp_find_unused_parameters": False,
+        "ddp_timeout": PATIENCE,
+    }
+    arguments = TrainingArguments(**settings)
+    if arguments.n_gpu > 1:  # one process drives one GPU: a launcher starts one for each
+        arguments._n_gpu = 1
+    return arguments
+
+
+def resolve_precision(config: PretrainConfig, device: str, begun: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return ``fp32`` or ``bf16``: what ``precision: auto`` means on this device.
+
+    Args:
+        config: the run.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        begun: settings of the unfinished run that this one goes on from: it keeps its precision, as a timing on a busy
+            machine may come out otherwise.
+    """
+    if config.precision != "auto":
+        return config.precision
+    if begun.get("precision") == "auto" and begun.get("arithmetic") in ("fp32", "bf16"):
+        return str(begun["arithmetic"])
+    if device != "cpu" and torch.cuda.is_available():
+        native = torch.cuda.get_device_capability() >= (8, 0)
+    else:
+        native = multiplies_bfloat16()
+    return "bf16" if native else "fp32"
+
+
+@functools.cache
+def multiplies_bfloat16() -> bool:
+    """Return True if bfloat16 pays on this processor: seen in timed products, as flags may promise too much."""
+    best = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        factors = torch.ones(1024, 256, dtype=dtype), torch.ones(256, 1024, dtype=dtype)
+        seconds = []
+        for _ in range(PRODUCTS):
+            begun = time.perf_counter()
+            torch.mm(*factors)
+            seconds.append(time.perf_counter() - begun)
+        best[dtype] = min(seconds)
+    return best[torch.float32] > PAYS * best[torch.bfloat16]
 
 
 class Loop(Trainer):

@@ -1,24 +1,34 @@
-"""Fresh networks in the published formats of Chronos-T5 and Chronos-Bolt."""
+"""Fresh networks in the published formats of Chronos-T5 and Chronos-Bolt, and where their embedding comes from."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rankscope.train.config import PretrainConfig
-from rankscope.train.inherit import freeze_embedding, inherit_embedding
-from rankscope.train.rank_schedule import by_design
-from rankscope.train.starts import start_broadly, start_ordered, start_recent
-from rankscope.train.vocabulary import start_from_chebyshev, untie_head
-from rankscope.train.warm import take_weights
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.errors import OptionError
+from rankscope.families import config_field
+from rankscope.numerics.embedding import chebyshev_embedding
+from rankscope.numerics.factored import FactoredMatrix
+from rankscope.train.config import EmbeddingStart, PretrainConfig
+from rankscope.train.rank_layouts import by_design
+from rankscope.train.starts import start_broadly, start_ordered, start_recent, take_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, T5Config
+
 
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LOW_LIMIT, HIGH_LIMIT = -15.0, 15.0
 PAD, EOS, SPECIAL_TOKENS = 0, 1, 2
 STARTERS = {"broad": start_broadly, "recency": start_recent, "ordered": start_ordered}
 """``model.start`` → what rewrites the weights that the stock model drew."""
+_DEFAULTS = {"feed_forward_proj": "relu"}
+"""Values of fields that a config may leave out."""
+HEAD = "lm_head.weight"
 
 
 def new_model(config: PretrainConfig) -> PreTrainedModel:
@@ -138,3 +148,145 @@ def _by_design(t5: T5Config, config: PretrainConfig) -> dict[str, Any]:
 
 _BUILDERS = {"chronos-t5": _chronos_t5, "chronos-bolt": _chronos_bolt}
 """Family → what makes a fresh network of it."""
+
+
+def embedding_parameters(model: Any) -> dict[str, nn.Parameter]:
+    """Parameters that embed the input: the vocabulary (Bolt: the special tokens), and Bolt's input patch block."""
+    found = {"shared.weight": model.shared.weight}
+    block = getattr(model, "input_patch_embedding", nn.Module())
+    return found | {f"input_patch_embedding.{name}": weight for name, weight in block.named_parameters()}
+
+
+def freeze_embedding(model: Any) -> None:
+    """Keep training from changing the embedding: the optimiser, and with it weight decay, never sees it.
+
+    The vocabulary of a Chronos-T5 with a tied head also reads the tokens out, so it is frozen in both roles: the
+    network learns to point at a read-out that stays where it is.
+    """
+    for weight in embedding_parameters(model).values():
+        weight.requires_grad_(False)
+
+
+@torch.no_grad()
+def inherit_embedding(model: Any, config: PretrainConfig) -> None:
+    """Copy the embedding of the checkpoint ``config.embedding.model`` into ``model``.
+
+    Raises:
+        OptionError: the checkpoint is of another family, or its embedding has another shape or means other values.
+        CheckpointError: it cannot be read.
+    """
+    source = open_checkpoint(config.embedding.model)
+    _check_meaning(source, config, model.config.to_dict())
+    for name, weight in embedding_parameters(model).items():
+        with torch.device("cpu"):  # numbers, also where the model is a sketch without any (device meta)
+            values = _stored(source, name)
+        if values.shape != weight.shape:
+            raise OptionError(
+                f"embedding.model {config.embedding.model}: {name} is {_by(values)} there and {_by(weight)} here: "
+                "inherit from a model of the same d_model, d_ff, vocabulary and patch size."
+            )
+        weight.copy_(values)
+
+
+def _check_meaning(source: Checkpoint, config: PretrainConfig, own: dict[str, Any]) -> None:
+    where = f"embedding.model {config.embedding.model}"
+    if source.family.name != config.family:
+        raise OptionError(f"{where} is {source.family.name}, the run is {config.family}: their embeddings differ.")
+    for key in source.family.embedding_fields:
+        here, there = (
+            _DEFAULTS.get(key) if value is None else value
+            for value in (config_field(own, key), config_field(source.config, key))
+        )
+        if here != there:
+            raise OptionError(f"{where}: {key} is {there!r} there and {here!r} here: its rows mean something else.")
+
+
+def _stored(source: Checkpoint, name: str) -> Tensor:
+    module, _, kind = name.rpartition(".")
+    for site in source.sites("embedding"):
+        if site.module == module:
+            if kind == "bias":
+                return source.tensor(f"{module}.up.bias" if module in source.factored else name)
+            matrix = source.matrix(site)
+            return matrix.dense() if isinstance(matrix, FactoredMatrix) else matrix
+    return source.tensor(name)
+
+
+def _by(tensor: Tensor) -> str:
+    return "×".join(str(size) for size in tensor.shape)
+
+
+def chebyshev_vocabulary(
+    chronos_config: dict[str, Any], d_model: int, rank: int, seed: int
+) -> Float[Tensor, "tokens d_model"]:
+    """Embed the centre of every bin by `rankscope.numerics.embedding.chebyshev_embedding`.
+
+    Which id holds which centre is chronos' own tokenizer's to say: the id after the special tokens is used by no
+    value and decodes to the lowest bin, so it gets that bin's row. The special tokens (padding, which also starts
+    the decoder, and end of sequence) hold no number: their rows are zero, which adds nothing to the rank. At rank 1
+    zero is also the row of the bin at 0, as a line has no place for a token without a value.
+
+    Args:
+        chronos_config: the ``chronos_config`` entry of config.json, with MeanScaleUniformBins as its tokenizer.
+        d_model: width of the embedding.
+        rank: algebraic rank of the table.
+        seed: the subspace is a function of it.
+
+    Returns:
+        float64 table (tokens, d_model) of algebraic rank ``rank``.
+
+    Raises:
+        OptionError: the rank does not fit into ``d_model`` or needs more bins.
+    """
+    from chronos import ChronosConfig
+
+    bins: Any = ChronosConfig(**chronos_config).create_tokenizer()
+    special, tokens = bins.config.n_special_tokens, bins.config.n_tokens
+    limit = float(bins.centers.abs().max())
+    rows = chebyshev_embedding(bins.centers, d_model, rank, limit=limit, seed=seed)
+    ids = torch.arange(special, tokens)
+    table = torch.zeros(tokens, d_model, dtype=rows.dtype)
+    table[ids] = rows[(ids - special - 1).clamp(0, len(rows) - 1)]
+    return table
+
+
+def start_from_chebyshev(model: Any, embedding: EmbeddingStart, seed: int) -> None:
+    """Give a fresh Chronos-T5 the Chebyshev vocabulary that ``embedding`` asks for, and a head of its own."""
+    with torch.device("cpu"):  # numbers, also where the model is a sketch without any (device meta)
+        table = chebyshev_vocabulary(model.config.chronos_config, model.config.d_model, embedding.rank, seed)
+    set_vocabulary(model, table, frozen=embedding.frozen)
+
+
+@torch.no_grad()
+def set_vocabulary(model: Any, table: Float[Tensor, "tokens d_model"], *, frozen: bool) -> None:
+    """Put a table in place of the vocabulary of a T5, give the model a head of its own, and freeze the table.
+
+    T5 reads tokens out with the vocabulary itself. A frozen table of rank k would leave k directions to tell all
+    tokens apart, and training could not improve them, so the head is untied (`untie_head`) and trained.
+
+    Args:
+        model: a ``T5ForConditionalGeneration``.
+        table: the vocabulary (tokens, d_model).
+        frozen: whether training leaves the table as it is.
+    """
+    untie_head(model)
+    weight = model.get_input_embeddings().weight
+    weight.copy_(table)
+    weight.requires_grad_(not frozen)
+
+
+@torch.no_grad()
+def untie_head(model: Any) -> None:
+    """Give a T5 an output head of its own, drawn as transformers draws untied heads.
+
+    The saved config says ``tie_word_embeddings: false``. transformers 4 and 5 then both keep the stored head and, as
+    in T5 v1.1, no longer scale the decoder's output by d_model^−½; training here goes by the same rule.
+    """
+    embedding = model.get_input_embeddings().weight
+    head = torch.empty_like(embedding).normal_(std=model.config.initializer_factor)
+    model.lm_head.weight = nn.Parameter(head)
+    tied = getattr(model, "all_tied_weights_keys", None)  # transformers 5
+    if tied is not None:
+        tied.pop(HEAD, None)
+    model.config.tie_word_embeddings = False
+    model.config.scale_decoder_outputs = False

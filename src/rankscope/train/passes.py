@@ -17,7 +17,7 @@ States = Float[Tensor, "series tokens d_model"]
 
 
 def has_fast_pass(model: Any) -> bool:
-    """Whether `fast_loss` computes what the model's own forward pass does: a stock network on a CPU.
+    """Return True if `fast_loss` computes what the model's own forward pass does: a stock network on a CPU.
 
     Stock means ReLU layers without dropout, dense matrices, and no activations computed again.
     """

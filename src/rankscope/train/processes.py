@@ -15,7 +15,7 @@ from rankscope.errors import RankscopeError
 Result = TypeVar("Result")
 
 RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
-"""Where torchrun, accelerate and the MPI launchers tell a process its number."""
+"""Variables in which torchrun, accelerate and the MPI launchers tell a process its number."""
 
 
 class PeerFailed(RankscopeError):
@@ -23,7 +23,7 @@ class PeerFailed(RankscopeError):
 
 
 def is_main() -> bool:
-    """Whether this process writes and reports: the only one, or the first of those that a launcher started."""
+    """Return True if this process writes and reports: the only one, or the first that a launcher started."""
     if joined():
         return int(torch.distributed.get_rank()) == 0
     return next((int(os.environ[name]) for name in RANKS if name in os.environ), 0) == 0
@@ -45,19 +45,19 @@ def on_main(work: Callable[[], Result]) -> Result:
     """
     if not joined():
         return work()
-    told: list[Any] = [None, False]
+    answer: list[Any] = [None, False]
     error: Exception | None = None
     if is_main():
         try:
-            told[0] = work()
+            answer[0] = work()
         except Exception as raised:
-            error, told[1] = raised, True
-    torch.distributed.broadcast_object_list(told, src=0)
+            error, answer[1] = raised, True
+    torch.distributed.broadcast_object_list(answer, src=0)
     if error is not None:
         raise error
-    if told[1]:
+    if answer[1]:
         raise PeerFailed("the main process stopped: see its message.")
-    return told[0]
+    return answer[0]
 
 
 def together(work: Callable[[], Result]) -> Result:
@@ -78,11 +78,11 @@ def together(work: Callable[[], Result]) -> Result:
     except Exception as raised:
         error = raised
     speaks = error is not None and not isinstance(error, PeerFailed)
-    told: list[Any] = [None] * count()
-    torch.distributed.all_gather_object(told, speaks)
-    if error is not None and (not speaks or told.index(True) == torch.distributed.get_rank()):
+    answers: list[Any] = [None] * count()
+    torch.distributed.all_gather_object(answers, speaks)
+    if error is not None and (not speaks or answers.index(True) == torch.distributed.get_rank()):
         raise error
-    if True in told:
+    if True in answers:
         raise PeerFailed("another process stopped: see its message.")
     return result
 
@@ -97,7 +97,7 @@ def mean(value: Float[Tensor, ""]) -> Float[Tensor, ""]:
 
 
 def joined() -> bool:
-    """Whether a launcher's processes have been connected with each other."""
+    """Return True if a launcher's processes have been connected with each other."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 

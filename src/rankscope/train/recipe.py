@@ -18,8 +18,9 @@ from rankscope.io.atomic import atomic_folder, refuse_existing
 from rankscope.train.config import EmbeddingStart, PretrainConfig, config_from_dict
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.models import new_model
-from rankscope.train.rank_schedule import DesignReport, RankDesign, design_report
-from rankscope.train.warm import shape_of
+from rankscope.train.rank_layouts import DesignReport, design_report
+from rankscope.train.rank_schedule import RankDesign
+from rankscope.train.starts import shape_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

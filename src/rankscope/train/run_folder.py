@@ -12,7 +12,7 @@ from typing import Any
 
 from rankscope.errors import OutputError
 from rankscope.io.atomic import atomic_file, refuse_existing, sync
-from rankscope.io.run_store import RunStore
+from rankscope.io.run_store import MANIFEST, RunStore, refuse_both
 
 SUFFIX = ".run"
 """A run into ``out`` keeps its snapshots in ``out.run`` until it is done."""
@@ -23,9 +23,9 @@ KEPT = 2
 KEPT_MODELS = "kept"
 """Folder of the models that the config asks to keep; it goes into the finished checkpoint."""
 END = ("max_steps", "decay_steps")
-"""What may change while the learning rate has not begun to depend on it."""
+"""Settings that may change while the learning rate has not begun to depend on them."""
 REMEDIES = ("learning_rate", "max_grad_norm")
-"""What may be lowered at the last snapshot of a run that diverged: it is another run from there on, and says so."""
+"""Settings that may be lowered where a run diverged: it is another run from there on, and says so."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,14 @@ def beside(target: Path) -> Path:
     return target.with_name(f"{target.name}{SUFFIX}")
 
 
+def begun_with(target: Path) -> dict[str, Any]:
+    """Settings of the unfinished run that makes ``target``; empty where there is none."""
+    try:
+        return dict(json.loads((beside(target) / MANIFEST).read_text(encoding="utf-8"))["settings"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
 class TrainingRun:
     """Training into a folder: until the result is there, its snapshots and curves lie beside it, in ``<out>.run``.
 
@@ -103,12 +111,13 @@ class TrainingRun:
             self.folder, what, schema, settings, owns=("[!_.]*",), may_change=lambda *change: self._may_change(*change)
         )
         self.snapshot: Snapshot | None = None
+        self.replaces = False
         self._free = may_change
         self._lowered: dict[str, dict[str, Any]] = {}
 
     @property
     def changes(self) -> list[dict[str, Any]]:
-        """What was lowered where the run had diverged, in order: step, field, before, after."""
+        """Settings lowered where the run had diverged, in order: step, field, before, after."""
         return list(self.store.facts.get("changes") or ())
 
     def check(self, resume: bool, force: bool) -> Snapshot | None:
@@ -116,19 +125,27 @@ class TrainingRun:
 
         Raises:
             OutputError: the target or an unfinished run into it exists, or what is to be resumed is another run.
+            OptionError: both are given.
         """
-        refuse_existing(self.target, force)
+        refuse_both(resume, force)
+        found = self.store.manifest() if resume else None
+        self.replaces = force or bool((found or {}).get("replaces"))
+        refuse_existing(self.target, self.replaces)
         self.snapshot = newest(self.folder) if resume else None
         step = self.snapshot.step if self.snapshot else 0
-        self.store.check(resume, force and not resume)
-        settings, found = self.store.settings or {}, self.store.manifest() if resume else None
+        self.store.check(resume, force)
+        settings = self.store.settings or {}
         if settings.get("max_steps", step) < step:
             raise OutputError(
                 f"the run in {self.folder} is at step {step} already: max_steps {settings['max_steps']} is below it."
             )
         # a snapshot from before a change may be the newest whole one: the change then happens there
         earlier = [{**change, "step": min(step, change["step"])} for change in (found or {}).get("changes", ())]
-        self.store.facts = {"changes": [*earlier, *self._lowered.values()] or None, "diverged": None}
+        self.store.facts = {
+            "changes": [*earlier, *self._lowered.values()] or None,
+            "diverged": None,
+            "replaces": self.replaces or None,
+        }
         return self.snapshot
 
     @contextlib.contextmanager
@@ -138,10 +155,9 @@ class TrainingRun:
         Raises:
             OutputError: see `check`; or another process is at work on the run.
         """
-        with self.store.open(resume, force and not resume):
-            for stale in self.target.parent.glob(
-                f".{self.target.name}.*.partial"
-            ):  # of a process killed while it saved
+        with self.store.open(resume, force):
+            # of a process killed while it saved
+            for stale in self.target.parent.glob(f".{self.target.name}.*.partial"):
                 shutil.rmtree(stale, ignore_errors=True)
             tidy(self.folder)
             try:
@@ -164,7 +180,7 @@ class TrainingRun:
 
 
 def _still_open(was: Mapping[str, Any], now: Mapping[str, Any], step: int) -> bool:
-    """Whether the learning rate of the first ``step`` steps is the same under both ends."""
+    """Return True if the learning rate of the first ``step`` steps is the same under both ends."""
     begins = min(settings["max_steps"] - settings["decay_steps"] for settings in (was, now))
     schedule = now["schedule"]
     return schedule == "constant" or (schedule == "warmup_stable_decay" and step <= begins)

@@ -48,7 +48,7 @@ def live_matrix(model: Any, site: Site) -> Matrix:
 
 
 def due(plan: Snapshots, step: int) -> bool:
-    """Whether spectra are logged after ``step`` optimiser steps; 0 is the start.
+    """Return True if spectra are logged after ``step`` optimiser steps; 0 is the start.
 
     >>> [step for step in range(8) if due(Snapshots(steps=(1,), every=3), step)]
     [0, 1, 3, 6]

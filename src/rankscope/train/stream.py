@@ -1,8 +1,9 @@
-"""Batches as a function of the seed and their index: a stopped run goes on with the very series it would have seen."""
+"""Series of a run, as a function of the seed and their index: a stopped run goes on with those it would have seen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,23 @@ import torch
 from jaxtyping import Float
 from torch.utils.data import Dataset
 
+from rankscope.engine import Progress
 from rankscope.errors import DataError
+from rankscope.io.atomic import atomic_file
+from rankscope.train import processes
 from rankscope.train.config import PretrainConfig
+from rankscope.train.data.kernelsynth import kernel_bank
 from rankscope.train.data.mixture import corpus_batch, history_lengths, spoil
-from rankscope.train.data.pool import read_pool
+from rankscope.train.data.pool import random_window, read_pool
 from rankscope.train.data.shards import Shards, open_shards
-from rankscope.train.data.windows import random_window
 
 FARTHEST = 20.0
 """Targets further from the history's mean than this many of its deviations teach nothing and are left out."""
+BLOCK = 64
+"""Most series that are generated in one go: more gain little speed, fewer would lose some."""
+BANK = "bank.npy"
+SPARE = 64
+"""Values that a kernel of the bank is longer than a window, so that windows of it differ."""
 
 
 class SeriesStream(Dataset):
@@ -164,3 +173,73 @@ class TokenCollator:
         labels, label_mask = self.bins.label_input_transform(target, scale)
         labels[~label_mask] = -100
         return {"input_ids": ids, "attention_mask": mask.long(), "labels": labels}
+
+
+class Blocks(Dataset):
+    """A stream read in whole blocks of fixed size.
+
+    A generated batch is a function of its first index and its length, so two processes with half a batch each would
+    see other series than one process with all of it. Read by whole blocks every index holds the same series however
+    the indices are dealt out. A process generates series in vain only where its batch is no multiple of the block.
+    """
+
+    def __init__(self, stream: Any, batch: int) -> None:
+        """Wrap ``stream``; ``batch`` is the number of series that all processes together take at a time."""
+        self.stream = stream
+        self.size = min(BLOCK, batch)
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the rows at ``indices``, generating every block that holds one of them once."""
+        numbers = dict.fromkeys(index // self.size for index in indices)
+        blocks = {n: self.stream.__getitems__(range(n * self.size, (n + 1) * self.size)) for n in numbers}
+        return [blocks[index // self.size][index % self.size] for index in indices]
+
+
+def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress: Progress) -> Blocks:
+    """Open the series of a run.
+
+    Args:
+        config: the run.
+        run: its folder, which keeps the KernelSynth bank.
+        skip_damaged: whether damaged files of a shard folder are left out.
+        progress: told about the drawing of the bank, and how many damaged shards were left out.
+
+    Returns:
+        A map-style data set whose rows do not depend on the number of processes.
+
+    Raises:
+        DataError: the shard folder is missing, empty or damaged, or the user's files cannot be used.
+    """
+    bank, shards = None, None
+    if config.shards:
+        shards = open_shards(config.shards, skip_damaged=skip_damaged)
+        if shards.damaged:
+            progress(0, 0, f"left out {len(shards.damaged)} damaged shards")
+    else:
+        bank = kernel_series(config, run, progress)
+    return Blocks(
+        SeriesStream(config, bank, shards, processes=processes.count()), config.batch_size * processes.count()
+    )
+
+
+def kernel_series(config: PretrainConfig, run: Path, progress: Progress) -> Float[np.ndarray, "series time"] | None:
+    """Draw the KernelSynth bank, or read the one that the run has drawn before; None where none is asked for."""
+    if config.bank_kernels < 1 or config.mixture.kernel_share <= 0:
+        return None
+    file = run / BANK
+
+    def draw() -> None:
+        if not file.exists():
+            length = config.context + config.horizon + SPARE
+            bank = kernel_bank(config.seed, config.bank_kernels, config.bank_draws, length, progress)
+            with atomic_file(file) as path:
+                np.save(path, bank)
+
+    processes.on_main(draw)
+    return np.load(file, allow_pickle=False)

@@ -10,31 +10,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder
-from rankscope.io.run_store import differences
-from rankscope.train import curves, events, processes, run_folder
-from rankscope.train.arguments import resolve_precision, training_arguments
+from rankscope.io.run_store import differences, refuse_both
+from rankscope.train import logs, processes, run_folder
 from rankscope.train.config import PretrainConfig, config_from_dict
-from rankscope.train.corpus import open_corpus
-from rankscope.train.meter import Clock, LossMeter
+from rankscope.train.data.mixture import CORPUS_VERSION
+from rankscope.train.logs import Clock, LossMeter
 from rankscope.train.models import new_model
 from rankscope.train.run_folder import Snapshot, TrainingRun
 from rankscope.train.spectra import SpectraLog, forget_after, live_sites
-from rankscope.train.stream import BoltCollator, TokenCollator
+from rankscope.train.stream import BoltCollator, TokenCollator, open_corpus
 
 RECORD = "pretrain.json"
 MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
-"""What a resumed run may do differently: none of it changes a bit of a weight. Everything else does; activations that
-are computed again and compiled networks round differently.
+"""Settings that a resumed run may change: none of them changes a bit of a weight. All others do:
+activations that are computed again, and compiled networks, round differently.
 """
 
 
 @dataclass(frozen=True)
 class PretrainReport:
-    """What a run did.
+    """Result of a run.
 
     Attributes:
         folder: where the checkpoint lies.
@@ -101,18 +100,23 @@ def pretrain(
     """
     from transformers import set_seed
 
+    from rankscope.train.loop import resolve_precision, training_arguments
+
     if config.validation.every and validate is None:
         raise OptionError(
             f"validation.every is {config.validation.every}, but nothing was given to score with: pass validate, e.g. "
             "rankscope_eval.score_during_training(suite)."
         )
+    refuse_both(resume, force)
     begun = time.perf_counter()
     target = Path(out)
     run = run_folder.beside(target)
-    arguments = training_arguments(config, run, device, workers)  # joins the processes, which are counted then
-    kept = training_run(config, target, resolve_precision(config, device), processes.count())
+    precision = resolve_precision(config, device, run_folder.begun_with(target) if resume else {})
+    # joins the processes, which are counted then
+    arguments = training_arguments(replace(config, precision=precision), run, device, workers)
+    kept = training_run(config, target, precision, processes.count())
     with contextlib.ExitStack() as held:
-        if resume and not force and (report := processes.on_main(lambda: _finished(config, kept))) is not None:
+        if resume and (report := processes.on_main(lambda: _finished(config, kept))) is not None:
             return report
         start = processes.on_main(lambda: kept.check(resume, force))
         set_seed(config.seed)
@@ -122,20 +126,20 @@ def pretrain(
         processes.on_main(lambda: _begin(kept, resume, force, held))  # from here on files change
         if opened is None:
             opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
-        place = run / events.FOLDER if tensorboard and processes.is_main() else None
-        written = events.Events(place, start.step if start else 0)
+        place = run / logs.TENSORBOARD if tensorboard and processes.is_main() else None
+        written = logs.Events(place, start.step if start else 0)
         trainer = _trainer(config, model, arguments, opened, start, _Beside(kept, progress, validate, spectra, written))
         steps = _train(trainer, start, config.max_steps)
         written.close()
         report = PretrainReport(
             folder=str(target),
             steps=steps,
-            loss=processes.on_main(lambda: curves.last_value(run / curves.LOSSES, "loss")),
+            loss=processes.on_main(lambda: logs.last_value(run / logs.LOSSES, "loss")),
             seconds=round(time.perf_counter() - begun, 1),
             parameters=sum(p.numel() for p in model.parameters()),
             skipped=opened.stream.skipped,
         )
-        processes.on_main(lambda: _save(config, model, report, kept, force, spectra))
+        processes.on_main(lambda: _save(config, model, report, kept, spectra))
     return report
 
 
@@ -149,6 +153,8 @@ def training_run(config: PretrainConfig, target: Path, precision: str, processes
         processes: that train together.
     """
     settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
+    if not config.shards:
+        settings["corpus_version"] = CORPUS_VERSION
     return TrainingRun(target, "a training run", "rankscope/pretrain-run@1", settings, MAY_CHANGE)
 
 
@@ -156,8 +162,8 @@ def _begin(kept: TrainingRun, resume: bool, force: bool, held: contextlib.ExitSt
     """Claim the folder of the run, and leave in it what there was at the point where the run begins."""
     held.enter_context(kept.open(resume, force))
     step = kept.snapshot.step if kept.snapshot else 0
-    for name in (curves.LOSSES, curves.SCORES):
-        curves.forget_after(kept.folder / name, step)
+    for name in (logs.LOSSES, logs.SCORES):
+        logs.forget_after(kept.folder / name, step)
     forget_after(kept.folder, step)
 
 
@@ -177,24 +183,19 @@ def _finished(config: PretrainConfig, kept: TrainingRun) -> PretrainReport | Non
 
 @dataclass(frozen=True)
 class _Beside:
-    """What a run does beside its steps."""
+    """Parts of a run beside its steps."""
 
     kept: TrainingRun
     progress: Progress
     validate: Callable[[Any], Mapping[str, float]] | None
     spectra: SpectraLog | None
-    events: events.Events
+    events: logs.Events
 
 
 def _trainer(
     config: PretrainConfig, model: Any, arguments: Any, corpus: Any, start: Snapshot | None, beside: _Beside
 ) -> Any:
-    from rankscope.train.callbacks.health import Health
-    from rankscope.train.callbacks.keeping import Keeping
-    from rankscope.train.callbacks.logs import Logs
-    from rankscope.train.callbacks.scores import Scores
-    from rankscope.train.callbacks.sealing import Sealing
-    from rankscope.train.callbacks.spectra import Spectra
+    from rankscope.train.callbacks import Health, Keeping, Logs, Scores, Sealing, Spectra
     from rankscope.train.loop import Loop
 
     meter, clock, run = LossMeter(), Clock(), beside.kept.folder
@@ -245,26 +246,25 @@ def _save(
     model: Any,
     report: PretrainReport,
     kept: TrainingRun,
-    force: bool,
     spectra: SpectraLog | None,
 ) -> None:
     run = kept.folder
-    with atomic_folder(kept.target, force=force) as folder:
+    with atomic_folder(kept.target, force=kept.replaces) as folder:
         model.config.use_cache = True  # the Trainer turns it off, and forecasts would be slow for it
         model.to("cpu").save_pretrained(folder)
         written: dict[str, Any] = {"config": config, "report": report}
         if kept.changes:
             written["changes"] = kept.changes
         codec.write(folder / RECORD, written, indent=2)
-        for name in (curves.LOSSES, curves.SCORES):
+        for name in (logs.LOSSES, logs.SCORES):
             if (run / name).exists():
                 shutil.copyfile(run / name, folder / name)
         if spectra is not None:
             spectra.gather(folder)
         if (run / run_folder.KEPT_MODELS).is_dir():
             shutil.copytree(run / run_folder.KEPT_MODELS, folder / run_folder.KEPT_MODELS)
-        if (run / events.FOLDER).is_dir():
-            shutil.copytree(run / events.FOLDER, folder / events.FOLDER)
+        if (run / logs.TENSORBOARD).is_dir():
+            shutil.copytree(run / logs.TENSORBOARD, folder / logs.TENSORBOARD)
         for weights in folder.glob("*.safetensors"):  # safetensors writes them for the owner alone
             weights.chmod((folder / "config.json").stat().st_mode)
     kept.store.discard()

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import rankscope.checkpoints._sources as sources
+import rankscope.checkpoints.sources as sources
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import CheckpointError, FamilyError
 

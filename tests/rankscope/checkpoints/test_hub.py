@@ -178,7 +178,7 @@ def test_a_local_folder_wins_over_the_hub(
 
 _OPEN = """
 import sys
-import rankscope.checkpoints._sources as hub
+import rankscope.checkpoints.sources as hub
 from rankscope.checkpoints import describe, open_checkpoint
 from rankscope.errors import CheckpointError
 hub._SECONDS = 1.0

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-import rankscope.checkpoints._sources as sources
-from rankscope.checkpoints import Checkpoint, factored_ranks, list_bundled, open_checkpoint
+import rankscope.checkpoints.sources as sources
+from rankscope.checkpoints import Checkpoint, list_bundled, open_checkpoint
 from rankscope.errors import CheckpointError
 
 Make = Callable[..., Any]
@@ -52,7 +52,7 @@ def test_tensors_are_those_that_safetensors_reads(
 def test_headers_are_those_that_safetensors_reads(
     shapes: list[list[int]], dtype: torch.dtype, tmp_path_factory: Any
 ) -> None:
-    from rankscope.checkpoints._safetensors import read_header, read_tensor
+    from rankscope.checkpoints.tensors import read_header, read_tensor
 
     file = tmp_path_factory.mktemp("any") / "any.safetensors"
     save_file({f"t{place}": torch.ones(shape, dtype=dtype) for place, shape in enumerate(shapes)}, file)
@@ -185,10 +185,6 @@ def test_broken_layouts(
         open_checkpoint(folder)
     assert str(caught.value).startswith(f"{folder}: ")
     assert "\n" not in str(caught.value)
-
-
-def test_no_block_means_nothing_is_factored() -> None:
-    assert factored_ranks(None) == {}
 
 
 def test_biases_of_factored_layers_belong_to_up(

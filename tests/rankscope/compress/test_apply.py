@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from rankscope import load_pipeline, open_checkpoint
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress import Budget, CompressOptions, CompressReport, compress, cuts, write
+from rankscope.compress import Budget, CompressOptions, CompressReport, compress, methods, write
 from rankscope.errors import CheckpointError, FamilyError, OptionError, OutputError
 from rankscope.families import Site
 from rankscope.io import codec
@@ -275,6 +275,7 @@ def test_progress_counts_to_the_end(make: Callable[..., Path], tmp_path: Path) -
         ({"ratio": 0.001}, "out of reach"),
     ],
 )
+@pytest.mark.usefixtures("untyped")
 def test_bad_options_write_nothing(
     options: dict[str, Any], message: str, make: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -312,7 +313,7 @@ def test_a_broken_run_leaves_the_old_folder_or_nothing(
         (out / "config.json").write_text("kept")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     calls = 0
-    whole = cuts.truncated_svd
+    whole = methods.truncated_svd
 
     def breaking(*args: Any) -> FactoredMatrix:
         nonlocal calls
@@ -321,7 +322,7 @@ def test_a_broken_run_leaves_the_old_folder_or_nothing(
             raise failure
         return whole(*args)
 
-    monkeypatch.setattr(cuts, "truncated_svd", breaking)
+    monkeypatch.setattr(methods, "truncated_svd", breaking)
     with pytest.raises(KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else OutputError):
         compress(source, CompressOptions(eps=0.1), out=out, force=old)
     assert calls >= 3

@@ -18,8 +18,8 @@ from rankscope.compress import CompressOptions, Plan, compress
 from rankscope.compress.apply import write_folder
 from rankscope.compress.calibration import Calibration, calibrate, calibration_set
 from rankscope.compress.calibration.passes import pass_inputs
-from rankscope.compress.cuts import MatrixCut, PairCut
-from rankscope.compress.joint import inner_qk, inner_vo
+from rankscope.compress.joint import PairCut, inner_qk, inner_vo
+from rankscope.compress.methods import MatrixCut
 from rankscope.compress.plan import site_plan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices
 from rankscope.errors import OptionError

@@ -16,11 +16,12 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress import Budget, CompressOptions, Spectrum, compress, sensitivity
 from rankscope.compress.apply import write_folder
 from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, calibration_set
-from rankscope.compress.calibration.passes import run_pass
-from rankscope.compress.cuts import MatrixCut, PairCut
+from rankscope.compress.calibration.passes import pass_inputs, questions
+from rankscope.compress.calibration.sources import probe_set
+from rankscope.compress.joint import PairCut
+from rankscope.compress.methods import MatrixCut
 from rankscope.compress.plan import SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices
-from rankscope.compress.probe import divergence, losses, probe_set, questions, squared_change
 from rankscope.errors import OptionError
 from rankscope.families import Site
 
@@ -118,6 +119,19 @@ def test_single_matrices_of_every_family(kind: str, method: str, make: Make) -> 
     assert any(float(each.sum()) > 0 for each in worth.values())
 
 
+def losses(inputs: dict[str, Any], exact: Tensor, moved: Tensor) -> Tensor:
+    """KL divergence at every real position, or squared change of every quantile in units of its series' spread."""
+    if "context" in inputs:
+        return ((moved - exact) / sensitivity.unit_of(exact)).square().flatten()
+    each, real = divergence(exact, moved), inputs.get("decoder_attention_mask")
+    return each.flatten() if real is None else each[real > 0]
+
+
+def divergence(exact: Tensor, moved: Tensor) -> Tensor:
+    p, q = (logits.double().log_softmax(dim=-1) for logits in (exact, moved))
+    return (p.exp() * (p - q)).sum(dim=-1)
+
+
 def suffered(prepared: Prepared, matrices: dict[Site, Tensor], share: float) -> float:
     """The loss with other matrices, over share²."""
     module = prepared.source.module().double()
@@ -197,7 +211,7 @@ def gated_by_hand(prepared: Prepared, cut: PairCut, head: int, share: float) -> 
     whole = read_matrices(prepared.source, cut)
     inner, width = cut.inner(whole)[head], cut.heads[head]
     part = slice(width * head, width * (head + 1))
-    less = torch.eye(width, dtype=torch.float64) - share * inner.left[:, -1:] @ inner.right[-1:]
+    less = torch.eye(width, dtype=torch.float64) - share * inner.up[:, -1:] @ inner.down[-1:]
     site = cut.first if cut.pair == "qk" else cut.second
     changed = whole[site].double().clone()  # type: ignore[union-attr]
     if cut.pair == "qk":  # scores q less k
@@ -218,7 +232,7 @@ def test_worth_is_that_of_the_terms_that_are_written(make: Make) -> None:
     for cut in after.cuts:
         assert isinstance(cut, PairCut)
         for inner in cut.inner(read_matrices(checkpoint, cut)) if cut.pair == "vo" else ():
-            torch.testing.assert_close(inner.left @ inner.right, torch.eye(len(inner.left)).double(), rtol=0, atol=1e-6)
+            torch.testing.assert_close(inner.up @ inner.down, torch.eye(len(inner.up)).double(), rtol=0, atol=1e-6)
 
 
 def test_terms_out_of_order_share_what_they_are_worth() -> None:
@@ -248,7 +262,9 @@ def test_stand_ins_answer_as_the_written_folder_does(kind: str, make: Make, tmp_
     series = texts() if kind == "t5" else calibration_set("kernelsynth:4", context=32, horizon=8)
 
     def answer(model: Any) -> Tensor:
-        found = run_pass(model, checkpoint.family, series.context, series.future)
+        inputs = pass_inputs(model, checkpoint.family, series.context, series.future)
+        with torch.no_grad():
+            found = model(**inputs)
         return found.quantile_preds if kind == "chronos-bolt" else found.logits
 
     exact = answer(module)
@@ -298,7 +314,9 @@ def test_compress_measures_by_itself_and_loses_less(make: Make, tmp_path: Path) 
     series = calibration_set("kernelsynth:8", context=32, horizon=8, seed=77)
 
     def answer(model: Checkpoint) -> Tensor:
-        return run_pass(model.module(), model.family, series.context, series.future).logits
+        module = model.module()
+        with torch.no_grad():
+            return module(**pass_inputs(module, model.family, series.context, series.future)).logits
 
     for name in ("energy", "sensitivity"):
         report = compress(
@@ -322,22 +340,9 @@ def test_a_text_model_needs_tokens(make: Make) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_divergence_is_that_of_distributions() -> None:
-    generator = torch.Generator().manual_seed(0)
-    exact, moved = (torch.randn(2, 3, 5, generator=generator) for _ in range(2))
-    p, q = exact.double().softmax(-1), moved.double().softmax(-1)
-    torch.testing.assert_close(divergence(exact, moved), (p * (p / q).log()).sum(-1))
-    torch.testing.assert_close(divergence(exact, exact + 7), torch.zeros(2, 3).double(), rtol=0, atol=1e-6)
-    assert bool((divergence(exact, moved) > 0).all())
-
-
-def test_squared_change_has_no_unit_and_survives_constant_series() -> None:
+def test_the_unit_of_quantiles_is_their_spread_and_survives_constant_series() -> None:
     exact = torch.tensor([[[1.0, 1.0], [3.0, 5.0]]])
-    moved = exact + torch.tensor([[[0.0, 3.0], [0.0, 0.0]]])
-    found = squared_change(exact, moved)
-    assert found[0, 0].tolist() == [0.0, 1.0]  # spread (2 + 4) / 2, and a change of 3
-    torch.testing.assert_close(squared_change(1e4 * exact, 1e4 * moved), found)
-    flat = torch.full((1, 2, 2), 5.0)
-    assert float(squared_change(flat, flat + 0.005).max()) == pytest.approx(1.0, rel=1e-3)
-    zero = torch.zeros(1, 2, 2)
-    assert bool(torch.isfinite(squared_change(zero, zero)).all())
+    assert sensitivity.unit_of(exact).item() == 3.0  # outer quantiles are 2 and 4 apart
+    torch.testing.assert_close(sensitivity.unit_of(1e4 * exact), 1e4 * sensitivity.unit_of(exact))
+    assert sensitivity.unit_of(torch.full((1, 2, 2), 5.0)).item() == pytest.approx(0.005)
+    assert sensitivity.unit_of(torch.zeros(1, 2, 2)).item() > 0

@@ -270,6 +270,7 @@ def test_a_given_storage_needs_no_size(make: Callable[..., Path], tmp_path: Path
     assert {site.layout for site in report.sites} == {"dense"}
 
 
+@pytest.mark.usefixtures("untyped")
 def test_unknown_storage(make: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"storage 'int4' is not known: .*Choose from float, int8"):
         compress(make("chronos-t5"), CompressOptions(storage="int4"), out=tmp_path / "x")

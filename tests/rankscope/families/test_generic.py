@@ -17,8 +17,8 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import FamilyError
 from rankscope.families import Site
-from rankscope.families._structure import find_structure
 from rankscope.families.generic import guess_family
+from rankscope.families.structure import find_structure
 from rankscope.measure.hooks import LayerKey
 
 Opened = Callable[..., Checkpoint]
@@ -108,7 +108,7 @@ def without(checkpoint: Checkpoint, letter: str) -> Any:
 
 
 def replace_part(rows: Tensor) -> Any:
-    from rankscope.families._sites import Part
+    from rankscope.families.sites import Part
 
     return Part(0, rows.shape[0])
 

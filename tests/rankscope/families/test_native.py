@@ -229,7 +229,7 @@ def test_images_are_checked_and_scaled(native_checkpoint: Opened) -> None:
 
 
 def test_a_part_answers_and_the_rest_does_not_run() -> None:
-    from rankscope.families._loading import output_of
+    from rankscope.families.loading import output_of
 
     class Two(nn.Module):
         def __init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import CheckpointError, DataError
-from rankscope.families._loading import write_module
+from rankscope.families.loading import write_module
 from rankscope.families.models.time_moe import TimeMoe
 from rankscope.families.models.totem import Totem
 from rankscope.families.models.wavelets import SPECIAL, WaveletTokens
@@ -43,7 +44,7 @@ def opened(tmp_path: Path, write_checkpoint: Callable[..., Path], tiny_config: C
         folder = tmp_path / kind
         torch.manual_seed(0)
         if kind == "wavetoken":
-            part = {**TOKENS.to_json(), "context_length": 32, **changes}
+            part = {**asdict(TOKENS), "context_length": 32, **changes}
             return open_checkpoint(write_checkpoint(folder, tiny_config("t5", wavetoken=part)))
         folder.mkdir()
         config = {**(TIME_MOE if kind == "time_moe" else TOTEM), **changes}

@@ -10,8 +10,8 @@ import torch
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import CheckpointError, FamilyError, OptionError
+from rankscope.forecast.batches import TOKENS, chunks, lengths_of
 from rankscope.forecast.decoding import Graphs, NotFiniteError
-from rankscope.forecast.padding import TOKENS, chunks, lengths_of
 from rankscope.forecast.pipeline import load_pipeline
 
 LAYOUTS = ("dense", "factored", "thin", "head-width", "int8", "twice")
@@ -64,7 +64,7 @@ def test_the_batch_does_not_matter(t5_folder: Path, uneven: Any, both: Any, monk
     series = uneven(50, 40)
     whole = fast.predict(series, **GREEDY)
     monkeypatch.setattr("rankscope.forecast.fast.ROWS", 3)
-    monkeypatch.setattr("rankscope.forecast.padding.TOKENS", 64)
+    monkeypatch.setattr("rankscope.forecast.batches.TOKENS", 64)
     assert torch.equal(fast.predict(series, **GREEDY), whole)
 
 

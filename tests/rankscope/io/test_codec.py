@@ -119,8 +119,10 @@ REFUSED = {
     "deep": (changed(ranks={"0.1": [1, "x"]}), ": ranks.0.1[1] is 'x': it must be a whole number."),
     "null in a whole number": (changed(ranks={"a": [None]}), ": ranks.a[0] is None: it must be a whole number."),
     "of no kind": (changed(size="big"), ": size is 'big': it must be a whole number."),
-    "no choice": (changed(method="svdd"), ": method is 'svdd': Input should be 'svd' or 'joint'."),
+    "no choice": (changed(method="svdd"), ": method 'svdd' is not known: did you mean 'svd'? Choose from svd, joint."),
     "no array": (changed(rows=[{**ROW, "sigma": ["a"]}]), ": rows[0].sigma is ['a']: it must be an array of numbers."),
+    "short": (changed(pair=[1.0]), ": pair is [1.0]: it must be a list of 2."),
+    "long": (changed(pair=[1.0, 2, 3]), ": pair is [1.0, 2, 3]: it must be a list of 2."),
     "ragged": (
         changed(rows=[{**ROW, "sigma": [[1], 2]}]),
         ": rows[0].sigma is [[1], 2]: it must be an array of numbers.",

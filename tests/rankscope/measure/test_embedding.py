@@ -10,8 +10,8 @@ import torch
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import OptionError
 from rankscope.io import codec
+from rankscope.measure.corpora import patch_means
 from rankscope.measure.embedding import EmbeddingReport, measure_embedding
-from rankscope.measure.embedding_corpus import patch_means
 from rankscope.numerics import angle_matrix
 from rankscope.series.signals import corpus
 

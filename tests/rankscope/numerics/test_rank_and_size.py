@@ -16,8 +16,6 @@ from rankscope.numerics import (
     eps_ranks,
     factored_parameters,
     factoring_pays,
-    flow_of_ranks,
-    mean_by_role,
     relative_spectrum,
     size_ratio,
     stable_rank,
@@ -98,11 +96,3 @@ def test_size_ratio_sums_before_dividing_and_checks_lengths() -> None:
         size_ratio([(1, 1)], [])
     with pytest.raises(OptionError, match="rank"):
         factored_parameters((3, 3), -1)
-
-
-def test_flow_stacks_layers_and_averages_roles() -> None:
-    spectra = [torch.tensor([1.0, 0.3, 0.01]), torch.tensor([2.0, 1.0])]
-    ranks = flow_of_ranks(spectra, [0.2, 0.005])
-    assert ranks.tolist() == [[2, 3], [2, 2]]
-    assert mean_by_role(["q", "q"], ranks)["q"].tolist() == [2.0, 2.5]
-    assert flow_of_ranks([], [0.1]).shape == (0, 1)

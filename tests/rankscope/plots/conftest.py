@@ -9,7 +9,8 @@ import torch
 
 from rankscope.families import Site
 from rankscope.measure.embedding import EmbeddingReport, EmbeddingSpectrum, Projection
-from rankscope.measure.flow import FlowReport, LayerFlow, ranks_by_eps
+from rankscope.measure.flow import FlowReport, LayerFlow
+from rankscope.measure.spectrum import ranks_by_eps
 from rankscope.measure.sweep import EmbeddingRanks, PointRanks, SweepReport, SweepRow
 from rankscope.numerics import angle_matrix
 
@@ -25,6 +26,16 @@ def ranks(sigma: np.ndarray) -> dict[str, int]:
     return ranks_by_eps(torch.from_numpy(sigma), EPS)
 
 
+def of_rows(tokens: int, sigma: np.ndarray) -> dict[str, Any]:
+    return {
+        "tokens": tokens,
+        "d_model": WIDTH,
+        "sigma": sigma,
+        "eps_ranks": ranks(sigma),
+        "effective_rank": 2.0,
+    }
+
+
 @pytest.fixture(autouse=True)
 def without_pyplot(monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure may need pyplot and its global state: importing it fails here."""
@@ -38,7 +49,7 @@ def flow_report() -> FlowReport:
         for layer in range(4):
             sigma = 7 * decaying(1 / (1 + layer))
             weights = {f"self.{c}": ranks(decaying(0.3 * (i + 1) / (1 + layer))) for i, c in enumerate("qkvo")}
-            rows.append(LayerFlow(stack, layer, 99, WIDTH, sigma, ranks(sigma), 0.1, 2.0, weights))
+            rows.append(LayerFlow(stack, layer, 0.1, weights, **of_rows(99, sigma)))
     return FlowReport("tiny", "constant", 1, 99, 0, EPS, tuple(rows))
 
 
@@ -66,11 +77,7 @@ def embedding_report() -> EmbeddingReport:
         _, sigma, v = np.linalg.svd(x, full_matrices=False)
         shown = Projection(x @ v[:2].T, np.arange(40.0), "token id" if matrix == "vocabulary" else "patch mean")
         angles = angle_matrix(torch.from_numpy(x)).numpy()
-        rows.append(
-            EmbeddingSpectrum(
-                model, "f", "quantisation", 1, matrix, 40, WIDTH, sigma, ranks(sigma), 3.0, 2.0, angles, shown
-            )
-        )
+        rows.append(EmbeddingSpectrum(model, "f", "quantisation", 1, matrix, 2.0, angles, shown, **of_rows(40, sigma)))
     return EmbeddingReport("sine", 1, 40, 0, EPS, tuple(rows))
 
 
@@ -115,7 +122,7 @@ def sweep_report() -> Any:
 
 @pytest.fixture
 def spectra_frame() -> pd.DataFrame:
-    """What a run of two layers logged at three steps."""
+    """Spectra that a run of two layers logged at three steps."""
     rows = [
         (step, f"encoder.{layer}.q", "encoder", layer, "self.q", index, value * (1 + step))
         for step in (0, 5, 50)

@@ -18,8 +18,7 @@ import chronos  # noqa: F401
 import torch
 import transformers.trainer  # noqa: F401
 
-from rankscope.train import curves
-from rankscope.train.callbacks import logs
+from rankscope.train import callbacks, logs
 from rankscope_cli.app import run
 
 
@@ -50,9 +49,9 @@ def fork(rank: int, port: int, step: int, arguments: list[str]) -> int:
     def log(file: Any, row: Any) -> None:
         if row["step"] == step:
             os.kill(os.getpid(), signal.SIGKILL)
-        curves.append_row(file, row)
+        logs.append_row(file, row)
 
-    logs.append_row = log
+    callbacks.append_row = log
     os._exit(run(arguments))
 
 

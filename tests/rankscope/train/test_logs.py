@@ -10,9 +10,8 @@ from safetensors.torch import load_file
 
 from rankscope.errors import OptionError
 from rankscope.train import pretrain
-from rankscope.train.arguments import training_arguments
-from rankscope.train.curves import append_row, forget_after, read_rows
-from rankscope.train.meter import Clock, LossMeter, tokens_per_series
+from rankscope.train.logs import Clock, LossMeter, append_row, forget_after, read_rows, tokens_per_series
+from rankscope.train.loop import training_arguments
 from rankscope.train.models import new_model
 
 
@@ -34,7 +33,7 @@ def test_a_line_is_the_mean_of_its_steps(tiny, curve, tmp_path):
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
 def test_accumulated_batches_train_as_one(family, tiny, curve, monkeypatch, tmp_path):
     """T5's forward takes any keyword, which transformers 5 misreads: without care the loss is doubled here."""
-    monkeypatch.setattr("rankscope.train.blocks.BLOCK", 1)
+    monkeypatch.setattr("rankscope.train.stream.BLOCK", 1)
     pretrain(tiny(family, batch_size=8), tmp_path / "whole", device="cpu")
     pretrain(tiny(family, batch_size=4, accumulation=2), tmp_path / "halves", device="cpu")
     assert curve(tmp_path / "halves") == pytest.approx(curve(tmp_path / "whole"), rel=1e-5)
@@ -97,7 +96,7 @@ def test_a_restored_meter_goes_on_to_the_bit():
 
 def test_pauses_do_not_count(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("rankscope.train.meter.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("rankscope.train.logs.time.perf_counter", lambda: now[0])
     clock = Clock()
     now[0] = 2.0
     with clock.pause():
@@ -194,7 +193,7 @@ def test_activations_are_computed_again(family, tiny, curve, monkeypatch, tmp_pa
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
 def test_a_compiled_network_is_saved_under_its_own_names(family, tiny, curve, monkeypatch, tmp_path):
     """Graphs are captured as for the real compiler, but run as they are: compiling takes a minute."""
-    monkeypatch.setattr("rankscope.train.arguments.COMPILER", "aot_eager")
+    monkeypatch.setattr("rankscope.train.loop.COMPILER", "aot_eager")
     captured = []
     original = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model, **k: captured.append(k["backend"]) or original(model, **k))

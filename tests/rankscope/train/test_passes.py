@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from rankscope.train.arguments import multiplies_bfloat16, resolve_precision
 from rankscope.train.config import ModelShape, PretrainConfig
-from rankscope.train.curves import LOSSES, read_rows
 from rankscope.train.data.mixture import Mixture
+from rankscope.train.logs import LOSSES, read_rows
+from rankscope.train.loop import multiplies_bfloat16, resolve_precision
 from rankscope.train.models import new_model
 from rankscope.train.passes import fast_loss, has_fast_pass
 from rankscope.train.trainer import pretrain

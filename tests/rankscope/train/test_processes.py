@@ -12,9 +12,8 @@ from safetensors.torch import load_file
 
 from rankscope.errors import OutputError
 from rankscope.train import pretrain
-from rankscope.train.blocks import Blocks
 from rankscope.train.config import Snapshots, Validation
-from rankscope.train.corpus import open_corpus
+from rankscope.train.stream import Blocks, open_corpus
 
 BIN = Path(sys.executable).parent
 PLAIN = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -1,6 +1,7 @@
 """Going on after a stop: the very run, or none."""
 
 import dataclasses
+import json
 import os
 import random
 import shutil
@@ -11,9 +12,10 @@ import time
 
 import pytest
 
-from rankscope.errors import OutputError
+from rankscope.errors import OptionError, OutputError
 from rankscope.train import pretrain
 from rankscope.train.config import Snapshots, Validation
+from rankscope.train.data.mixture import CORPUS_VERSION
 from rankscope.train.run_folder import SEAL, newest, seal, snapshots, tidy
 from rankscope.train.spectra import read_spectra
 from rankscope.train.trainer import MAY_CHANGE, training_run
@@ -117,6 +119,45 @@ def test_what_else_a_run_is_a_function_of(tiny, tmp_path):
     wider = dataclasses.replace(tiny().model, d_model=32)
     with pytest.raises(OutputError, match=r"model\.d_model 16, not 32"):
         pretrain(tiny(model=wider), tmp_path / "out", device="cpu", resume=True)
+
+
+def test_a_run_goes_on_in_the_precision_that_it_began_with(tiny, tmp_path, monkeypatch, curve):
+    config = tiny(precision="auto")
+    monkeypatch.setattr("rankscope.train.loop.multiplies_bfloat16", lambda: True)
+    pretrain(config, tmp_path / "whole", device="cpu")
+    stopped(config, tmp_path / "out", 4)
+    monkeypatch.setattr("rankscope.train.loop.multiplies_bfloat16", lambda: False)
+    pretrain(config, tmp_path / "out", device="cpu", resume=True)
+    assert curve(tmp_path / "out") == curve(tmp_path / "whole")
+    pretrain(config, tmp_path / "other", device="cpu")
+    assert curve(tmp_path / "other") != curve(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("begun", [1, None])
+def test_a_run_does_not_go_on_with_another_corpus(begun, tiny, tmp_path):
+    manifest = unfinished_run(tmp_path / "out", tiny()) / "_manifest.json"
+    found = json.loads(manifest.read_text())
+    assert found["settings"].pop("corpus_version") == CORPUS_VERSION
+    found["settings"] |= {} if begun is None else {"corpus_version": begun}
+    manifest.write_text(json.dumps(found))
+    named = "with corpus_version 1" if begun else "without corpus_version"
+    with pytest.raises(OutputError, match=f"begun {named}, not {CORPUS_VERSION}: go on as it was begun") as caught:
+        pretrain(tiny(), tmp_path / "out", device="cpu", resume=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_replaces_goes_on_without_being_told_again(tiny, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "config.json").write_text("{}")
+    kept = training_run(tiny(), tmp_path / "out", "fp32", 1)
+    kept.check(resume=False, force=True)
+    with kept.open(resume=False, force=True):
+        fake_snapshot(kept.folder, 3)
+    again = training_run(tiny(), tmp_path / "out", "fp32", 1)
+    assert again.check(resume=True, force=False).step == 3
+    assert again.replaces
+    with pytest.raises(OptionError, match="give one of them"):
+        pretrain(tiny(), tmp_path / "out", device="cpu", resume=True, force=True)
 
 
 @pytest.mark.slow

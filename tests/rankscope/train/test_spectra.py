@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from rankscope.errors import DataError, OptionError
-from rankscope.train import pretrain, spectra
-from rankscope.train.callbacks import sealing
+from rankscope.train import callbacks, pretrain, spectra
 from rankscope.train.config import Snapshots
 from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import RankDesign
@@ -91,7 +90,7 @@ def test_beside_a_gpu_a_thread_writes_the_same_and_snapshots_wait_for_it(tiny, m
     sigma = spectra._sigma
     monkeypatch.setattr(spectra, "_device", lambda matrix: "cuda")
     monkeypatch.setattr(spectra, "_sigma", slow)
-    monkeypatch.setattr(sealing, "seal", look)
+    monkeypatch.setattr(callbacks, "seal", look)
     pretrain(config, tmp_path / "threaded", device="cpu")
     assert sealed == {2: 3, 4: 5, 5: 6}
     assert read_spectra(tmp_path / "threaded").equals(read_spectra(tmp_path / "at-once"))

@@ -1,4 +1,4 @@
-"""Which files are results, and what is said where none is."""
+"""Files that are results, and the message where none is."""
 
 from __future__ import annotations
 

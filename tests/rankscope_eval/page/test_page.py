@@ -1,4 +1,4 @@
-"""What is on the page, and that nothing untrusted becomes part of it."""
+"""Contents of the page, of which nothing untrusted becomes part."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def test_the_summary_speaks_of_size_scores_and_times(results: Path, page: Page) 
     assert "chronos-bolt is a Chronos-Bolt model of " + f"{report['parameters']['before']:,} parameters" in said
     assert "small scores 1.817 times the WQL and 2.000 times the MASE of chronos-bolt over 3 data sets" in said
     assert "small:fast forecasts a batch of 4 in 40.0 ms, 0.500 times what chronos-bolt:fast takes" in said
-    assert "joint at size ratio 0.150: 1.018" in said  # the published run of the bundled model, as README has it
+    # the published run of the bundled model, as docs/benchmarks.md has it
+    assert "joint at size ratio 0.150: 1.018" in said
     assert f"−{share:.0f} %" in page.html or f"−{share:.1f} %" in page.html
 
 

@@ -168,7 +168,7 @@ def test_a_killed_run_loses_one_point(sampling_folder: Path, tmp_path: Path, opt
 
 
 def test_another_table_is_not_gone_on_with(
-    sampling_folder: Path, bolt_folder: Path, tmp_path: Path, options: TradeoffOptions
+    sampling_folder: Path, bolt_folder: Path, tmp_path: Path, options: TradeoffOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, grid = tmp_path / "out", Grid((0.6,), ("svd",))
     run_table2(sampling_folder, out, grid=grid, options=options)
@@ -187,6 +187,10 @@ def test_another_table_is_not_gone_on_with(
             run_table2(sampling_folder, out, grid=grid, options=replace(options, **change), resume=True)
     with pytest.raises(OutputError, match="was begun with weights"):
         run_table2(bolt_folder, out, grid=grid, options=options, resume=True)
+    with monkeypatch.context() as later:
+        later.setattr("rankscope_eval.tradeoff.run.CORPUS_VERSION", 9)
+        with pytest.raises(OutputError, match=r"was begun with corpus_version \d, not 9"):
+            run_table2(sampling_folder, out, grid=grid, options=options, resume=True)
     fresh = run_table2(
         sampling_folder, out, grid=Grid((0.4,), ("svd",)), options=replace(options, how=Forecasting(seed=1)), force=True
     )

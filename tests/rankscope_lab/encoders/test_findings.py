@@ -12,12 +12,12 @@ import torch
 from scipy.stats import ttest_rel
 
 from rankscope.io import codec
-from rankscope_lab.encoders.baselines import bin_baselines, transition_table
-from rankscope_lab.encoders.cell import Cell, Point, RunResult
-from rankscope_lab.encoders.data import CellData, Part, cell_data, etth1_data
+from rankscope_lab.encoders.data import Part, RunData, bin_baselines, etth1_data, run_data, transition_table
 from rankscope_lab.encoders.diagnostics import diagnose
-from rankscope_lab.encoders.findings import Finding, FindingsTable, compute_findings, finding_cells
+from rankscope_lab.encoders.findings import Finding, FindingsTable, compute_findings, finding_runs
 from rankscope_lab.encoders.models import build
+from rankscope_lab.encoders.run_spec import Point, RunResult, RunSpec
+from rankscope_lab.encoders.tables.spec import Protocol
 
 
 def only(table: FindingsTable, topic: str, quantity: str, subject: str) -> Finding:
@@ -31,12 +31,12 @@ def run(encoder: str, seed: int, loss: float, free: float, energy: float = 1.0) 
         "position": {"energy": energy, "sigma": [5.0, 1.0], "effective_rank": 2.0, "overlap": 0.1},
         "gram": {"mean": 0.04, "max": 0.1},
     }
-    cell = Cell(encoder, seed=seed)
-    return RunResult(cell, (Point(300, 2.0, loss, 0.2),), 1, 1, 1.0, diagnostics=diagnostics)
+    spec = RunSpec(encoder, seed=seed)
+    return RunResult(spec, (Point(300, 2.0, loss, 0.2),), 1, 1, 1.0, diagnostics=diagnostics)
 
 
 def test_what_needs_no_run_is_as_expected() -> None:
-    table = compute_findings({}, seeds=20)
+    table = compute_findings({}, Protocol(seeds=20))
     measured = [row for row in table.rows if row.mean is not None and row.expected is not None]
     assert len(measured) == 1 + 3 + 6  # zeros of the data, the untrained projection, chance
     for row in measured:
@@ -55,7 +55,7 @@ def test_gaps_are_paired_and_linear_less_the_other() -> None:
     made = [run("linear", s, v, v + 0.08) for s, v in enumerate(linear)]
     made += [run("linear-ppe", s, v, v + 0.07, 1617.0) for s, v in enumerate(ppe)]
     made += [run("linear-rotated", 0, math.nan, math.nan)]
-    table = compute_findings({one.cell: one for one in made}, seeds=3)
+    table = compute_findings({one.spec: one for one in made}, Protocol(seeds=3))
     gap = only(table, "positions", "best NLL", "linear-ppe, gain")
     assert gap.mean == pytest.approx((0.04 + 0.02 + 0.02) / 3)
     assert gap.p == pytest.approx(ttest_rel(linear, ppe).pvalue)
@@ -67,12 +67,12 @@ def test_gaps_are_paired_and_linear_less_the_other() -> None:
 
 
 def test_a_fresh_linear_model_has_the_sinusoids_size_and_pays_for_positions_that_count() -> None:
-    cell = Cell("linear", series=64)
+    spec = RunSpec("linear", series=64)
     torch.manual_seed(0)
-    data = cell_data(cell)
-    found = diagnose(cell, build(cell), data)
-    result = RunResult(Cell("linear"), (Point(300, 3.5, 3.5, 0.0),), 1, 1, 1.0, diagnostics=found)
-    table = compute_findings({result.cell: result}, seeds=1)
+    data = run_data(spec)
+    found = diagnose(spec, build(spec), data)
+    result = RunResult(RunSpec("linear"), (Point(300, 3.5, 3.5, 0.0),), 1, 1, 1.0, diagnostics=found)
+    table = compute_findings({result.spec: result}, Protocol(seeds=1))
     for quantity in ("‖P‖²", "top singular value", "effective rank"):
         row = only(table, "positions", quantity, "linear")
         assert row.mean == pytest.approx(row.expected, rel=1e-3)
@@ -84,9 +84,11 @@ def test_a_fresh_linear_model_has_the_sinusoids_size_and_pays_for_positions_that
     assert start > 0
 
 
-def test_cells_are_the_four_kinds_of_positions() -> None:
-    assert len(finding_cells(20)) == 80
-    assert {cell.encoder for cell in finding_cells(1, encoders=("mlp", "linear-scaled"))} == {"linear-scaled"}
+def test_runs_are_the_four_kinds_of_positions() -> None:
+    assert len(finding_runs(Protocol(seeds=20))) == 80
+    assert {spec.encoder for spec in finding_runs(Protocol(seeds=1, encoders=("mlp", "linear-scaled")))} == {
+        "linear-scaled"
+    }
 
 
 def test_baselines_equal_a_loop() -> None:
@@ -101,15 +103,15 @@ def test_baselines_equal_a_loop() -> None:
     share = [train.flatten().tolist().count(k) / 36 for k in range(3)]
     marginal = -sum(math.log(share[b]) for _, b in steps) / len(steps)
     inputs = torch.zeros(4, 9, 1), torch.zeros(2, 6, 1)
-    found = bin_baselines(CellData(Part(inputs[0], train), Part(inputs[1], held)), bins=3)
-    assert found.transition == pytest.approx(nll)
-    assert found.marginal == pytest.approx(marginal)
-    assert found.current == pytest.approx(sum(a == b for a, b in steps) / len(steps))
+    found = bin_baselines(RunData(Part(inputs[0], train), Part(inputs[1], held)), bins=3)
+    assert found["transition"] == pytest.approx(nll)
+    assert found["marginal"] == pytest.approx(marginal)
+    assert found["current"] == pytest.approx(sum(a == b for a, b in steps) / len(steps))
     assert transition_table(train, 3).sum(1).tolist() == pytest.approx([1.0] * 3)
 
 
 def test_baselines_of_etth1_are_those_known(etth1: Path) -> None:
-    table = compute_findings({}, 1, etth1=etth1_data(str(etth1)))
+    table = compute_findings({}, Protocol(seeds=1), etth1_data(str(etth1)))
     rows = [row for row in table.rows if row.topic == "baselines"]
     assert len(rows) == 5
     for row in rows:

@@ -8,8 +8,8 @@ import torch
 from rankscope.errors import OptionError
 from rankscope_lab.blocks import channel_encoders as enc
 from rankscope_lab.blocks import sinusoid
-from rankscope_lab.encoders.cell import ARCHITECTURES, DROP_IN, ENCODERS, Cell, etth1_cell
 from rankscope_lab.encoders.models import build
+from rankscope_lab.encoders.run_spec import ARCHITECTURES, DROP_IN, ENCODERS, RunSpec, etth1_spec
 
 
 def count(module):
@@ -25,22 +25,23 @@ def count(module):
     ],
 )  # fmt: skip
 def test_parameter_counts_at_four_channels(encoder, own, total):
-    model = build(Cell(encoder))
+    model = build(RunSpec(encoder))
     assert (count(model.encoder), count(model)) == (own, total)
 
 
 @pytest.mark.parametrize(
-    ("cell", "total"),
+    ("spec", "total"),
     [
-        (Cell("linear", d_model=128), 600_224), (Cell("linear-ppe", d_model=256), 2_445_856),
-        (Cell("concat", d_model=256), 2_378_528), (Cell("linear", channels=16), 154_208),
-        (Cell("mlp", channels=16), 157_408), (Cell("linear-ppe", channels=16), 158_368),
-        (Cell("ci", channels=8), 166_624), (Cell("ci", channels=16), 183_008), (Cell("cat", channels=8), 152_800),
-        (etth1_cell("linear", 0), 117_800), (etth1_cell("cat", 0), 117_520), (etth1_cell("ci", 0), 127_880),
+        (RunSpec("linear", d_model=128), 600_224), (RunSpec("linear-ppe", d_model=256), 2_445_856),
+        (RunSpec("concat", d_model=256), 2_378_528), (RunSpec("linear", channels=16), 154_208),
+        (RunSpec("mlp", channels=16), 157_408), (RunSpec("linear-ppe", channels=16), 158_368),
+        (RunSpec("ci", channels=8), 166_624), (RunSpec("ci", channels=16), 183_008),
+        (RunSpec("cat", channels=8), 152_800),
+        (etth1_spec("linear", 0), 117_800), (etth1_spec("cat", 0), 117_520), (etth1_spec("ci", 0), 127_880),
     ],
 )  # fmt: skip
-def test_parameter_counts_in_other_settings(cell, total):
-    assert count(build(cell)) == total
+def test_parameter_counts_in_other_settings(spec, total):
+    assert count(build(spec)) == total
 
 
 def slow(name, encoder, v, t, k_count, d):
@@ -60,7 +61,7 @@ def slow(name, encoder, v, t, k_count, d):
 @pytest.mark.parametrize("name", [*DROP_IN, "linear-scaled", "linear-rotated"])
 def test_encoders_are_their_formulas(name):
     torch.manual_seed(3)
-    encoder = build(Cell(name, d_model=16)).encoder
+    encoder = build(RunSpec(name, d_model=16)).encoder
     for parameter in encoder.parameters():
         parameter.data.normal_()
     x = torch.randn(2, 9, 4)
@@ -99,7 +100,7 @@ def test_fresh_weights_have_the_published_size():
 
 @pytest.mark.parametrize("encoder", [*DROP_IN, *ARCHITECTURES])
 def test_no_output_sees_later_inputs_and_all_see_the_present(encoder):
-    model = build(Cell(encoder)).eval()
+    model = build(RunSpec(encoder)).eval()
     x = torch.randn(1, 24, 4)
     changed = x.clone()
     changed[:, 12, 2] += 3
@@ -113,7 +114,7 @@ def test_no_output_sees_later_inputs_and_all_see_the_present(encoder):
 
 def test_cat_sees_its_own_and_earlier_time_steps():
     """Token (t, k) sees (t', k') exactly where t' ≤ t: a change moves the tokens of its own step and of later ones."""
-    model = build(Cell("cat")).eval()
+    model = build(RunSpec("cat")).eval()
     x = torch.randn(1, 6, 4)
     changed = x.clone()
     changed[0, 3, 1] += 2
@@ -122,7 +123,7 @@ def test_cat_sees_its_own_and_earlier_time_steps():
 
 
 def test_ci_treats_channels_alike_before_its_head():
-    model = build(Cell("ci")).eval()
+    model = build(RunSpec("ci")).eval()
     x = torch.randn(2, 10, 4)
     order = torch.tensor([2, 0, 3, 1])
     one, other = model.hidden(x)[-1], model.hidden(x[..., order])[-1]
@@ -130,7 +131,7 @@ def test_ci_treats_channels_alike_before_its_head():
 
 
 def test_hidden_ends_in_what_the_head_reads():
-    model = build(Cell("linear")).eval()
+    model = build(RunSpec("linear")).eval()
     x = torch.randn(2, 7, 4)
     stream = model.hidden(x)
     assert [tuple(h.shape) for h in stream] == [(2, 7, 64)] * 4
@@ -147,10 +148,10 @@ def test_hidden_ends_in_what_the_head_reads():
         ({"encoder": "linear", "seed": -1}, "seed at least 0"),
     ],
 )
-def test_cells_that_cannot_be_run_are_refused(wrong, says):
+def test_runs_that_cannot_be_run_are_refused(wrong, says):
     with pytest.raises(OptionError, match=says):
-        Cell(**wrong)
+        RunSpec(**wrong)
 
 
 def test_every_encoder_can_be_built():
-    assert {type(build(Cell(name)).encoder).__name__ for name in ENCODERS} >= {"SumEncoder", "ScalarEncoder"}
+    assert {type(build(RunSpec(name)).encoder).__name__ for name in ENCODERS} >= {"SumEncoder", "ScalarEncoder"}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_lab.encoders.cell import DROP_IN, ENCODERS
 from rankscope_lab.encoders.published import (
     Published,
     agrees,
@@ -17,6 +16,7 @@ from rankscope_lab.encoders.published import (
     published_value,
     verdict,
 )
+from rankscope_lab.encoders.run_spec import DROP_IN, ENCODERS
 
 TABLES = [str(number) for number in range(1, 14)]
 

@@ -10,20 +10,20 @@ import pytest
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope_lab.encoders import runs
-from rankscope_lab.encoders.cell import Cell, Point, RunResult
 from rankscope_lab.encoders.report import (
     CHOICES,
-    audit_cells,
     audit_report,
+    audit_runs,
     needs_etth1,
     protocol,
 )
+from rankscope_lab.encoders.run_spec import Point, RunResult, RunSpec
 from rankscope_lab.encoders.runs import stored_runs
 
 
 def test_tables_share_runs() -> None:
-    alone = {name: set(audit_cells(protocol([name]))) for name in CHOICES}
-    everything = audit_cells(protocol(["all"]))
+    alone = {name: set(audit_runs(protocol([name]))) for name in CHOICES}
+    everything = audit_runs(protocol(["all"]))
     assert len(everything) == len(set(everything))
     assert set(everything) == set().union(*alone.values())
     assert alone["5"] | alone["8"] | alone["9"] | alone["10"] | alone["11"] <= alone["1"]
@@ -34,14 +34,14 @@ def test_tables_share_runs() -> None:
 
 
 def test_only_table_13_and_paired_tests_need_etth1() -> None:
-    needing = [name for name in CHOICES if needs_etth1(audit_cells(protocol([name])))]
+    needing = [name for name in CHOICES if needs_etth1(audit_runs(protocol([name])))]
     assert needing == ["13", "paired"]
 
 
 def test_fewer_seeds_epochs_and_encoders() -> None:
-    cells = audit_cells(protocol(["1", "6"], seeds=3, epochs=40, encoders=["mlp", "ci"]))
-    assert {(cell.encoder, cell.epochs) for cell in cells} == {("mlp", 40), ("ci", 40)}
-    assert len(cells) == 3 + 3 + 3 + 3  # ci and mlp at C=4, mlp at C=8 and 16
+    specs = audit_runs(protocol(["1", "6"], seeds=3, epochs=40, encoders=["mlp", "ci"]))
+    assert {(spec.encoder, spec.epochs) for spec in specs} == {("mlp", 40), ("ci", 40)}
+    assert len(specs) == 3 + 3 + 3 + 3  # ci and mlp at C=4, mlp at C=8 and 16
     assert protocol(["1"]).warning == ""
     assert "in place of 20 × 300" in protocol(["1"], epochs=40).warning
     assert "Fewer seeds" in protocol(["1"], seeds=5).warning
@@ -64,24 +64,24 @@ def test_bad_requests(tables: list[str], how: dict[str, object], said: str) -> N
 
 
 def test_runs_are_read_and_forgotten(tmp_path: Path) -> None:
-    cells = [Cell("linear", seed=seed) for seed in range(3)]
-    for cell in cells[:2]:
-        made = RunResult(cell, (Point(300, 2.0, 2.1, 0.2),), 1, 1, 1.0)
-        (tmp_path / f"{cell.id}.json").write_text(codec.text(made))
-        (tmp_path / f"{cell.id}.safetensors").write_bytes(b"")
-    found = stored_runs(tmp_path, cells)
-    assert [run.cell for run in found] == cells[:2]
+    specs = [RunSpec("linear", seed=seed) for seed in range(3)]
+    for spec in specs[:2]:
+        made = RunResult(spec, (Point(300, 2.0, 2.1, 0.2),), 1, 1, 1.0)
+        (tmp_path / f"{spec.id}.json").write_text(codec.text(made))
+        (tmp_path / f"{spec.id}.safetensors").write_bytes(b"")
+    found = stored_runs(tmp_path, specs)
+    assert [run.spec for run in found] == specs[:2]
     report = audit_report(protocol(["1"], seeds=3, encoders=["linear"]), found)
     assert (report.runs, report.needed, report.diverged) == (2, 3, 0)
     assert not report.published
-    whole = [RunResult(Cell("linear", seed=seed), found[0].points, 1, 1, 1.0) for seed in range(20)]
+    whole = [RunResult(RunSpec("linear", seed=seed), found[0].points, 1, 1, 1.0) for seed in range(20)]
     asked = protocol(["1"], encoders=["linear"])
     assert audit_report(asked, whole).published
     for odd, said in (({"stopped": 120}, "cut short"), ({"precision": "bfloat16"}, "in bfloat16")):
         made = audit_report(asked, [replace(whole[0], **odd), *whole[1:]])
         assert (made.published, made.warning) == (False, f"1 of 20 runs: {said}.")
-    runs.forget_runs(tmp_path, cells[:1])
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{cells[1].id}{s}" for s in (".json", ".safetensors")]
-    (tmp_path / f"{cells[1].id}.json").write_text("[]")
-    with pytest.raises(DataError, match=cells[1].id):
-        stored_runs(tmp_path, cells)
+    runs.forget_runs(tmp_path, specs[:1])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{specs[1].id}{s}" for s in (".json", ".safetensors")]
+    (tmp_path / f"{specs[1].id}.json").write_text("[]")
+    with pytest.raises(DataError, match=specs[1].id):
+        stored_runs(tmp_path, specs)

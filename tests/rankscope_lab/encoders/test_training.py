@@ -14,17 +14,17 @@ from rankscope.io import codec
 from rankscope_lab.data.channels import bin_edges, bin_of, channel_benchmark
 from rankscope_lab.encoders import models, runs
 from rankscope_lab.encoders import stacked as stacked_module
-from rankscope_lab.encoders.cell import Cell, Point, RunResult, etth1_cell
-from rankscope_lab.encoders.data import cell_data, etth1_data
+from rankscope_lab.encoders.data import etth1_data, run_data
+from rankscope_lab.encoders.run_spec import Point, RunResult, RunSpec, etth1_spec
 from rankscope_lab.encoders.stacked import stack_bytes, stack_size, train_stacked
-from rankscope_lab.encoders.training import How, fresh, learning_rate, loss_of, score, train, validated
+from rankscope_lab.encoders.training import ComputeOptions, fresh, learning_rate, loss_of, score, train, validated
 
-SMALL = Cell("linear", series=48, epochs=4)
+SMALL = RunSpec("linear", series=48, epochs=4)
 
 
-def weights(folder, cell):
-    """Weights after the last epoch of a cell's run."""
-    return load_file(folder / f"{cell.id}.safetensors")
+def weights(folder, spec):
+    """Weights after the last epoch of a run's run."""
+    return load_file(folder / f"{spec.id}.safetensors")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_the_loss_is_about_the_next_step():
 
 
 def test_splits_are_the_published_ones():
-    data = cell_data(Cell("linear"))
+    data = run_data(RunSpec("linear"))
     assert (len(data.train.inputs), len(data.validation.inputs)) == (461, 51)
     every = torch.from_numpy(channel_benchmark(4, 512, 0).inputs)
     assert torch.equal(data.validation.inputs[:6], every[[265, 468, 450, 343, 510, 183]])
@@ -73,21 +73,21 @@ def test_etth1_windows_bins_and_the_floor_of_repeating_the_bin(etth1):
 
 def test_etth1_needs_its_table_and_enough_rows(tmp_path, etth1):
     with pytest.raises(OptionError, match="--data"):
-        cell_data(etth1_cell("linear", 0))
+        run_data(etth1_spec("linear", 0))
     short = tmp_path / "ETTh1.csv"
     short.write_text("\n".join(etth1.read_text().splitlines()[:1001]))
     with pytest.raises(DataError, match="1000 rows, its validation part 150"):
-        cell_data(etth1_cell("linear", 0), short)
+        run_data(etth1_spec("linear", 0), short)
 
 
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
     monkeypatch.setattr("rankscope_lab.encoders.training.validated", lambda epoch, epochs: True)
-    data = cell_data(SMALL)
-    whole = train(SMALL, data, How())
-    train(SMALL, data, How(stop=2), snapshot=tmp_path / "state")
+    data = run_data(SMALL)
+    whole = train(SMALL, data, ComputeOptions())
+    train(SMALL, data, ComputeOptions(stop=2), snapshot=tmp_path / "state")
     torch.manual_seed(99)
     seen = []
-    rest = train(SMALL, data, How(), snapshot=tmp_path / "state", progress=seen.append)
+    rest = train(SMALL, data, ComputeOptions(), snapshot=tmp_path / "state", progress=seen.append)
     assert seen == [2, 1, 1]
     assert rest.points == whole.points
     for name, weight in whole.model.state_dict().items():
@@ -95,36 +95,36 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
 
 
 def test_a_damaged_or_foreign_state_is_refused(tmp_path):
-    path, data = tmp_path / "state", cell_data(SMALL)
+    path, data = tmp_path / "state", run_data(SMALL)
     path.write_bytes(b"half a file")
     with pytest.raises(DataError, match="cannot be read: delete it"):
-        train(SMALL, data, How(stop=1), snapshot=path)
+        train(SMALL, data, ComputeOptions(stop=1), snapshot=path)
     path.unlink()
-    train(SMALL, data, How(stop=1), snapshot=path)
+    train(SMALL, data, ComputeOptions(stop=1), snapshot=path)
     with pytest.raises(DataError, match=r"is of the run .*-s0, not of .*-s1"):
-        train(replace(SMALL, seed=1), data, How(stop=1), snapshot=path)
+        train(replace(SMALL, seed=1), data, ComputeOptions(stop=1), snapshot=path)
     with pytest.raises(DataError, match="is of a run in float32, not in bfloat16"):
-        train(SMALL, data, How(precision="bfloat16"), snapshot=path)
+        train(SMALL, data, ComputeOptions(precision="bfloat16"), snapshot=path)
 
 
 def test_training_learns_and_compiled_functions_change_nothing_that_matters(no_dropout):
-    data = cell_data(SMALL)
-    plain = train(SMALL, data, How(kernels=False))
-    fast = train(SMALL, data, How())
+    data = run_data(SMALL)
+    plain = train(SMALL, data, ComputeOptions(kernels=False))
+    fast = train(SMALL, data, ComputeOptions())
     assert plain.points[-1].train_loss < plain.points[0].train_loss - 0.1
     for one, other in zip(plain.points, fast.points, strict=True):
         assert one.loss == pytest.approx(other.loss, abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    "cell", [Cell("linear-ortho", series=64), Cell("mlp", series=64), Cell("sum", series=64, objective="mse")]
+    "spec", [RunSpec("linear-ortho", series=64), RunSpec("mlp", series=64), RunSpec("sum", series=64, objective="mse")]
 )
-def test_seeds_in_one_stack_are_what_each_is_by_itself(no_dropout, cell):
-    cells = [replace(cell, seed=seed, epochs=2) for seed in range(2)]
-    data = [cell_data(one) for one in cells]
-    together = train_stacked(cells, data, How())
-    for one, tensors, stacked in zip(cells, data, together, strict=True):
-        alone = train(one, tensors, How(kernels=False))
+def test_seeds_in_one_stack_are_what_each_is_by_itself(no_dropout, spec):
+    specs = [replace(spec, seed=seed, epochs=2) for seed in range(2)]
+    data = [run_data(one) for one in specs]
+    together = train_stacked(specs, data, ComputeOptions())
+    for one, tensors, stacked in zip(specs, data, together, strict=True):
+        alone = train(one, tensors, ComputeOptions(kernels=False))
         for ours, theirs in zip(stacked.points, alone.points, strict=True):
             assert ours.loss == pytest.approx(theirs.loss, abs=2e-5)
             assert ours.train_loss == pytest.approx(theirs.train_loss, abs=2e-5)
@@ -143,35 +143,35 @@ def test_steps_of_a_stack_do_not_remember_one_another(monkeypatch):
         return losses
 
     monkeypatch.setattr(stacked_module._Step, "_move", watch)
-    train_stacked([replace(SMALL, epochs=1)], [cell_data(SMALL)], How())
+    train_stacked([replace(SMALL, epochs=1)], [run_data(SMALL)], ComputeOptions())
     assert kept
     assert all(one.grad_fn is None and not one.requires_grad for one in kept)
 
 
 def test_seeds_in_one_stack_do_not_share_dropout():
-    cells = [replace(SMALL, epochs=1)] * 2
-    first, second = train_stacked(cells, [cell_data(SMALL)] * 2, How())
+    specs = [replace(SMALL, epochs=1)] * 2
+    first, second = train_stacked(specs, [run_data(SMALL)] * 2, ComputeOptions())
     assert first.points[0].train_loss != second.points[0].train_loss
 
 
 def test_only_seeds_may_differ_in_a_stack():
-    cells = [SMALL, replace(SMALL, encoder="mlp")]
+    specs = [SMALL, replace(SMALL, encoder="mlp")]
     with pytest.raises(OptionError, match="nothing but their seed"):
-        train_stacked(cells, [cell_data(SMALL)] * 2, How())
+        train_stacked(specs, [run_data(SMALL)] * 2, ComputeOptions())
 
 
 def test_bfloat16_products_stay_near(no_dropout):
-    data = cell_data(SMALL)
-    full, half = train(SMALL, data, How()), train(SMALL, data, How(precision="bfloat16"))
+    data = run_data(SMALL)
+    full, half = train(SMALL, data, ComputeOptions()), train(SMALL, data, ComputeOptions(precision="bfloat16"))
     assert half.points[-1].loss == pytest.approx(full.points[-1].loss, abs=0.01)
     assert all(weight.dtype == torch.float32 for weight in half.model.parameters())
 
 
 def test_scores_are_over_all_positions_and_r2_is_against_the_variance():
-    cell = replace(SMALL, objective="mse")
-    model, _ = fresh(cell)
-    part = cell_data(cell).validation
-    point = score(model, part, cell, 1, 0.0)
+    spec = replace(SMALL, objective="mse")
+    model, _ = fresh(spec)
+    part = run_data(spec).validation
+    point = score(model, part, spec, 1, 0.0)
     model.eval()
     with torch.no_grad():
         error = (model(part.inputs)[:, :-1, 0] - part.targets[:, 1:]).double().square().mean()
@@ -182,9 +182,9 @@ def test_scores_are_over_all_positions_and_r2_is_against_the_variance():
 
 
 def test_a_run_that_diverges_ends_and_says_so(tmp_path):
-    data = cell_data(SMALL)
+    data = run_data(SMALL)
     data.train.inputs[3, 5, 0] = math.nan
-    done = train(SMALL, data, How())
+    done = train(SMALL, data, ComputeOptions())
     assert [point.epoch for point in done.points] == [1]
     result = RunResult(SMALL, tuple(done.points), 1, 1, 1.0)
     assert result.diverged
@@ -207,21 +207,21 @@ def one_thread():
 
 @pytest.mark.slow
 def test_runs_are_kept_in_a_folder_read_again_and_equal_in_two_processes(tmp_path, one_thread):
-    cells = [replace(SMALL, epochs=1, seed=seed) for seed in range(2)]
+    specs = [replace(SMALL, epochs=1, seed=seed) for seed in range(2)]
     seen = []
-    first = runs.run_cells(cells, tmp_path / "a", progress=lambda done, total, what: seen.append((done, total)))
+    first = runs.run_specs(specs, tmp_path / "a", progress=lambda done, total, what: seen.append((done, total)))
     assert seen[0] == (0, 2)
     assert seen[-1] == (2, 2)
     assert {path.suffix for path in (tmp_path / "a").iterdir() if path.name != ".lock"} == {".json", ".safetensors"}
     assert {"gram", "norms", "ranks"} <= set(first[0].diagnostics)
-    both = runs.run_cells(cells, tmp_path / "b", engine=Engine(jobs=2))
+    both = runs.run_specs(specs, tmp_path / "b", engine=Engine(jobs=2))
     assert [one.points for one in both] == [one.points for one in first]
-    stamp = (tmp_path / "a" / f"{cells[0].id}.json").stat().st_mtime_ns
-    assert runs.run_cells(cells, tmp_path / "a")[1].points == first[1].points
-    assert (tmp_path / "a" / f"{cells[0].id}.json").stat().st_mtime_ns == stamp
-    model = models.build(cells[1])
-    model.load_state_dict(weights(tmp_path / "a", cells[1]))
-    again = score(model.eval(), cell_data(cells[1]).validation, cells[1], 1, 0.0)
+    stamp = (tmp_path / "a" / f"{specs[0].id}.json").stat().st_mtime_ns
+    assert runs.run_specs(specs, tmp_path / "a")[1].points == first[1].points
+    assert (tmp_path / "a" / f"{specs[0].id}.json").stat().st_mtime_ns == stamp
+    model = models.build(specs[1])
+    model.load_state_dict(weights(tmp_path / "a", specs[1]))
+    again = score(model.eval(), run_data(specs[1]).validation, specs[1], 1, 0.0)
     assert again.loss == pytest.approx(first[1].points[-1].loss, abs=1e-6)
 
 
@@ -229,7 +229,9 @@ def test_runs_are_kept_in_a_folder_read_again_and_equal_in_two_processes(tmp_pat
 def test_a_run_that_was_cut_short_goes_on_when_it_is_asked_for_more(tmp_path, one_thread):
     def run(folder, stop=0):
         seen = []
-        (made,) = runs.run_cells([SMALL], tmp_path / folder, how=How(stop=stop), progress=lambda *how: seen.append(how))
+        (made,) = runs.run_specs(
+            [SMALL], tmp_path / folder, how=ComputeOptions(stop=stop), progress=lambda *how: seen.append(how)
+        )
         return made, seen[0][:2]
 
     whole, _ = run("whole")
@@ -255,14 +257,14 @@ def test_a_run_that_was_cut_short_goes_on_when_it_is_asked_for_more(tmp_path, on
 def test_a_stack_goes_on_as_if_it_had_not_stopped(tmp_path, one_thread, monkeypatch):
     monkeypatch.setattr(stacked_module, "validated", lambda epoch, epochs: True)
     monkeypatch.setattr("rankscope_lab.encoders.training.validated", lambda epoch, epochs: True)
-    cells = [replace(SMALL, seed=seed) for seed in range(2)]
+    specs = [replace(SMALL, seed=seed) for seed in range(2)]
 
-    def run(folder, chosen=cells, stop=0, stack=2):
+    def run(folder, chosen=specs, stop=0, stack=2):
         seen = []
-        made = runs.run_cells(
+        made = runs.run_specs(
             chosen,
             tmp_path / folder,
-            how=How(stop=stop),
+            how=ComputeOptions(stop=stop),
             stack=stack,
             progress=lambda done, total, what: seen.append(done),
         )
@@ -275,11 +277,11 @@ def test_a_stack_goes_on_as_if_it_had_not_stopped(tmp_path, one_thread, monkeypa
     assert [one.points for one in rest] == [one.points for one in whole]
     assert seen == [0, 4, 6, 8]  # two epochs of each are there already
     assert not list((tmp_path / "cut").glob("*.state"))
-    for cell in cells:
-        ours, theirs = (weights(tmp_path / name, cell) for name in ("cut", "whole"))
+    for spec in specs:
+        ours, theirs = (weights(tmp_path / name, spec) for name in ("cut", "whole"))
         assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
     run("apart", stop=2)
-    (first,), seen = run("apart", cells[:1], stop=3, stack=1)
+    (first,), seen = run("apart", specs[:1], stop=3, stack=1)
     assert (first.stopped, first.points[:2], seen) == (3, whole[0].points[:2], [0, 2, 3])
     both, _ = run("apart")  # one has three epochs behind it, one two: no stack of both
     assert [[point.epoch for point in one.points] for one in both] == [[1, 2, 3, 4]] * 2
@@ -294,10 +296,10 @@ def test_a_run_that_is_further_than_it_is_asked_for_says_how_far(tmp_path, one_t
         if done == 2:
             raise Stop
 
-    cell = replace(SMALL, epochs=30)
+    spec = replace(SMALL, epochs=30)
     with pytest.raises(Stop):
-        runs.run_cells([cell], tmp_path, how=How(stop=2), progress=leave)
-    (made,) = runs.run_cells([cell], tmp_path, how=How(stop=1))
+        runs.run_specs([spec], tmp_path, how=ComputeOptions(stop=2), progress=leave)
+    (made,) = runs.run_specs([spec], tmp_path, how=ComputeOptions(stop=1))
     assert (made.stopped, made.points[-1].epoch) == (2, 2)
 
 
@@ -305,21 +307,21 @@ def test_a_run_that_is_further_than_it_is_asked_for_says_how_far(tmp_path, one_t
 def test_stacks_are_made_as_small_as_the_memory_asks_for(tmp_path, one_thread, monkeypatch):
     tried, room = [], 3
 
-    def train_stack(cells, data, how, **more):
-        tried.append(len(cells))
-        if len(cells) > room:
+    def train_stack(specs, data, how, **more):
+        tried.append(len(specs))
+        if len(specs) > room:
             raise torch.OutOfMemoryError
-        return train_stacked(cells, data, how, **more)
+        return train_stacked(specs, data, how, **more)
 
     monkeypatch.setattr(runs, "train_stacked", train_stack)
     monkeypatch.setattr(runs.torch.cuda, "empty_cache", lambda: None)
-    cells = [replace(SMALL, epochs=1, seed=seed) for seed in range(5)]
-    made = runs.run_cells(cells, tmp_path, stack=5)
+    specs = [replace(SMALL, epochs=1, seed=seed) for seed in range(5)]
+    made = runs.run_specs(specs, tmp_path, stack=5)
     assert tried == [5, 2, 2]  # and one by itself
-    assert [one.cell for one in made] == cells
+    assert [one.spec for one in made] == specs
     tried.clear()
-    monkeypatch.setattr(runs, "_room", lambda batch: 2)
-    runs.run_cells(cells, tmp_path, stack=5, force=True)
+    monkeypatch.setattr(runs, "_room", lambda specs, how: 2)
+    runs.run_specs(specs, tmp_path, stack=5, force=True)
     assert tried == [2, 2]
 
     def never(*parts, **more):
@@ -327,32 +329,32 @@ def test_stacks_are_made_as_small_as_the_memory_asks_for(tmp_path, one_thread, m
 
     monkeypatch.setattr(runs, "train", never)
     with pytest.raises(RankscopeError, match=r"-s0 does not fit into the memory of cpu"):
-        runs.run_cells(cells, tmp_path, force=True)
+        runs.run_specs(specs, tmp_path, force=True)
 
 
 @pytest.mark.parametrize(
-    ("cell", "seeds", "gib"),
+    ("spec", "seeds", "gib"),
     [
-        (Cell("linear"), 16, 5.5),
-        (Cell("ci"), 16, 22),
-        (Cell("ci", channels=16), 16, 87),
-        (Cell("cat"), 16, 60),
-        (Cell("cat", channels=8), 16, 221),
-        (etth1_cell("ci", 0), 16, 53),
-        (etth1_cell("cat", 0), 8, 143),
+        (RunSpec("linear"), 16, 5.5),
+        (RunSpec("ci"), 16, 22),
+        (RunSpec("ci", channels=16), 16, 87),
+        (RunSpec("cat"), 16, 60),
+        (RunSpec("cat", channels=8), 16, 221),
+        (etth1_spec("ci", 0), 16, 53),
+        (etth1_spec("cat", 0), 8, 143),
     ],
 )
-def test_the_memory_of_a_stack(cell, seeds, gib):
+def test_the_memory_of_a_stack(spec, seeds, gib):
     """Beside what the tensors of one step were counted to hold at its peak, on fake tensors."""
-    assert stack_bytes(cell, seeds) / 2**30 == pytest.approx(gib, rel=0.03)
-    fits = stack_size(cell, 139 * 2**30)
-    assert fits == 1 or stack_bytes(cell, fits) < 139 * 2**30
+    assert stack_bytes(spec, seeds) / 2**30 == pytest.approx(gib, rel=0.03)
+    fits = stack_size(spec, 139 * 2**30)
+    assert fits == 1 or stack_bytes(spec, fits) < 139 * 2**30
 
 
 def test_damaged_results_are_named(tmp_path):
     (tmp_path / f"{SMALL.id}.json").write_text("{}")
     with pytest.raises(DataError, match=r"lab-encoder-run@1\. Delete t"):
-        runs.run_cells([SMALL], tmp_path)
+        runs.run_specs([SMALL], tmp_path)
 
 
 def points(*losses):
@@ -372,5 +374,5 @@ def points(*losses):
 )
 def test_how_a_run_ended(losses, state):
     made = points(*losses)
-    cell = Cell("linear", epochs=made[-1].epoch)
-    assert RunResult(cell, made, 1, 1, 1.0).state == state
+    spec = RunSpec("linear", epochs=made[-1].epoch)
+    assert RunResult(spec, made, 1, 1, 1.0).state == state

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from rankscope.io import codec
-from rankscope_lab.encoders.cell import Cell as EncoderCell
-from rankscope_lab.encoders.cell import Point, RunResult
+from rankscope_lab.encoders.run_spec import Point, RunResult
+from rankscope_lab.encoders.run_spec import RunSpec as EncoderSpec
 from rankscope_lab.measure import ModelRanks, StreamRanks
 from rankscope_lab.measure.record import ranks_of
-from rankscope_lab.slt.cell import Cell as SltCell
-from rankscope_lab.slt.cell import CellResult, Epoch, Score, Windows
+from rankscope_lab.slt.run_spec import Epoch, Score, WindowCounts
+from rankscope_lab.slt.run_spec import RunResult as SltResult
+from rankscope_lab.slt.run_spec import RunSpec as SltSpec
 from rankscope_lab.tokenizers.vq import VqSettings
 
 EPS = (0.1, 0.05, 0.01)
@@ -45,18 +46,18 @@ def model_ranks(stream: list[float], kinds: list[str], between: list[float] | No
 def write_encoder(
     folder: Path, encoder: str, seed: int, stream: list[float] | None, loss: float = 2.0, stopped: int = 0
 ) -> Path:
-    cell = EncoderCell(encoder, seed=seed)
+    spec = EncoderSpec(encoder, seed=seed)
     diagnostics = {"ranks": model_ranks(stream, ["attention"] * 3)} if stream else {}
-    result = RunResult(cell, (Point(300, 1.9, loss, 0.3),), 10, 5, 1.0, diagnostics=diagnostics, stopped=stopped)
-    return written(folder / f"{cell.id}.json", codec.text(result))
+    result = RunResult(spec, (Point(300, 1.9, loss, 0.3),), 10, 5, 1.0, diagnostics=diagnostics, stopped=stopped)
+    return written(folder / f"{spec.id}.json", codec.text(result))
 
 
 def write_slt(folder: Path, model: str, seed: int, stream: list[float], kinds: list[str], **more: list[float]) -> Path:
-    cell = SltCell("ETTh1", model, seed=seed)
+    spec = SltSpec("ETTh1", model, seed=seed)
     score = Score(0.4, 0.4)
     epoch = Epoch(10, score, score, score, 1.0)
-    result = CellResult(cell, (epoch,), 10, 7, Windows(1, 1, 1), ranks=model_ranks(stream, kinds, **more))
-    return written(folder / f"{cell.id}.json", codec.text(result))
+    result = SltResult(spec, (epoch,), 10, 7, WindowCounts(1, 1, 1), ranks=model_ranks(stream, kinds, **more))
+    return written(folder / f"{spec.id}.json", codec.text(result))
 
 
 def write_vq(folder: Path, codes: int, seed: int, rank: float, diverged: bool = False) -> Path:
@@ -79,5 +80,5 @@ def written(file: Path, text: str) -> Path:
 
 @pytest.fixture(scope="session")
 def made() -> SimpleNamespace:
-    """What writes runs: ``encoder``, ``slt``, ``vq``; ``flat`` makes their spectra."""
+    """Writers of runs: ``encoder``, ``slt``, ``vq``; ``flat`` makes their spectra."""
     return SimpleNamespace(encoder=write_encoder, slt=write_slt, vq=write_vq, flat=flat)

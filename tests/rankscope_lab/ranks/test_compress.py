@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from rankscope.compress import Plan
 from rankscope.compress.calibration.moments import centred
-from rankscope.compress.cuts import MatrixCut, PairCut
+from rankscope.compress.joint import PairCut
+from rankscope.compress.methods import MatrixCut
 from rankscope.compress.plan import SitePlan
 from rankscope.errors import DataError, OptionError
 from rankscope_lab.blocks import AttentionBlock, DecoderBlock, ProjectionBlock

@@ -10,9 +10,8 @@ import pytest
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope_lab.ranks.compress import CurvePoint
-from rankscope_lab.ranks.runs import RunSet, read_runs
-from rankscope_lab.ranks.study import RankStudy, curve_claims, study_runs
-from rankscope_lab.ranks.tables import RunCurve, curve_rows
+from rankscope_lab.ranks.runs import RankedRun, RunSet, read_runs
+from rankscope_lab.ranks.study import RankStudy, RunCurve, curve_claims, curve_rows, study_runs
 
 PROJECTING, ATTENDING = ["projection", "projection", "attention"], ["attention"] * 3
 
@@ -145,9 +144,9 @@ def test_the_document_reads_back(folder: Path) -> None:
     assert len(study.to_frame()) == len(study.findings)
 
 
-def curve(kind: str, method: str, ratio: float, seed: int, relative: float) -> RunCurve:
+def curve(kind: str, method: str, ratio: float, seed: int, relative: float, variant: str = "slt") -> RunCurve:
     point = CurvePoint(kind, method, ratio, ratio - 0.01, 100, 2.0 * relative, 2.0)
-    return RunCurve("slt", "x", "slt", seed, point)
+    return RankedRun("slt", "x", variant, seed, 2.0, None), point
 
 
 def test_curves_are_averaged_and_compared_by_method_and_kind() -> None:
@@ -157,8 +156,8 @@ def test_curves_are_averaged_and_compared_by_method_and_kind() -> None:
         for kind, method, cost in costs
         for seed in range(3)
     ]
-    out_of_reach = replace(curves[0].point, loss=None, ratio=None)
-    rows = curve_rows([*curves, replace(curves[0], point=out_of_reach, seed=9)])
+    run, point = curves[0]
+    rows = curve_rows([*curves, (replace(run, seed=9), replace(point, loss=None, ratio=None))])
     assert [(row.kind, row.method, row.seeds) for row in rows] == [
         ("attention", "svd", 3), ("attention", "whitened", 3), ("projection", "whitened", 3),
     ]  # fmt: skip
@@ -173,12 +172,12 @@ def test_curves_are_averaged_and_compared_by_method_and_kind() -> None:
 
 def test_cuts_of_unequal_size_are_not_compared() -> None:
     curves = [
-        replace(one, point=replace(one.point, ratio={"whitened": 0.14, "joint": reached}[one.point.method]))
+        (run, replace(point, ratio={"whitened": 0.14, "joint": reached}[point.method]))
         for reached in (0.125, 0.139)
         for seed in range(3)
-        for one in (
-            replace(curve("attention", "whitened", 0.25, seed, 1.1 + 0.01 * seed), variant=f"{reached}"),
-            replace(curve("attention", "joint", 0.25, seed, 1.0), variant=f"{reached}"),
+        for run, point in (
+            curve("attention", "whitened", 0.25, seed, 1.1 + 0.01 * seed, f"{reached}"),
+            curve("attention", "joint", 0.25, seed, 1.0, f"{reached}"),
         )
     ]
     assert [claim.text for claim in curve_claims(curves) if claim.values] == [

@@ -9,27 +9,28 @@ from safetensors.torch import save_file
 
 from rankscope.errors import DataError
 from rankscope.io import codec
-from rankscope_lab.encoders.cell import Cell, Point, RunResult
-from rankscope_lab.encoders.data import cell_data
+from rankscope_lab.encoders.data import run_data
 from rankscope_lab.encoders.models import build
+from rankscope_lab.encoders.run_spec import Point, RunResult, RunSpec
 from rankscope_lab.encoders.runs import measured, write_result
 from rankscope_lab.encoders.training import score
 from rankscope_lab.measure import measure
 from rankscope_lab.ranks.runs import read_runs
 from rankscope_lab.ranks.weights import curves_of, restored, with_ranks
-from rankscope_lab.slt.cell import Cell as SltCell
-from rankscope_lab.slt.cell import CellResult, Epoch, Score, Windows
-from rankscope_lab.slt.models import Sizes, build_model
+from rankscope_lab.slt.models import build_model
+from rankscope_lab.slt.run_spec import Epoch, Score, WindowCounts
+from rankscope_lab.slt.run_spec import RunResult as SltResult
+from rankscope_lab.slt.run_spec import RunSpec as SltSpec
 
-CELL = Cell("linear-ppe", series=40, d_model=16, epochs=1)
+SPEC = RunSpec("linear-ppe", series=40, d_model=16, epochs=1)
 
 
 @pytest.fixture
 def audit(tmp_path: Path) -> Path:
     """A run whose record holds no ranks."""
     torch.manual_seed(3)
-    result = RunResult(CELL, (Point(1, 3.0, 3.1, 0.1),), 1, 1, 1.0)
-    write_result(tmp_path, result, build(CELL))
+    result = RunResult(SPEC, (Point(1, 3.0, 3.1, 0.1),), 1, 1, 1.0)
+    write_result(tmp_path, result, build(SPEC))
     return tmp_path
 
 
@@ -40,39 +41,39 @@ def test_ranks_are_measured_where_only_weights_are_kept(audit: Path) -> None:
     (run,) = with_ranks(bare, None).runs
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(3)
-    model, data = build(CELL), cell_data(CELL)
+    model, data = build(SPEC), run_data(SPEC)
     assert run.ranks == measure(model.eval(), data.validation.inputs[:32])
     # what the study itself would have stored is the same, but for its six digits
-    stored = measured(CELL, model, data)["ranks"]
+    stored = measured(SPEC, model, data)["ranks"]
     assert [one["eps_ranks"] for one in stored["streams"]] == [dict(one.ranks.eps_ranks) for one in run.ranks.streams]
 
 
 def test_cuts_start_from_the_loss_of_the_run(audit: Path) -> None:
     curves = curves_of(read_runs([audit]), None, ratios=(1.0, 0.25))
     torch.manual_seed(3)
-    whole = score(build(CELL), cell_data(CELL).validation, CELL, 1, 0.0).loss
-    assert [one.point.before for one in curves] == pytest.approx([whole] * len(curves), rel=1e-6)
-    assert {(one.point.kind, one.point.method) for one in curves} == {
+    whole = score(build(SPEC), run_data(SPEC).validation, SPEC, 1, 0.0).loss
+    assert [point.before for _, point in curves] == pytest.approx([whole] * len(curves), rel=1e-6)
+    assert {(point.kind, point.method) for _, point in curves} == {
         ("attention", "svd"), ("attention", "whitened"), ("attention", "joint"),
         ("feed_forward", "svd"), ("feed_forward", "whitened"),
     }  # fmt: skip
-    assert all(one.point.relative == 1.0 for one in curves if one.point.asked == 1.0)
-    assert all(one.variant == "linear-ppe" for one in curves)
+    assert all(point.relative == 1.0 for _, point in curves if point.asked == 1.0)
+    assert all(run.variant == "linear-ppe" for run, _ in curves)
 
 
 def test_forecasters_are_scored_on_windows_of_the_test_part(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=500, freq="h"), "a": rng.normal(size=500)})
     table.to_csv(tmp_path / "toy.csv", index=False)
-    cell = SltCell("toy", "slt", epochs=1, lookback=48, horizon=8)
+    spec = SltSpec("toy", "slt", epochs=1, lookback=48, horizon=8)
     torch.manual_seed(1)
-    model = build_model("slt", Sizes(24, 48, 8)).eval()
+    model = build_model("slt", 24, 48, 8).eval()
     at = tmp_path / "runs"
     at.mkdir()
-    save_file(dict(model.state_dict()), at / f"{cell.id}.safetensors")
+    save_file(dict(model.state_dict()), at / f"{spec.id}.safetensors")
     scores = Score(1.0, 1.0)
-    result = CellResult(cell, (Epoch(1, scores, scores, scores, 1.0),), 1, 1, Windows(1, 1, 1))
-    (at / f"{cell.id}.json").write_text(codec.text(result))
+    result = SltResult(spec, (Epoch(1, scores, scores, scores, 1.0),), 1, 1, WindowCounts(1, 1, 1))
+    (at / f"{spec.id}.json").write_text(codec.text(result))
 
     (run,) = read_runs([at]).runs
     assert restored(run, None) is None  # no table
@@ -95,6 +96,6 @@ def test_forecasters_are_scored_on_windows_of_the_test_part(tmp_path: Path) -> N
 
 def test_weights_of_another_model_are_refused(audit: Path) -> None:
     (run,) = read_runs([audit]).runs
-    other = replace(run, cell=replace(CELL, d_model=32))
+    other = replace(run, spec=replace(SPEC, d_model=32))
     with pytest.raises(DataError, match="does not hold the weights of its run"):
         restored(other, None)

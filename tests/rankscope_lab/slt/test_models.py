@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rankscope.errors import DataError, OptionError
 from rankscope_lab.blocks import AttentionBlock, patches
+from rankscope_lab.runs import count_parameters
 from rankscope_lab.slt.forecasters import (
     EPSILON,
     DLinear,
@@ -21,18 +22,18 @@ from rankscope_lab.slt.forecasters import (
     SeasonalNaive,
     moving_average,
 )
-from rankscope_lab.slt.models import ABOUT, MODELS, SHAPES, Sizes, build_model, count_parameters
+from rankscope_lab.slt.models import MODELS, SHAPES, build_model
 
 SMALL = ForecasterShape(lookback=40, horizon=6, patch=8, stride=4, d_model=16, heads=2, d_ff=24, dropout=0.0)
 
 
 @pytest.mark.parametrize(("name", "count"), [("slt", 1_082_592), ("patchtst", 1_181_920), ("nbeats", 741_888)])
 def test_parameters_equal_the_published_counts(name: str, count: int) -> None:
-    assert count_parameters(build_model(name, Sizes(24))) == count
+    assert count_parameters(build_model(name, 24)) == count
 
 
 def test_parts_have_the_published_counts() -> None:
-    slt, patchtst = (build_model(name, Sizes(24)) for name in ("slt", "patchtst"))
+    slt, patchtst = (build_model(name, 24) for name in ("slt", "patchtst"))
     assert count_parameters(slt.embedding) == 2_176
     assert count_parameters(slt.positions) == 8_064
     assert [count_parameters(block) for block in slt.blocks] == [82_816, 82_816, 132_480]
@@ -61,19 +62,18 @@ def test_every_variant_changes_what_its_name_says() -> None:
 
 
 def test_every_name_builds_and_forecasts() -> None:
-    assert set(ABOUT) == set(MODELS)
     x = torch.randn(2, 512, 3)
     for name in MODELS:
         for revin in (False, True):
             with torch.no_grad():
-                assert build_model(name, Sizes(24), revin=revin)(x).shape == (2, 96, 3)
+                assert build_model(name, 24, revin=revin)(x).shape == (2, 96, 3)
     with pytest.raises(OptionError, match="did you mean 'patchtst'"):
-        build_model("patchst", Sizes(24))
+        build_model("patchst", 24)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "naive"])
 def test_variables_are_forecast_each_for_itself(name: str) -> None:
-    model = build_model(name, Sizes(24)).eval()
+    model = build_model(name, 24).eval()
     x = torch.randn(2, 512, 4)
     order = torch.tensor([2, 0, 3, 1])
     with torch.no_grad():
@@ -140,8 +140,6 @@ def test_hidden_is_the_stream_that_the_head_reads() -> None:
     stream = model.hidden(x)
     assert [one.shape for one in stream] == [(6, 9, 16)] * 4
     torch.testing.assert_close(model.head(stream[-1].flatten(1)).view(2, 3, 6).transpose(1, 2), model(x))
-    scaled = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True, unbiased=False)
-    torch.testing.assert_close(InstanceNorm(model).hidden(x)[0], model.hidden(scaled)[0], rtol=1e-3, atol=1e-3)
     with pytest.raises(OptionError, match="reads 40 steps, got 39"):
         model(x[:, 1:])
 
@@ -157,7 +155,7 @@ def test_dropout_acts_in_training_only() -> None:
 def test_dropout_is_where_the_benchmark_has_it() -> None:
     """On attention weights and in both places of the feed-forward layers; not on what attention or positions give."""
     for name in ("slt", "patchtst"):
-        model = build_model(name, Sizes(24))
+        model = build_model(name, 24)
         rates = {path: module.p for path, module in model.named_modules() if isinstance(module, nn.Dropout)}
         feed_forward = {path: rate for path, rate in rates.items() if ".feed_forward." in path}
         assert len(feed_forward) == 6

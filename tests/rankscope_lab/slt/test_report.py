@@ -12,7 +12,6 @@ from scipy import stats
 from rankscope.errors import OptionError
 from rankscope.io import codec
 from rankscope_lab.slt.ablations import Setting, ablation
-from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
 from rankscope_lab.slt.published import (
     OWN_SPREAD,
     PUBLISHED_NOISE,
@@ -23,18 +22,19 @@ from rankscope_lab.slt.published import (
     verdict,
 )
 from rankscope_lab.slt.report import study_report
-from rankscope_lab.slt.runs import settings_of, study_cells
+from rankscope_lab.slt.run_spec import Epoch, RunResult, RunSpec, Score, WindowCounts
+from rankscope_lab.slt.runs import settings_of, study_specs
 from rankscope_lab.statistics import spread
 
 
-def ran(model: str, seed: int, tests: list[float], *, seconds: float = 1.0, **changes: Any) -> CellResult:
+def ran(model: str, seed: int, tests: list[float], *, seconds: float = 1.0, **changes: Any) -> RunResult:
     """A run whose test MSE after each epoch is given; validation is a tenth below, best where the test is."""
     epochs = tuple(
         Epoch(number, Score(1.0, 1.0), Score(0.9 * mse, 0.5), Score(mse, mse / 2), seconds)
         for number, mse in enumerate(tests, start=1)
     )
-    cell = Cell(changes.pop("dataset", "ETTh1"), model, seed=seed, **changes)
-    return CellResult(cell, epochs, 100, 7, Windows(9, 8, 7), windows_per_second=(120.0 / seconds, 1.0, 200.0))
+    spec = RunSpec(changes.pop("dataset", "ETTh1"), model, seed=seed, **changes)
+    return RunResult(spec, epochs, 100, 7, WindowCounts(9, 8, 7), windows_per_second=(120.0 / seconds, 1.0, 200.0))
 
 
 RUNS = [
@@ -109,11 +109,15 @@ def test_tables_and_protocols_are_kept_apart() -> None:
 
 
 def test_published_numbers_are_those_of_the_paper() -> None:
-    assert published_mse(Cell("ETTh2", "slt")) == 0.1941
-    assert published_mse(Cell("weather", "nbeats")) == 0.1737
-    for cell in (Cell("ETTh1", "slt", "field"), Cell("ETTh1", "slt", revin=True), Cell("ETTh1", "slt", epochs=9)):
-        assert published_mse(cell) is None
-    assert published_mse(Cell("ETTh1", "head")) is None
+    assert published_mse(RunSpec("ETTh2", "slt")) == 0.1941
+    assert published_mse(RunSpec("weather", "nbeats")) == 0.1737
+    for spec in (
+        RunSpec("ETTh1", "slt", "field"),
+        RunSpec("ETTh1", "slt", revin=True),
+        RunSpec("ETTh1", "slt", epochs=9),
+    ):
+        assert published_mse(spec) is None
+    assert published_mse(RunSpec("ETTh1", "head")) is None
     noise = {model: round(published_noise("ETTh1", model) or 0, 3) for model in ("patchtst", "slt", "nbeats")}
     assert noise == {"patchtst": 0.022, "slt": 0.004, "nbeats": 0.012}
     assert published_noise("ETTh2", "slt") is None
@@ -125,12 +129,12 @@ def test_published_numbers_are_those_of_the_paper() -> None:
 
 
 def test_verdicts_say_what_they_rest_on() -> None:
-    near = verdict(Cell("ETTh1", "patchtst"), 0.4600, 0.001)
+    near = verdict(RunSpec("ETTh1", "patchtst"), 0.4600, 0.001)
     assert near is not None
     assert (near.word, near.basis, round(near.difference, 4)) == ("within", PUBLISHED_NOISE, 0.015)
     words = {}
     for mean, std in ((0.20, 0.004), (0.20, 0.002), (0.19, 0.001), (0.20, None)):
-        found = verdict(Cell("ETTh2", "slt"), mean, std)
+        found = verdict(RunSpec("ETTh2", "slt"), mean, std)
         assert found is not None
         words[mean, std] = (found.word, found.basis)
     assert words == {
@@ -139,18 +143,18 @@ def test_verdicts_say_what_they_rest_on() -> None:
         (0.19, 0.001): ("lower", OWN_SPREAD),
         (0.20, None): ("–", ""),
     }
-    assert verdict(Cell("ETTh1", "dlinear"), 0.4, None) is None
+    assert verdict(RunSpec("ETTh1", "dlinear"), 0.4, None) is None
 
 
-def test_cells_come_seed_by_seed_and_once() -> None:
+def test_runs_come_seed_by_seed_and_once() -> None:
     settings = settings_of(["slt", "naive"], ["published", "revin"])
     trained = ["slt", "patchtst", "nbeats", "dlinear"]
     assert sorted(map(str, settings)) == sorted(["naive", *trained, *(f"{one}+revin" for one in trained)])
-    cells = study_cells(settings, ["ETTh1", "ETTh2"], ["released"], 2, epochs=3, precision="bfloat16")
-    assert len(cells) == len(set(cells)) == 2 * (2 * 8 + 1)
-    assert [cell.seed for cell in cells] == [0] * 18 + [1] * 16
-    naive = [cell for cell in cells if cell.model == "naive"]
-    assert {(cell.epochs, cell.precision, cell.seed) for cell in naive} == {(0, "float32", 0)}
+    specs = study_specs(settings, ["ETTh1", "ETTh2"], ["released"], 2, epochs=3, precision="bfloat16")
+    assert len(specs) == len(set(specs)) == 2 * (2 * 8 + 1)
+    assert [spec.seed for spec in specs] == [0] * 18 + [1] * 16
+    naive = [spec for spec in specs if spec.model == "naive"]
+    assert {(spec.epochs, spec.precision, spec.seed) for spec in naive} == {(0, "float32", 0)}
     assert settings_of(["slt", "naive"], [], revin=True) == [Setting("slt"), Setting("naive"), Setting("slt", True)]
 
 
@@ -158,7 +162,7 @@ def test_blocks_and_positions_are_averaged_over_the_other() -> None:
     """Blocks gain 0.02, positions 0.01, both together 0.004 more; the seed of one setting is missing."""
     means = {"patchtst": 0.5, "patchtst-mult": 0.49, "slt-additive": 0.48, "slt": 0.466}
     runs = [ran(model, seed, [mean + 0.001 * seed]) for model, mean in means.items() for seed in range(3)]
-    runs = [run for run in runs if (run.cell.model, run.cell.seed) != ("patchtst-mult", 2)]
+    runs = [run for run in runs if (run.spec.model, run.spec.seed) != ("patchtst-mult", 2)]
     found = {(one.first, one.second): one.mse.difference for one in study_report(runs, ["block-position"]).comparisons}
     assert found["slt & slt-additive", "patchtst-mult & patchtst"].mean == pytest.approx(-0.022)
     assert found["slt & patchtst-mult", "slt-additive & patchtst"].mean == pytest.approx(-0.012)

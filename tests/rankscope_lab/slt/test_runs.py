@@ -17,35 +17,32 @@ from rankscope.engine.pool import Engine
 from rankscope.errors import DataError
 from rankscope_lab.data.windows import ForecastData
 from rankscope_lab.ranks.runs import read_runs
-from rankscope_lab.slt import cell_run
-from rankscope_lab.slt.cell import Cell
-from rankscope_lab.slt.cell_run import CellTask, cell_data, run_task
-from rankscope_lab.slt.protocol import PROTOCOLS
-from rankscope_lab.slt.runs import find_tables, run_cells
-from rankscope_lab.slt.scoring import score
-from rankscope_lab.slt.training import CellTraining, new_model
+from rankscope_lab.slt import runs
+from rankscope_lab.slt.run_spec import PROTOCOLS, RunSpec
+from rankscope_lab.slt.runs import find_tables, run_data, run_specs, run_task
+from rankscope_lab.slt.training import Training, new_model, score
 
 SMALL: dict[str, Any] = {"lookback": 48, "horizon": 8}
-CELLS = [Cell("made", "dlinear", seed=seed, epochs=2, **SMALL) for seed in (0, 1)]
+SPECS = [RunSpec("made", "dlinear", seed=seed, epochs=2, **SMALL) for seed in (0, 1)]
 
 
-def test_finished_cells_are_read(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_runs_are_read(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int, str]] = []
-    first = run_cells(CELLS, tables, tmp_path, progress=lambda *report: told.append(report))
-    assert [one.cell for one in first] == CELLS
+    first = run_specs(SPECS, tables, tmp_path, progress=lambda *report: told.append(report))
+    assert [one.spec for one in first] == SPECS
     assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
     assert all(total == 4 for _, total, _ in told)
-    kept = [f"{cell.id}.{kind}" for cell in CELLS for kind in ("json", "safetensors")]
+    kept = [f"{spec.id}.{kind}" for spec in SPECS for kind in ("json", "safetensors")]
     assert sorted(file.name for file in tmp_path.glob("*")) == [".locks", *kept]
 
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(cell_run, "CellTraining", refuse)
-    assert run_cells([CELLS[1], CELLS[0], CELLS[1]], tables, tmp_path) == [first[1], first[0]]
+    monkeypatch.setattr(runs, "Training", refuse)
+    assert run_specs([SPECS[1], SPECS[0], SPECS[1]], tables, tmp_path) == [first[1], first[0]]
 
 
-def test_a_stopped_cell_goes_on_where_it_was(
+def test_a_stopped_run_goes_on_where_it_was(
     tables: Path, small_data: ForecastData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(epochs: int) -> None:
@@ -53,20 +50,20 @@ def test_a_stopped_cell_goes_on_where_it_was(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_task(CellTask(CELLS[0], str(tables), str(tmp_path)), stop)
-    trained: list[int] = []
-    plain = CellTraining._train
-    monkeypatch.setattr(CellTraining, "_train", lambda self, number: trained.append(number) or plain(self, number))
-    (result,) = run_cells(CELLS[:1], tables, tmp_path)
-    assert trained == [2]
+        run_task(SPECS[0], stop, data=str(tables), out=str(tmp_path))
+    steps: list[int] = []
+    plain = Training.step
+    monkeypatch.setattr(Training, "step", lambda self, at: steps.append(len(at)) or plain(self, at))
+    (result,) = run_specs(SPECS[:1], tables, tmp_path)
+    assert sum(steps) == result.windows.train  # one epoch of two
     monkeypatch.undo()
-    assert [one.test for one in result.epochs] == [one.test for one in CellTraining(CELLS[0], small_data).run().epochs]
+    assert [one.test for one in result.epochs] == [one.test for one in Training(SPECS[0], small_data).run().epochs]
 
 
 def test_weights_are_those_of_the_last_epoch(tables: Path, small_data: ForecastData, tmp_path: Path) -> None:
-    (result,) = run_cells(CELLS[:1], tables, tmp_path)
-    model = new_model(result.cell, 24)
-    model.load_state_dict(load_file(tmp_path / f"{result.cell.id}.safetensors"))
+    (result,) = run_specs(SPECS[:1], tables, tmp_path)
+    model = new_model(result.spec, 24)
+    model.load_state_dict(load_file(tmp_path / f"{result.spec.id}.safetensors"))
     assert score(model, small_data.test, "float32") == result.last.test
 
 
@@ -75,7 +72,7 @@ def test_where_validation_chooses_its_weights_are_kept_also_over_a_stop(
 ) -> None:
     """Steps so large that the last epoch is not the best; the run is stopped before it."""
     monkeypatch.setitem(PROTOCOLS, "field", replace(PROTOCOLS["field"], learning_rate=0.1))
-    cell = Cell("made", "dlinear", "field", epochs=6, **SMALL)
+    spec = RunSpec("made", "dlinear", "field", epochs=6, **SMALL)
     ended: list[int] = []
 
     def stop(epochs: int) -> None:
@@ -84,12 +81,12 @@ def test_where_validation_chooses_its_weights_are_kept_also_over_a_stop(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_task(CellTask(cell, str(tables), str(tmp_path)), stop)
-    (result,) = run_cells([cell], tables, tmp_path)
+        run_task(spec, stop, data=str(tables), out=str(tmp_path))
+    (result,) = run_specs([spec], tables, tmp_path)
     assert result.best.number == 5
-    model = new_model(cell, 24)
-    model.load_state_dict(load_file(tmp_path / f"{cell.id}.safetensors"))
-    test = cell_data(cell, tables).test
+    model = new_model(spec, 24)
+    model.load_state_dict(load_file(tmp_path / f"{spec.id}.safetensors"))
+    test = run_data(spec, tables).test
     assert score(model, test, "float32") == result.chosen.test != result.last.test
     (run,) = read_runs([tmp_path]).runs
     assert run.loss == result.chosen.test.mse
@@ -99,7 +96,7 @@ def test_etts_have_their_seven_columns(tables: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(tables / "made.csv").rename(columns={"a": "HUFL", "b": "HULL", "c": "OT"})
     frame.to_csv(tmp_path / "ETTh1.csv", index=False)
     with pytest.raises(DataError, match=r"ETTh1\.csv has no column 'MUFL', 'MULL', 'LUFL', 'LULL'; its"):
-        run_cells([Cell("ETTh1", "dlinear", epochs=1, **SMALL)], tmp_path, tmp_path / "out")
+        run_specs([RunSpec("ETTh1", "dlinear", epochs=1, **SMALL)], tmp_path, tmp_path / "out")
 
 
 def test_rows_whose_clock_stumbles_are_taken_as_they_stand_when_asked(tables: Path, tmp_path: Path) -> None:
@@ -107,9 +104,9 @@ def test_rows_whose_clock_stumbles_are_taken_as_they_stand_when_asked(tables: Pa
     frame.loc[100, "date"] = frame.loc[99, "date"]
     frame.to_csv(tmp_path / "made.csv", index=False)
     with pytest.raises(DataError, match="'date' has 2020-01-05 03:00:00 twice"):
-        run_cells(CELLS[:1], tmp_path, tmp_path / "out")
-    (result,) = run_cells(CELLS[:1], tmp_path, tmp_path / "out", ignore_times=True)
-    (plain,) = run_cells(CELLS[:1], tables, tmp_path / "plain")
+        run_specs(SPECS[:1], tmp_path, tmp_path / "out")
+    (result,) = run_specs(SPECS[:1], tmp_path, tmp_path / "out", ignore_times=True)
+    (plain,) = run_specs(SPECS[:1], tables, tmp_path / "plain")
     assert [one.test for one in result.epochs] == [one.test for one in plain.epochs]
 
 
@@ -117,8 +114,8 @@ def test_rows_whose_clock_stumbles_are_taken_as_they_stand_when_asked(tables: Pa
 def test_processes_give_the_same_numbers(tables: Path, tmp_path: Path) -> None:
     told: list[int] = []
     two = Engine(jobs=2, device="cpu")
-    spread = run_cells(CELLS, tables, tmp_path / "two", engine=two, progress=lambda n, of, what: told.append(n))
-    one = run_cells(CELLS, tables, tmp_path / "one")
+    spread = run_specs(SPECS, tables, tmp_path / "two", engine=two, progress=lambda n, of, what: told.append(n))
+    one = run_specs(SPECS, tables, tmp_path / "one")
     assert [[epoch.test for epoch in run.epochs] for run in spread] == [
         [epoch.test for epoch in run.epochs] for run in one
     ]
@@ -126,13 +123,13 @@ def test_processes_give_the_same_numbers(tables: Path, tmp_path: Path) -> None:
 
 
 def test_everything_is_checked_before_anything_is_trained(tables: Path, tmp_path: Path) -> None:
-    long = Cell("made", "dlinear", epochs=1, lookback=48, horizon=30)
+    long = RunSpec("made", "dlinear", epochs=1, lookback=48, horizon=30)
     with pytest.raises(DataError, match=r"has 60 rows.*48 to look back and 30 to forecast.*at most 12"):
-        run_cells([*CELLS, long], tables, tmp_path)
+        run_specs([*SPECS, long], tables, tmp_path)
     with pytest.raises(DataError, match="season of 24 steps does not fit"):
-        run_cells([*CELLS, Cell("made", "naive", epochs=0, lookback=20, horizon=8)], tables, tmp_path)
+        run_specs([*SPECS, RunSpec("made", "naive", epochs=0, lookback=20, horizon=8)], tables, tmp_path)
     with pytest.raises(DataError, match=r"other\.csv does not exist"):
-        run_cells([*CELLS, Cell("other", "dlinear")], tables, tmp_path)
+        run_specs([*SPECS, RunSpec("other", "dlinear")], tables, tmp_path)
     assert not list(tmp_path.glob("*.json"))
 
 
@@ -140,11 +137,11 @@ def test_gaps_and_holes_are_named(tables: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(tables / "made.csv")
     frame.drop(index=7).to_csv(tmp_path / "gap.csv", index=False)
     with pytest.raises(DataError, match="has no value at 2020-01-01 07:00:00"):
-        cell_data(Cell("gap", "dlinear", **SMALL), tmp_path)
+        run_data(RunSpec("gap", "dlinear", **SMALL), tmp_path)
     frame.loc[3, "b"] = None
     frame.to_csv(tmp_path / "hole.csv", index=False)
     with pytest.raises(DataError, match="'b' has no value at 2020-01-01 03:00:00"):
-        cell_data(Cell("hole", "dlinear", **SMALL), tmp_path)
+        run_data(RunSpec("hole", "dlinear", **SMALL), tmp_path)
 
 
 def test_traffic_has_its_first_hundred_columns_as_released(tmp_path: Path) -> None:
@@ -152,9 +149,9 @@ def test_traffic_has_its_first_hundred_columns_as_released(tmp_path: Path) -> No
     frame.insert(0, "date", pd.date_range("2020-01-01", periods=200, freq="h"))
     frame.to_csv(tmp_path / "traffic.csv", index=False)
     small: dict[str, Any] = {"lookback": 24, "horizon": 4}
-    released = cell_data(Cell("traffic", "slt", **small), tmp_path)
+    released = run_data(RunSpec("traffic", "slt", **small), tmp_path)
     assert released.columns == tuple(str(column) for column in range(100))
-    assert len(cell_data(Cell("traffic", "slt", "field", **small), tmp_path).columns) == 103
+    assert len(run_data(RunSpec("traffic", "slt", "field", **small), tmp_path).columns) == 103
 
 
 def test_tables_are_found_however_they_are_spelt(tables: Path, tmp_path: Path) -> None:
@@ -173,7 +170,7 @@ def test_runs_on_another_table_of_the_same_name_are_refused(tables: Path, tmp_pa
             raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
-        run_task(CellTask(CELLS[0], str(tables), str(tmp_path)), stop)
+        run_task(SPECS[0], stop, data=str(tables), out=str(tmp_path))
     frame = pd.read_csv(tables / "made.csv")
     other = tmp_path / "other"
     other.mkdir()
@@ -183,14 +180,14 @@ def test_runs_on_another_table_of_the_same_name_are_refused(tables: Path, tmp_pa
     ):
         changed.to_csv(other / "made.csv", index=False)
         with pytest.raises(DataError, match=f"another table of the name made .{named}"):
-            run_cells(CELLS, other, tmp_path)
+            run_specs(SPECS, other, tmp_path)
     assert not list(tmp_path.glob("*-s1.*"))
 
 
 def test_bfloat16_rounds_products_and_nothing_else(small_data: ForecastData) -> None:
     """Scores differ by rounding, weights stay in float32."""
     runs = [
-        CellTraining(Cell("made", "dlinear", epochs=1, precision=p, **SMALL), small_data)
+        Training(RunSpec("made", "dlinear", epochs=1, precision=p, **SMALL), small_data)
         for p in ("float32", "bfloat16")
     ]
     exact, rounded = (run.run().last.test.mse for run in runs)

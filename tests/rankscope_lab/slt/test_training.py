@@ -16,21 +16,19 @@ from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope_lab.data.windows import ForecastData
 from rankscope_lab.slt import training as module
-from rankscope_lab.slt.cell import Cell, CellResult, Epoch, Score, Windows
-from rankscope_lab.slt.protocol import PROTOCOLS
-from rankscope_lab.slt.scoring import score
-from rankscope_lab.slt.training import CellTraining, new_model
+from rankscope_lab.slt.run_spec import PROTOCOLS, Epoch, RunResult, RunSpec, Score, WindowCounts
+from rankscope_lab.slt.training import Training, new_model, score
 
 SMALL: dict[str, Any] = {"lookback": 48, "horizon": 8}
 
 
-def plain_epochs(cell: Cell, data: ForecastData, epochs: int) -> list[float]:
+def plain_epochs(spec: RunSpec, data: ForecastData, epochs: int) -> list[float]:
     """Training MSE of every epoch: one batch after the other, torch's plain Adam, no chunks."""
-    model = new_model(cell, 24)
+    model = new_model(spec, 24)
     adam = torch.optim.Adam(model.parameters(), lr=1e-4)
     values, losses = data.train.values, []
     for number in range(1, epochs + 1):
-        seeds = np.random.SeedSequence((cell.seed, number)).generate_state(2)
+        seeds = np.random.SeedSequence((spec.seed, number)).generate_state(2)
         order = np.random.default_rng(seeds[0]).permutation(len(data.train))
         total = 0.0
         for begin in range(0, len(order), 32):
@@ -49,10 +47,10 @@ def plain_epochs(cell: Cell, data: ForecastData, epochs: int) -> list[float]:
 
 @pytest.mark.parametrize("name", ["dlinear", "nbeats"])
 def test_epochs_equal_a_plain_loop(small_data: ForecastData, name: str) -> None:
-    cell = Cell("made", name, seed=3, epochs=3, **SMALL)
-    result = CellTraining(cell, small_data).run()
-    assert [epoch.train.mse for epoch in result.epochs] == pytest.approx(plain_epochs(cell, small_data, 3), rel=1e-5)
-    assert result.windows == Windows(len(small_data.train), len(small_data.validation), len(small_data.test))
+    spec = RunSpec("made", name, seed=3, epochs=3, **SMALL)
+    result = Training(spec, small_data).run()
+    assert [epoch.train.mse for epoch in result.epochs] == pytest.approx(plain_epochs(spec, small_data, 3), rel=1e-5)
+    assert result.windows == WindowCounts(len(small_data.train), len(small_data.validation), len(small_data.test))
 
 
 def test_chunks_add_up_to_the_gradient_of_the_batch(small_data: ForecastData, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +58,7 @@ def test_chunks_add_up_to_the_gradient_of_the_batch(small_data: ForecastData, mo
     for chunk in (1, 10**6):
         monkeypatch.setattr(module, "CHUNK", chunk)
         torch.manual_seed(0)
-        run = CellTraining(Cell("made", "slt", **SMALL), small_data)
+        run = Training(RunSpec("made", "slt", **SMALL), small_data)
         run.model.eval()  # no dropout
         run.optimizer = torch.optim.SGD(run.model.parameters(), lr=0.0)
         run.rules = replace(run.rules, clip=math.inf)
@@ -72,7 +70,7 @@ def test_chunks_add_up_to_the_gradient_of_the_batch(small_data: ForecastData, mo
 
 
 def test_the_gradient_is_clipped(small_data: ForecastData) -> None:
-    run = CellTraining(Cell("made", "dlinear", **SMALL), small_data)
+    run = Training(RunSpec("made", "dlinear", **SMALL), small_data)
     nn.init.constant_(run.model.trend.bias, 50.0)
     run.step(torch.arange(32))
     norm = sum(weight.grad.square().sum() for weight in run.model.parameters()).sqrt()
@@ -80,8 +78,8 @@ def test_the_gradient_is_clipped(small_data: ForecastData) -> None:
 
 
 def test_score_is_the_mean_over_all_values(small_data: ForecastData) -> None:
-    cell = Cell("made", "naive", epochs=0, **SMALL)
-    found = score(new_model(cell, 24), small_data.test, "float32")
+    spec = RunSpec("made", "naive", epochs=0, **SMALL)
+    found = score(new_model(spec, 24), small_data.test, "float32")
     gaps = []
     values = small_data.test.values.numpy()
     for begin in range(len(small_data.test)):
@@ -96,21 +94,21 @@ def test_score_is_the_mean_over_all_values(small_data: ForecastData) -> None:
 def test_a_run_that_was_stopped_ends_with_the_same_numbers(
     small_data: ForecastData, tmp_path: Path, precision: str
 ) -> None:
-    cell = Cell("made", "slt", seed=1, epochs=3, precision=precision, **SMALL)
-    whole = CellTraining(cell, small_data).run()
+    spec = RunSpec("made", "slt", seed=1, epochs=3, precision=precision, **SMALL)
+    whole = Training(spec, small_data).run()
     state = tmp_path / "state"
 
     class Stopped(Exception):
         pass
 
-    def stop(result: CellResult) -> None:
+    def stop(result: RunResult) -> None:
         raise Stopped
 
     for _ in range(2):
         torch.manual_seed(99)  # whatever drew numbers before is no matter
         with pytest.raises(Stopped):
-            CellTraining(cell, small_data, state=state).run(stop)
-    resumed = CellTraining(cell, small_data, state=state)
+            Training(spec, small_data, state=state).run(stop)
+    resumed = Training(spec, small_data, state=state)
     assert len(resumed.result.epochs) == 2
     errors = [[(one.train, one.validation, one.test) for one in run.epochs] for run in (whole, resumed.run())]
     assert errors[0] == errors[1]
@@ -121,50 +119,50 @@ def test_training_leaves_the_callers_random_numbers_alone(small_data: ForecastDa
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    CellTraining(Cell("made", "dlinear", epochs=1, **SMALL), small_data).run()
+    Training(RunSpec("made", "dlinear", epochs=1, **SMALL), small_data).run()
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_seeds_decide_weights_and_order(small_data: ForecastData) -> None:
-    errors = [CellTraining(Cell("made", "dlinear", seed=s, epochs=1, **SMALL), small_data).run() for s in (0, 0, 1)]
+    errors = [Training(RunSpec("made", "dlinear", seed=s, epochs=1, **SMALL), small_data).run() for s in (0, 0, 1)]
     assert errors[0].last.test == errors[1].last.test
     assert errors[0].last.test != errors[2].last.test
 
 
 def test_a_diverged_run_ends_early_and_says_so(small_data: ForecastData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROTOCOLS, "released", replace(PROTOCOLS["released"], learning_rate=1e30))
-    result = CellTraining(Cell("made", "nbeats", epochs=5, **SMALL), small_data).run()
+    result = Training(RunSpec("made", "nbeats", epochs=5, **SMALL), small_data).run()
     assert result.diverged
     assert len(result.epochs) == 1
-    assert codec.parse(CellResult, codec.plain(result)).diverged
+    assert codec.parse(RunResult, codec.plain(result)).diverged
     with pytest.raises(DataError, match="diverged in its first epoch"):
         _ = result.best
 
 
 def test_ranks_of_the_last_weights_are_kept(small_data: ForecastData) -> None:
-    ranks = CellTraining(Cell("made", "slt", epochs=1, **SMALL), small_data).run().ranks
+    ranks = Training(RunSpec("made", "slt", epochs=1, **SMALL), small_data).run().ranks
     kinds = [(one["layer"], one["kind"]) for one in ranks["streams"] if one["place"] == "input"]
     assert kinds == [(0, "projection"), (1, "projection"), (2, "attention")]
 
 
-def test_a_state_of_another_cell_is_refused(small_data: ForecastData, tmp_path: Path) -> None:
+def test_a_state_of_another_run_is_refused(small_data: ForecastData, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    CellTraining(Cell("made", "dlinear", epochs=1, **SMALL), small_data, state=state).run()
+    Training(RunSpec("made", "dlinear", epochs=1, **SMALL), small_data, state=state).run()
     with pytest.raises(DataError, match="is of the run made-released-l48-h8-dlinear-e1-s0"):
-        CellTraining(Cell("made", "dlinear", epochs=2, **SMALL), small_data, state=state)
+        Training(RunSpec("made", "dlinear", epochs=2, **SMALL), small_data, state=state)
     state.write_bytes(state.read_bytes()[:100])
     with pytest.raises(DataError, match="cannot be read: delete it"):
-        CellTraining(Cell("made", "dlinear", epochs=1, **SMALL), small_data, state=state)
+        Training(RunSpec("made", "dlinear", epochs=1, **SMALL), small_data, state=state)
 
 
-def made_result(name: str = "slt", protocol: str = "released", **changes: Any) -> CellResult:
+def made_result(name: str = "slt", protocol: str = "released", **changes: Any) -> RunResult:
     """Three epochs whose validation is best at the second and whose test is best at the first."""
     scores = [(0.9, 0.5, 0.3), (0.8, 0.4, 0.35), (0.7, 0.45, 0.4)]
     epochs = tuple(
         Epoch(number, *(Score(value, value / 2) for value in row), seconds=float(number))
         for number, row in enumerate(scores, start=1)
     )
-    return CellResult(Cell("made", name, protocol, epochs=3), epochs, 10, 3, Windows(5, 4, 3), **changes)
+    return RunResult(RunSpec("made", name, protocol, epochs=3), epochs, 10, 3, WindowCounts(5, 4, 3), **changes)
 
 
 def test_the_protocol_chooses_the_weights() -> None:
@@ -185,16 +183,16 @@ def test_protocols_are_those_of_the_script_and_of_the_field() -> None:
 
 def test_results_come_back_as_they_were() -> None:
     result = made_result(windows_per_second=(3.0, 2.0, 4.0), machine="here", ranks={"a": [1, 2]})
-    assert codec.parse(CellResult, codec.plain(result)) == result
+    assert codec.parse(RunResult, codec.plain(result)) == result
 
 
-def test_cells_refuse_what_cannot_be_run() -> None:
+def test_runs_refuse_what_cannot_be_run() -> None:
     with pytest.raises(OptionError, match="did you mean 'slt'"):
-        Cell("made", "slr")
+        RunSpec("made", "slr")
     with pytest.raises(OptionError, match="did you mean 'released'"):
-        Cell("made", "slt", "release")
+        RunSpec("made", "slt", "release")
     with pytest.raises(OptionError, match="epochs must be at least 1"):
-        Cell("made", "slt", epochs=0)
+        RunSpec("made", "slt", epochs=0)
     with pytest.raises(OptionError, match="precision 'float16'"):
-        Cell("made", "slt", precision="float16")
-    assert len({Cell("made", "slt", seed=seed, revin=revin).id for seed in (0, 1) for revin in (False, True)}) == 4
+        RunSpec("made", "slt", precision="float16")
+    assert len({RunSpec("made", "slt", seed=seed, revin=revin).id for seed in (0, 1) for revin in (False, True)}) == 4

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
-from rankscope_lab.data.windows import ForecastData, Windows
-from rankscope_lab.tokenizers.forecast_errors import errors, seasonal_naive
+from rankscope_lab.data.windows import ForecastData, Windows, seasonal_naive
 from rankscope_lab.tokenizers.forecasting import (
     MODES,
     ONE_SHOT,
     STEPWISE,
     Forecaster,
     ForecastSettings,
+    errors,
     train_forecaster,
 )
 from rankscope_lab.tokenizers.parts import ScaledParts
@@ -109,5 +109,5 @@ def test_bad_input(data: ForecastData) -> None:
         ForecastSettings(mode="stepwis")
     with pytest.raises(OptionError, match=r"windows of 48 \+ 8 steps, but settings of 96 \+ 96"):
         train_forecaster(data)
-    with pytest.raises(OptionError, match="a season of 24 steps does not fit a look-back of 8"):
+    with pytest.raises(DataError, match="a season of 24 steps does not fit into a look-back of 8"):
         seasonal_naive(torch.zeros(1, 8, 2), 4, 24)

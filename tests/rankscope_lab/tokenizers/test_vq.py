@@ -15,8 +15,7 @@ from rankscope.families.models.totem import Totem
 from rankscope.families.models.vector_quantiser import perplexity
 from rankscope.io import codec
 from rankscope_lab.tokenizers.parts import ScaledParts, tiles
-from rankscope_lab.tokenizers.vq import VqSettings
-from rankscope_lab.tokenizers.vq_training import _Run, score, train_vq
+from rankscope_lab.tokenizers.vq import VqSettings, VqTraining, score, train_vq
 
 SMALL = {"codes": 8, "d_model": 4, "hidden": 8, "window": 24, "batch_size": 16, "epochs": 4}
 BETA = 0.25
@@ -126,7 +125,7 @@ def test_tiles_lie_side_by_side_variable_by_variable() -> None:
 def test_unused_codes_start_again_at_latents_without_momentum(small_parts: ScaledParts) -> None:
     torch.manual_seed(0)
     settings = VqSettings(**SMALL, decay=None)
-    run = _Run.begin(small_parts, settings)
+    run = VqTraining.begin(small_parts, settings)
     codes = run.module.quantiser.codebook.weight
     with torch.no_grad():
         codes[3:] = 1e3
@@ -143,7 +142,7 @@ def test_unused_codes_start_again_at_latents_without_momentum(small_parts: Scale
 
 def test_a_revived_code_has_no_momentum_and_the_others_keep_theirs(small_parts: ScaledParts) -> None:
     torch.manual_seed(0)
-    run = _Run.begin(small_parts, VqSettings(**SMALL, decay=None))
+    run = VqTraining.begin(small_parts, VqSettings(**SMALL, decay=None))
     run.epoch(1)
     codes = run.module.quantiser.codebook.weight
     state: Any = run.descent.adam.state[codes]
@@ -151,7 +150,7 @@ def test_a_revived_code_has_no_momentum_and_the_others_keep_theirs(small_parts: 
     dead = torch.zeros(len(codes), dtype=torch.bool)
     dead[::2] = True
     assert all((moment[dead] != 0).any() for moment in before.values())
-    assert run._revive(dead, tiles(small_parts.train, 24)) == int(dead.sum())
+    assert run.revive(dead, tiles(small_parts.train, 24)) == int(dead.sum())
     for name, moment in before.items():
         assert (state[name][dead] == 0).all()
         assert torch.equal(state[name][~dead], moment[~dead])
@@ -159,7 +158,7 @@ def test_a_revived_code_has_no_momentum_and_the_others_keep_theirs(small_parts: 
 
 def test_codes_of_a_moving_average_get_no_gradient(small_parts: ScaledParts) -> None:
     torch.manual_seed(0)
-    run = _Run.begin(small_parts, VqSettings(**SMALL))
+    run = VqTraining.begin(small_parts, VqSettings(**SMALL))
     before = run.module.quantiser.codebook.weight.detach().clone()
     run.epoch(1)
     assert run.module.quantiser.codebook.weight.grad is None
@@ -197,12 +196,12 @@ def test_a_diverged_run_says_so(small_parts: ScaledParts, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"codes": 0}, "codes must be at least 1, got 0"),
+        ({"codes": 0}, "codes is 0: it must be at least 1"),
         ({"compression": 6}, "power of two"),
         ({"window": 30}, "do not divide a window of 30"),
         ({"decay": 1.0}, "decay must lie between 0 and 1"),
         ({"revive": False}, "always revived"),
-        ({"commitment": -1.0}, "commitment must be at least 0"),
+        ({"commitment": -1.0}, "commitment is -.*: it must be at least 0"),
     ],
 )
 def test_settings_that_cannot_be(wrong: dict[str, Any], says: str) -> None:

@@ -14,10 +14,10 @@ from rankscope.measure.embedding import EmbeddingSpectrum, Projection
 from rankscope.numerics import angle_matrix
 from rankscope.plots.bench import CostPoint
 from rankscope.plots.style import COLUMN
-from rankscope_paper.figures._overview import overview
-from rankscope_paper.figures._results import DesignPoint, frontier
-from rankscope_paper.figures._strategies import strategies
-from rankscope_paper.figures._values import EmbeddedValues, embedded_line, embedded_values
+from rankscope_paper.figures.overview import overview
+from rankscope_paper.figures.results import DesignPoint, frontier
+from rankscope_paper.figures.strategies import strategies
+from rankscope_paper.figures.values import EmbeddedValues, embedded_line, embedded_values
 
 
 def lines(fig: Figure) -> dict[str, Any]:
@@ -82,7 +82,8 @@ def embedded(model: str, seed: int) -> EmbeddingSpectrum:
     x = torch.randn(40, 24, generator=torch.Generator().manual_seed(seed)) * torch.exp(-0.3 * torch.arange(24.0))
     sigma, shown = torch.linalg.svdvals(x).numpy(), Projection(x[:, :2].numpy(), np.arange(40.0), "patch mean")
     angles = angle_matrix(x).numpy()
-    return EmbeddingSpectrum(model, "f", "patch", 1, "corpus", 40, 24, sigma, {"0.1": 9}, 3.0, 2.0, angles, shown)
+    rows: dict[str, Any] = {"tokens": 40, "d_model": 24, "sigma": sigma, "eps_ranks": {"0.1": 9}, "effective_rank": 3.0}
+    return EmbeddingSpectrum(model, "f", "patch", 1, "corpus", 2.0, angles, shown, **rows)
 
 
 def test_strategies_show_each_model_under_each_signal() -> None:

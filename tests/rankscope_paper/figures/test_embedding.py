@@ -14,7 +14,7 @@ from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope.series.signals import corpus
 from rankscope_paper.figures import FIGURES, Settings, draw
-from rankscope_paper.figures._embedding import angle_frame
+from rankscope_paper.figures.embedding import angle_frame
 
 
 def embedded(folder: Path, signal: str) -> np.ndarray:

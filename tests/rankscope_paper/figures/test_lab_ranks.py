@@ -6,10 +6,10 @@ import pytest
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope_lab.ranks.compress import CurvePoint
-from rankscope_lab.ranks.study import RankStudy
-from rankscope_lab.ranks.tables import RankRow, RunCurve, curve_rows
+from rankscope_lab.ranks.runs import RankedRun
+from rankscope_lab.ranks.study import RankRow, RankStudy, curve_rows
 from rankscope_paper.figures import FIGURES, Settings, draw
-from rankscope_paper.figures._lab_ranks import lab_ranks
+from rankscope_paper.figures.lab_ranks import lab_ranks
 
 
 def row(study: str, setting: str, variant: str, what: str, layer: int | None, rank: float, seeds: int = 3) -> RankRow:
@@ -31,8 +31,9 @@ def saved(tmp_path: Path) -> Path:
     ]
     curves = curve_rows(
         [
-            RunCurve(
-                "encoders", "large", "linear", seed, CurvePoint("attention", method, 0.5, 0.49, 7, 2.0 + seed, 2.0)
+            (
+                RankedRun("encoders", "large", "linear", seed, 2.0, None),
+                CurvePoint("attention", method, 0.5, 0.49, 7, 2.0 + seed, 2.0),
             )
             for seed in range(2)
             for method in ("whitened", "svd")

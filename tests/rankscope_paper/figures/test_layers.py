@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope import measure_flow, open_checkpoint
+from rankscope import measure_flow, measure_spectrum, open_checkpoint
 from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope_paper.figures import FIGURES, Settings, draw
+from rankscope_paper.figures.layers import TRAINED
 
 
 def sigma_of(folder: Path, layer: int, name: str = "layer.0.SelfAttention.q") -> np.ndarray:
@@ -75,11 +76,25 @@ def test_spectra_of_a_training(tmp_path: Path) -> None:
         draw(FIGURES["13"], Settings(data=other))
 
 
+def test_the_carried_spectra_end_where_the_model_that_the_caption_names_is() -> None:
+    """The weights are stored in bfloat16; another model's, or those of an earlier step, are off by a tenth and more."""
+    (drawn,) = draw(FIGURES["13"], Settings())
+    assert f"Measured on {TRAINED} (" in drawn.caption
+    checkpoint = open_checkpoint(TRAINED)
+    record = drawn.frame[drawn.frame["step"] == drawn.frame["step"].max()]
+    rows = measure_spectrum(checkpoint, (0.1,), ("encoder", "q")).sites
+    assert {row.site.name for row in rows} == set(record["site"])
+    for row in rows:
+        last = record[record["site"] == row.site.name].sort_values("index")["sigma"]
+        assert row.sigma is not None
+        np.testing.assert_allclose(last, row.sigma, rtol=0, atol=1e-3 * row.sigma[0])
+
+
 def test_a_model_without_an_encoder(chronos_t5_folder: Path, monkeypatch) -> None:
     from rankscope.measure.spectrum import SpectrumReport
 
     nothing = SpectrumReport("x", "t5", (0.1,), False, ())
-    monkeypatch.setattr("rankscope_paper.figures._layers.measure_spectrum", lambda *args, **options: nothing)
+    monkeypatch.setattr("rankscope_paper.figures.layers.measure_spectrum", lambda *args, **options: nothing)
     for number in ("5a", "12"):
         with pytest.raises(DataError, match="has no encoder with a W_Q"):
             draw(FIGURES[number], Settings(models=(str(chronos_t5_folder),)))

@@ -13,8 +13,8 @@ import pytest
 
 from rankscope import open_checkpoint
 from rankscope.errors import DataError
-from rankscope_paper.figures import FIGURES, Settings, draw, draw_to
-from rankscope_paper.figures._heads import SCHEMA, compact_angles, read_angles
+from rankscope_paper.figures import FIGURES, Settings, draw, write_drawn
+from rankscope_paper.figures.heads import SCHEMA, compact_angles, read_angles
 
 Sweep = Callable[..., Path]
 
@@ -28,20 +28,18 @@ Sweep = Callable[..., Path]
         ("16", "model.num_heads", [{"model": {"num_heads": h, "d_kv": 96 // h}} for h in (6, 3)]),
     ],
 )
-def test_mean_ranks(sweep_folder: Sweep, number: str, field: str, configs: list[dict[str, Any]], monkeypatch) -> None:
-    monkeypatch.setattr("rankscope_paper.figures._heads._swept", lambda path: ({"h = 3": (3, np.eye(6))}, "."))
-    drawn = draw(FIGURES[number], Settings(data=sweep_folder(configs)))
-    frame = drawn[0].frame
+def test_mean_ranks(sweep_folder: Sweep, number: str, field: str, configs: list[dict[str, Any]]) -> None:
+    (drawn,) = draw(FIGURES[number], Settings(data=sweep_folder(configs) / "sweep.json"))
+    frame = drawn.frame
     drawn_group = frame[(frame["group"] == "all") & (frame["eps"] == 0.1)].sort_values(field)
     assert drawn_group["mean_rank"].tolist() == [3.0, 2.0]
     assert frame[(frame["group"] == "encoder.self") & (frame["eps"] == 0.01)]["mean_rank"].tolist() == [5.0, 7.0]
     low, high = sorted(float(value) for value in frame[field].unique())
-    assert f"At ε = 0.1: 3.0 at {low:g}, 2.0 at {high:g}." in drawn[0].caption
-    assert "2 chronos-t5 models of sweep 'toy'" in drawn[0].caption
-    assert "6 steps of 4 generated series; seed 0" in drawn[0].caption
+    assert f"At ε = 0.1: 3.0 at {low:g}, 2.0 at {high:g}." in drawn.caption
+    assert "2 chronos-t5 models of sweep 'toy'" in drawn.caption
+    assert "6 steps of 4 generated series; seed 0" in drawn.caption
     if number == "16":
         assert drawn_group["mean_head_rank"].tolist() == [3.0, 2.0]
-        assert [one.name for one in drawn] == ["", "angles"]
 
 
 def test_patch_sizes(sweep_folder: Sweep) -> None:
@@ -93,10 +91,11 @@ def test_a_sweep_without_a_finished_point(sweep_folder: Sweep) -> None:
 def test_angles_of_a_folder_survive_their_compact_table(
     sweep_folder: Sweep, write_checkpoint: Callable[..., Path], tiny_config: Callable[..., Any], tmp_path: Path
 ) -> None:
-    folder = sweep_folder([{"model": {"num_heads": h}} for h in (4, 2)])
+    folder = sweep_folder([{"model": {"num_heads": h, "d_kv": 8 // h}} for h in (4, 2)])
     for point, heads in (("p0", 4), ("p1", 2)):
         write_checkpoint(folder / "points" / point, tiny_config("chronos-t5", num_heads=heads, d_kv=8 // heads))
-    files = draw_to(tmp_path / "out", "14", Settings(data=folder))
+    (drawn,) = draw(FIGURES["14"], Settings(data=folder))
+    files = write_drawn(FIGURES["14"], drawn, tmp_path / "out")
     saved = next(file for file in files if file.suffix == ".parquet")
     maps, about = read_angles(saved)
     assert [(title, heads) for title, (heads, _) in maps.items()] == [("h = 2", 2), ("h = 4", 4)]
@@ -108,6 +107,9 @@ def test_angles_of_a_folder_survive_their_compact_table(
     np.testing.assert_allclose(np.degrees(maps["h = 4"][1]), expected - np.diag(np.diag(expected)), atol=0.051)
     (again,) = draw(FIGURES["14"], Settings(data=saved))
     pd.testing.assert_frame_equal(again.frame, pd.read_csv(tmp_path / "out" / "fig14.csv"), check_dtype=False)
+    ranks, few = draw(FIGURES["16"], Settings(data=folder))
+    assert (ranks.name, few.name) == ("", "angles")
+    pd.testing.assert_frame_equal(few.frame, again.frame[again.frame["model"] == "h = 2"].reset_index(drop=True))
     assert again.caption in (tmp_path / "out" / "fig14.txt").read_text().replace("\n", " ")
 
 

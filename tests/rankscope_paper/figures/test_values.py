@@ -11,7 +11,7 @@ import torch
 from rankscope import open_checkpoint
 from rankscope.errors import DataError
 from rankscope_paper.figures import FIGURES, Settings, draw
-from rankscope_paper.figures._values import embed_numbers
+from rankscope_paper.figures.values import embed_numbers
 
 
 def test_a_bin_is_the_token_that_chronos_gives_its_middle(chronos_t5_folder: Path) -> None:

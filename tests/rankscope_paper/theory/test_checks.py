@@ -12,11 +12,10 @@ import torch
 from rankscope.errors import OptionError
 from rankscope.io import codec
 from rankscope_paper import bounds
+from rankscope_paper.theory.check import CheckResult, instance, run_check, verdict
 from rankscope_paper.theory.checks import CHECKS
 from rankscope_paper.theory.checks.embedding import ACTIVATIONS
-from rankscope_paper.theory.record import CheckResult, verdict
-from rankscope_paper.theory.report import run_theory
-from rankscope_paper.theory.run import instance, run_check
+from rankscope_paper.theory.run import run_theory
 
 FEW = {"cor2": 24, "thm2": 150, "thm6-lower": 24, "thm6-upper": 24, "thm4-lower": 30, "cor1-lower": 30}
 

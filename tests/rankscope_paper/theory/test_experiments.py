@@ -24,7 +24,7 @@ from rankscope_paper.experiments.matrices import (
     random_layer,
     truncation_errors,
 )
-from rankscope_paper.theory.judge import judge
+from rankscope_paper.theory.run import judge
 
 SMALL = F1Size(40, 160, 6, 12, (32, 64, 128), 4, 6.0, 12)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import torch
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import OptionError
 from rankscope_paper import bounds
-from rankscope_paper.theory import model
+from rankscope_paper.theory.check import CheckResult
 from rankscope_paper.theory.checks import CHECKS
-from rankscope_paper.theory.model import Probe, check_model
-from rankscope_paper.theory.record import CheckResult
-from rankscope_paper.theory.report import run_theory
+from rankscope_paper.theory.model import check_model
+from rankscope_paper.theory.run import run_theory
 
 
 @pytest.fixture(scope="module")
@@ -60,20 +58,25 @@ def test_a_broken_bound_fails_on_the_model_too(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_embedding_of_another_form_is_found_out(
-    tiny_config: Callable[..., Any], write_checkpoint: Callable[..., Path], tmp_path: Path
+    tiny_config: Callable[..., Any],
+    write_checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = write_checkpoint(tmp_path / "bolt", tiny_config("chronos-bolt"))
     checkpoint = open_checkpoint(folder)
     module = checkpoint.module()
-    probe = Probe(checkpoint, module, torch.randn(3, 32), 0)
-    assert model._patch_embedding(probe).unmet == ()
+    monkeypatch.setattr(type(checkpoint), "module", lambda self: module)
+    (stock,) = check_model(checkpoint, ["thm2"], n=2, length=32)
+    assert stock.unmet == ()
 
     class Doubled(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 2 * x.relu()
 
     module.input_patch_embedding.act = Doubled()
-    assert "|ω(x)| ≤ |x| fails by" in model._patch_embedding(dataclasses.replace(probe)).unmet[0]
+    (doubled,) = check_model(checkpoint, ["thm2"], n=2, length=32)
+    assert "|ω(x)| ≤ |x| fails by" in doubled.unmet[0]
 
 
 def test_a_quantised_vocabulary_is_out_of_reach_of_theorem_1() -> None:

@@ -1,4 +1,4 @@
-"""What the models are, and what was made of what."""
+"""The models of a page, and the descent of one from another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankscope_eval.page.parts import Part, Row, Section, Table, number
 
 @dataclass(frozen=True)
 class Facts:
-    """What the documents say of one model; None where they do not.
+    """Facts of one model from its documents; None where they state none.
 
     Attributes:
         name: of the model.

@@ -1,15 +1,150 @@
-"""Where the numbers come from: every file with its hash, and those that were not used."""
+"""Provenance of the numbers: the commands that made them, recorded or put together again, and every file."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
+from typing import Any
+
 from markupsafe import Markup
 
+from rankscope_eval.page.documents import Document
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.numbers import MISSING, size
 from rankscope_eval.page.parts import Part, Row, Section, Table, number
 
+RECORDED, REBUILT = "recorded", "put together again from the result"
 MOST = 200
 """Files that are listed by name; of more only the number is said."""
+
+
+def commands_section(library: Library) -> Section:
+    """Every command, in the order in which they can be run."""
+    found = [(one, *command_of(one)) for one in library.findings.documents]
+    known = [(document, line, origin) for document, line, origin in found if line]
+    order = ("compress", "heal", "design", "calibrate")
+    known.sort(key=lambda one: (order.index(one[0].kind) if one[0].kind in order else len(order), one[0].path))
+    lines = [
+        f"# {document.path}{'' if origin == RECORDED else f': {REBUILT}'}\n{line}" for document, line, origin in known
+    ]
+    note = (
+        "Results that do not name their command have it put together again from what they hold; "
+        "options that they do not hold are missing there."
+    )
+    notes = [note] if any(origin == REBUILT for _, _, origin in known) else []
+    parts = [Part(notes=notes, code="\n".join(lines))] if lines else []
+    return Section("commands", "The commands to reproduce", "Commands", parts)
+
+
+def command_of(document: Document) -> tuple[str, str]:
+    """The command of a document and where it comes from; empty where neither is known."""
+    if document.command:
+        return document.command.replace("\n", " "), RECORDED
+    make = _REBUILD.get(document.kind)
+    words = make(document.content) if make is not None and not document.schema.endswith("CSV") else []
+    return (shlex.join(["rankscope", *map(str, words)]), REBUILT) if words else ("", "")
+
+
+def _spectrum(one: Any) -> list[Any]:
+    kinds = {row.site.kind for row in one.sites}
+    flags = ["--ranks-only"] if one.ranks_only else []
+    return ["spectrum", one.model, "--eps", _list(one.eps), "--sites", ",".join(sorted(kinds)), *flags]
+
+
+def _flow(one: Any) -> list[Any]:
+    return ["flow", one.model, *_signal(one)]
+
+
+def _embed(one: Any) -> list[Any]:
+    return ["embed", *dict.fromkeys(row.model for row in one.rows), *_signal(one)]
+
+
+def _signal(one: Any) -> list[Any]:
+    signal = "FILE" if one.signal == "user" else one.signal
+    return ["--signal", signal, "--n", one.n, "--length", one.length, "--eps", _list(one.eps), "--seed", one.seed]
+
+
+def _compress(one: Any) -> list[Any]:
+    if one.search is not None:
+        size: list[Any] = ["--max-loss", f"{one.search.max_loss:g}"]
+    elif one.target_ratio is not None:
+        size = ["--ratio", f"{one.target_ratio:g}"]
+    elif one.eps is not None:
+        size = ["--eps", f"{one.eps:g}"]
+    else:
+        size = ["--parameters", one.parameters["after"]]
+    known = {
+        "--calibration": one.calibration,
+        "--dtype": one.dtype,
+        "--storage": one.storage if one.storage != "float" else None,
+    }
+    more = [word for flag, value in known.items() if value for word in (flag, value)]
+    return [
+        "compress",
+        one.model,
+        *size,
+        "--method",
+        one.method,
+        "--allocation",
+        one.allocation,
+        *more,
+        "--out",
+        one.out,
+    ]
+
+
+def _heal(one: Any) -> list[Any]:
+    return ["heal", one.model, "--teacher", one.teacher, "--steps", one.steps, "--out", one.out]
+
+
+def _eval(one: Any) -> list[Any]:
+    models = dict.fromkeys(row.model for row in one.rows)
+    cut = ["--max-series", one.max_series] if one.max_series else []
+    more = ["--num-samples", one.num_samples, "--batch-size", one.batch_size, "--seed", one.seed]
+    return ["eval", *models, "--baseline", one.baseline, "--suite", one.suite, *cut, *more]
+
+
+def _bench(one: Any) -> list[Any]:
+    if not one.rows:
+        return []
+    row = one.rows[0]
+    batches = ",".join(map(str, dict.fromkeys(case.batch for case in one.rows)))
+    base = ["--baseline", one.baseline] if one.baseline else []
+    sizes = ["--batch", batches, "--num-samples", row.num_samples, "--horizon", row.horizon, "--context", row.context]
+    return ["bench", *dict.fromkeys(case.label for case in one.rows), *base, *sizes, "--rounds", one.rounds]
+
+
+def _table2(one: Any) -> list[Any]:
+    ratios = dict.fromkeys(f"{row.ratio:g}" for row in one.rows)
+    methods = dict.fromkeys(row.method for row in one.rows)
+    suite = ["--suite", one.settings["suite"]] if isinstance(one.settings.get("suite"), str) else []
+    return ["table2", one.model, "--ratios", ",".join(ratios), "--methods", ",".join(methods), *suite]
+
+
+def _sweep(one: Any) -> list[Any]:
+    return ["sweep", one.name]
+
+
+def _calibrate(one: Any) -> list[Any]:
+    return ["calibrate", one.model, "--calibration", one.corpus, "--seed", one.seed]
+
+
+def _list(values: Any) -> str:
+    return ",".join(f"{value:g}" for value in values)
+
+
+_REBUILD: dict[str, Callable[[Any], list[Any]]] = {
+    "spectrum": _spectrum,
+    "flow": _flow,
+    "embed": _embed,
+    "compress": _compress,
+    "heal": _heal,
+    "eval": _eval,
+    "bench": _bench,
+    "table2": _table2,
+    "sweep": _sweep,
+    "calibrate": _calibrate,
+}
 
 
 def provenance_section(library: Library, version: str, date: str | None) -> Section:

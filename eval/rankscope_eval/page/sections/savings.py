@@ -1,10 +1,10 @@
-"""What compression buys: sizes before and after, what every matrix kept, healing, designs."""
+"""Savings of compression: sizes before and after, what every matrix kept, healing, designs."""
 
 from __future__ import annotations
 
-from rankscope.compress.heal.report import HealReport
+from rankscope.compress.heal.config import HealReport
 from rankscope.compress.report import CompressReport, LossSearch, SiteReport
-from rankscope.train.rank_schedule import DesignReport
+from rankscope.train.rank_layouts import DesignReport
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, significant, size, spread
 from rankscope_eval.page.parts import Cell, Heat, Part, Row, Section, Table, bar, heat, number, role_name
@@ -42,7 +42,7 @@ def compress_part(report: CompressReport, name: str, path: str) -> Part:
 
 
 def compress_sentence(report: CompressReport) -> str:
-    """How it was compressed and what became of its size."""
+    """Return the sentence on a compression: its method, and its size before and after."""
     looked = f", looking at {report.calibration}" if report.calibration else ""
     level = f" at ε = {report.eps:g}" if report.eps is not None else ""
     stored = ", linear layers in int8" if report.storage == "int8" else ""

@@ -33,7 +33,7 @@ def eval_part(report: EvalReport, name: str) -> Part:
 
 
 def _known(report: EvalReport) -> bool:
-    """Whether a relative score has an interval."""
+    """Return True if a relative score has an interval."""
     return any(one.WQL_interval or one.MASE_interval for one in report.summary)
 
 

@@ -33,7 +33,7 @@ def summary_section(library: Library) -> Section:
 
 
 def sentences(library: Library, group: Group) -> list[str]:
-    """What the results say of one group, one sentence each."""
+    """Return one sentence for each result of a group."""
     return [
         *_identity(library, group),
         *_ranks(library, group),

@@ -1,4 +1,4 @@
-"""Where rank is wasted: spectra of weights, flow of ranks, embeddings, what enters the layers."""
+"""Wasted rank: spectra of weights, flow of ranks, embeddings, what enters the layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 from markupsafe import Markup
 
 from rankscope import plots
-from rankscope.compress.calibration.report import CalibrationReport
+from rankscope.compress.calibration import CalibrationReport
 from rankscope.families import FAMILIES
 from rankscope.measure.embedding import EmbeddingReport
 from rankscope.measure.flow import FlowReport
@@ -62,7 +62,7 @@ def spectrum_part(report: SpectrumReport, name: str, path: str, cut: bool = Fals
 
 
 def spectrum_sentence(report: SpectrumReport) -> str:
-    """What the ranks say, in one or two sentences."""
+    """Sum up the ranks in one or two sentences."""
     eps = next(iter(report.sites[0].eps_ranks))
     shares = role_shares(report, eps)
     low, high = min(shares, key=lambda role: shares[role]), max(shares, key=lambda role: shares[role])
@@ -164,7 +164,7 @@ def embedding_part(report: EmbeddingReport, name: str) -> Part:
 
 
 def calibration_part(report: CalibrationReport, name: str) -> Part:
-    """What enters the matrices of a model."""
+    """Statistics of the inputs of a model's matrices."""
     rows: list[Row] = [
         [
             one.name,

@@ -1,5 +1,6 @@
 """The checks, by id."""
 
+from rankscope_paper.theory.check import Check
 from rankscope_paper.theory.checks.compression import (
     THEOREM_3,
     THEOREM_3_LOWER,
@@ -10,7 +11,6 @@ from rankscope_paper.theory.checks.compression import (
 from rankscope_paper.theory.checks.embedding import THEOREM_2
 from rankscope_paper.theory.checks.flow import COROLLARY_1, COROLLARY_1_LOWER, THEOREM_4, THEOREM_4_LOWER
 from rankscope_paper.theory.checks.smooth import COROLLARY_2, THEOREM_1_ANALYTIC, THEOREM_1_VARIATION
-from rankscope_paper.theory.record import Check
 
 _ALL = (
     THEOREM_1_VARIATION,

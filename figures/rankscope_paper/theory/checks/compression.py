@@ -10,8 +10,9 @@ from torch import Tensor
 
 from rankscope_paper import bounds
 from rankscope_paper.bounds import Attention
-from rankscope_paper.theory.checks.spectra import choose, frame, normal, of_norm, spectrum, with_spectrum
-from rankscope_paper.theory.record import Check, Generator
+from rankscope_paper.experiments.matrices import Generator, gaussian
+from rankscope_paper.theory.check import Check
+from rankscope_paper.theory.checks.spectra import choose, frame, of_norm, spectrum, with_spectrum
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ def _draw(kind: str, rng: Generator, heads: int) -> Compressed:
     tokens, rank = choose(rng, 4, 16, 64), int(rng.integers(1, d))
     xi = with_spectrum(rng, spectrum(rng, d), vocabulary)
     columns = rng.integers(0, vocabulary, tokens)
-    w_q, w_k, w_v = (normal(rng, d, d) for _ in range(3))
+    w_q, w_k, w_v = (gaussian(rng, d, d) for _ in range(3))
     if kind == "one token":
         # the token that lies farthest from the leading subspace, L times
         basis = torch.linalg.svd(xi).U[:, :rank]
@@ -48,14 +49,6 @@ def _draw(kind: str, rng: Generator, heads: int) -> Compressed:
         w_k = w_q
     case = Compressed(xi, torch.from_numpy(columns), w_q, w_k, w_v, heads, rank)
     return _mend(case, rng)
-
-
-def _draw_single(kind: str, rng: Generator) -> Compressed:
-    return _draw(kind, rng, 1)
-
-
-def _draw_multi(kind: str, rng: Generator) -> Compressed:
-    return _draw(kind, rng, choose(rng, 2, 4))
 
 
 def _mend(case: Compressed, rng: Generator) -> Compressed:
@@ -129,20 +122,12 @@ def _draw_tight(kind: str, rng: Generator, heads: int, width: int) -> Tight:
     sigma = spectrum(rng, d)
     if kind == "equal":
         sigma = torch.full_like(sigma, float(rng.uniform(0.1, 1)))
-    left, right = normal(rng, d, rank), normal(rng, rank, d)
+    left, right = gaussian(rng, d, rank), gaussian(rng, rank, d)
     if kind == "leading":
         left, right = torch.eye(d, rank, dtype=torch.float64), torch.eye(rank, d, dtype=torch.float64)
     longest = 50 if heads == 1 else 10
     longer = choose(rng, 1, 2, longest) if kind == "long" else choose(rng, 1, 2)
     return Tight(sigma, d * longer, heads, rank, left @ right)
-
-
-def _draw_tight_single(kind: str, rng: Generator) -> Tight:
-    return _draw_tight(kind, rng, 1, choose(rng, 3, 6, 12))
-
-
-def _draw_tight_multi(kind: str, rng: Generator) -> Tight:
-    return _draw_tight(kind, rng, choose(rng, 2, 4, 8), choose(rng, 2, 3, 6))
 
 
 def _best_error(instance: Attention, rank: int, value: Float[Tensor, "d_model d_model"]) -> float:
@@ -157,22 +142,14 @@ def _best_error(instance: Attention, rank: int, value: Float[Tensor, "d_model d_
     return min(best, float(torch.linalg.matrix_norm(output - other, 2)))
 
 
-def _theorem3_lower_ratio(case: Tight) -> float:
-    instance = bounds.theorem3_construction(case.sigma, case.tokens)
-    error = _best_error(instance, case.rank, case.value)
-    return bounds.theorem3_lower(float(case.sigma[case.rank])) / error
-
-
-def _theorem3_lower_printed(case: Tight) -> float:
-    instance = bounds.theorem3_construction(case.sigma, case.tokens, as_printed=True)
-    error = _best_error(instance, case.rank, case.value)
-    return bounds.theorem3_lower(float(case.sigma[case.rank])) / error
+def _theorem3_lower_ratio(case: Tight, as_printed: bool = False) -> float:
+    instance = bounds.theorem3_construction(case.sigma, case.tokens, as_printed=as_printed)
+    return bounds.theorem3_lower(float(case.sigma[case.rank])) / _best_error(instance, case.rank, case.value)
 
 
 def _theorem6_lower_ratio(case: Tight) -> float:
     instance = bounds.theorem6_construction(case.sigma, case.tokens, case.heads)
-    error = _best_error(instance, case.rank, case.value)
-    return bounds.theorem6_lower(float(case.sigma[case.rank])) / error
+    return bounds.theorem6_lower(float(case.sigma[case.rank])) / _best_error(instance, case.rank, case.value)
 
 
 def _theorem6_upper_ratio(case: Tight) -> float:
@@ -199,35 +176,41 @@ THEOREM_3 = Check(
     statement=_UPPER + ", one head",
     instances=2000,
     kinds=_KINDS,
-    draw=_draw_single,
+    draw=lambda kind, rng: _draw(kind, rng, 1),
     ratio=_upper_ratio,
     describe=_describe,
     mend=_mend,
     printed=_upper_printed,
     printed_statement=_PRINTED,
 )
-THEOREM_5 = replace(THEOREM_3, id="thm5", title="Theorem 5", statement=_UPPER + ", several heads", draw=_draw_multi)
+THEOREM_5 = replace(
+    THEOREM_3,
+    id="thm5",
+    title="Theorem 5",
+    statement=_UPPER + ", several heads",
+    draw=lambda kind, rng: _draw(kind, rng, choose(rng, 2, 4)),
+)
 THEOREM_3_LOWER = Check(
     id="thm3-lower",
     title="Theorem 3 (ii)",
     statement="no W̃_V of rank r comes nearer than σ_{r+1}/4 in the construction, with scores log max(4d, L)",
     instances=1000,
     kinds=("random", "equal", "leading", "long"),
-    draw=_draw_tight_single,
+    draw=lambda kind, rng: _draw_tight(kind, rng, 1, choose(rng, 3, 6, 12)),
     ratio=_theorem3_lower_ratio,
     describe=_describe_tight,
-    printed=_theorem3_lower_printed,
+    printed=lambda case: _theorem3_lower_ratio(case, as_printed=True),
     printed_statement="the same with scores log(4d)",
 )
-THEOREM_6_LOWER = Check(
+THEOREM_6_LOWER = replace(
+    THEOREM_3_LOWER,
     id="thm6-lower",
     title="Theorem 6 (i)",
     statement="no W̃_V of rank r comes nearer than σ_{r+1}/2 in the construction",
-    instances=1000,
-    kinds=("random", "equal", "leading", "long"),
-    draw=_draw_tight_multi,
+    draw=lambda kind, rng: _draw_tight(kind, rng, choose(rng, 2, 4, 8), choose(rng, 2, 3, 6)),
     ratio=_theorem6_lower_ratio,
-    describe=_describe_tight,
+    printed=None,
+    printed_statement="",
 )
 THEOREM_6_UPPER = replace(
     THEOREM_6_LOWER,

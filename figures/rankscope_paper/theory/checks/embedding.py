@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope_paper import bounds
-from rankscope_paper.theory.checks.spectra import choose, frame, normal
-from rankscope_paper.theory.record import Check, Generator
+from rankscope_paper.experiments.matrices import Generator, gaussian
+from rankscope_paper.theory.check import Check
+from rankscope_paper.theory.checks.spectra import choose, frame
 
 ACTIVATIONS = {
     "identity": lambda x: x,
@@ -39,7 +40,7 @@ def _draw(kind: str, rng: Generator) -> Mlp:
     k, tokens = choose(rng, 1, 2, 4, 8), choose(rng, 8, 24, 48)
     d_ff, d = choose(rng, 8, 16, 32), choose(rng, 12, 24)
     activation = str(rng.choice(list(ACTIVATIONS)))
-    w1, w2, w3, x = normal(rng, d_ff, k), normal(rng, d, d_ff), normal(rng, d, k), normal(rng, k, tokens)
+    w1, w2, w3, x = gaussian(rng, d_ff, k), gaussian(rng, d, d_ff), gaussian(rng, d, k), gaussian(rng, k, tokens)
     if kind == "rank one":
         w1, x = w1[:, :1] * torch.ones(1, k), x[:, :1] * torch.ones(1, tokens)
         x = x * torch.from_numpy(rng.choice([-1.0, 1.0], (1, tokens)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope_paper import bounds
-from rankscope_paper.theory.checks.spectra import choose, frame, normal, of_norm, spectrum, with_spectrum
-from rankscope_paper.theory.record import Check, Generator
+from rankscope_paper.experiments.matrices import Generator, gaussian
+from rankscope_paper.theory.check import Check
+from rankscope_paper.theory.checks.spectra import choose, frame, of_norm, spectrum, with_spectrum
 
 _FLOOR = 1e-12
 """Singular values below this multiple of σ_1 are rounding, not measurements."""
@@ -34,7 +36,7 @@ def _draw(kind: str, rng: Generator, deep: bool) -> Layer:
     tokens = d * choose(rng, 1, 2, 4)
     sigma = spectrum(rng, d)
     u = with_spectrum(rng, sigma, tokens)
-    w_q, w_k, w_v = (normal(rng, d, d) for _ in range(3))
+    w_q, w_k, w_v = (gaussian(rng, d, d) for _ in range(3))
     if kind == "rank one":
         sigma = torch.cat([sigma[:1], torch.full((d - 1,), 1e-9, dtype=torch.float64)])
         u = with_spectrum(rng, sigma, tokens)
@@ -50,14 +52,6 @@ def _draw(kind: str, rng: Generator, deep: bool) -> Layer:
         u = torch.diag(sigma) @ torch.eye(d, tokens, dtype=torch.float64)
     depth = 4 * bounds.flow.E2**2 * heads**2 * 10 ** float(rng.choice([0.0, 0.0, 2.0])) if deep else 1.0
     return _mend(Layer(u, w_q, w_k, w_v, heads, depth), rng)
-
-
-def _draw_deep(kind: str, rng: Generator) -> Layer:
-    return _draw(kind, rng, deep=True)
-
-
-def _draw_shallow(kind: str, rng: Generator) -> Layer:
-    return _draw(kind, rng, deep=False)
 
 
 def _mend(case: Layer, rng: Generator) -> Layer:
@@ -99,14 +93,9 @@ def _theorem4_ratio(case: Layer) -> float | None:
     return _worst(z / z[0], bounds.theorem4_upper(sigma, case.heads, case.depth))
 
 
-def _corollary1_ratio(case: Layer) -> float:
+def _corollary1_ratio(case: Layer, bound: Callable[[Tensor, int], Tensor]) -> float:
     sigma, z = _output(case)
-    return _worst(z, bounds.corollary1_upper(sigma, case.heads))
-
-
-def _corollary1_printed(case: Layer) -> float:
-    sigma, z = _output(case)
-    return _worst(z, bounds.corollary1_printed(sigma, case.heads))
+    return _worst(z, bound(sigma, case.heads))
 
 
 def _describe(case: Layer) -> str:
@@ -137,10 +126,6 @@ def _draw_built(kind: str, rng: Generator) -> Built:
     return Built(sigma, tokens, heads, 1.0 if kind == "one layer" else 10 ** float(rng.uniform(0, 4)))
 
 
-def _draw_one_layer(kind: str, rng: Generator) -> Built:
-    return replace(_draw_built(kind, rng), depth=1.0)
-
-
 def _built(case: Built) -> Tensor:
     layer = bounds.theorem4_construction(case.sigma, case.tokens, case.heads)
     y = bounds.multi_head_attention(layer.u, layer.w_q, layer.w_k, layer.w_v, case.heads)
@@ -150,10 +135,6 @@ def _built(case: Built) -> Tensor:
 def _theorem4_lower_ratio(case: Built) -> float:
     z = _built(case)
     return float((bounds.theorem4_lower(case.sigma, case.heads, case.depth) * z[0] / z).max())
-
-
-def _corollary1_lower_ratio(case: Built) -> float:
-    return float((bounds.corollary1_lower(case.sigma, case.heads) / _built(case)).max())
 
 
 def _corollary1_lower_printed(case: Built) -> float:
@@ -168,15 +149,13 @@ def _describe_built(case: Built) -> str:
     return f"d={d}, h={case.heads}, L={case.tokens}, √D={case.depth**0.5:.3g}, σ_d={float(case.sigma[-1]):.2g}"
 
 
-_KINDS = ("random", "rank one", "equal", "aligned", "spiky")
-
 THEOREM_4 = Check(
     id="thm4-upper",
     title="Theorem 4 (i)",
     statement="σ_k(Z)/σ_1(Z) ≤ 2 min_j (σ_{k−j+1} + e²h/√D σ_{⌊(j−1)/h⌋+1})",
     instances=2000,
-    kinds=_KINDS,
-    draw=_draw_deep,
+    kinds=("random", "rank one", "equal", "aligned", "spiky"),
+    draw=lambda kind, rng: _draw(kind, rng, deep=True),
     ratio=_theorem4_ratio,
     describe=_describe,
     mend=_mend,
@@ -191,28 +170,24 @@ THEOREM_4_LOWER = Check(
     ratio=_theorem4_lower_ratio,
     describe=_describe_built,
 )
-COROLLARY_1 = Check(
+COROLLARY_1 = replace(
+    THEOREM_4,
     id="cor1",
     title="Corollary 1, upper",
     statement="σ_k(Z) ≤ (1 + e²h) σ_{⌈k/(h+1)⌉} with D = 1",
-    instances=2000,
-    kinds=_KINDS,
-    draw=_draw_shallow,
-    ratio=_corollary1_ratio,
-    describe=_describe,
-    mend=_mend,
-    printed=_corollary1_printed,
+    draw=lambda kind, rng: _draw(kind, rng, deep=False),
+    ratio=lambda case: _corollary1_ratio(case, bounds.corollary1_upper),
+    printed=lambda case: _corollary1_ratio(case, bounds.corollary1_printed),
     printed_statement="the same with index ⌊(k+1)/(h+1)⌋ + 1",
 )
-COROLLARY_1_LOWER = Check(
+COROLLARY_1_LOWER = replace(
+    THEOREM_4_LOWER,
     id="cor1-lower",
     title="Corollary 1, lower",
     statement="σ_k(Z) ≥ ⅘σ_{⌈k/h⌉} for k ≤ d − h in the construction with D = 1",
-    instances=1000,
     kinds=("random", "equal", "cliff"),
-    draw=_draw_one_layer,
-    ratio=_corollary1_lower_ratio,
-    describe=_describe_built,
+    draw=lambda kind, rng: replace(_draw_built(kind, rng), depth=1.0),
+    ratio=lambda case: float((bounds.corollary1_lower(case.sigma, case.heads) / _built(case)).max()),
     printed=_corollary1_lower_printed,
     printed_statement="the same for k ≤ d − d_h",
 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 
 from rankscope_paper import bounds
-from rankscope_paper.theory.record import Check, Generator
+from rankscope_paper.experiments.matrices import Generator
+from rankscope_paper.theory.check import Check
 
 _FLOOR = 1e-13
 """Singular values below this multiple of the largest are rounding, not measurements."""
@@ -55,13 +57,25 @@ def _variation_ratio(case: Splines) -> float | None:
     if case.nu + 2 > d - 1:
         return None
     s = bounds.singular_values(case.values, breaks=case.knots.tolist())
+    bound = partial(bounds.theorem1_variation, variation, case.nu, d)
+    return _worst(case, s, bound, range(case.nu + 2, d), floor=0.0)
+
+
+def _worst(
+    case: Splines | Analytic | Swish,
+    s: Float[np.ndarray, " d"],
+    bound: Callable[[int, int | None], float],
+    indices: range,
+    floor: float = _FLOOR,
+) -> float:
+    """Largest singular value over its bound: of the functions, and of the matrix of their values at the points."""
     sigma = np.linalg.svd(case.values(case.points), compute_uv=False)
     worst = 0.0
-    for j in range(case.nu + 2, d):
-        worst = max(worst, float(s[j]) / bounds.theorem1_variation(variation, case.nu, d, j))
-        if j < len(sigma):
-            limit = bounds.theorem1_variation(variation, case.nu, d, j, len(case.points))
-            worst = max(worst, float(sigma[j]) / limit)
+    for j in indices:
+        if s[j] > floor * s[0]:
+            worst = max(worst, float(s[j]) / bound(j, None))
+        if j < len(sigma) and sigma[j] > floor * sigma[0]:
+            worst = max(worst, float(sigma[j]) / bound(j, len(case.points)))
     return worst
 
 
@@ -104,15 +118,8 @@ def _draw_analytic(kind: str, rng: Generator) -> Analytic:
 
 def _analytic_ratio(case: Analytic) -> float:
     d = case.coefficients.shape[0] if case.coefficients.size else len(case.poles)
-    s = bounds.singular_values(case.values)
-    sigma = np.linalg.svd(case.values(case.points), compute_uv=False)
-    worst = 0.0
-    for j in range(d):
-        if s[j] > _FLOOR * s[0]:
-            worst = max(worst, float(s[j]) / bounds.theorem1_analytic(1.0, case.rho, d, j))
-        if j < len(sigma) and sigma[j] > _FLOOR * sigma[0]:
-            worst = max(worst, float(sigma[j]) / bounds.theorem1_analytic(1.0, case.rho, d, j, len(case.points)))
-    return worst
+    bound = partial(bounds.theorem1_analytic, 1.0, case.rho, d)
+    return _worst(case, bounds.singular_values(case.values), bound, range(d))
 
 
 @dataclass(frozen=True)
@@ -142,27 +149,14 @@ def _draw_swish(kind: str, rng: Generator) -> Swish:
 
 
 def _swish_ratio(case: Swish) -> float:
-    gate = float(np.abs(case.w).max())
     # never above the bound with the paper's ρ, so that need not be checked on its own
-    return _swish_against(
-        case, lambda j, tokens: bounds.corollary2_optimised(case.beta, len(case.w), j, tokens, gate=gate)
-    )
+    bound = partial(bounds.corollary2_optimised, case.beta, len(case.w), gate=float(np.abs(case.w).max()))
+    return _worst(case, bounds.singular_values(case.values), bound, range(len(case.w)))
 
 
 def _swish_printed(case: Swish) -> float:
-    return _swish_against(case, lambda j, tokens: bounds.corollary2(case.beta, len(case.w), j, tokens))
-
-
-def _swish_against(case: Swish, bound: Callable[[int, int | None], float]) -> float:
-    s = bounds.singular_values(case.values)
-    sigma = np.linalg.svd(case.values(case.points), compute_uv=False)
-    worst = 0.0
-    for j in range(len(case.w)):
-        if s[j] > _FLOOR * s[0]:
-            worst = max(worst, float(s[j]) / bound(j, None))
-        if j < len(sigma) and sigma[j] > _FLOOR * sigma[0]:
-            worst = max(worst, float(sigma[j]) / bound(j, len(case.points)))
-    return worst
+    bound = partial(bounds.corollary2, case.beta, len(case.w))
+    return _worst(case, bounds.singular_values(case.values), bound, range(len(case.w)))
 
 
 THEOREM_1_VARIATION = Check(

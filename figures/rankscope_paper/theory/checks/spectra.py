@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope_paper.theory.record import Generator
+from rankscope_paper.experiments.matrices import Generator, gaussian
 
 
 def choose(rng: Generator, *options: int) -> int:
@@ -15,16 +15,11 @@ def choose(rng: Generator, *options: int) -> int:
     return int(rng.choice(options))
 
 
-def normal(rng: Generator, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
-    """Independent normal numbers, float64."""
-    return torch.from_numpy(rng.standard_normal((rows, columns)))
-
-
 def frame(rng: Generator, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
     """Random orthonormal columns, or rows where there are fewer rows."""
     if rows < columns:
         return frame(rng, columns, rows).mT
-    return torch.linalg.qr(normal(rng, rows, columns)).Q
+    return torch.linalg.qr(gaussian(rng, rows, columns)).Q
 
 
 def spectrum(rng: Generator, count: int) -> Float[Tensor, " count"]:

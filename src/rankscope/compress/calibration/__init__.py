@@ -1,19 +1,23 @@
 """Second moments of what enters a model's layers, over series that the model is calibrated on."""
 
-from rankscope.compress.calibration._calibration import (
-    Calibration,
-    CalibrationSettings,
+from rankscope.compress.calibration.collect import (
+    CalibrationReport,
+    StreamReport,
     calibrate,
     calibration_for,
-    fingerprint,
-    is_saved,
-    load_calibration,
+    report_on,
     unfinished,
 )
 from rankscope.compress.calibration.moments import InputMoments, moments_of, regularised
 from rankscope.compress.calibration.passes import CalibrationSet
-from rankscope.compress.calibration.report import CalibrationReport, StreamReport, report_on
 from rankscope.compress.calibration.sources import calibration_set, named_set
+from rankscope.compress.calibration.statistics import (
+    Calibration,
+    CalibrationSettings,
+    fingerprint,
+    is_saved,
+    load_calibration,
+)
 
 __all__ = [
     "calibrate",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.moments import MomentSink
 from rankscope.errors import FamilyError
 from rankscope.families import Family, Site
@@ -42,30 +43,6 @@ class CalibrationSet:
 
 
 @torch.no_grad()
-def run_pass(
-    module: Any,
-    family: Family,
-    context: Float[Tensor, "series context"],
-    future: Float[Tensor, "series horizon"],
-    decoder: str = "teacher",
-) -> Any:
-    """Run a model once over a batch and return what it returned.
-
-    Chronos-Bolt and Chronos-2 read the history alone, Chronos-2 with a place for every patch of the horizon and half of
-    the series in groups of four; there both kinds of decoder are one. A text model reads the tokens of the history and,
-    in the decoder, those that follow.
-
-    Args:
-        module: the model in evaluation mode.
-        family: its family.
-        context: histories.
-        future: what followed; tokens with a text model.
-        decoder: one of `rankscope.choices.DECODERS`.
-    """
-    return module(**pass_inputs(module, family, context, future, decoder))
-
-
-@torch.no_grad()
 def pass_inputs(
     module: Any,
     family: Family,
@@ -73,9 +50,18 @@ def pass_inputs(
     future: Float[Tensor, "series horizon"],
     decoder: str = "teacher",
 ) -> dict[str, Any]:
-    """Keyword arguments of ``module.forward`` for `run_pass`.
+    """Keyword arguments of ``module.forward`` for one pass over a batch.
 
-    Of a family that compress knows.
+    Chronos-Bolt and Chronos-2 read the history alone, Chronos-2 with a place for every patch of the horizon and half of
+    the series in groups of four; there both kinds of decoder are one. A text model reads the tokens of the history and,
+    in the decoder, those that follow.
+
+    Args:
+        module: the model in evaluation mode.
+        family: its family, one that compress knows.
+        context: histories.
+        future: what followed; tokens with a text model.
+        decoder: one of `rankscope.choices.DECODERS`.
     """
     assert family.forecast_inputs is not None, "check_family refuses the others"
     inputs = family.forecast_inputs(module, context, future.shape[1])
@@ -93,6 +79,27 @@ def pass_inputs(
     if bool((tokens == pad).any()):  # values that are missing: no forecast ever reads one
         inputs["decoder_attention_mask"] = torch.cat([torch.ones_like(first), (tokens[:, :-1] != pad).long()], dim=1)
     return inputs
+
+
+def questions(
+    source: Checkpoint, module: Any, series: CalibrationSet, batch_size: int
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Keyword arguments of ``module.forward``, batch after batch, and how many series each holds."""
+    for start in range(0, len(series), batch_size):
+        part = slice(start, start + batch_size)
+        inputs = pass_inputs(module, source.family, series.context[part], series.future[part])
+        yield inputs, len(series.context[part])
+
+
+def answer(module: Any, inputs: dict[str, Any]) -> Tensor:
+    """Quantiles (series, quantiles, horizon) of a model that gives them, logits (series, tokens, vocabulary) else."""
+    found = module(**inputs)
+    return (found.quantile_preds if gives_quantiles(inputs) else found.logits).float()
+
+
+def gives_quantiles(inputs: dict[str, Any]) -> bool:
+    """Tell quantiles from logits by the inputs that ask for them."""
+    return "context" in inputs
 
 
 def by_length(context: Float[Tensor, "series context"]) -> Int[Tensor, " series"]:
@@ -150,6 +157,15 @@ def positions_of(stream: str) -> str:
     """
     first = stream.partition(".")[0]
     return first if first in ("decoder", PATCHES) else "encoder"
+
+
+def with_partners(checkpoint: Checkpoint, sites: Sequence[Site]) -> tuple[Site, ...]:
+    """The sites, and the other matrices of their attention or MLP: method ``joint`` looks at all four of an attention.
+
+    In the order of computation.
+    """
+    whole = {site.module.rpartition(".")[0] for site in sites}
+    return tuple(site for site in checkpoint.sites(["all"]) if site.module.rpartition(".")[0] in whole)
 
 
 def watched_modules(module: nn.Module, sites: Iterable[Site]) -> dict[str, nn.Module]:

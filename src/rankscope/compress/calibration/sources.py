@@ -1,8 +1,7 @@
-"""Calibration sources: generated series, a user's own, both, or windows of a text, by the words for them."""
+"""Sources of calibration and probe sets: generated series, a user's own, both, or windows of a text, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,9 @@ import torch
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.passes import CalibrationSet
-from rankscope.compress.calibration.text import TEXT, text_set
+from rankscope.compress.calibration.text import TEXT, text_set, without_count
+from rankscope.compress.options import SENSITIVITY, CompressOptions
 from rankscope.errors import DataError, OptionError
-from rankscope.families import Site
 
 KINDS = ("mixture", "kernelsynth")
 """Generated sets: the pretraining corpus in all its kinds, or KernelSynth series alone."""
@@ -20,6 +19,14 @@ DEFAULT = "mixture:256"
 SHORTEST_HISTORY = 16
 CONTEXT, HORIZON = 512, 64
 """Longest history that a model is calibrated at, and the values that follow where a config does not say."""
+PROBE = "mixture:32"
+"""Series that a model of single tokens is probed with."""
+PATCHES_PROBE = "mixture:128"
+"""Series for a model of patches, which reads them in a fraction of the time."""
+PROBED_WINDOWS = 32
+"""Windows of a text, where the name of the probe does not say."""
+PROBE_SEED = 10_007
+"""Added to the seed of calibration, so that the series are others."""
 _BANK_DRAWS = 4
 
 
@@ -94,13 +101,28 @@ def lengths(checkpoint: Checkpoint) -> tuple[int, int]:
     return min(family.context(config) or CONTEXT, CONTEXT), min(family.horizon(config) or HORIZON, HORIZON)
 
 
-def with_partners(checkpoint: Checkpoint, sites: Sequence[Site]) -> tuple[Site, ...]:
-    """The sites, and the other matrices of their attention or MLP: method ``joint`` looks at all four of an attention.
+def probe_set(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
+    """Series to probe a model with: generated ones, or the first of those that were given.
 
-    In the order of computation.
+    A text model is probed with windows of the text that it is calibrated on, from a part that calibration leaves out.
+
+    Raises:
+        OptionError: a text model, for which nothing can be generated, has none.
+        DataError: what was named cannot be used.
     """
-    whole = {site.module.rpartition(".")[0] for site in sites}
-    return tuple(site for site in checkpoint.sites(["all"]) if site.module.rpartition(".")[0] in whole)
+    given, looked_at = how.probe, how.calibration
+    if isinstance(given, CalibrationSet):
+        return given
+    if given is None and source.family.forecastable:
+        given = PROBE if source.family.strategy != "continuous" else PATCHES_PROBE
+    elif given is None and isinstance(looked_at, str) and looked_at.startswith(TEXT):
+        given = without_count(looked_at)
+    if given is None:
+        raise OptionError(
+            f"allocation {SENSITIVITY} probes a {source.family.title} model with tokens, and there are none: give a "
+            "probe, text:FILE, or use allocation energy."
+        )
+    return named_set(source, given, seed=how.seed + PROBE_SEED, count=PROBED_WINDOWS, probe=True)
 
 
 def _part(part: str, context: int, horizon: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +142,7 @@ def _whole(part: str, number: str) -> int:
 def _generated(
     kind: str, n: int, context: int, horizon: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    from rankscope.train.data.kernels import kernelsynth, standardised
+    from rankscope.train.data.kernelsynth import kernelsynth, standardised
     from rankscope.train.data.mixture import Mixture, corpus_batch
 
     if kind == "kernelsynth":

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rankscope.compress.heal.config import HealConfig
-    from rankscope.compress.heal.report import HealReport
+    from rankscope.compress.heal.config import HealConfig, HealReport
     from rankscope.compress.heal.run import heal
 
-_HOMES = {"heal": "run", "HealConfig": "config", "HealReport": "report"}
+_HOMES = {"heal": "run", "HealConfig": "config", "HealReport": "config"}
 
 __all__ = ["heal", "HealConfig", "HealReport"]
 

@@ -11,30 +11,34 @@ from typing import Any
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration import fingerprint
-from rankscope.compress.heal.budget import Budget
-from rankscope.compress.heal.config import HealConfig
-from rankscope.compress.heal.losses import LOSSES, collator_for
-from rankscope.compress.heal.match import check_teacher
-from rankscope.compress.heal.plan import as_pretraining, target_folder
-from rankscope.compress.heal.report import FILE, HealReport, read_report
-from rankscope.compress.heal.student import build_student, build_teacher, write_student
-from rankscope.engine.progress import Progress, silent
-from rankscope.errors import OptionError
+from rankscope.compress.heal.config import FILE, Budget, HealConfig, HealReport, read_report
+from rankscope.compress.heal.student import build_student, build_teacher, check_teacher, write_student
+from rankscope.engine import Progress, silent
+from rankscope.errors import OptionError, OutputError
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_folder
-from rankscope.io.run_store import differences
-from rankscope.train import curves
-from rankscope.train.arguments import resolve_precision, training_arguments
-from rankscope.train.blocks import Blocks
-from rankscope.train.config import PretrainConfig
-from rankscope.train.corpus import kernel_series
+from rankscope.io.atomic import atomic_folder, refuse_workplace
+from rankscope.io.run_store import differences, refuse_both
+from rankscope.train import logs
+from rankscope.train.config import ModelShape, PretrainConfig
+from rankscope.train.data.mixture import CORPUS_VERSION, Mixture
 from rankscope.train.data.pool import read_pool
-from rankscope.train.meter import LossMeter
-from rankscope.train.run_folder import Snapshot, TrainingRun
-from rankscope.train.stream import SeriesStream
+from rankscope.train.logs import LossMeter
+from rankscope.train.run_folder import Snapshot, TrainingRun, begun_with, beside
+from rankscope.train.stream import Blocks, SeriesStream, kernel_series
 
+SUFFIX = "-healed"
+LONGEST = 512
+"""Longest history that is healed on, observations: longer ones cost time and teach the attention little more."""
+ENDLESS = 10**9
+"""Steps of a healing by time, for the Trainer, which wants a number."""
+MIXTURE = Mixture(
+    kernel_share=0.15, mixup_share=0.15, short_share=0.35, shortest=8, missing_share=0.05, seasonal_share=0.25
+)
+"""The corpus that the bundled Chronos-Bolt was trained on, once its curriculum is over."""
+KERNELS, DRAWS = 200, 16
+"""Kernels in the KernelSynth bank, and paths of each: a second's work."""
 MAY_CHANGE = ("log_steps", "save_seconds")
-"""What a resumed healing may do differently."""
+"""Settings that a resumed healing may change."""
 
 
 def heal(
@@ -52,7 +56,7 @@ def heal(
 
     Chronos-T5 minimises the KL divergence of its next-token distributions from the teacher's, under teacher forcing;
     Chronos-Bolt the absolute difference of all quantiles, on histories of deviation 1. A share of the loss,
-    ``config.truth``, looks at what did follow instead; see `rankscope.compress.heal.losses`.
+    ``config.truth``, looks at what did follow instead; see `rankscope.compress.heal.distillation`.
 
     Args:
         student: an open checkpoint or what `open_checkpoint` takes: factored, head-width or dense.
@@ -80,19 +84,23 @@ def heal(
     import torch
     from transformers import set_seed
 
+    from rankscope.compress.heal.distillation import LOSSES
+    from rankscope.train.loop import resolve_precision
+
+    refuse_both(resume, force)
     options = config or HealConfig()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise OptionError("a healing runs in one process: start it without torchrun or accelerate launch.")
     pupil = student if isinstance(student, Checkpoint) else open_checkpoint(student)
     guide = teacher if isinstance(teacher, Checkpoint) else open_checkpoint(teacher)
     check_teacher(pupil, guide)
-    target = target_folder(pupil, guide, out, force)
+    target = target_folder(pupil, guide, out, force, resume)
     plan = as_pretraining(options, pupil, guide)
     if plan.precision == "auto" and (device == "cpu" or not torch.cuda.is_available()):
         plan = replace(plan, precision="fp32")  # a student that is its teacher has no distance then, not rounding's
     fingerprints = {"student": fingerprint(pupil), "teacher": fingerprint(guide)}
-    precision = resolve_precision(plan, device)
-    settings = _settings(options, fingerprints, precision)
+    plan = replace(plan, precision=resolve_precision(plan, device, begun_with(target) if resume else {}))
+    settings = _settings(options, fingerprints, plan.precision)
     kept = TrainingRun(target, "a healing", "rankscope/heal-run@1", settings, MAY_CHANGE)
     if resume and (report := _finished(kept)) is not None:
         return report
@@ -103,7 +111,7 @@ def heal(
     run = kept.folder
     trainer = _trainer(pupil, guide, options, start, plan, kept, device, progress)
     with kept.open(resume, force):  # from here on files change
-        curves.forget_after(run / curves.LOSSES, start.step if start else 0)
+        logs.forget_after(run / logs.LOSSES, start.step if start else 0)
         trainer.train_dataset = Blocks(SeriesStream(plan, kernel_series(plan, run, progress)), plan.batch_size)
         steps = _train(trainer, start)
         report = HealReport(
@@ -114,22 +122,79 @@ def heal(
             loss=LOSSES[pupil.family.answers][0],
             steps=steps,
             seconds=round(trainer.budget.seconds(), 1),
-            first_loss=float(curves.read_rows(run / curves.LOSSES)[0]["loss"]),
-            last_loss=curves.last_value(run / curves.LOSSES, "loss"),
+            first_loss=float(logs.read_rows(run / logs.LOSSES)[0]["loss"]),
+            last_loss=logs.last_value(run / logs.LOSSES, "loss"),
             parameters=sum(p.numel() for p in trainer.model.parameters()),
             trained_parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-            options=codec.plain(options),
+            options=options,
             fingerprints=fingerprints,
-            precision=precision,
+            precision=plan.precision,
             changes=tuple(kept.changes),
             earlier=_earlier(pupil),
         )
-        _save(pupil, trainer.model, report, kept, force)
+        _save(pupil, trainer.model, report, kept)
     return report
 
 
+def target_folder(student: Checkpoint, teacher: Checkpoint, out: str | Path | None, force: bool, resume: bool) -> Path:
+    """Folder of the result: ``out``, or else the student's own with ``force``, or else one beside it.
+
+    A healing in place that was stopped goes on in place.
+
+    Raises:
+        OutputError: it is the teacher's, the working folder or a parent of it, or none of the user's.
+    """
+    target = Path(out) if out is not None else _default_target(student, force, resume)
+    refuse_workplace(target)  # there is no place beside it
+    if teacher.folder.resolve() == target.resolve():
+        raise OutputError(f"--out {target} is the teacher's folder, which is not replaced: choose another place.")
+    return target
+
+
+def _default_target(student: Checkpoint, force: bool, resume: bool) -> Path:
+    local = Path(student.source).expanduser()
+    if not (local.is_dir() and local.resolve() == student.folder.resolve()):  # bundled, or from the hub
+        if force:
+            raise OutputError(f"{student.source} is no folder of yours, so it is not replaced: give --out.")
+        return Path(f"{local.name}{SUFFIX}")
+    own = local.resolve()
+    return own if force or (resume and beside(own).is_dir()) else own.with_name(f"{own.name}{SUFFIX}")
+
+
+def as_pretraining(options: HealConfig, student: Checkpoint, teacher: Checkpoint) -> PretrainConfig:
+    """Say a healing in the words of a pretraining, whose data, arguments and logs it shares."""
+    family, config = student.family, student.config
+    known = (family.context(config), family.context(teacher.config), LONGEST)
+    context = min(length for length in known if length is not None)
+    shape = ModelShape()
+    if family.strategy == "continuous":
+        shape = ModelShape(patch_size=family.patch_size(config))
+        context = max(context // shape.patch_size, 1) * shape.patch_size
+    return PretrainConfig(
+        family=family.name,
+        model=shape,
+        context=context,
+        horizon=family.horizon(config) or LONGEST,
+        mixture=replace(MIXTURE, files=options.files, file_share=options.file_share if options.files else 0.0),
+        bank_kernels=KERNELS,
+        bank_draws=DRAWS,
+        max_steps=ENDLESS if options.steps is None else options.steps,
+        batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
+        weight_decay=0.0,
+        beta2=options.beta2,
+        max_grad_norm=options.max_grad_norm,
+        warmup_steps=0,
+        schedule="constant",  # not looked at: `Distillation` has the budget's
+        save_steps=ENDLESS,  # `Deadline` asks for snapshots
+        log_steps=options.log_steps,
+        precision=options.precision,
+        seed=options.seed,
+    )
+
+
 def _settings(options: HealConfig, fingerprints: dict[str, str], precision: str) -> dict[str, Any]:
-    return {**codec.plain(options), **fingerprints, "arithmetic": precision}
+    return {**codec.plain(options), **fingerprints, "arithmetic": precision, "corpus_version": CORPUS_VERSION}
 
 
 def _finished(kept: TrainingRun) -> HealReport | None:
@@ -140,7 +205,7 @@ def _finished(kept: TrainingRun) -> HealReport | None:
     report = read_report(kept.target)
     if report is None:
         return None
-    done = _settings(codec.build(HealConfig, report.options), report.fingerprints, report.precision)
+    done = _settings(report.options, report.fingerprints, report.precision)
     now, begun = kept.store.settings or {}, (kept.store.manifest() or {}).get("settings", {})
     before = {**now, **{name: begun[name] for name in report.fingerprints if name in begun}}
     if all(any(name not in MAY_CHANGE for name, *_ in differences(done, one)) for one in (now, before)):
@@ -160,7 +225,8 @@ def _trainer(
     progress: Progress,
 ) -> Any:
     """Build both models and what trains one of them, all but its data."""
-    from rankscope.compress.heal.loop import Distillation, callbacks, seconds_before
+    from rankscope.compress.heal.distillation import LOSSES, Distillation, callbacks, collator_for, seconds_before
+    from rankscope.train.loop import training_arguments
 
     meter = LossMeter()
     budget = Budget(options, seconds_before(start.folder) if start else 0.0)
@@ -198,9 +264,9 @@ def _earlier(student: Checkpoint) -> tuple[dict[str, Any], ...]:
     return (*last.pop("earlier"), last)
 
 
-def _save(student: Checkpoint, module: Any, report: HealReport, kept: TrainingRun, force: bool) -> None:
-    with atomic_folder(kept.target, force=force) as folder:
+def _save(student: Checkpoint, module: Any, report: HealReport, kept: TrainingRun) -> None:
+    with atomic_folder(kept.target, force=kept.replaces) as folder:
         write_student(student, module, folder)
         codec.write(folder / FILE, report, indent=2)
-        shutil.copyfile(kept.folder / curves.LOSSES, folder / curves.LOSSES)
+        shutil.copyfile(kept.folder / logs.LOSSES, folder / logs.LOSSES)
     kept.store.discard()

@@ -1,4 +1,4 @@
-"""The student: which of its parameters are trained, and how it is stored again."""
+"""The student: which teacher it may have, which of its parameters are trained, and how it is stored again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.errors import OptionError
+from rankscope.errors import FamilyError, OptionError
+from rankscope.families import FAMILIES, config_field
 from rankscope.families.weight_layout import scale_name
 from rankscope.numerics.quantise import quantise
 
@@ -95,3 +96,31 @@ def _tensors(checkpoint: Checkpoint, module: nn.Module) -> dict[str, Tensor]:
         else:
             stored[name] = tensor.to(info.dtype).clone().contiguous()
     return stored
+
+
+def check_teacher(student: Checkpoint, teacher: Checkpoint) -> None:
+    """Refuse a teacher whose outputs do not mean what the student's mean.
+
+    Raises:
+        FamilyError: a model is none that can be healed on generated series.
+        OptionError: the families, the tokens, the patches, the quantiles or the horizons differ.
+    """
+    family = student.family
+    if not family.healable:
+        known = " and ".join(name for name, one in FAMILIES.items() if one.healable)
+        raise FamilyError(
+            f"{student.source} is a {student.family.title} model: {known} can be healed, "
+            "since both learn from generated series."
+        )
+    if teacher.family.name != family.name:
+        raise OptionError(
+            f"teacher {teacher.source} is {teacher.family.title}, {student.source} is {student.family.title}: "
+            "name the model that was compressed."
+        )
+    for key in family.answer_fields:
+        own, other = (config_field(one.config, key) for one in (student, teacher))
+        if own != other:
+            raise OptionError(
+                f"teacher {teacher.source} has {key} {other!r}, {student.source} has {own!r}: name the model that was "
+                "compressed."
+            )

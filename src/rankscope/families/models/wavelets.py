@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import log, sqrt
 from types import ModuleType
 from typing import Any
@@ -25,7 +25,7 @@ _MAD_OF_NORMAL = 0.6744897501960817  # median of |N(0, 1)|
 
 @dataclass(frozen=True)
 class WaveletTokens:
-    """How a series becomes token ids.
+    """Wavelet tokenizer: a series becomes token ids.
 
     Attributes:
         wavelet: a discrete wavelet of PyWavelets; the published one is biorthogonal.
@@ -76,10 +76,6 @@ class WaveletTokens:
                     f"config.json: wavetoken.{key} is {value!r}; use the config saved with the weights."
                 )
         return cls(**known)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain settings, as a config holds them."""
-        return asdict(self)
 
     @property
     def multiple(self) -> int:

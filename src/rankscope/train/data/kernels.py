@@ -1,61 +1,131 @@
-"""KernelSynth: Gaussian-process series, each from a kernel composed at random (Chronos paper, arXiv 2403.07815)."""
+"""The kernel bank of KernelSynth and random compositions of it, as the Chronos paper publishes them.
+
+Source: arXiv 2403.07815, appendix A (Table 2 and Algorithm 2), and the list in the paper's released script for what the
+table leaves open: periods that serve several calendars stand several times, and the numbers of white noise are
+variances. Series live on the unit interval, x = 0 … 1; a period is a whole number of observations. (The script divides
+periods by the number of observations, not of steps between them, which makes a period of 24 one of 23.98.)
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from rankscope.engine.progress import Progress, silent
-from rankscope.train.data.base_kernels import random_composition
-from rankscope.train.data.gaussian import draw
+Matrix = Float[np.ndarray, "rows columns"]
+
+MOST_KERNELS = 5
+"""J of the paper: the largest number of base kernels in a composition."""
 
 
-def kernelsynth(rng: np.random.Generator, n: int, length: int, draws: int = 1) -> Float[np.ndarray, "series time"]:
-    """Draw KernelSynth series as the paper does: a kernel composed anew for each, one path of it, as it comes.
+@dataclass(frozen=True)
+class BaseKernel:
+    """One entry of the bank.
 
-    Args:
-        rng: source of all randomness.
-        n: number of series.
-        length: observations in each (paper: 1024).
-        draws: paths of each kernel. More than one is faster still, at the price of series that share their kernel.
-
-    Returns:
-        Series (series, time) in float64, neither scaled nor centred; paths of one kernel stand together.
+    Attributes:
+        name: a key of `SMOOTH`, ``periodic`` or ``white``.
+        value: its hyper-parameter: length scale (rbf), α (rational-quadratic), σ (linear), variance (white), level
+            (constant), or period in observations (periodic).
     """
-    series = np.empty((n, length))
-    for start in range(0, n, draws):
-        count = min(draws, n - start)
-        series[start : start + count] = draw(rng, random_composition(rng), count, length)
-    return series
+
+    name: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.value:g})"
 
 
-def standardised(series: Float[np.ndarray, "series time"]) -> Float[np.ndarray, "series time"]:
-    """Each series with mean 0 and deviation 1; one that is constant to rounding becomes zeros."""
-    centred = series - series.mean(axis=1, keepdims=True)
-    spread = centred.std(axis=1, keepdims=True)
-    rounding = 1e-9 * np.abs(series).max(axis=1, keepdims=True)
-    return np.where(spread > rounding, centred / np.where(spread > rounding, spread, 1.0), 0.0)
+def _bank() -> tuple[BaseKernel, ...]:
+    calendar = {
+        "hours, halves, quarters by day and week": (24, 48, 96, 168, 336, 672),
+        "days and half days by week, month and year": (7, 14, 30, 60, 365, 730),
+        "weeks": (4, 26, 52),
+        "months": (4, 6, 12),
+        "quarters": (4, 40),
+        "years": (10,),
+    }
+    others = {
+        "linear": (0.0, 1.0, 10.0),
+        "rbf": (0.1, 1.0, 10.0),
+        "rational-quadratic": (0.1, 1.0, 10.0),
+        "white": (0.1, 1.0),
+        "constant": (1.0,),
+    }
+    periodic = [BaseKernel("periodic", float(period)) for periods in calendar.values() for period in periods]
+    return (*periodic, *(BaseKernel(name, value) for name, values in others.items() for value in values))
 
 
-def kernel_bank(
-    seed: int, kernels: int, draws: int, length: int, progress: Progress = silent
-) -> Float[np.ndarray, "series time"]:
-    """Draw a bank of KernelSynth series: ``kernels`` random kernels, ``draws`` paths of each.
+BANK: tuple[BaseKernel, ...] = _bank()
+"""The 33 base kernels; a composition draws from them uniformly, with replacement."""
 
-    Args:
-        seed: the bank is a function of it.
-        kernels: how many kernels to compose.
-        draws: how many paths each gives.
-        length: observations per series.
-        progress: told after every kernel.
+SMOOTH: dict[str, Callable[[Matrix, Matrix, float], Matrix]] = {
+    "constant": lambda x, y, value: np.full(np.broadcast_shapes(x.shape, y.shape), value),
+    "linear": lambda x, y, value: value**2 + x * y,
+    "rbf": lambda x, y, value: np.exp(-0.5 * ((x - y) / value) ** 2),
+    "rational-quadratic": lambda x, y, value: (1 + (x - y) ** 2 / (2 * value)) ** -value,
+}
+"""Kernels that are analytic functions of two points of the unit interval, given as a column and a row."""
 
-    Returns:
-        float32 array (kernels · draws, time), standardised per series, shuffled.
+
+@dataclass(frozen=True)
+class Composition:
+    """Base kernels joined from left to right by sums and products: ``((k₁ ∘ k₂) ∘ k₃) …``.
+
+    Attributes:
+        bases: 1 to J base kernels.
+        products: for every kernel but the first, whether it multiplies what stands before it or is added to it.
     """
-    rng = np.random.default_rng([seed, 71])
-    bank = np.empty((kernels * draws, length), dtype=np.float32)
-    for index in range(kernels):
-        bank[index * draws : (index + 1) * draws] = standardised(kernelsynth(rng, draws, length, draws))
-        progress(index + 1, kernels, "drawing kernels")
-    rng.shuffle(bank)
-    return bank
+
+    bases: tuple[BaseKernel, ...]
+    products: tuple[bool, ...]
+
+    def __str__(self) -> str:
+        text = str(self.bases[0])
+        for times, base in zip(self.products, self.bases[1:], strict=True):
+            text = f"({text}) × {base}" if times and " + " in text else f"{text} {'×' if times else '+'} {base}"
+        return text
+
+
+def random_composition(rng: np.random.Generator, most: int = MOST_KERNELS) -> Composition:
+    """Draw a composition: 1 to ``most`` kernels of the bank, each joined by a sum or a product with equal odds."""
+    count = int(rng.integers(1, most + 1))
+    picks = rng.integers(0, len(BANK), count)
+    return Composition(tuple(BANK[p] for p in picks), tuple(bool(b) for b in rng.random(count - 1) < 0.5))
+
+
+def grid(length: int) -> Float[np.ndarray, " time"]:
+    """Times of the observations: 0 … 1."""
+    return np.linspace(0.0, 1.0, length)
+
+
+def periodic_row(periods: tuple[int, ...], lags: Float[np.ndarray, " lag"]) -> Float[np.ndarray, " lag"]:
+    """Product of periodic kernels exp(−2 sin²(π h/p)) at lags of h observations."""
+    exponent = sum((np.sin(np.pi * (lags % p) / p) ** 2 for p in periods), np.zeros(len(lags)))
+    return np.exp(-2 * exponent)
+
+
+def covariance(composition: Composition, length: int) -> Float[np.ndarray, "time time"]:
+    """Covariance matrix of a composition on ``length`` observations, entry by entry: the definition itself.
+
+    >>> kernel = Composition((BaseKernel("periodic", 2.0), BaseKernel("white", 0.5)), (False,))
+    >>> covariance(kernel, 3).round(3)
+    array([[1.5  , 0.135, 1.   ],
+           [0.135, 1.5  , 0.135],
+           [1.   , 0.135, 1.5  ]])
+    """
+    total = _matrix(composition.bases[0], length)
+    for times, base in zip(composition.products, composition.bases[1:], strict=True):
+        total = total * _matrix(base, length) if times else total + _matrix(base, length)
+    return total
+
+
+def _matrix(base: BaseKernel, length: int) -> Float[np.ndarray, "time time"]:
+    if base.name == "white":
+        return base.value * np.eye(length)
+    if base.name == "periodic":
+        lags = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
+        return periodic_row((int(base.value),), lags.ravel().astype(float)).reshape(length, length)
+    x = grid(length)
+    return SMOOTH[base.name](x[:, None], x[None, :], base.value)

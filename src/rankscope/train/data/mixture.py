@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from rankscope.errors import OptionError
-from rankscope.train.data.mixup import mix_within
 from rankscope.train.data.pool import SeriesPool
 from rankscope.train.data.structured import seasonal_series, structured_series
 
@@ -20,12 +19,22 @@ Source = Callable[[np.random.Generator, int, int], Series]
 """Gives so many series of such a length."""
 
 
+CORPUS_VERSION = 2
+"""Version of everything that draws series here, higher by one with every change that draws others from the same seed.
+
+It is part of the settings of runs that generate series, so that none goes on with another corpus than it began with; a
+run that names none is of version 1, from before the kinds of `rankscope.train.data.structured`.
+"""
 SHARES = (
     "kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share", "short_batches"
 )  # fmt: skip
 """Fields of a `Mixture` that are shares."""
 SHORTEST_CONTEXT = 64
 """Histories of a whole batch are not halved to less than this."""
+MOST_MIXED = 3
+"""K of the paper: the largest number of series in a mixture."""
+CONCENTRATION = 1.5
+"""α of the paper: the symmetric Dirichlet concentration of the weights."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,10 @@ class Mixture:
         if self.concentration <= 0:
             raise OptionError(f"mixture.concentration is {self.concentration}: it must be above 0.")
         if bool(self.files) != (self.file_share > 0):
-            raise OptionError("mixture.files and mixture.file_share above 0 belong together: give both or neither.")
+            raise OptionError(
+                f"mixture.files is {list(self.files)} and mixture.file_share {self.file_share}: give both, the share "
+                "above 0, or neither."
+            )
 
     def seasonal_share_at(self, step: int) -> float:
         """Return the share of plain seasonal series in the batch of an optimiser step.
@@ -229,3 +241,73 @@ def _with_kernels(rng: np.random.Generator, series: Series, share: float, source
     series = series.copy()
     series[chosen] = windows + level
     return series
+
+
+def mean_scaled(series: Series) -> Series:
+    """Divide each series by the mean of its absolute observed values; one of zeros stays as it is."""
+    seen = ~np.isnan(series)
+    total = np.where(seen, np.abs(series), 0.0).sum(axis=1, keepdims=True)
+    scale = total / np.maximum(seen.sum(axis=1, keepdims=True), 1)
+    return series / np.where(scale > 0, scale, 1.0)
+
+
+def mixed_counts(rng: np.random.Generator, n: int, most: int = MOST_MIXED) -> Int[np.ndarray, " mixture"]:
+    """Draw how many series go into each of ``n`` mixtures: 1 … K with equal odds."""
+    return rng.integers(1, most + 1, n)
+
+
+def mix(
+    rng: np.random.Generator,
+    parts: Series,
+    counts: Int[np.ndarray, " mixture"],
+    concentration: float = CONCENTRATION,
+) -> Float[np.ndarray, "mixture time"]:
+    """Mix each run of ``counts`` consecutive parts, every part in one mixture.
+
+    Args:
+        rng: source of the weights.
+        parts: Σ counts series, missing outside the span that is mixed: each is scaled by what is there.
+        counts: parts of each mixture, at least 1.
+        concentration: Dirichlet concentration α of the weights.
+
+    Returns:
+        Mixtures (mixture, time), missing where any of their parts is.
+
+    >>> parts = np.array([[1.0, 3.0], [np.nan, 5.0]])
+    >>> mix(np.random.default_rng(0), parts, np.array([1, 1]))
+    array([[0.5, 1.5],
+           [nan, 1. ]])
+    """
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    share = rng.standard_gamma(concentration, len(parts))
+    weights = share / np.repeat(np.add.reduceat(share, first), counts)
+    return np.add.reduceat(weights[:, None] * mean_scaled(parts), first, axis=0)
+
+
+def mix_within(rng: np.random.Generator, series: Series, share: float, concentration: float) -> Series:
+    """Replace a share of a batch by mixtures of 2 or 3 of its series, drawn with replacement.
+
+    What is not replaced plays the part of the paper's mixtures of one.
+
+    Args:
+        rng: source of all randomness.
+        series: the batch (series, time).
+        share: share of the batch to replace.
+        concentration: Dirichlet concentration of the weights.
+
+    Returns:
+        The batch with mixtures in place (series, time).
+    """
+    n = len(series)
+    chosen = np.flatnonzero(rng.random(n) < share)
+    if len(chosen) == 0:
+        return series
+    scaled = mean_scaled(series)
+    partners = rng.integers(0, n, (len(chosen), MOST_MIXED))
+    weights = rng.dirichlet(np.full(MOST_MIXED, concentration), len(chosen))
+    pairs = rng.random(len(chosen)) < 0.5
+    weights[pairs, MOST_MIXED - 1] = 0.0  # what is left of a Dirichlet vector, scaled, is one of the other parts
+    weights /= weights.sum(axis=1, keepdims=True)
+    mixed = series.copy()
+    mixed[chosen] = np.einsum("nk,nkt->nt", weights, scaled[partners])
+    return mixed

@@ -1,28 +1,68 @@
-"""Writing shards by worker processes: each file whole or not at all, a stopped run goes on where it was."""
+"""Shards written by worker processes: each file whole or not at all, a stopped run goes on where it was."""
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import ClassVar
 
+from rankscope.engine import Progress, silent
 from rankscope.engine.pool import Processes, Tick, WorkerLost, available_cores
-from rankscope.engine.progress import Progress, silent
 from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file, publish_folder, refuse_existing
+from rankscope.io.run_store import RunStore, differences, refuse_both
+from rankscope.train.data.mixture import CORPUS_VERSION
 from rankscope.train.data.pool import SeriesPool, read_pool
-from rankscope.train.data.shard_files import write_shard
-from rankscope.train.data.shard_index import INDEX, ShardFile, ShardIndex, checksum, read_index
-from rankscope.train.data.synth_report import SynthReport
+from rankscope.train.data.shard_files import (
+    ShardFile,
+    ShardIndex,
+    checksum,
+    read_index,
+    write_shard,
+)
 from rankscope.train.data.synthesis import Synthesis, shard_series
 
-PARTIAL_FOLDER = ".partial"
-"""Unfinished shards lie in this folder beside the target."""
+PARTIAL_FOLDER, SHARDS = ".partial", "shards"
+"""Unfinished shards lie in ``<out>.partial/shards``."""
 POLL = 0.5
 """Seconds between two reports of progress."""
+
+
+@dataclass(frozen=True)
+class SynthReport:
+    """A finished folder of shards.
+
+    Attributes:
+        folder: where it is.
+        kind: of the series.
+        series: how many there are.
+        length: observations per series, at most.
+        shards: number of files.
+        bytes: size of the files together.
+        written: series that this call wrote; the others were there already.
+        seconds: wall time of this call.
+        series_per_second: of the series written.
+        mb_per_second: of their files, 10⁶ bytes.
+        left_out: series of the user's files that were left out, by reason.
+    """
+
+    folder: str
+    kind: str
+    series: int
+    length: int
+    shards: int
+    bytes: int
+    written: int
+    seconds: float
+    series_per_second: float
+    mb_per_second: float
+    left_out: dict[str, int]
+
+    SCHEMA: ClassVar = "rankscope/synth@1"
 
 
 def write_shards(
@@ -37,8 +77,8 @@ def write_shards(
     """Generate series and write them to a folder of shards.
 
     Every shard is a function of ``spec`` and its number, to the bit, however many processes there are: each is made
-    in one of them with one thread. Files are finished one by one in ``<out>.partial``, which becomes ``out`` when
-    all are there; a run that was killed leaves them for ``resume``.
+    in one of them with one thread. Files are finished one by one in ``<out>.partial/shards``, which becomes ``out``
+    when all are there; a run that was killed leaves them for ``resume``.
 
     Args:
         spec: what to generate.
@@ -52,30 +92,35 @@ def write_shards(
         The report; ``out`` also holds the index.
 
     Raises:
-        OutputError: ``out`` or an unfinished run of it exists, there is nothing to resume or it is of another kind,
-            or the disk is full.
+        OutputError: ``out`` or an unfinished run of it exists, what is to be resumed is of another kind, another
+            process is at work on it, or the disk is full.
+        OptionError: both ``resume`` and ``force``.
         DataError: the user's files cannot be used.
         RankscopeError: a worker process was killed.
     """
-    target = Path(out)
-    unfinished = target.with_name(f"{target.name}{PARTIAL_FOLDER}")
-    wanted = _wanted(spec)
-    if resume and target.exists() and not unfinished.exists():
-        return _report(_same(target, wanted), target, 0, 0.0)
-    refuse_existing(target, force)
-    if resume and (unfinished / INDEX).exists():
-        index = replace(wanted, files=_finished(unfinished, _same(unfinished, wanted)))
-    elif unfinished.exists() and not (resume or force):
-        raise OutputError(f"an unfinished run lies in {unfinished}: go on with --resume, or start anew with --force.")
-    else:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        index = wanted
-    _make_folder(unfinished)
-    index.write(unfinished)
-    begun = time.perf_counter()
-    complete = _generate(index, unfinished, workers or available_cores(), progress)
-    publish_folder(unfinished, target, force=force)
-    return _report(complete, target, spec.n - sum(f.rows for f in index.files), time.perf_counter() - begun)
+    refuse_both(resume, force)
+    target, wanted = Path(out), _wanted(spec)
+    settings = {**codec.plain(spec), "sources": wanted.sources, "corpus_version": CORPUS_VERSION}
+    root = target.with_name(f"{target.name}{PARTIAL_FOLDER}")
+    store = RunStore(root, "unfinished shards", "rankscope/synth-run@1", settings, owns=(SHARDS,))
+    begun = store.manifest() if resume else None
+    replaces = force or bool((begun or {}).get("replaces"))
+    if resume and target.exists() and (begun is None or _is_whole(target, wanted)):
+        found = _same(target, wanted)
+        if begun is not None:  # killed after its shards were published
+            store.discard()
+        return _report(found, target, 0, 0.0)
+    store.check(resume, force)
+    refuse_existing(target, replaces)
+    store.facts = {"replaces": replaces or None}
+    with store.open(resume, force):
+        there = _finished(store)
+        since = time.perf_counter()
+        index = replace(wanted, files=_generate(spec, store, there, workers or available_cores(), progress))
+        index.write(root / SHARDS)
+        publish_folder(root / SHARDS, target, force=replaces)
+        store.discard()
+    return _report(index, target, spec.n - sum(file.rows for file in there), time.perf_counter() - since)
 
 
 def _wanted(spec: Synthesis) -> ShardIndex:
@@ -93,45 +138,47 @@ def _same(folder: Path, wanted: ShardIndex) -> ShardIndex:
         found = read_index(folder)
     except DataError as error:
         raise OutputError(f"nothing to resume: {error} Start without --resume.") from error
-    was, now = codec.plain(found.synthesis), codec.plain(wanted.synthesis)
-    for name in now:
-        if was[name] != now[name]:
-            raise OutputError(f"{folder} has {name} {was[name]!r}, not {now[name]!r}: resume it as it was begun.")
+    for name, was, now in differences(found.synthesis, wanted.synthesis):
+        raise OutputError(f"{folder} has {name} {was!r}, not {now!r}: resume it as it was begun.")
     for file, digest in wanted.sources.items():
         if found.sources.get(file) != digest:
             raise OutputError(f"{file} has changed since {folder} was begun: start anew with --force.")
     return found
 
 
-def _finished(partial: Path, index: ShardIndex) -> tuple[ShardFile, ...]:
+def _is_whole(folder: Path, wanted: ShardIndex) -> bool:
+    with contextlib.suppress(OutputError):
+        return _same(folder, wanted).complete
+    return False
+
+
+def _finished(store: RunStore) -> list[ShardFile]:
     """Shards that are there whole; what a killed process left half-written is removed."""
-    for rest in partial.glob(".*"):
+    folder = store.root / SHARDS
+    for rest in folder.glob(".*"):
         rest.unlink()
-    sizes = {file: partial / file.name for file in index.files}
-    return tuple(file for file, path in sizes.items() if path.is_file() and path.stat().st_size == file.bytes)
+    records = [record for name in store.names() if (record := store.get(name, ShardFile)) is not None]
+    sizes = {record: folder / record.name for record in records}
+    return [record for record, path in sizes.items() if path.is_file() and path.stat().st_size == record.bytes]
 
 
-def _make_folder(partial: Path) -> None:
-    try:
-        partial.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot write {partial}: {error.strerror or error}.") from error
-
-
-def _generate(index: ShardIndex, folder: Path, workers: int, progress: Progress) -> ShardIndex:
-    """Make the shards that are missing; the index is written anew after each."""
-    spec, there = index.synthesis, {file.name for file in index.files}
-    todo = [n for n in range(spec.shards) if f"shard-{n:05d}.{spec.format}" not in there]
+def _generate(
+    spec: Synthesis, store: RunStore, there: list[ShardFile], workers: int, progress: Progress
+) -> tuple[ShardFile, ...]:
+    """Make the shards that are missing, and keep a record of each; return all."""
+    files = {file.name: file for file in there}
+    todo = [n for n in range(spec.shards) if _file_name(spec, n) not in files]
     if not todo:
-        return index
-    made, before, begun, told = 0, sum(file.rows for file in index.files), time.perf_counter(), 0.0
+        return tuple(there)
+    made, before, begun, reported = 0, sum(file.rows for file in there), time.perf_counter(), 0.0
 
     def tick(series: int) -> None:
         nonlocal made
         made += series
 
     # processes, even if it is one: rounding must not depend on a number of threads
-    with Processes(partial(make_shard, spec, folder), min(workers, len(todo)), tick, threads=1) as pool:
+    make = partial(make_shard, spec, store.root / SHARDS)
+    with Processes(make, min(workers, len(todo)), tick, threads=1) as pool:
         while todo or pool.busy:
             while todo and pool.room:
                 pool.start(todo.pop(0))
@@ -139,18 +186,22 @@ def _generate(index: ShardIndex, folder: Path, workers: int, progress: Progress)
                 if isinstance(ended.error, WorkerLost):
                     raise RankscopeError(
                         "a worker process was killed, perhaps for lack of memory: go on with --resume, and fewer "
-                        f"--workers. {len(index.files)} finished shards are in {folder}."
+                        f"--workers. {len(files)} finished shards are in {store.root}."
                     ) from ended.error
                 if ended.error is not None:
                     raise ended.error
-                index = replace(index, files=tuple(sorted((*index.files, ended.result), key=lambda file: file.name)))
-                index.write(folder)
+                file = files[ended.result.name] = ended.result
+                store.put(Path(file.name).stem, file)
             seconds = time.perf_counter() - begun
-            if made and pool.busy and seconds - told >= POLL:
-                told = seconds
+            if made and pool.busy and seconds - reported >= POLL:
+                reported = seconds
                 progress(before + made, spec.n, _speed(made, spec, seconds))
     progress(spec.n, spec.n, _speed(made, spec, time.perf_counter() - begun))
-    return index
+    return tuple(files[name] for name in sorted(files))
+
+
+def _file_name(spec: Synthesis, shard: int) -> str:
+    return f"shard-{shard:05d}.{spec.format}"
 
 
 def make_shard(spec: Synthesis, folder: Path, shard: int, tick: Tick) -> ShardFile:
@@ -159,7 +210,7 @@ def make_shard(spec: Synthesis, folder: Path, shard: int, tick: Tick) -> ShardFi
     Raises:
         OutputError: it cannot be written.
     """
-    file = folder / f"shard-{shard:05d}.{spec.format}"
+    file = folder / _file_name(spec, shard)
     series, lengths = shard_series(spec, shard, _pool(spec.files, spec.shortest), tick)
     with atomic_file(file) as path:
         write_shard(path, spec.kind, shard * spec.shard_size, series, lengths)

@@ -1,4 +1,4 @@
-"""Reading a folder of shards: opened by sizes and footers, read in place, any series at any time."""
+"""Folders of shards: opened by sizes and footers, read in place, any series at any time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from rankscope.engine.progress import Progress, silent
+from rankscope.engine import Progress, silent
 from rankscope.errors import DataError
-from rankscope.train.data.shard_files import ShardReader, open_shard
-from rankscope.train.data.shard_index import ShardFile, ShardIndex, checksum, read_index
+from rankscope.train.data.shard_files import (
+    ShardFile,
+    ShardIndex,
+    ShardReader,
+    checksum,
+    open_shard,
+    read_index,
+)
 
 TOGETHER = 32
 """Series of a batch that come from one row group of a Parquet file, which is decoded as a whole."""

@@ -1,18 +1,269 @@
-"""Structured series: every kind of `rankscope.train.data.kinds`, with levels, signs and the accidents of real data."""
+"""Structured series: seasons, trends and noise as of power, weather, sales or demand, with the accidents of real data.
+
+The ideas are those of published purely synthetic corpora: trend × season × noise with calendar periods (ForecastPFN,
+arXiv 2311.01933), compositions of simple processes (KernelSynth, arXiv 2403.07815), series that are nonlinear functions
+of others (CauKer, arXiv 2508.02879), and regimes, shocks and censoring beside them (TempoPFN, arXiv 2510.25502).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from rankscope.errors import OptionError, unknown_choice
-from rankscope.train.data import paths
-from rankscope.train.data.kinds import KINDS, Plan, plain, plan_series
+from rankscope.train.data.components import (
+    Periods,
+    autoregressive,
+    cycles,
+    day_of_week,
+    draw_periods,
+    noise,
+    normal,
+    periods_of,
+    season,
+    trend,
+    wandering,
+)
 
 Series = Float[np.ndarray, "series time"]
-
+Column = Float[np.ndarray, "series 1"]
 HIGHEST = 100.0
 """Highest level of a series above zero, in its standard deviations."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Lengths and periods, fixed before series of a kind are drawn.
+
+    Attributes:
+        length: observations in each.
+        span: how many of the last ones will be looked at (series, 1).
+        periods: of their seasons.
+    """
+
+    length: int
+    span: Column
+    periods: Periods
+
+    @property
+    def n(self) -> int:
+        """Number of series."""
+        return len(self.span)
+
+    def rows(self, chosen: Int[np.ndarray, " some"]) -> Plan:
+        """Return the plan of some of the series."""
+        periods = Periods(*(getattr(self.periods, name)[chosen] for name in ("inner", "outer", "third")))
+        return Plan(self.length, self.span[chosen], periods)
+
+    def mean(self, series: Series) -> Column:
+        """Mean over what will be looked at."""
+        return (series * self._seen).sum(axis=1, keepdims=True) / self.span
+
+    def spread(self, series: Series) -> Column:
+        """Standard deviation over what will be looked at."""
+        squares = np.square(series - self.mean(series)) * self._seen
+        return np.sqrt(squares.sum(axis=1, keepdims=True) / self.span)
+
+    @property
+    def _seen(self) -> Series:
+        return (np.arange(self.length) >= self.length - self.span).astype(np.float32)
+
+
+def plan_series(
+    rng: np.random.Generator,
+    n: int,
+    length: int,
+    span: Int[np.ndarray, " series"] | None = None,
+    calendar: str | None = None,
+) -> Plan:
+    """Draw the periods of ``n`` series of which the last ``span`` observations (default: all) will be looked at."""
+    seen = np.full(n, length) if span is None else np.minimum(span, length)
+    periods = draw_periods(rng, seen) if calendar is None else periods_of(calendar, n)
+    return Plan(length, seen[:, None].astype(np.float32), periods)
+
+
+def _log_uniform(rng: np.random.Generator, n: int, low: float, high: float) -> Column:
+    return np.exp(rng.uniform(np.log(low), np.log(high), (n, 1))).astype(np.float32)
+
+
+def _some(rng: np.random.Generator, n: int, share: float) -> Column:
+    """1 for a share of the series, 0 for the others."""
+    return (rng.random((n, 1)) < share).astype(np.float32)
+
+
+def _seasons(rng: np.random.Generator, plan: Plan, *, slips: bool = False, swells: bool = False) -> Series:
+    """Draw one to three seasons together, of about unit variance; the inner one may know the day of the week."""
+    n, length, periods = plan.n, plan.length, plan.periods
+    found = season(rng, periods.inner, length, slips=slips, swells=swells) * day_of_week(rng, periods, length)
+    for period, share in ((periods.outer, 0.5), (periods.third, 0.25)):
+        rows = np.flatnonzero((rng.random(n) < share) & (period[:, 0] > 0))
+        if len(rows):
+            found[rows] += _log_uniform(rng, len(rows), 0.1, 1.5) * season(rng, period[rows], length)
+    return found
+
+
+def plain(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw a season and hardly anything else: what a young network learns seasons from."""
+    n, length = plan.n, plan.length
+    found = season(rng, plan.periods.inner, length)
+    slope = rng.normal(size=(n, 1)) * _some(rng, n, 0.3)
+    return found + _log_uniform(rng, n, 0.01, 0.3) * normal(rng, n, length) + slope * np.linspace(-1, 1, length)
+
+
+def strong(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw regular seasons, one in another, with a weak trend and little noise, as of power, traffic or heads."""
+    n, length = plan.n, plan.length
+    found = _seasons(rng, plan, swells=True)
+    found += _log_uniform(rng, n, 0.05, 1.0) * trend(rng, n, length, plan.span) * _some(rng, n, 0.7)
+    return found + _log_uniform(rng, n, 0.02, 0.5) * noise(rng, n, length)
+
+
+def weather(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw a season under slow changes as large as it is, and noise that has memory, as of temperatures."""
+    n, length = plan.n, plan.length
+    memory = (1 - _log_uniform(rng, n, 0.002, 0.15)).astype(np.float64)
+    fronts = autoregressive(normal(rng, n, length), memory)
+    found = _seasons(rng, plan, swells=True) * _log_uniform(rng, n, 0.4, 2.5) + fronts
+    return found + _log_uniform(rng, n, 0.02, 0.4) * noise(rng, n, length)
+
+
+def mixed(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw season, trend and noise in any proportions, the noise growing with the level for some."""
+    n, length = plan.n, plan.length
+    found = np.exp(rng.normal(0, 0.9, (n, 1))) * _seasons(rng, plan, slips=True, swells=True) * _some(rng, n, 0.85)
+    found += np.exp(rng.normal(-0.4, 1.0, (n, 1))) * trend(rng, n, length, plan.span)
+    size = _log_uniform(rng, n, 0.01, 0.8) * np.maximum(plan.spread(found), 0.05)
+    return found + size * _uneven(rng, found) * noise(rng, n, length)
+
+
+def multiplicative(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw a level that grows or falls, times a season, times noise, as of sales and passengers."""
+    n, length = plan.n, plan.length
+    level = _log_uniform(rng, n, 0.05, 1.2) * trend(rng, n, length, plan.span)
+    relative = _log_uniform(rng, n, 0.03, 0.6) * _seasons(rng, plan)
+    shaken = _log_uniform(rng, n, 0.005, 0.2) * noise(rng, n, length)
+    return np.exp(np.clip(level + relative + shaken, -6, 6))
+
+
+def drifting(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw seasons whose phase and amplitude wander, and cycles without a fixed period."""
+    n, length = plan.n, plan.length
+    found = season(rng, plan.periods.inner, length, slips=True, swells=True)
+    free = np.flatnonzero(rng.random(n) < 0.3)
+    found[free] = cycles(rng, len(free), length)
+    found += _log_uniform(rng, n, 0.05, 1.0) * trend(rng, n, length, plan.span)
+    return found + _log_uniform(rng, n, 0.02, 0.5) * noise(rng, n, length)
+
+
+def trending(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw trends with a weak season or none, as of economies."""
+    n, length = plan.n, plan.length
+    found = trend(rng, n, length, plan.span)
+    found += 0.2 * _log_uniform(rng, n, 0.1, 2.0) * _some(rng, n, 0.4) * season(rng, plan.periods.inner, length)
+    return found + _log_uniform(rng, n, 0.01, 0.4) * noise(rng, n, length)
+
+
+def walk(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw random walks, plain, geometric or with noise on top, calm and wild in turns, as of prices."""
+    n, length = plan.n, plan.length
+    wild = np.exp(0.8 * _some(rng, n, 0.4) * wandering(rng, n, length))
+    steps = wild * noise(rng, n, length) + _log_uniform(rng, n, 0.001, 0.1) * rng.normal(size=(n, 1))
+    path = np.cumsum(steps, axis=1) / np.sqrt(plan.span)
+    path = np.where(_some(rng, n, 0.4) > 0, np.exp(np.clip(_log_uniform(rng, n, 0.05, 1.0) * path, -6, 6)), path)
+    return path + plan.spread(path) * _log_uniform(rng, n, 0.001, 0.5) * _some(rng, n, 0.3) * noise(rng, n, length)
+
+
+def counts(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw numbers of events at a rate with seasons and a trend, some more scattered than independent events."""
+    rate = _rate(rng, plan) * _log_uniform(rng, plan.n, 0.5, 300.0)
+    scatter = _log_uniform(rng, plan.n, 0.5, 50.0)
+    crowded = rng.standard_gamma(scatter, rate.shape) / scatter
+    rate = rate * np.where(_some(rng, plan.n, 0.5) > 0, crowded, 1.0)
+    return rng.poisson(np.minimum(rate, 1e6)).astype(np.float32)
+
+
+def intermittent(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw demand: mostly nothing, now and then a size, more often in some phases of a season."""
+    n, length = plan.n, plan.length
+    happens = rng.random((n, length)) < np.minimum(_rate(rng, plan) * _log_uniform(rng, n, 0.03, 0.6), 1.0)
+    size = np.ceil(np.exp(_log_uniform(rng, n, 0.1, 1.5) * normal(rng, n, length)) * _log_uniform(rng, n, 1.0, 30.0))
+    return np.where(happens, size, 0.0)
+
+
+def steps(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw levels that hold for a while, with bursts and a season for some, as of servers and machines."""
+    n, length = plan.n, plan.length
+    changes = rng.random((n, length), dtype=np.float32) < _log_uniform(rng, n, 1.0, 12.0) / plan.span
+    levels = np.cumsum(changes, axis=1) % 64
+    values = rng.normal(size=(n, 64))
+    returning = rng.random((n, 1)) < 0.4
+    values = np.where(returning, values[:, :1] * (np.arange(64) % 2), values)
+    found = np.take_along_axis(values, levels, axis=1)
+    found += _some(rng, n, 0.6) * _log_uniform(rng, n, 0.1, 2.0) * season(rng, plan.periods.inner, length)
+    bursts = (rng.random((n, length)) < 0.01) * np.abs(rng.standard_t(3, (n, length))) * 2
+    found += bursts * _some(rng, n, 0.3)
+    return found + _log_uniform(rng, n, 0.01, 0.5) * noise(rng, n, length)
+
+
+def composed(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw nonlinear functions of two other series, the second of which may lag behind."""
+    sides = []
+    for _ in range(2):
+        side = mixed(rng, plan)
+        side = (side - plan.mean(side)) / np.maximum(plan.spread(side), 1e-6)
+        lag = int(rng.integers(0, 8))
+        sides.append(np.roll(side, lag, axis=1) if lag else side)
+    functions = (np.tanh, np.sin, np.abs, np.square, lambda x: np.maximum(x, 0), lambda x: 1 / (1 + np.exp(-2 * x)))
+    first, second = (functions[int(rng.integers(len(functions)))](np.clip(side, -8, 8)) for side in sides)
+    product = _some(rng, plan.n, 0.4)
+    return product * first * sides[1] + (1 - product) * (first + rng.normal(size=(plan.n, 1)) * second)
+
+
+def _rate(rng: np.random.Generator, plan: Plan) -> Series:
+    """Draw positive rates of about 1 with seasons and a trend."""
+    bent = _log_uniform(rng, plan.n, 0.1, 1.0) * _seasons(rng, plan)
+    bent += _log_uniform(rng, plan.n, 0.05, 0.8) * trend(rng, plan.n, plan.length, plan.span)
+    return np.exp(np.clip(bent, -4, 3))
+
+
+def _uneven(rng: np.random.Generator, clean: Series) -> Series:
+    """Size of the noise: for a quarter of the series it grows with the level."""
+    low, span = clean.min(axis=1, keepdims=True), np.maximum(np.ptp(clean, axis=1, keepdims=True), 1e-6)
+    return np.where(_some(rng, len(clean), 0.25) > 0, 0.2 + 1.6 * (clean - low) / span, 1.0)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of series.
+
+    Attributes:
+        draw: makes series of a plan.
+        weight: relative frequency in the corpus.
+        natural: whether values are kept as they come, since zero and whole numbers mean something in them.
+    """
+
+    draw: Callable[[np.random.Generator, Plan], Series]
+    weight: float
+    natural: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "strong": Kind(strong, 26.0),
+    "weather": Kind(weather, 10.0),
+    "mixed": Kind(mixed, 14.0),
+    "multiplicative": Kind(multiplicative, 9.0),
+    "drifting": Kind(drifting, 7.0),
+    "trending": Kind(trending, 9.0),
+    "walk": Kind(walk, 8.0),
+    "counts": Kind(counts, 6.0, natural=True),
+    "intermittent": Kind(intermittent, 3.0, natural=True),
+    "steps": Kind(steps, 5.0),
+    "composed": Kind(composed, 3.0),
+}
+"""Seasons that carry are the commonest: nothing else that real series do takes a network as long to learn."""
 
 
 def structured_series(
@@ -31,8 +282,8 @@ def structured_series(
         length: observations in each.
         span: how many of the last observations will be looked at, per series (default: all). Trends bend, and
             levels and amplitudes are set, on that scale, so that a short history has as much to say as a long one.
-        kind: a key of `rankscope.train.data.kinds.KINDS`; every series' own is drawn by default.
-        calendar: a key of `rankscope.train.data.seasons.CALENDARS`, likewise.
+        kind: a key of `rankscope.train.data.structured.KINDS`; every series' own is drawn by default.
+        calendar: a key of `rankscope.train.data.components.CALENDARS`, likewise.
 
     Returns:
         float32 array (series, time), finite, each series with a level and an amplitude of its own.
@@ -83,7 +334,7 @@ def _accidents(rng: np.random.Generator, series: Series, plan: Plan) -> Series:
         return np.flatnonzero(rng.random(n) < share)
 
     rows = some(0.06)
-    jumps = paths.normal(rng, len(rows), length) * (rng.random((len(rows), length)) < 2 / plan.span[rows])
+    jumps = normal(rng, len(rows), length) * (rng.random((len(rows), length)) < 2 / plan.span[rows])
     series[rows] += 1.5 * spread[rows] * np.cumsum(jumps, axis=1)
     rows = some(0.06)
     share = np.exp(rng.uniform(np.log(0.001), np.log(0.02), (len(rows), 1)))

@@ -9,10 +9,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from rankscope.choices import SHARD_FORMATS
-from rankscope.errors import OptionError, unknown_choice
-from rankscope.train.data.kernels import kernelsynth, standardised
-from rankscope.train.data.mixture import Mixture, clean_series
-from rankscope.train.data.mixup import mix, mixed_counts
+from rankscope.errors import OptionError, check_least, unknown_choice
+from rankscope.train.data.kernelsynth import kernelsynth, standardised
+from rankscope.train.data.mixture import Mixture, clean_series, mix, mixed_counts
 from rankscope.train.data.pool import SeriesPool
 from rankscope.train.data.structured import structured_series
 
@@ -29,7 +28,7 @@ CHUNK = 256
 
 @dataclass(frozen=True)
 class Synthesis:
-    """What a folder of shards is a function of.
+    """Settings that a folder of shards is a function of.
 
     Attributes:
         kind: a key of `KINDS`.
@@ -58,9 +57,8 @@ class Synthesis:
             raise OptionError(unknown_choice("kind", self.kind, KINDS))
         if self.format not in SHARD_FORMATS:
             raise OptionError(unknown_choice("format", self.format, SHARD_FORMATS))
-        for name in ("n", "length", "shard_size"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}: it must be at least 1.")
+        check_least(self, 1, ("n", "length", "shard_size"))
+        check_least(self, 0, ("seed",))
         if self.length > LONGEST:
             raise OptionError(f"length is {self.length}: it must be at most {LONGEST}.")
         if self.shard_size * self.length > MOST_VALUES:
@@ -70,8 +68,6 @@ class Synthesis:
             )
         if not 0 <= self.min_length <= self.length:
             raise OptionError(f"min_length is {self.min_length}: it must be from 1 to length, {self.length}.")
-        if self.seed < 0:
-            raise OptionError(f"seed is {self.seed}: it must be at least 0.")
         if self.files and self.kind not in MIXED:
             raise OptionError(f"files have no place in kind {self.kind}: choose {' or '.join(MIXED)}.")
         if not 0 <= self.file_share <= 1 or bool(self.files) != (self.file_share > 0):

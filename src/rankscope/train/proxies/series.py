@@ -1,4 +1,4 @@
-"""Stand-ins that forecast series, in transformers' own classes and with their own losses."""
+"""Proxy models that forecast series, in transformers' own classes and with their own losses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.train.data.mixture import Mixture, corpus_batch
-from rankscope.train.proxies.record import Batch, Batches, Recipe, StandInOptions
+from rankscope.train.proxies.recipe import Batch, Batches, ProxyOptions, Recipe
 
 _LEARNT, _HELD = 51, 53
 _LARGEST = 10.0
@@ -24,7 +24,7 @@ _DATA = (
 
 
 def series_batch(
-    options: StandInOptions, n: int, context: int, horizon: int, step: int, held_out: bool
+    options: ProxyOptions, n: int, context: int, horizon: int, step: int, held_out: bool
 ) -> tuple[Float[Tensor, "series context"], Float[Tensor, "series horizon"]]:
     """Histories and futures, standardised by their histories."""
     rng = np.random.default_rng([options.seed, _HELD if held_out else _LEARNT, step])
@@ -35,50 +35,23 @@ def series_batch(
     return torch.from_numpy(past), torch.from_numpy(ahead.astype(np.float32))
 
 
-def timesfm(options: StandInOptions, batch_size: int) -> Recipe:
+def timesfm(options: ProxyOptions, batch_size: int) -> Recipe:
     """TimesFM at the published patch size and horizon."""
     from transformers import TimesFmConfig, TimesFmModelForPrediction
 
-    width, layers = options.width or 96, options.layers or 3
-    config = TimesFmConfig(
-        hidden_size=width,
-        intermediate_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        head_dim=width // 4,
-        patch_length=32,
-        context_length=512,
-        horizon_length=128,
-    )
-    batches = _batches(options, batch_size, 512, 128, lambda past: {"freq": [0] * len(past)}, listed=True)
-    return _recipe(
-        TimesFmModelForPrediction(config), batches, width, layers, 32, (512, 128), "squared error + quantiles"
-    )
+    classes = TimesFmConfig, TimesFmModelForPrediction
+    return _timesfm(options, batch_size, *classes, lambda past: {"freq": [0] * len(past)}, horizon_length=128)
 
 
-def timesfm2_5(options: StandInOptions, batch_size: int) -> Recipe:
+def timesfm2_5(options: ProxyOptions, batch_size: int) -> Recipe:
     """TimesFM 2.5 at the published patch size."""
     from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
 
-    width, layers = options.width or 96, options.layers or 3
-    config = TimesFm2_5Config(
-        hidden_size=width,
-        intermediate_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=width // 4,
-        patch_length=32,
-        context_length=512,
-        horizon_length=64,
-        output_quantile_len=64,
-    )
-    batches = _batches(options, batch_size, 512, 64, lambda past: {}, listed=True)
-    model = TimesFm2_5ModelForPrediction(config)
-    return _recipe(model, batches, width, layers, 32, (512, 64), "squared error + quantiles")
+    sizes = {"horizon_length": 64, "output_quantile_len": 64, "num_key_value_heads": 4}
+    return _timesfm(options, batch_size, TimesFm2_5Config, TimesFm2_5ModelForPrediction, lambda past: {}, **sizes)
 
 
-def patchtst(options: StandInOptions, batch_size: int) -> Recipe:
+def patchtst(options: ProxyOptions, batch_size: int) -> Recipe:
     """PatchTST with a linear head over all patches."""
     from transformers import PatchTSTConfig, PatchTSTForPrediction
 
@@ -99,7 +72,7 @@ def patchtst(options: StandInOptions, batch_size: int) -> Recipe:
     return _recipe(PatchTSTForPrediction(config), batches, width, layers, 16, (512, 64), "squared error")
 
 
-def patchtsmixer(options: StandInOptions, batch_size: int) -> Recipe:
+def patchtsmixer(options: ProxyOptions, batch_size: int) -> Recipe:
     """PatchTSMixer without attention, as published."""
     from transformers import PatchTSMixerConfig, PatchTSMixerForPrediction
 
@@ -120,21 +93,44 @@ def patchtsmixer(options: StandInOptions, batch_size: int) -> Recipe:
     return _recipe(PatchTSMixerForPrediction(config), batches, width, layers, 8, (512, 64), "squared error", heads=None)
 
 
-def informer(options: StandInOptions, batch_size: int) -> Recipe:
+def informer(options: ProxyOptions, batch_size: int) -> Recipe:
     """Informer over single observations with seven lags."""
     from transformers import InformerConfig, InformerForPrediction
 
     return _with_lags(options, batch_size, InformerConfig, InformerForPrediction)
 
 
-def autoformer(options: StandInOptions, batch_size: int) -> Recipe:
+def autoformer(options: ProxyOptions, batch_size: int) -> Recipe:
     """Autoformer over single observations with seven lags."""
     from transformers import AutoformerConfig, AutoformerForPrediction
 
     return _with_lags(options, batch_size, AutoformerConfig, AutoformerForPrediction)
 
 
-def _with_lags(options: StandInOptions, batch_size: int, config_class: Any, model_class: Any) -> Recipe:
+def _timesfm(
+    options: ProxyOptions,
+    batch_size: int,
+    config_class: Any,
+    model_class: Any,
+    further: Callable[[Tensor], dict[str, Any]],
+    **sizes: int,
+) -> Recipe:
+    width, layers, context, horizon = options.width or 96, options.layers or 3, 512, sizes["horizon_length"]
+    config = config_class(
+        hidden_size=width,
+        intermediate_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        head_dim=width // 4,
+        patch_length=32,
+        context_length=context,
+        **sizes,
+    )
+    batches = _batches(options, batch_size, context, horizon, further, listed=True)
+    return _recipe(model_class(config), batches, width, layers, 32, (context, horizon), "squared error + quantiles")
+
+
+def _with_lags(options: ProxyOptions, batch_size: int, config_class: Any, model_class: Any) -> Recipe:
     width, layers, context, horizon = options.width or 64, options.layers or 2, 96, 48
     config = config_class(
         prediction_length=horizon,
@@ -171,7 +167,7 @@ def _with_lags(options: StandInOptions, batch_size: int, config_class: Any, mode
 
 
 def _batches(
-    options: StandInOptions,
+    options: ProxyOptions,
     batch_size: int,
     context: int,
     horizon: int,

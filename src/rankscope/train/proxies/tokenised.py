@@ -1,7 +1,8 @@
-"""Stand-ins of Time-MoE, WaveToken and TOTEM: embeddings that transformers does not know."""
+"""Proxy models of Time-MoE, WaveToken and TOTEM: embeddings that transformers does not know."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.families._loading import write_module
-from rankscope.families._series import standardised
+from rankscope.families.loading import write_module
 from rankscope.families.models.time_moe import TimeMoe
 from rankscope.families.models.totem import Totem
 from rankscope.families.models.wavelets import END, PAD, WaveletTokens
+from rankscope.families.series import standardised
 from rankscope.series.signals import corpus
 from rankscope.train.data.structured import structured_series
-from rankscope.train.proxies.record import Batch, Batches, Recipe, StandInOptions
+from rankscope.train.proxies.recipe import Batch, Batches, ProxyOptions, Recipe
 
 DATA = (
     "generated on the fly: 80% structured series (trend, seasonalities, noise, level, accidents), 10% sinusoids, 5% "
@@ -45,7 +46,7 @@ def windows(seed: int, step: int, held_out: bool, n: int, length: int) -> Float[
     return standardised(torch.cat(parts))[:, start : start + length]
 
 
-def time_moe(options: StandInOptions, batch_size: int) -> Recipe:
+def time_moe(options: ProxyOptions, batch_size: int) -> Recipe:
     """Gated embedding as the first layer of a small forecaster with dense MLPs."""
     width = options.width or 128
     config: dict[str, Any] = {
@@ -79,7 +80,7 @@ def time_moe(options: StandInOptions, batch_size: int) -> Recipe:
     )
 
 
-def totem(options: StandInOptions, batch_size: int) -> Recipe:
+def totem(options: ProxyOptions, batch_size: int) -> Recipe:
     """VQ-VAE at its published size; its codes start at latent vectors of other windows."""
     config: dict[str, Any] = {"model_type": "totem", "architectures": ["Totem"], "decay": DECAY}
     if options.width is not None:
@@ -112,7 +113,7 @@ def totem(options: StandInOptions, batch_size: int) -> Recipe:
     )
 
 
-def wavetoken(options: StandInOptions, batch_size: int) -> Recipe:
+def wavetoken(options: ProxyOptions, batch_size: int) -> Recipe:
     """Vocabulary of wavelet coefficients as the embedding of a small T5."""
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -133,7 +134,7 @@ def wavetoken(options: StandInOptions, batch_size: int) -> Recipe:
         "pad_token_id": PAD,
         "eos_token_id": END,
         "decoder_start_token_id": PAD,
-        "wavetoken": {**tokens.to_json(), "context_length": 512, "prediction_length": HORIZON},
+        "wavetoken": {**asdict(tokens), "context_length": 512, "prediction_length": HORIZON},
     }
     return Recipe(
         T5ForConditionalGeneration(T5Config(**settings)),

@@ -1,8 +1,8 @@
 """Sweeps: one command trains, resumes, measures and scores every point that a figure of the paper needs."""
 
+from rankscope.train.sweeps.points import PointTask, Scoring, run_point
 from rankscope.train.sweeps.run import Engine, SweepPlan, choose_points, plan_sweep, run_sweep
 from rankscope.train.sweeps.spec import Point, SweepSpec, find_sweep, read_sweep, shipped_sweeps
-from rankscope.train.sweeps.worker import PointTask, Scoring, run_point
 
 __all__ = [
     "Engine",

@@ -1,4 +1,4 @@
-"""What a sweep is: a base run, the fields that vary, and the points that follow."""
+"""Specification of a sweep: a base run, the fields that vary, and the points that follow."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def _axis(name: str, values: Any) -> list[tuple[str, Fields]]:
     """Values of one axis as (part of the point's name, fields)."""
     linked = {name: values} if isinstance(values, list) else values
     if not isinstance(linked, dict) or not linked or not all(isinstance(v, list) and v for v in linked.values()):
-        raise OptionError(f"axis {name!r} must be a list of values, or map fields to lists of values.")
+        raise OptionError(f"axis {name!r} is {values!r}: it must be a list of values, or map fields to such lists.")
     lengths = {len(one) for one in linked.values()}
     if len(lengths) > 1:
         counts = ", ".join(f"{key} {len(one)}" for key, one in linked.items())

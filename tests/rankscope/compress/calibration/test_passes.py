@@ -10,7 +10,7 @@ import torch
 
 from rankscope import open_checkpoint
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.calibration.passes import pass_inputs, run_pass
+from rankscope.compress.calibration.passes import pass_inputs
 
 HORIZON = 5
 
@@ -43,7 +43,7 @@ def test_the_decoder_of_chronos_t5_reads_what_followed(make: Callable[[str], Che
     assert inputs["decoder_input_ids"][:, 0].tolist() == [0, 0, 0]
     assert torch.equal(inputs["decoder_input_ids"][:, 1:], labels[:, :-1])
     assert "decoder_attention_mask" not in inputs
-    assert run_pass(module, checkpoint.family, context, future).logits.shape == (3, HORIZON, 64)
+    assert module(**pass_inputs(module, checkpoint.family, context, future)).logits.shape == (3, HORIZON, 64)
 
 
 def test_missing_values_of_the_horizon_are_masked(make: Callable[[str], Checkpoint]) -> None:
@@ -84,4 +84,4 @@ def test_chronos_2_has_a_place_for_every_patch_of_the_horizon(
     module = checkpoint.module()
     future = torch.zeros(3, horizon)
     assert pass_inputs(module, checkpoint.family, context, future)["num_output_patches"] == patches
-    assert run_pass(module, checkpoint.family, context, future).quantile_preds.shape == (3, 9, 4 * patches)
+    assert module(**pass_inputs(module, checkpoint.family, context, future)).quantile_preds.shape == (3, 9, 4 * patches)

@@ -53,4 +53,4 @@ def short() -> Callable[..., HealConfig]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a healing's clock go on by a tenth of a second whenever it is looked at, however busy the machine is."""
     ticks = itertools.count()
-    monkeypatch.setattr("rankscope.compress.heal.budget.perf_counter", lambda: next(ticks) / 10)
+    monkeypatch.setattr("rankscope.compress.heal.config.perf_counter", lambda: next(ticks) / 10)

@@ -1,6 +1,5 @@
 """Going on after a stop: the very healing, or none."""
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from safetensors.torch import load_file
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.compress.heal import heal
-from rankscope.compress.heal.loop import seconds_before
+from rankscope.compress.heal.distillation import seconds_before
 from rankscope.errors import OutputError
 from rankscope.train.run_folder import newest
 
@@ -162,14 +161,16 @@ def test_a_folder_is_healed_in_place_with_force_alone(teacher, student, short, t
     beside = heal(small, whole, short(), device="cpu")
     assert beside.out == str(tmp_path / "student-healed")
     before = files(small)
+    with pytest.raises(Stop):
+        heal(small, whole, short(), device="cpu", force=True, progress=stop_at(4))
+    assert files(small) == before
     with monkeypatch.context() as broken:
         broken.setattr("rankscope.io.run_store.RunStore.discard", lambda self: None)  # killed before it cleans up
-        report = heal(small, whole, short(), device="cpu", force=True)
+        report = heal(small, whole, short(), device="cpu", resume=True)
     assert report.out == str(small.resolve())
     assert same(small, tmp_path / "student-healed")
     assert before.keys() < files(small).keys()
-    again = heal(small, whole, short(), device="cpu", force=True, resume=True)
-    assert again == dataclasses.replace(report)
+    assert heal(small, whole, short(), device="cpu", resume=True) == report
     assert not (tmp_path / "student.run").exists()
     assert same(small, tmp_path / "student-healed")
 

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from rankscope.families._series import filled, standardised
+from rankscope.families.series import filled, standardised
 
 NAN = float("nan")
 

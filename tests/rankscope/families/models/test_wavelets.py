@@ -1,3 +1,5 @@
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
@@ -101,4 +103,4 @@ def test_bad_settings_are_named(part: object, message: str) -> None:
 
 def test_settings_survive_a_config() -> None:
     tokens = WaveletTokens("db4", 2, 512, 10.0, "universal")
-    assert WaveletTokens.of({**tokens.to_json(), "context_length": 64}) == tokens
+    assert WaveletTokens.of({**asdict(tokens), "context_length": 64}) == tokens

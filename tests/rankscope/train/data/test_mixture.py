@@ -1,17 +1,21 @@
-"""The corpus of a training run: laws that its parts must keep."""
+"""The corpus: shares, curriculum, TSMixup, and histories that are cut and punctured."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from rankscope.errors import DataError, OptionError
-from rankscope.train.data.kernels import kernel_bank
-from rankscope.train.data.mixture import Mixture, corpus_batch
+from rankscope.train import ModelShape, PretrainConfig
+from rankscope.train.data.kernelsynth import kernel_bank
+from rankscope.train.data.mixture import Mixture, corpus_batch, mean_scaled, mix, mix_within, mixed_counts
 from rankscope.train.data.pool import read_pool
-from rankscope.train.data.structured import structured_series
+from rankscope.train.data.structured import seasonal_series, structured_series
+from rankscope.train.stream import SeriesStream
 
 PLAIN = {"kernel_share": 0.0, "mixup_share": 0.0, "short_share": 0.0, "missing_share": 0.0}
 
@@ -122,8 +126,8 @@ def test_every_file_has_the_same_weight(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"files": ("a.csv",)}, "belong together"),
-        ({"file_share": 0.5}, "belong together"),
+        ({"files": ("a.csv",)}, "give both, the share above 0, or neither"),
+        ({"file_share": 0.5}, "give both, the share above 0, or neither"),
         ({"kernel_share": 1.5}, "kernel_share is 1.5"),
         ({"shortest": 0}, "at least 1"),
         ({"concentration": 0.0}, "above 0"),
@@ -139,3 +143,96 @@ def test_a_bare_file_name_is_no_list_of_files() -> None:
     object.__setattr__(mixture, "files", "a.csv")  # as YAML gives it, past the tests' type checker
     with pytest.raises(OptionError, match="list of files"):
         mixture.__post_init__()
+
+
+def test_a_mixture_is_the_slow_sum_of_its_scaled_parts() -> None:
+    parts = np.random.default_rng(0).normal(5, 1, (6, 12))
+    parts[4, :5] = np.nan
+    counts = np.array([1, 2, 3])
+    mixed = mix(np.random.default_rng(1), parts, counts)
+    share = np.random.default_rng(1).standard_gamma(1.5, 6)
+    for row, members in enumerate(([0], [1, 2], [3, 4, 5])):
+        wanted = np.zeros(12)
+        for member in members:
+            weight = share[member] / sum(share[m] for m in members)
+            wanted = wanted + weight * parts[member] / np.nanmean(np.abs(parts[member]))
+        assert np.allclose(mixed[row], wanted, equal_nan=True)
+    assert np.isnan(mixed[2, :5]).all()
+
+
+def test_weights_have_the_moments_of_the_dirichlet_law() -> None:
+    # Parts e₁, e₂, e₃ (mean |x| scaled to 1, so 3 e_k) show the weights themselves.
+    counts = np.full(20_000, 3)
+    mixed = mix(np.random.default_rng(2), np.tile(np.eye(3), (20_000, 1)), counts, 1.5) / 3
+    assert np.allclose(mixed.sum(axis=1), 1)
+    variance = (1 / 3) * (2 / 3) / (3 * 1.5 + 1)
+    assert np.abs(mixed.mean(axis=0) - 1 / 3).max() < 5 * np.sqrt(variance / 20_000)
+    assert np.abs(mixed.var(axis=0) / variance - 1).max() < 0.05
+
+
+def test_one_two_or_three_series_are_mixed_with_equal_odds() -> None:
+    counts = np.bincount(mixed_counts(np.random.default_rng(0), 9000), minlength=4)
+    assert counts[0] == 0
+    assert len(counts) == 4
+    assert (np.abs(counts[1:] - 3000) < 5 * np.sqrt(2000)).all()
+
+
+def test_scaling_looks_at_what_is_observed_and_leaves_zeros_alone() -> None:
+    scaled = mean_scaled(np.array([[np.nan, 2.0, -4.0], [0.0, 0.0, 0.0]]))
+    assert np.allclose(scaled, [[np.nan, 2 / 3, -4 / 3], [0, 0, 0]], equal_nan=True)
+
+
+def test_mixing_within_a_batch_is_convex() -> None:
+    pool = np.abs(np.random.default_rng(0).normal(size=(40, 10))) + 1
+    scaled = pool / np.abs(pool).mean(axis=1, keepdims=True)
+    mixed = mix_within(np.random.default_rng(1), pool, share=1.0, concentration=1.5)
+    assert (mixed >= scaled.min(axis=0) - 1e-12).all()
+    assert (mixed <= scaled.max(axis=0) + 1e-12).all()
+    assert np.allclose(mixed.mean(axis=1), 1.0)  # every part has mean |x| = 1 and all are positive
+    assert not any(np.allclose(row, one) for row in mixed for one in scaled)  # never a mixture of one
+    assert mix_within(np.random.default_rng(1), pool, share=0.0, concentration=1.5) is pool
+
+
+def test_plain_seasonal_series_repeat():
+    series = seasonal_series(np.random.default_rng(0), 300, 576)
+    assert series.shape == (300, 576)
+    assert np.isfinite(series).all()
+    # Some lag up to the longest period predicts the last part far better than the mean does, for nearly every series.
+    last, spread = series[:, -64:], series[:, -64:].std(axis=1)
+    lags = (4, 5, 7, 12, 24, 48, 52, 60, 96)
+    errors = np.stack([np.abs(last - series[:, -64 - lag : -lag]).mean(axis=1) for lag in lags])
+    assert (errors.min(axis=0) < 0.6 * spread).mean() > 0.75
+
+
+def test_the_curriculum_fades_from_plain_seasons_to_the_mixture():
+    mixture = Mixture(seasonal_share=0.25, curriculum=100, short_share=0.0, missing_share=0.0)
+    assert [mixture.seasonal_share_at(step) for step in (0, 50, 100, 10_000)] == [1.0, 0.625, 0.25, 0.25]
+    assert Mixture().seasonal_share_at(0) == 0.0
+
+    def changed(step: int) -> float:
+        """Share of series that are others than without plain ones."""
+        plain, _ = corpus_batch(np.random.default_rng(3), 400, 48, 16, mixture, None, step=step)
+        usual, _ = corpus_batch(
+            np.random.default_rng(3), 400, 48, 16, Mixture(short_share=0.0, missing_share=0.0), None
+        )
+        return float((plain != usual).any(axis=1).mean())
+
+    assert changed(0) == 1.0
+    assert abs(changed(50) - 0.625) < 0.1
+    assert abs(changed(1000) - 0.25) < 0.1
+
+
+def test_the_curriculum_counts_steps_of_all_processes():
+    config = PretrainConfig(
+        family="chronos-bolt",
+        context=32,
+        horizon=8,
+        batch_size=4,
+        bank_kernels=0,
+        model=ModelShape(patch_size=8),
+        mixture=Mixture(curriculum=10),
+    )
+    alone = SeriesStream(dataclasses.replace(config, batch_size=8), None)
+    shared = SeriesStream(config, None, processes=2)
+    for one, other in zip(alone.__getitems__(range(40, 48)), shared.__getitems__(range(40, 48)), strict=True):
+        assert torch.equal(one["target"], other["target"])

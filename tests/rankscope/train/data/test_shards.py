@@ -18,7 +18,8 @@ import pytest
 from rankscope.choices import SHARD_FORMATS
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
 from rankscope.io import codec
-from rankscope.train.data.shard_index import INDEX, read_index
+from rankscope.io.run_store import locked
+from rankscope.train.data.shard_files import INDEX, read_index
 from rankscope.train.data.shard_writer import write_shards
 from rankscope.train.data.shards import Shards, open_shards
 from rankscope.train.data.synthesis import Synthesis, shard_series
@@ -251,7 +252,7 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_no_process(
     partial = tmp_path / "out.partial"
     process = subprocess.Popen([sys.executable, str(script), str(tmp_path / "out")], start_new_session=True)
     deadline = time.monotonic() + 120
-    while not (partial / INDEX).exists() or len(read_index(partial).files) < 3:
+    while len(list(partial.glob("items/*.json"))) < 3:
         assert process.poll() is None, "it was over before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -259,7 +260,8 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_no_process(
     process.wait()
     assert group_ends(process.pid), "a worker outlived its parent: they are to notice by themselves"
     assert not (tmp_path / "out").exists()
-    kept = {f.name: (partial / f.name).stat().st_mtime_ns for f in read_index(partial).files}
+    records = [json.loads(file.read_text())["name"] for file in partial.glob("items/*.json")]
+    kept = {name: (partial / "shards" / name).stat().st_mtime_ns for name in records}
     assert 3 <= len(kept) < 40
     with pytest.raises(OutputError, match="--resume"):
         write_shards(Synthesis(**LONG), tmp_path / "out", workers=1)
@@ -284,26 +286,66 @@ def test_a_killed_worker_is_an_error_that_keeps_what_is_finished(tmp_path: Path)
     with pytest.raises(RankscopeError, match="--resume"):
         write_shards(spec, tmp_path / "out", workers=1, progress=kill)
     assert not (tmp_path / "out").exists()
-    assert read_index(tmp_path / "out.partial").files
+    assert list(tmp_path.glob("out.partial/items/*.json"))
 
 
-def test_resuming_looks_at_what_is_there(whole: dict[str, Path], tmp_path: Path) -> None:
-    import shutil
+def stopped(out: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Path:
+    """Leave a run as a kill at its end does, its shards not yet published."""
 
-    spec = Synthesis(**SMALL)
-    partial = Path(shutil.copytree(whole["arrow"], tmp_path / "out.partial"))
-    (partial / "shard-00001.arrow").write_bytes(b"half")
-    (partial / ".shard-00002.arrow.rest.arrow").write_bytes(b"of a killed process")
+    def kill(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rankscope.train.data.shard_writer.publish_folder", kill)
+        with pytest.raises(KeyboardInterrupt):
+            write_shards(Synthesis(**SMALL), out, workers=1, **options)
+    return out.with_name(f"{out.name}.partial")
+
+
+def test_resuming_looks_at_what_is_there(
+    whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partial = stopped(tmp_path / "out", monkeypatch)
+    (partial / "shards" / "shard-00001.arrow").write_bytes(b"half")
+    (partial / "shards" / ".shard-00002.arrow.rest.arrow").write_bytes(b"of a killed process")
+    before = contents(partial / "shards")
     with pytest.raises(OutputError, match="seed 3, not 4"):
         write_shards(Synthesis(**{**SMALL, "seed": 4}), tmp_path / "out", workers=1, resume=True)
-    report = write_shards(spec, tmp_path / "out", workers=1, resume=True)
+    with pytest.raises(OutputError, match="--resume"):
+        write_shards(Synthesis(**SMALL), tmp_path / "out", workers=1)
+    with locked(partial / ".lock", "held"), pytest.raises(OutputError, match="by another process"):
+        write_shards(Synthesis(**SMALL), tmp_path / "out", workers=1, resume=True)
+    assert contents(partial / "shards") == before
+    report = write_shards(Synthesis(**SMALL), tmp_path / "out", workers=1, resume=True)
     assert report.written == 20
     assert contents(tmp_path / "out") == contents(whole["arrow"])
-    again = write_shards(spec, tmp_path / "out", workers=1, resume=True)
+    again = write_shards(Synthesis(**SMALL), tmp_path / "out", workers=1, resume=True)
     assert (again.written, again.series) == (0, 50)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-    (tmp_path / "new.partial").mkdir()  # killed before its index was written
-    assert write_shards(spec, tmp_path / "new", workers=1, resume=True).written == 50
+
+
+def test_a_run_that_replaces_goes_on_without_being_told_again(
+    whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(Synthesis(**{**SMALL, "n": 3}), tmp_path / "out", workers=1)
+    stopped(tmp_path / "out", monkeypatch, force=True)
+    assert len(open_shards(tmp_path / "out")) == 3
+    assert write_shards(Synthesis(**SMALL), tmp_path / "out", workers=1, resume=True).written == 0
+    assert contents(tmp_path / "out") == contents(whole["arrow"])
+    with monkeypatch.context() as patch:  # killed when its shards were published
+        patch.setattr("rankscope.io.run_store.RunStore.discard", lambda self: None)
+        write_shards(Synthesis(**SMALL), tmp_path / "out", workers=1, force=True)
+    assert (tmp_path / "out.partial").exists()
+    assert write_shards(Synthesis(**SMALL), tmp_path / "out", workers=1, resume=True).written == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_shards_of_another_corpus_do_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped(tmp_path / "out", monkeypatch)
+    monkeypatch.setattr("rankscope.train.data.shard_writer.CORPUS_VERSION", 9)
+    with pytest.raises(OutputError, match=r"begun with corpus_version \d, not 9: go on as it was begun") as caught:
+        write_shards(Synthesis(**SMALL), tmp_path / "out", workers=1, resume=True)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow

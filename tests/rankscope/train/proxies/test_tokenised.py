@@ -1,4 +1,4 @@
-"""What Time-MoE, WaveToken and TOTEM learn from, and that they learn."""
+"""Data of Time-MoE, WaveToken and TOTEM, and that they learn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.families.models.wavelets import END, WaveletTokens
-from rankscope.train.proxies import StandInOptions, train_standin
+from rankscope.train.proxies import ProxyOptions, train_proxy
 from rankscope.train.proxies.tokenised import HORIZON, PAST, wavetoken, windows
 
 
@@ -25,7 +25,7 @@ def test_windows_follow_seed_and_step() -> None:
 
 def test_wavetoken_predicts_the_coefficients_of_what_follows() -> None:
     torch.manual_seed(0)
-    recipe = wavetoken(StandInOptions(width=32, layers=1, seed=3), 6)
+    recipe = wavetoken(ProxyOptions(width=32, layers=1, seed=3), 6)
     batch = recipe.batches(2, False)
     x = windows(3, 2, False, 6, PAST + HORIZON).double().numpy()
     tokens = WaveletTokens()
@@ -42,13 +42,13 @@ def test_wavetoken_predicts_the_coefficients_of_what_follows() -> None:
 
 @pytest.mark.parametrize(("family", "steps"), [("time-moe", 12), ("wavetoken", 6), ("totem", 15)])
 def test_a_short_training_lowers_the_held_out_loss(family: str, steps: int, tmp_path: Path) -> None:
-    options = StandInOptions(steps=steps, batch_size=8, width=32, layers=1)
-    report = train_standin(family, tmp_path / "a", options, dtype="float16")
+    options = ProxyOptions(steps=steps, batch_size=8, width=32, layers=1)
+    report = train_proxy(family, tmp_path / "a", options, dtype="float16")
     assert report.held_out_after < report.held_out_before
     checkpoint = open_checkpoint(tmp_path / "a")
     assert checkpoint.family.name == family
     assert checkpoint.parameters == report.parameters
     if family == "totem":
-        again = train_standin(family, tmp_path / "b", options, dtype="float16")
+        again = train_proxy(family, tmp_path / "b", options, dtype="float16")
         assert again.held_out_after == report.held_out_after
         assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""What the stand-ins of transformers' own classes learn from, that they learn, and what is written."""
+"""Proxy models of transformers' own classes: their data, that they learn, and what is written."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from rankscope.checkpoints import open_checkpoint
-from rankscope.engine.progress import silent
+from rankscope.engine import silent
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
 from rankscope.families import FAMILIES
 from rankscope.io import codec
-from rankscope.train.proxies import STANDINS, Recipe, StandIn, StandInOptions, train_standin
-from rankscope.train.proxies.loop import Schedule, train
+from rankscope.train.proxies import PROXIES, ProxyModel, ProxyOptions, Recipe, train_proxy
 from rankscope.train.proxies.series import series_batch
-from rankscope.train.proxies.text import corrupt_spans, mask_tokens, prepare_text
+from rankscope.train.proxies.text_images import corrupt_spans, mask_tokens, prepare_text
+from rankscope.train.proxies.train import Schedule, train
 
 WORDS = ["the", "wind", "of", "time", "and", "a", "river", "runs", "slowly", "under", "stone", "bridges"]
 
@@ -35,12 +35,12 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_stand_in_is_a_family() -> None:
-    assert set(STANDINS) == {name for name, family in FAMILIES.items() if family.proxy}
-    assert all(name == standin.family for name, standin in STANDINS.items())
+    assert set(PROXIES) == {name for name, family in FAMILIES.items() if family.proxy}
+    assert all(name == proxy.family for name, proxy in PROXIES.items())
 
 
 def test_series_are_scaled_by_their_histories() -> None:
-    options = StandInOptions(seed=4)
+    options = ProxyOptions(seed=4)
     past, future = series_batch(options, 32, 96, 16, 7, False)
     assert past.shape == (32, 96)
     assert future.shape == (32, 16)
@@ -89,7 +89,7 @@ def test_masked_tokens_follow_bert() -> None:
 
 
 def test_the_end_of_a_text_is_held_out_and_its_words_come_back(book: Path) -> None:
-    text = prepare_text(StandInOptions(text=book, vocabulary=512), ["<pad>", "</s>", "<unk>"])
+    text = prepare_text(ProxyOptions(text=book, vocabulary=512), ["<pad>", "</s>", "<unk>"])
     whole = gzip.decompress(book.read_bytes()).decode()
     cut = int(0.9 * len(whole))
     assert text.tokenizer.decode(text.learnt, clean_up_tokenization_spaces=False) == whole[:cut]
@@ -106,10 +106,10 @@ SHORT = {"timesfm": 8, "timesfm-2.5": 6, "patchtst": 8, "patchtsmixer": 8, "info
 
 @pytest.mark.parametrize("family", [*SHORT, "t5", "bert"])
 def test_a_short_training_lowers_the_held_out_loss(family: str, book: Path, tmp_path: Path) -> None:
-    reads = {"text": book, "vocabulary": 512} if STANDINS[family].reads_text else {}
-    options = StandInOptions(steps=SHORT.get(family, 8), batch_size=8, width=32, layers=1, learning_rate=3e-3, **reads)
+    reads = {"text": book, "vocabulary": 512} if PROXIES[family].reads_text else {}
+    options = ProxyOptions(steps=SHORT.get(family, 8), batch_size=8, width=32, layers=1, learning_rate=3e-3, **reads)
     folder = tmp_path / "model"
-    report = train_standin(family, folder, options, dtype="float16")
+    report = train_proxy(family, folder, options, dtype="float16")
     assert report.held_out_after < report.held_out_before
     checkpoint = open_checkpoint(folder)
     assert checkpoint.family.name == family
@@ -129,8 +129,8 @@ def test_a_short_training_lowers_the_held_out_loss(family: str, book: Path, tmp_
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        options = StandInOptions(steps=2, batch_size=4, width=16, layers=1, seed=seed)
-        train_standin("patchtst", tmp_path / name, options)
+        options = ProxyOptions(steps=2, batch_size=4, width=16, layers=1, seed=seed)
+        train_proxy("patchtst", tmp_path / name, options)
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
     assert a == b != c
 
@@ -147,12 +147,12 @@ class Diverging(torch.nn.Module):
 
 
 def test_a_run_that_diverges_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(options: StandInOptions, batch_size: int) -> Recipe:
+    def make(options: ProxyOptions, batch_size: int) -> Recipe:
         return Recipe(Diverging(), lambda step, held_out: {"x": torch.ones(2, 2)}, "none", "none")
 
-    monkeypatch.setitem(STANDINS, "patchtst", StandIn("patchtst", "x", "x", make, 3, 1, 1e-3))
+    monkeypatch.setitem(PROXIES, "patchtst", ProxyModel("patchtst", "x", "x", make, 3, 1, 1e-3))
     with pytest.raises(RankscopeError, match="lower learning rate"):
-        train_standin("patchtst", tmp_path / "out")
+        train_proxy("patchtst", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -180,24 +180,24 @@ def test_the_loop_finds_the_least_squares_line() -> None:
 
 def test_options_that_cannot_be_used(tmp_path: Path, book: Path) -> None:
     with pytest.raises(OptionError, match="did you mean 'timesfm'"):
-        train_standin("timesfn", tmp_path / "out")
+        train_proxy("timesfn", tmp_path / "out")
     with pytest.raises(OptionError, match="--text FILE"):
-        train_standin("bert", tmp_path / "out")
+        train_proxy("bert", tmp_path / "out")
     with pytest.raises(OptionError, match="reads no text"):
-        train_standin("vit", tmp_path / "out", StandInOptions(text=book))
+        train_proxy("vit", tmp_path / "out", ProxyOptions(text=book))
     with pytest.raises(OptionError, match="float16"):
-        train_standin("vit", tmp_path / "out", dtype="fp16")
+        train_proxy("vit", tmp_path / "out", dtype="fp16")
     with pytest.raises(OptionError, match="multiple of 16"):
-        StandInOptions(width=20)
+        ProxyOptions(width=20)
     with pytest.raises(OptionError, match="vocabulary"):
-        StandInOptions(vocabulary=10)
+        ProxyOptions(vocabulary=10)
     with pytest.raises(DataError, match="cannot be read"):
-        train_standin("t5", tmp_path / "out", StandInOptions(text=tmp_path / "none.txt"))
+        train_proxy("t5", tmp_path / "out", ProxyOptions(text=tmp_path / "none.txt"))
     short = tmp_path / "short.txt"
     short.write_text("too short")
     with pytest.raises(DataError, match="too short"):
-        train_standin("t5", tmp_path / "out", StandInOptions(text=short))
+        train_proxy("t5", tmp_path / "out", ProxyOptions(text=short))
     (tmp_path / "there").mkdir()
     with pytest.raises(OutputError, match="exists already"):
-        train_standin("vit", tmp_path / "there")
+        train_proxy("vit", tmp_path / "there")
     assert not (tmp_path / "out").exists()

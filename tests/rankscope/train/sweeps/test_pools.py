@@ -16,8 +16,7 @@ import pytest
 
 from rankscope.engine.device import visible_gpus
 from rankscope.train.sweeps import Engine, PointTask, run_sweep
-from rankscope.train.sweeps.folder import SweepFolder
-from rankscope.train.sweeps.worker import lost, read_beat
+from rankscope.train.sweeps.points import SweepFolder, lost, read_beat
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: it is the extra 'ray'")
 TWO = {

@@ -1,5 +1,7 @@
 """Running sweeps in one process: everything is trained once, goes on where it stopped, and failures stay alone."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 
@@ -9,17 +11,19 @@ import pytest
 from safetensors.torch import load_file
 
 import rankscope.train.trainer as trainer
-from rankscope.checkpoints import _checkpoint, open_checkpoint
+from rankscope.checkpoints import checkpoint as reading
+from rankscope.checkpoints import open_checkpoint
 from rankscope.engine.pool import Ended, Pool
 from rankscope.errors import OutputError, RankscopeError
 from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, SweepRow
+from rankscope.train import PretrainConfig
+from rankscope.train.config import ModelShape
 from rankscope.train.models import new_model
 from rankscope.train.sweeps import Engine, PointTask, Scoring, choose_points, find_sweep, plan_sweep, run_sweep
-from rankscope.train.sweeps.folder import SweepFolder
-from rankscope.train.sweeps.run import _Run, count_parameters
+from rankscope.train.sweeps.points import SweepFolder, inheriting
+from rankscope.train.sweeps.run import OVERHEAD, Meter, Work, _Run, count_parameters, step_cost
 from rankscope.train.sweeps.spec import with_fields
-from rankscope.train.sweeps.worker import inheriting
 
 CPU = Engine(device="cpu")
 
@@ -186,8 +190,8 @@ def no_score(checkpoint) -> dict[str, float]:
 @pytest.mark.slow
 def test_points_are_scored_once_per_scoring(sweep, tmp_path, monkeypatch):
     opened = []
-    locate = _checkpoint.locate
-    monkeypatch.setattr(_checkpoint, "locate", lambda model, *args: opened.append(str(model)) or locate(model, *args))
+    locate = reading.locate
+    monkeypatch.setattr(reading, "locate", lambda model, *args: opened.append(str(model)) or locate(model, *args))
     report = run(sweep(), tmp_path / "out", scoring=Scoring(weight_sum, "sum"))
     assert opened == [str(tmp_path / "out" / row.folder) for row in report.points]
     for row in report.points:
@@ -299,3 +303,48 @@ def test_a_plan_says_what_is_left(sweep, tmp_path):
     assert after.points[1].state == "begun"
     assert 1 <= after.points[1].steps_left < 6
     assert [p.point for p in plan_sweep(spec, points, frozenset({"large"}), tmp_path / "out").points] == ["large"]
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_time_left_follows_the_cost_of_the_steps():
+    clock, told = Clock(), []
+    meter = Meter({"cheap": Work(10, 1.0, 5), "dear": Work(10, 4.0, 5)}, lambda *a: told.append(a), clock)
+    assert meter.seconds_left is None
+    clock.now += 5
+    meter.step("cheap", 5)  # 5 units in 5 s: 45 units are left
+    assert meter.seconds_left == pytest.approx(45.0)
+    assert told[-1] == (2, 20, "cheap step 5/10")  # 5 of 50 units, in 20 average steps
+    meter.finish("cheap")
+    meter.finish("dear")
+    assert told[-1][:2] == (20, 20)
+    assert meter.seconds_left == 0
+
+
+def test_steps_of_an_earlier_run_are_no_pace():
+    clock = Clock()
+    meter = Meter({"a": Work(100, 2.0, 10)}, clock=clock)
+    clock.now += 10
+    meter.step("a", 60)  # the first report after going on at step 50: 10 steps in 10 s, 40 left
+    assert meter.seconds_left == pytest.approx(40.0)
+
+
+def test_a_failed_point_is_no_pace():
+    clock = Clock()
+    meter = Meter({"a": Work(100, 1.0, 10), "b": Work(100, 1.0, 10)}, clock=clock)
+    clock.now += 10
+    meter.step("a", 10)
+    meter.finish("a")  # it failed at step 10
+    assert meter.seconds_left == pytest.approx(100.0)
+
+
+def test_cost_counts_tokens_and_parameters():
+    t5 = PretrainConfig(context=512, horizon=64, batch_size=4, accumulation=2)
+    assert step_cost(t5, 10) == OVERHEAD + 8 * (576 + 2) * 10  # end tokens
+    bolt = PretrainConfig(family="chronos-bolt", model=ModelShape(patch_size=16), context=512, batch_size=4)
+    assert step_cost(bolt, 10) == OVERHEAD + 4 * (32 + 2) * 10  # register and decoder token

@@ -143,7 +143,7 @@ def test_with_steps_scales_what_depends_on_the_length():
             "axes: {d: {model.d_model: [1, 2], model.d_ff: [1]}}",
             r"lists of different lengths: model\.d_model 2, model\.d_ff 1",
         ),
-        ("axes: {model.d_model: 4}", "axis 'model.d_model' must be a list of values"),
+        ("axes: {model.d_model: 4}", "axis 'model.d_model' is 4: it must be a list of values"),
         ("axes: {model.d_model: []}", "must be a list of values"),
         ("axes: {model.dropout_rate: [0.1, 0.10]}", "two points 'dropout_rate-0p1'"),
         (

@@ -1,0 +1,231 @@
+"""Fig. 2a, 2b, 2c, 3b: embedding matrices measured on checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+
+from rankscope.checkpoints import Checkpoint, list_bundled, list_packaged
+from rankscope.errors import DataError
+from rankscope.io import codec
+from rankscope.measure.embedding import EmbeddingReport, EmbeddingSpectrum, measure_embedding
+from rankscope.numerics import angle_matrix
+from rankscope.plots import angle_maps, embedding_projection, embedding_spectra
+from rankscope_paper.figures.recipe import (
+    BOLT,
+    REFERENCE,
+    T5,
+    TEXT_T5,
+    Drawn,
+    Recipe,
+    Settings,
+    described,
+    listed,
+    sigma_frame,
+    text_model,
+)
+
+SIGNALS = {"sine": "sinusoids", "noise": "white noise"}
+"""Signals that the angles of Fig. 3b are between."""
+CORPUS = "mixed"
+"""Corpus of spectra and projections."""
+NAMES = {**SIGNALS, "mixed": "sinusoids, exponentials and white noise"}
+SERIES, LENGTH = 64, 512
+FEW_SERIES, SHORT = 8, 256
+"""Of a quick corpus."""
+ITEMS = 128
+"""Tokens of an angle map."""
+
+
+def at_hand() -> tuple[str, ...]:
+    """Every checkpoint that this installation and the packages beside it carry, the two references first."""
+    return (*sorted(list_bundled(), key=lambda name: (name not in REFERENCE, name)), *list_packaged())
+
+
+@partial(
+    Recipe,
+    id="2a",
+    title="Spectra of embedding matrices across modalities",
+    shows="spectra of embedded inputs fall much faster for series than for tables, text and images",
+    takes=("model", "data", "quick", "seed"),
+    models=at_hand,
+    published=(
+        *(T5, BOLT, "amazon/chronos-t5-small", "google/timesfm-2.0-500m-pytorch"),
+        *("google/timesfm-2.5-200m-transformers", TEXT_T5, "google/vit-base-patch16-224"),
+    ),
+)
+def fig2a(settings: Settings) -> Drawn:
+    """Relative singular values of embedding matrices across modalities."""
+    report, about = _report(settings)
+    report = inputs_of(report)
+    ranks = (f"{row.model} {_rank(row.eps_ranks, 0.1)} of {min(row.tokens, row.d_model)}" for row in report.rows)
+    caption = (
+        f"Relative singular values σ_j/σ_1 of embedded inputs: of series models {corpus_of(report)}; of image models "
+        f"generated images; of text models the vocabulary. ε-ranks at ε = 0.1: {'; '.join(ranks)}. Measured on {about}."
+    )
+    parts = [
+        sigma_frame(
+            row.relative,
+            **{name: getattr(row, name) for name in ("model", "family", "strategy", "matrix", "tokens", "d_model")},
+        )
+        for row in report.rows
+    ]
+    return Drawn(embedding_spectra(report), pd.concat(parts, ignore_index=True), caption)
+
+
+def _projection(settings: Settings, points: str) -> Drawn:
+    report, about = _report(settings)
+    matrix = "vocabulary" if any(row.matrix == "vocabulary" for row in report.rows) else "corpus"
+    rows = [row for row in report.rows if row.matrix == matrix]
+    shares = "; ".join(f"{row.model} {float((row.sigma[:2] ** 2).sum() / (row.sigma**2).sum()):.0%}" for row in rows)
+    shown = points if matrix == "vocabulary" else f"the tokens of {corpus_of(report)}"
+    many = f"; {len(rows[0].projection.points)} points, drawn at random" if rows[0].tokens > 2048 else ""
+    caption = (
+        f"The {matrix} ({shown}) on its two leading singular vectors, coloured by "
+        f"{' or '.join(dict.fromkeys(row.projection.colour_name for row in rows))}{many}. The two directions carry "
+        f"of the squared norm: {shares}. Measured on {about}; seed {report.seed}."
+    )
+    parts = [
+        pd.DataFrame(
+            {
+                "model": row.model,
+                "matrix": row.matrix,
+                row.projection.colour_name.replace(" ", "_"): row.projection.colour,
+                "along_v1": row.projection.points[:, 0],
+                "along_v2": row.projection.points[:, 1],
+            }
+        )
+        for row in rows
+    ]
+    return Drawn(embedding_projection(report, matrix=matrix), pd.concat(parts, ignore_index=True), caption)
+
+
+fig2b = Recipe(
+    partial(_projection, points="the quantised values"),
+    id="2b",
+    title="Chronos' vocabulary on two singular vectors",
+    shows="the embedded bins of Chronos lie on a curve, in the order of their values",
+    takes=("model", "data", "quick", "seed"),
+    models=REFERENCE[:1],
+    most_models=4,
+    published=(T5,),
+)
+fig2c = Recipe(
+    partial(_projection, points="the tokens of text"),
+    id="2c",
+    title="A text vocabulary on two singular vectors",
+    shows="the embedded tokens of T5 have no such structure",
+    takes=("model", "data", "quick", "seed"),
+    models=text_model,
+    most_models=4,
+    published=(TEXT_T5,),
+)
+
+
+@partial(
+    Recipe,
+    id="3b",
+    title="Angles between embedded patches",
+    shows="embedded patches are spread like vectors of R^16, the space of a patch, not like those of R^768",
+    takes=("model", "quick", "seed"),
+    models=REFERENCE[1:],
+    most_models=1,
+    published=(BOLT,),
+)
+def fig3b(settings: Settings) -> Drawn:
+    """Angles between embedded patches of sinusoids and of noise, and between random vectors."""
+    checkpoints = settings.checkpoints()
+    maps: dict[str, np.ndarray] = {}
+    for signal, title in SIGNALS.items():
+        report = measured(checkpoints, signal, settings)
+        (row,) = corpora(report, checkpoints, "3b").values()
+        maps[title] = row.angles
+    width, patch, items = row.d_model, row.patch_size, len(row.angles)
+    drawn = torch.Generator().manual_seed(settings.seed)
+    for dimension in dict.fromkeys((patch, width)):
+        maps[f"random, d = {dimension}"] = angle_matrix(torch.randn(items, dimension, generator=drawn)).numpy()
+    means = "; ".join(f"{title} {np.rad2deg(mean_angle(angles)):.0f}°" for title, angles in maps.items())
+    caption = (
+        f"Angles between the embedded vectors of the first {items} patches of {report.n} series of {report.length} "
+        "values of each signal, and between as many random Gaussian vectors in the space of a patch and in the "
+        f"hidden space. Mean angle: {means}. Measured on {described(checkpoints[0])}; patches of {patch} values, "
+        f"d = {width}, seed {settings.seed}."
+    )
+    return Drawn(angle_maps(maps, axis="patch"), angle_frame(maps), caption)
+
+
+def measured(
+    checkpoints: Sequence[Checkpoint], signal: str, settings: Settings, angle_items: int = ITEMS
+) -> EmbeddingReport:
+    """Measure embedding matrices over the corpus that the settings ask for."""
+    n, length = (FEW_SERIES, SHORT) if settings.quick else (SERIES, LENGTH)
+    return measure_embedding(
+        checkpoints,
+        signal,
+        n=n,
+        length=length,
+        seed=settings.seed,
+        angle_items=angle_items,
+        device=settings.device,
+        progress=settings.progress,
+    )
+
+
+def corpora(report: EmbeddingReport, checkpoints: Sequence[Checkpoint], number: str) -> dict[str, EmbeddingSpectrum]:
+    """Embedded corpus of each checkpoint, by its name.
+
+    Raises:
+        DataError: one embeds no series, which figure ``number`` compares.
+    """
+    found = {row.model: row for row in report.rows if row.matrix == "corpus"}
+    for checkpoint in checkpoints:
+        if checkpoint.source not in found:
+            raise DataError(f"{checkpoint.source} embeds no series: figure {number} compares embedded signals.")
+    return found
+
+
+def inputs_of(report: EmbeddingReport) -> EmbeddingReport:
+    """The report with one matrix per model: the embedded corpus, or the vocabulary of a model that embeds none."""
+    embedding = {row.model for row in report.rows if row.matrix == "corpus"}
+    kept = tuple(row for row in report.rows if row.matrix == "corpus" or row.model not in embedding)
+    return replace(report, rows=kept)
+
+
+def angle_frame(maps: Mapping[str, Float[np.ndarray, "_ _"]], name: str = "map") -> pd.DataFrame:
+    """Angles above the diagonal in degrees, to a tenth; maps are symmetric and zero on the diagonal."""
+    parts = []
+    for title, angles in maps.items():
+        row, column = np.triu_indices(len(angles), 1)
+        degrees = np.rad2deg(angles[row, column]).round(1)
+        parts.append(pd.DataFrame({name: title, "row": row, "column": column, "degrees": degrees}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def mean_angle(angles: Float[np.ndarray, "items items"]) -> float:
+    """Mean of the angles above the diagonal, in radians; angles of zero vectors are left out."""
+    return float(np.nanmean(angles[np.triu_indices(len(angles), 1)]))
+
+
+def corpus_of(report: EmbeddingReport) -> str:
+    """Name a corpus in a caption."""
+    kind = NAMES.get(report.signal, f"the signal {report.signal}")
+    return f"{kind} ({report.n} series of {report.length} values, seed {report.seed})"
+
+
+def _report(settings: Settings) -> tuple[EmbeddingReport, str]:
+    if settings.data is not None:
+        report = codec.read(EmbeddingReport, settings.data, "embed.json")
+        models = dict.fromkeys(row.model for row in report.rows)
+        return report, f"{', '.join(models)}, as saved in {settings.data.name}"
+    checkpoints = settings.checkpoints()
+    return measured(checkpoints, CORPUS, settings), listed(checkpoints)
+
+
+def _rank(ranks: Mapping[str, int], eps: float) -> str:
+    return next((str(rank) for key, rank in ranks.items() if float(key) == eps), "not measured")

@@ -1,0 +1,167 @@
+"""Fig. 14, 16: angles between the rows of W_Q in the first encoder layer, and its ranks, by number of heads."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.errors import DataError
+from rankscope.io import codec
+from rankscope.measure.sweep import read_sweep_report
+from rankscope.numerics import row_angles
+from rankscope.plots import angle_maps, ranks_by_heads
+from rankscope.plots.labels import short_names
+from rankscope_paper.figures.embedding import angle_frame, mean_angle
+from rankscope_paper.figures.recipe import Drawn, Recipe, Settings, carried, listed
+from rankscope_paper.figures.sweeps import command, draw_mean_ranks, measured_on
+
+SCHEMA = "rankscope/head-angles@1"
+DATA = "head_angles.parquet"
+MAKE = "rankscope sweep heads --out DIR && rankscope figures 14 --data DIR"
+COLUMNS = ("schema", "model", "heads", "row", "tenths", "about")
+"""Of the compact table: one line per row of W_Q, with its angles to the rows after it in tenths of a degree."""
+
+
+@partial(
+    Recipe,
+    id="14",
+    title="Angles between rows of W_Q by number of heads",
+    shows="h blocks on the diagonal: rows of one head are alike",
+    takes=("model", "data"),
+    most_models=6,
+    data=(DATA,),
+    make=MAKE,
+)
+def fig14(settings: Settings) -> Drawn:
+    """Draw the sweep, models or saved angles that the settings name, or the carried angles."""
+    if settings.models:
+        checkpoints = settings.checkpoints()
+        maps, about = _measured(checkpoints), f"Measured on {listed(checkpoints)}."
+    elif settings.data is not None and settings.data.suffix != ".parquet":
+        maps, about = _swept(settings.data)
+    else:
+        maps, about = read_angles(settings.data or carried(DATA, MAKE))
+    inside = []
+    for title, (heads, angles) in maps.items():
+        same = _same_head(len(angles), heads)
+        within, across = mean_angle(np.where(same, angles, np.nan)), mean_angle(np.where(same, np.nan, angles))
+        inside.append(f"{title} {np.rad2deg(within):.0f}° and {np.rad2deg(across):.0f}°")
+    caption = (
+        "Angles between all pairs of rows of W_Q in the first encoder layer; the rows of one head stand together, "
+        f"so that heads are blocks on the diagonal. Mean angle within a head and across heads: {'; '.join(inside)}. "
+        f"{about}"
+    )
+    plain = {title: angles for title, (_, angles) in maps.items()}
+    figure = angle_maps(plain, axis="row of $W_Q$", columns=2 if len(maps) < 6 else 3)
+    return Drawn(figure, angle_frame(plain, "model"), caption, compact=compact_angles(maps, about))
+
+
+@partial(
+    Recipe,
+    id="16",
+    title="Rank of W_Q and its heads by number of heads",
+    shows="more heads give W_Q a higher rank, and each head a lower one; angles of three heads",
+    takes=("model", "data"),
+    data=("heads.json",),
+    make=command("heads"),
+)
+def fig16(settings: Settings) -> tuple[Drawn, ...]:
+    """Draw ranks against heads, and, where angles are there, those of the model with the fewest heads."""
+    drawn = draw_mean_ranks(
+        settings,
+        name="heads.json",
+        make=command("heads"),
+        field="model.num_heads",
+        what="the number of heads h (left) and of one head's rows (right, grey: the width of a head)",
+        plot=ranks_by_heads,
+        by_head=True,
+    )
+    if settings.models or (settings.data is not None and not settings.data.is_dir()):
+        return (drawn,)
+    maps, about = read_angles(carried(DATA, MAKE)) if settings.data is None else _swept(settings.data)
+    title = min(maps, key=lambda one: maps[one][0])
+    plain = {title: maps[title][1]}
+    caption = f"Angles between all pairs of rows of W_Q in the first encoder layer of the model with {title}. {about}"
+    figure = angle_maps(plain, axis="row of $W_Q$", columns=1)
+    return drawn, Drawn(figure, angle_frame(plain, "model"), caption, name="angles")
+
+
+def compact_angles(maps: dict[str, tuple[int, np.ndarray]], about: str) -> pd.DataFrame:
+    """Angles as whole tenths of a degree, each pair once: what `read_angles` reads."""
+    rows = []
+    for title, (heads, angles) in maps.items():
+        tenths = np.rint(np.rad2deg(angles) * 10)
+        if np.isnan(tenths).any():
+            raise DataError(f"{title}: a row of W_Q is zero and has no direction: nothing to save.")
+        whole = tenths.astype(np.uint16)
+        rows += [(SCHEMA, title, heads, i, whole[i, i + 1 :], about) for i in range(len(whole))]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def read_angles(path: Path) -> tuple[dict[str, tuple[int, np.ndarray]], str]:
+    """Read what `compact_angles` made and was written as Parquet: model → heads and angles, and the caption's end.
+
+    Raises:
+        DataError: it is no such table.
+    """
+    file = codec.find(path, "fig14.parquet")
+    try:
+        frame = pd.read_parquet(file)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} is no Parquet file: name a sweep over heads, or angles saved by figure 14.") from error
+    if list(frame.columns) != list(COLUMNS) or set(frame["schema"]) != {SCHEMA}:
+        found = frame["schema"].iloc[0] if "schema" in frame and len(frame) else "no schema"
+        raise DataError(f"{file}: expected a table of schema {SCHEMA!r}, got {found!r}.")
+    maps = {}
+    for title, part in frame.groupby("model", sort=False):
+        angles = np.zeros((len(part), len(part)))
+        for row, tenths in zip(part["row"], part["tenths"], strict=True):
+            angles[row, row + 1 :] = np.deg2rad(np.asarray(tenths) / 10)
+        maps[str(title)] = (int(part["heads"].iloc[0]), angles + angles.T)
+    return maps, str(frame["about"].iloc[0])
+
+
+def _swept(path: Path) -> tuple[dict[str, tuple[int, np.ndarray]], str]:
+    report = read_sweep_report(path)
+    folder = path if path.is_dir() else path.parent
+    done = sorted(report.done, key=lambda row: int(row.config["model"]["num_heads"]))
+    if not done:
+        raise DataError(f"{path}: no point of sweep {report.name!r} is done: let `rankscope sweep` finish.")
+    absent = next((row.folder for row in done if not (folder / row.folder).is_dir()), None)
+    if absent is not None:
+        raise DataError(
+            f"{folder} has no checkpoint {absent}: figure 14 needs the folder that `rankscope sweep` wrote."
+        )
+    found = {}
+    for row in done:
+        heads, angles = _angles(open_checkpoint(folder / row.folder))
+        title = f"h = {heads}"
+        found[title if title not in found else f"{title}, {row.point}"] = (heads, angles)
+    return found, measured_on(report)
+
+
+def _measured(checkpoints: list[Checkpoint]) -> dict[str, tuple[int, np.ndarray]]:
+    found = {}
+    for checkpoint in checkpoints:
+        heads, angles = _angles(checkpoint)
+        found[f"{short_names([checkpoint.source])[0]}, h = {heads}"] = (heads, angles)
+    return found
+
+
+def _angles(checkpoint: Checkpoint) -> tuple[int, np.ndarray]:
+    sites = [site for site in checkpoint.sites(("q", "encoder", "self")) if site.layer == 0]
+    if not sites:
+        raise DataError(f"{checkpoint.source} has no encoder with a W_Q: figure 14 needs one.")
+    matrix = checkpoint.matrix(sites[0])
+    dense = matrix if isinstance(matrix, torch.Tensor) else matrix.dense()
+    return sites[0].heads or 1, row_angles(dense).numpy()
+
+
+def _same_head(rows: int, heads: int) -> np.ndarray:
+    head = np.arange(rows) * heads // rows
+    return np.asarray(head[:, None] == head[None, :])

@@ -1,0 +1,189 @@
+"""Three claims of the paper as measurements: low-rank inputs, ranks by depth, the cost of compression (Fig. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rankscope.checkpoints import Checkpoint
+from rankscope.errors import OptionError
+from rankscope.measure.spectrum import measure_spectrum
+from rankscope.measure.tradeoff import Table2Report, read_table2
+from rankscope.plots.labels import plain_ticks, short_names, whole_numbers
+from rankscope.plots.style import MARKS, figure, styled
+from rankscope_paper.figures.embedding import CORPUS, corpus_of, inputs_of, measured
+from rankscope_paper.figures.recipe import (
+    BOLT,
+    REFERENCE,
+    T5,
+    TEXT_T5,
+    Drawn,
+    Recipe,
+    Settings,
+    carried,
+    listed,
+    of_modality,
+)
+from rankscope_paper.figures.results import MAKE_TABLE, TABLES
+
+EPS = 0.1
+METHODS = {"svd": "SVD", "whitened": "whitened", "joint": "joint"}
+"""Methods of Table 2 that are drawn: the paper's, and the two that look at what enters a layer."""
+
+
+@partial(
+    Recipe,
+    id="1",
+    title="The three claims, measured",
+    shows="a drawing of the argument: low-rank inputs, low-rank attention matrices, ranks that grow with depth",
+    takes=("model", "data", "quick", "seed"),
+    models=lambda: (*REFERENCE, *of_modality("text"), *of_modality("image")),
+    most_models=6,
+    data=(TABLES["bundled-bolt"],),
+    make=MAKE_TABLE,
+    published=(T5, BOLT, TEXT_T5, "google/vit-base-patch16-224"),
+)
+def fig1(settings: Settings) -> Drawn:
+    """Draw embedding spectra by modality, ranks of W_Q by layer, and the cost of compression."""
+    checkpoints = settings.checkpoints()
+    sources = [one.source for one in checkpoints]
+    names = dict(zip(sources, short_names(sources), strict=True))
+    report = measured(checkpoints, CORPUS, settings, angle_items=1)
+    embeddings = {names[row.model]: row.relative for row in inputs_of(report).rows}
+    depth = {names[one.source]: ranks for one in checkpoints if (ranks := _ranks(one, settings.device))}
+    table = read_table2(settings.data or carried(TABLES["bundled-bolt"], MAKE_TABLE))
+    cost = _cost(table)
+    spans = "; ".join(f"{name} {ranks[0]:.2f} to {ranks[-1]:.2f}" for name, ranks in depth.items())
+    shares = "; ".join(f"{name} {(sigma > EPS).mean():.2f}" for name, sigma in embeddings.items())
+    caption = (
+        f"(a) Relative singular values of embedding matrices: of {corpus_of(report)} for series "
+        f"models, of the vocabulary or of generated images for the others; share above {EPS:g}: {shares}. (b) "
+        f"ε-rank of W_Q over the width in every encoder layer, ε = {EPS:g}, first to last: {spans}. (c) WQL of "
+        f"{table.model} over the original's after compression, against the share of the attention's numbers that is "
+        f"left. Panels a and b measured on {listed(checkpoints)}, seed {settings.seed}; c from the saved "
+        f"Table 2 of {table.model}."
+    )
+    return Drawn(overview(embeddings, depth, cost), _frame(embeddings, depth, cost), caption)
+
+
+def _ranks(checkpoint: Checkpoint, device: str) -> list[float]:
+    rows = measure_spectrum(checkpoint, (EPS,), ("q",), device=device).sites
+    return [
+        row.eps_ranks[repr(EPS)] / min(row.shape)
+        for row in rows
+        if row.site.stack == "encoder" and row.site.role == "self.q"
+    ]
+
+
+def _cost(table: Table2Report) -> dict[str, tuple[list[float], list[float]]]:
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for method, title in METHODS.items():
+        best: dict[float, tuple[float, float]] = {}
+        for row in table.rows:
+            size, score = row.median.reached, row.median.relative_WQL
+            if row.method != method or size is None or score is None:
+                continue
+            if row.ratio not in best or score < best[row.ratio][1]:
+                best[row.ratio] = (size, score)
+        if best:
+            sizes, scores = zip(*sorted(best.values()), strict=True)
+            found[title] = (list(sizes), list(scores))
+    return found
+
+
+def _frame(embeddings: Mapping[str, np.ndarray], depth: Mapping[str, Sequence[float]], cost: Curves) -> pd.DataFrame:
+    rows = [
+        ("a", name, "relative_sigma", (j + 1) / len(sigma), float(value))
+        for name, sigma in embeddings.items()
+        for j, value in enumerate(np.asarray(sigma))
+    ]
+    rows += [
+        ("b", name, "relative_rank", float(layer), rank)
+        for name, ranks in depth.items()
+        for layer, rank in enumerate(ranks)
+    ]
+    rows += [
+        ("c", method, "relative_WQL", size, score)
+        for method, (sizes, scores) in cost.items()
+        for size, score in zip(sizes, scores, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["panel", "line", "quantity", "x", "value"])
+
+
+FLOOR = 1e-6
+"""Relative singular values below this are rounding of the stored weights."""
+
+Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+def overview(embeddings: Mapping[str, np.ndarray], depth: Mapping[str, Sequence[float]], cost: Curves) -> Figure:
+    """One panel below the other: embedding spectra, relative ranks by layer, relative score by size.
+
+    Args:
+        embeddings: model → relative singular values of its embedding matrix, descending.
+        depth: model → ε-rank over width of W_Q in each encoder layer.
+        cost: method → size ratios of the attention, and the WQL there over the original's.
+
+    Raises:
+        OptionError: one of the three is empty.
+    """
+    for name, lines in {"embeddings": embeddings, "depth": depth, "cost": cost}.items():
+        if not lines:
+            raise OptionError(f"{name} is empty: nothing can be drawn.")
+    # a model has the same mark in both panels
+    models = dict.fromkeys((*embeddings, *depth))
+    looks = {name: MARKS[i % len(MARKS)].kwargs() for i, name in enumerate(models)}
+    with styled():
+        fig, axes = figure(3, 1, height=6.3)
+        _spectra(axes[0], embeddings, looks)
+        _depth(axes[1], depth, looks)
+        _compressed(axes[2], cost)
+        for ax, letter in zip(axes, "abc", strict=True):
+            ax.set_title(f"({letter})  {ax.get_title(loc='left')}")
+    return fig
+
+
+def _spectra(ax: Axes, embeddings: Mapping[str, np.ndarray], looks: Mapping[str, dict]) -> None:
+    ax.set_title("spectrum of the embedded input")
+    for name, sigma in embeddings.items():
+        kept = sigma[sigma > FLOOR]
+        place = np.arange(1, len(kept) + 1) / len(sigma)
+        ax.plot(place, kept, label=name, gid=f"embedding: {name}", markevery=max(len(kept) // 7, 1), **looks[name])
+    ax.set_yscale("log")
+    ax.set_xlim(0, 1)
+    ax.set_ylim(top=1.5)
+    ax.set_xlabel("index $j$ / width $d$")
+    ax.set_ylabel(r"$\sigma_j / \sigma_1$")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _depth(ax: Axes, depth: Mapping[str, Sequence[float]], looks: Mapping[str, dict]) -> None:
+    ax.set_title("rank of $W_Q$ by layer")
+    for name, ranks in depth.items():
+        ax.plot(range(len(ranks)), ranks, label=name, gid=f"depth: {name}", **looks[name])
+    ax.set_ylim(0, 1)
+    ax.margins(x=0.05)
+    whole_numbers(ax)
+    ax.set_xlabel("encoder layer")
+    ax.set_ylabel(f"ε-rank / $d$, ε = {EPS:g}")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _compressed(ax: Axes, cost: Curves) -> None:
+    ax.set_title("accuracy after compression")
+    for mark, (method, (sizes, scores)) in zip(MARKS, cost.items(), strict=False):
+        ax.plot(sizes, scores, label=method, gid=f"cost: {method}", **mark.kwargs())
+    ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    plain_ticks(ax.xaxis, (0.05, 0.1, 0.2, 0.5, 1.0))
+    plain_ticks(ax.yaxis, [tick for tick in (1, 1.2, 1.5, 2, 3, 5, 10) if low <= tick <= high])
+    ax.set_xlabel("size ratio of the attention")
+    ax.set_ylabel("WQL / original")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -1,0 +1,346 @@
+"""Collection of calibration statistics: passes over a calibration set, resumable, and a report of what they showed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from rankscope.checkpoints import Checkpoint
+from rankscope.choices import DECODERS
+from rankscope.compress.calibration.moments import InputMoments, MomentSink
+from rankscope.compress.calibration.passes import (
+    MEMORY,
+    CalibrationSet,
+    by_length,
+    pass_inputs,
+    positions_of,
+    stream_of,
+    watch_streams,
+    watched_modules,
+    with_partners,
+)
+from rankscope.compress.calibration.sources import named_set
+from rankscope.compress.calibration.statistics import (
+    SUFFIX,
+    Calibration,
+    CalibrationSettings,
+    digest,
+    fingerprint,
+    finished_moments,
+    is_saved,
+    load_calibration,
+    load_moments,
+    save_moments,
+    series_for,
+)
+from rankscope.engine import Progress, silent
+from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype
+from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
+from rankscope.families import Site, compressible
+from rankscope.io.run_store import RunStore
+from rankscope.numerics import effective_rank
+
+PARTIAL = "moments"
+"""Item of an unfinished calibration: what was summed so far."""
+SAVE_EVERY = 8
+"""Batches between saves of an unfinished calibration."""
+_FIRST = ("encoder.block.0.layer.0.SelfAttention.q", "encoder.block.0.layer.0.self_attention.q")
+SILENT = torch.finfo(torch.float32).eps
+"""Share of the largest eigenvalue below which float32 cannot tell a direction from one that was never shown."""
+
+
+def calibrate(
+    checkpoint: Checkpoint,
+    series: CalibrationSet,
+    *,
+    sites: tuple[Site, ...] | None = None,
+    decoder: str = "teacher",
+    batch_size: int = 16,
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: str | torch.dtype | None = None,
+    file: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Run a model over a calibration set and add up the moments of what enters its layers.
+
+    Memory does not grow with the number of series: a stream of width d keeps 2 d² + 2 d float64 numbers. Batches are
+    made of series of like length. Wide models multiply in bfloat16 on processors that have instructions for it
+    (`rankscope.engine.device.fast_products`); moments are summed in float32 within a batch and in float64 over batches.
+
+    Args:
+        checkpoint: any family, stock or compressed.
+        series: histories and what followed.
+        sites: matrices whose inputs are wanted; those of attention by default.
+        decoder: what the decoder reads, ``teacher`` (the values that followed) or ``sampled`` (the model's own paths).
+        batch_size: series per forward pass.
+        seed: of sample paths.
+        device: ``cpu``, ``cuda`` or ``auto``.
+        dtype: number format of the forward passes, float32 by default.
+        file: keep the moments in this file. A run that is stopped goes on, from what lies in ``<file>.run``, when it is
+            started again with the same settings; one that is finished is read back.
+        force: begin anew, and replace ``file`` at the end.
+        progress: told the number of series done.
+
+    Raises:
+        OptionError: an unknown decoder, a batch size below 1, or ``file`` holds a calibration with other settings.
+        OutputError: an unfinished one has other settings, or another process is at work on it.
+        DataError: the set is empty, or a layer's input is not finite.
+        FamilyError: a family that is not compressed, or sample paths of a text model.
+    """
+    if checkpoint.family.low_rank is None:
+        raise FamilyError(
+            f"{checkpoint.source} is a {checkpoint.family.title} model: {compressible()} can be calibrated, since "
+            "they can be compressed."
+        )
+    if decoder not in DECODERS:
+        raise OptionError(unknown_choice("decoder", decoder, DECODERS))
+    if decoder == "sampled" and not checkpoint.family.forecastable:
+        raise FamilyError(f"a {checkpoint.family.title} model draws no sample paths: leave its decoder at teacher.")
+    if not len(series):
+        raise DataError("the calibration set is empty: name at least one series.")
+    if batch_size < 1:
+        raise OptionError(f"batch_size {batch_size} is not usable: give a whole number, at least 1.")
+    kind = resolve_dtype(dtype) or torch.float32
+    chosen = checkpoint.sites() if sites is None else sites
+    place, width = resolve_device(device), int(checkpoint.config.get("d_model", 0))
+    rounds = kind == torch.float32 and in_bfloat16(place, width)
+    settings = CalibrationSettings(
+        checkpoint.source,
+        fingerprint(checkpoint),
+        series.name,
+        digest(series.context, series.future),
+        len(series),
+        decoder,
+        batch_size,
+        seed,
+        "float32, products bfloat16" if rounds else str(kind).removeprefix("torch."),
+    )
+    needed = {stream_of(site) for site in chosen}
+    report = progress or silent
+    store = None if file is None else unfinished(file, settings, needed)
+    if store is not None and not (force or store.root.exists()) and Path(str(file)).exists():
+        streams = finished_moments(Path(str(file)), settings, needed)
+        report(len(series), len(series), "calibrating")
+        return Calibration(settings, streams)
+    with contextlib.nullcontext() if store is None else store.open(resume=not force, force=force):
+        partial = None if store is None else store.path(PARTIAL, SUFFIX)
+        _, before, done = load_moments(partial) if partial is not None and partial.exists() else (None, {}, 0)
+        module = checkpoint.module(kind).to(place)
+        order = by_length(series.context)
+        watched = watched_modules(module, chosen)
+        sinks = {stream: MomentSink(before.get(stream)) for stream in watched}
+        for start in range(done, len(series), batch_size):
+            report(start, len(series), "calibrating")
+            torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
+            end = min(start + batch_size, len(series))
+            part = order[start:end]
+            inputs = pass_inputs(module, checkpoint.family, series.context[part], series.future[part], decoder)
+            # sample paths are drawn by now: what enters the layers meanwhile, token by token, is not to be counted
+            products = fast_products(place, width) if rounds else contextlib.nullcontext()
+            with torch.no_grad(), watch_streams(module, watched, sinks), products:
+                module(**inputs)
+            if partial is not None and (start // batch_size) % SAVE_EVERY == SAVE_EVERY - 1:
+                save_moments(partial, settings, _moments(sinks), end)
+        found = Calibration(settings, _moments(sinks))
+        if file is not None and store is not None:
+            found.save(file)
+            store.discard()
+    report(len(series), len(series), "calibrating")
+    return found
+
+
+def unfinished(file: str | Path, settings: CalibrationSettings | None = None, streams: Iterable[str] = ()) -> RunStore:
+    """The store of an unfinished calibration into a file."""
+    known = {**asdict(settings), "streams": sorted(streams)} if settings else {}
+    facts, folder = {"model": known.pop("model", None)}, Path(f"{file}.run")
+    return RunStore(folder, "an unfinished calibration", "rankscope/calibration-run@1", known, facts=facts)
+
+
+def calibration_for(
+    checkpoint: Checkpoint,
+    sites: Sequence[Site],
+    source: Calibration | CalibrationSet | str | Path | None,
+    *,
+    decoder: str | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Calibration:
+    """Return moments of the inputs of the sites, and of what their partners read.
+
+    Args:
+        checkpoint: the model.
+        sites: matrices that will be cut.
+        source: moments, a file of them (told by its content), a calibration set or its name as
+            `rankscope.compress.calibration.named_set` takes it; the default set without.
+        decoder: what the decoder reads, ``teacher`` by default; given moments have to have it.
+        seed: of a set that is named, and of sample paths.
+        device: where the model runs.
+        progress: told the number of series done.
+
+    Raises:
+        OptionError: the moments are another model's, another decoder's, or those of other sites.
+        DataError: the set cannot be used.
+    """
+    if isinstance(source, (str, Path)) and is_saved(source):
+        source = load_calibration(source)
+    if isinstance(source, Calibration):
+        source.check(checkpoint)
+        found = source.settings.decoder
+        if decoder is not None and decoder != found:
+            raise OptionError(f"the calibration was made with decoder {found}, not {decoder}: leave decoder out.")
+        return source
+    series = source if isinstance(source, CalibrationSet) else named_set(checkpoint, source, seed=seed)
+    watched = with_partners(checkpoint, sites)
+    return calibrate(
+        checkpoint, series, sites=watched, decoder=decoder or "teacher", seed=seed, device=device, progress=progress
+    )
+
+
+def _moments(sinks: Mapping[str, MomentSink]) -> dict[str, InputMoments]:
+    return {stream: sink.moments for stream, sink in sinks.items() if sink.moments is not None}
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """Inputs of matrices that read the same stream.
+
+    Attributes:
+        name: of the stream.
+        stack: ``encoder``, ``decoder``, ``memory`` (the encoder's output, read by cross-attention) or the patch
+            embedding.
+        layer: 0-based layer of the first matrix that reads it, None outside the layers.
+        role: role of that matrix.
+        matrices: modules that read it.
+        width: size of the input.
+        ranks: largest rank that one of the matrices can have.
+        tokens: positions.
+        effective_rank: exponential of the entropy of the shares of energy of the inputs' principal components.
+        shown: directions that carry any energy.
+    """
+
+    name: str
+    stack: str
+    layer: int | None
+    role: str
+    matrices: tuple[str, ...]
+    width: int
+    ranks: int
+    tokens: int
+    effective_rank: float
+    shown: int
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """Summary of a calibration.
+
+    Attributes:
+        model: what was calibrated.
+        out: the file of moments.
+        corpus: name of the set.
+        series: how many there were, or windows of a text.
+        decoder: what the decoder read.
+        batch_size: series per forward pass.
+        seed: of the set and of sample paths.
+        dtype: number format of the passes.
+        streams: one by one.
+        notes: warnings.
+    """
+
+    model: str
+    out: str
+    corpus: str
+    series: int
+    decoder: str
+    batch_size: int
+    seed: int
+    dtype: str
+    streams: tuple[StreamReport, ...]
+    notes: tuple[str, ...] = ()
+
+    SCHEMA: ClassVar = "rankscope/calibrate@1"
+
+
+def report_on(
+    calibration: Calibration, checkpoint: Checkpoint, sites: Sequence[Site], out: str = ""
+) -> CalibrationReport:
+    """Sum up a calibration of some matrices of a checkpoint.
+
+    Raises:
+        OptionError: a site was not calibrated.
+    """
+    readers: dict[str, list[Site]] = {}
+    for site in sites:
+        readers.setdefault(stream_of(site), []).append(site)
+    streams = tuple(
+        _stream(name, calibration.of(found[0]), found, checkpoint)
+        for name, found in sorted(readers.items(), key=_place)
+    )
+    said = calibration.settings
+    return CalibrationReport(
+        model=checkpoint.source,
+        out=out,
+        corpus=said.corpus,
+        series=said.series,
+        decoder=said.decoder,
+        batch_size=said.batch_size,
+        seed=said.seed,
+        dtype=said.dtype,
+        streams=streams,
+        notes=tuple(_notes(streams, said.series, checkpoint)),
+    )
+
+
+def _stream(name: str, moments: InputMoments, sites: Sequence[Site], checkpoint: Checkpoint) -> StreamReport:
+    energies = torch.linalg.eigvalsh(moments.second).clamp(min=0.0)
+    return StreamReport(
+        name=name,
+        stack=MEMORY if name == MEMORY else positions_of(name),
+        layer=sites[0].layer,
+        role=sites[0].role,
+        matrices=tuple(site.module for site in sites),
+        width=len(moments.total),
+        ranks=max(min(checkpoint.shape(site)) for site in sites),
+        tokens=moments.tokens,
+        effective_rank=float(effective_rank(energies.sqrt())),
+        shown=int((energies > SILENT * energies.max()).sum()),
+    )
+
+
+def _notes(streams: Sequence[StreamReport], series: int, checkpoint: Checkpoint) -> list[str]:
+    notes = []
+    for stack in dict.fromkeys(stream.stack for stream in streams):
+        same = [stream for stream in streams if stream.stack == stack]
+        few = [stream for stream in same if stream.tokens < stream.ranks]
+        if few:
+            worst = max(few, key=lambda stream: stream.ranks / stream.tokens)
+            heads = int(checkpoint.config.get("d_kv") or 0)
+            enough = series_for(worst.ranks, worst.tokens, series)
+            joint = f" ({series_for(heads, worst.tokens, series)} for the heads of method joint)" if heads else ""
+            notes.append(
+                f"{stack}: {worst.tokens} positions in {series} series, fewer than the {worst.ranks} ranks of "
+                f"{worst.matrices[0]}: directions that they do not show will count as equally loud and very quiet; "
+                f"{enough} series would do{joint}."
+            )
+    first = next((stream for stream in streams if stream.name in _FIRST), None)
+    if first is not None and first.tokens >= first.ranks and first.shown < first.width / 2:
+        notes.append(
+            f"{first.tokens} positions show {first.shown} of the {first.width} directions of the first layer's input: "
+            "the series are alike, constant, or copies of few; what others would do is not kept."
+        )
+    return notes
+
+
+def _place(item: tuple[str, Sequence[Site]]) -> tuple[int, int]:
+    """Encoder, memory, decoder; layer by layer."""
+    name, sites = item
+    order = {"encoder": 1, MEMORY: 2, "decoder": 3}
+    return order.get(MEMORY if name == MEMORY else positions_of(name), 0), sites[0].layer or 0

@@ -1,0 +1,103 @@
+"""Recipe of a proxy model: a small model of a family, the data that it learns from, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from rankscope.errors import OptionError
+
+Batch = dict[str, Any]
+Batches = Callable[[int, bool], Batch]
+"""The batch of a step, drawn from what is learnt or (True) from what is held out."""
+
+
+@dataclass(frozen=True)
+class ProxyOptions:
+    """Choices of the user; None is the family's own.
+
+    Attributes:
+        steps: optimiser steps.
+        batch_size: examples per step.
+        learning_rate: its peak.
+        width: d_model.
+        layers: layers of each stack.
+        text: file that a text model reads.
+        vocabulary: tokens of a text model.
+        seed: of every random choice.
+    """
+
+    steps: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    width: int | None = None
+    layers: int | None = None
+    text: str | Path | None = None
+    vocabulary: int = 4096
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "layers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise OptionError(f"{name} must be at least 1, got {value}.")
+        if self.width is not None and (self.width < 16 or self.width % 16):
+            raise OptionError(f"width must be a multiple of 16, got {self.width}.")
+        if self.learning_rate is not None and not 0 < self.learning_rate < 1:
+            raise OptionError(f"learning_rate must lie between 0 and 1, got {self.learning_rate:g}.")
+        if not 512 <= self.vocabulary <= 65_536:
+            raise OptionError(f"vocabulary must lie in 512…65536, got {self.vocabulary}.")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that a run needs, once a family has seen the options.
+
+    Attributes:
+        model: freshly initialised module whose forward pass takes a batch and returns a ``loss``.
+        batches: what it learns from.
+        data: the data in words, for the model card.
+        loss: the loss in words.
+        notes: further lines of the model card, as (name, text).
+        save: writes the module's folder; its own ``save_pretrained`` where it is None.
+        write: further files of the folder, such as a tokenizer.
+    """
+
+    model: nn.Module
+    batches: Batches
+    data: str
+    loss: str
+    notes: Sequence[tuple[str, str]] = ()
+    save: Callable[[nn.Module, Path], None] | None = None
+    write: Callable[[Path], None] | None = None
+
+
+@dataclass(frozen=True)
+class ProxyModel:
+    """Training of a small model of one family.
+
+    Attributes:
+        family: key of `rankscope.families.FAMILIES`.
+        layout: the model in words, for the model card.
+        published: what it is modelled on.
+        make: makes the recipe; all random choices follow the options' seed.
+        steps: optimiser steps.
+        batch_size: examples per step.
+        learning_rate: its peak.
+        weight_decay: of AdamW.
+        reads_text: whether the options must name a text.
+    """
+
+    family: str
+    layout: str
+    published: str
+    make: Callable[[ProxyOptions, int], Recipe]
+    steps: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float = 0.01
+    reads_text: bool = False

@@ -1,0 +1,43 @@
+"""Committed results of benchmarks open, say where they come from, and name scripts that are there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope.io import codec
+from rankscope_lab.encoders.run_spec import RunResult as EncoderResult
+from rankscope_lab.slt.run_spec import RunResult as SltResult
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+RUNS = {"encoders": EncoderResult, "slt": SltResult}
+SUMMARIES = sorted(file for file in RESULTS.rglob("*.json") if file.parent.name not in RUNS)
+
+
+def refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+@pytest.mark.parametrize("file", SUMMARIES, ids=lambda file: file.stem)
+def test_a_result_says_where_it_comes_from(file: Path) -> None:
+    found = json.loads(file.read_text(encoding="utf-8"), parse_constant=refused)
+    assert found["date"] in file.stem or file.stem == "vq-etth1"
+    assert re.fullmatch(r"[0-9a-f]{7,40}(\+changes)?", found["commit"])
+    assert found["machine"]
+    commands = found["commands"] if "commands" in found else [found["command"]]
+    for word in " ".join(map(str, commands)).split():
+        assert not word.startswith("benchmarks/") or not word.endswith(".py") or (ROOT / word).is_file(), word
+
+
+@pytest.mark.parametrize("folder", RUNS)
+def test_runs_of_the_lab_are_read_by_its_records(folder: str) -> None:
+    files = sorted((RESULTS / "lab" / folder).glob("*.json"))
+    assert len(files) > 50
+    for file in files:
+        result = codec.read(RUNS[folder], file)
+        assert result.spec.id == file.stem

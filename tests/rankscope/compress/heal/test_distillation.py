@@ -1,0 +1,105 @@
+"""Distances against loops and torch's own, and the histories they are taken on."""
+
+import math
+
+import pytest
+import torch
+
+from rankscope.checkpoints import open_checkpoint
+from rankscope.compress.heal.distillation import (
+    IGNORED,
+    ScaledCollator,
+    forecast_distance,
+    quantile_distance,
+    token_distance,
+    token_kl,
+)
+
+
+def test_token_kl_is_torch_s_over_the_positions_asked_for():
+    own, true = torch.randn(3, 4, 7), 3 * torch.randn(3, 4, 7)
+    labels = torch.tensor([[1, 2, 3, IGNORED], [IGNORED] * 4, [1, 1, 1, 1]])
+    asked = labels != IGNORED
+    reference = torch.nn.functional.kl_div(
+        own[asked].log_softmax(-1), true[asked].log_softmax(-1), log_target=True, reduction="batchmean"
+    )
+    assert token_kl(own, true, labels).item() == pytest.approx(reference.item(), rel=1e-5)
+    assert token_kl(own, true, labels) != token_kl(true, own, labels)
+    assert token_kl(own, true, torch.full((3, 4), IGNORED)) == 0
+
+
+def test_quantile_distance_is_the_loop():
+    own, true = torch.randn(3, 9, 4), torch.randn(3, 9, 4)
+    asked = torch.tensor([1.0, 0.0, 1.0])
+    each = [abs(float(own[s, q, t] - true[s, q, t])) for s in (0, 2) for q in range(9) for t in range(4)]
+    assert quantile_distance(own, true, asked).item() == pytest.approx(sum(each) / len(each), rel=1e-5)
+    assert quantile_distance(own, true, torch.zeros(3)) == 0
+
+
+def rows(*histories):
+    return [{"context": torch.tensor(one), "target": torch.zeros(2)} for one in histories]
+
+
+def test_histories_are_scaled_as_bolt_s_instance_norm_does():
+    from chronos.chronos_bolt import InstanceNorm
+
+    nan = math.nan
+    batch = ScaledCollator()(rows([nan, 1000.0, 1003.0, 1001.0], [-2.0, nan, 0.5, 8.0], [4.0] * 4, [nan] * 4))
+    reference, _ = InstanceNorm()(torch.tensor([[nan, 1000.0, 1003.0, 1001.0], [-2.0, nan, 0.5, 8.0]]))
+    assert torch.allclose(batch["context"][:2], reference, equal_nan=True, atol=1e-5)
+    assert torch.equal(batch["context"][2], torch.zeros(4))
+    assert batch["asked"].tolist() == [1, 1, 1, 0]
+    assert batch["target"].isnan().all(dim=1).tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]  # far away: nothing is to be learnt
+
+
+def test_the_scale_of_a_series_does_not_weigh(bolt_folder):
+    """Distances are those of forecasts over the history's deviation, whatever the deviation is."""
+    module = open_checkpoint(bolt_folder).module()
+    other = open_checkpoint(bolt_folder).module()
+    with torch.no_grad():
+        other.output_patch_embedding.output_layer.bias.add_(0.25)
+    history = torch.randn(32)
+    for scale, level in ((1.0, 0.0), (1e-3, 5.0), (1e6, -1e7)):
+        batch = ScaledCollator()(rows((scale * history + level).tolist()))
+        assert forecast_distance(other, module, batch).item() == pytest.approx(0.25, rel=1e-3)
+
+
+def test_the_teacher_is_given_no_gradient(chronos_t5_folder):
+    own, true = (open_checkpoint(chronos_t5_folder).module() for _ in range(2))
+    batch = {
+        "input_ids": torch.tensor([[5, 6, 1]]),
+        "attention_mask": torch.ones(1, 3, dtype=torch.long),
+        "labels": torch.tensor([[7, 1]]),
+    }
+    with torch.no_grad():
+        own.shared.weight[7] += 1
+    token_distance(own, true, batch).backward()
+    assert own.shared.weight.grad.abs().sum() > 0
+    assert all(p.grad is None for p in true.parameters())
+
+
+def test_truth_is_the_model_s_own_loss(chronos_t5_folder, bolt_folder):
+    """All of it with 1, half and half with 0.5; Bolt's sums over the horizon, here of 8."""
+    tokens = {
+        "input_ids": torch.tensor([[5, 6, 1]]),
+        "attention_mask": torch.ones(1, 3, dtype=torch.long),
+        "labels": torch.tensor([[7, 9, 1]]),
+    }
+    scaled = ScaledCollator()([{"context": torch.randn(32), "target": torch.randn(8)} for _ in range(3)])
+    cases = (
+        (chronos_t5_folder, token_distance, tokens, lambda m: m(**tokens).loss),
+        (bolt_folder, forecast_distance, scaled, lambda m: m(scaled["context"], target=scaled["target"]).loss / 8),
+    )
+    for folder, distance, batch, own in cases:
+        module, other = (open_checkpoint(folder).module() for _ in range(2))
+        with torch.no_grad():
+            module.shared.weight.add_(0.1 * torch.randn_like(module.shared.weight))
+            taught, truth = distance(module, other, batch), own(module)
+            assert taught > 0
+            assert torch.isclose(distance(module, other, batch, truth=1.0), truth)
+            assert torch.isclose(distance(module, other, batch, truth=0.5), (taught + truth) / 2)
