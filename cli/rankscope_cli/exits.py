@@ -5,12 +5,26 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from types import FrameType
 from typing import Any
 
 from rankscope.errors import RankscopeError
 
 DEBUG = "--debug"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_signals: list[int] = []
+
+
+def unwind(signum: int, frame: FrameType | None) -> None:
+    """Handle SIGTERM as Ctrl-C, so that partial output is removed.
+
+    What is raised in a callback from C may come out as another error: `report_error` knows by the signal what it is.
+
+    Raises:
+        KeyboardInterrupt: always.
+    """
+    _signals.append(signum)
+    raise KeyboardInterrupt
 
 
 def report_error(error: BaseException, *, debug: bool = False) -> int:
@@ -29,7 +43,7 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
         return DONE
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    if isinstance(error, KeyboardInterrupt):
+    if _signals or isinstance(error, KeyboardInterrupt):
         say("interrupted.")
         return INTERRUPTED
     if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed already

@@ -7,26 +7,22 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from types import FrameType
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code: 0 done, 1 a check failed, 2 bad input, 130 interrupted."""
     words = list(sys.argv[1:] if args is None else args)
     try:
-        signal.signal(signal.SIGTERM, _like_ctrl_c)
-        from rankscope_cli.exits import DEBUG
+        from rankscope_cli.exits import DEBUG, unwind
 
+        signal.signal(signal.SIGTERM, unwind)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
+            signal.signal(signal.SIGINT, unwind)
         _quieten(debug=DEBUG in words)
         from rankscope_cli.app import run
     except KeyboardInterrupt:  # so early that the app, which reports it otherwise, is not there yet
         sys.exit(130)
     sys.exit(run(words))
-
-
-def _like_ctrl_c(signum: int, frame: FrameType | None) -> None:
-    """Unwind on SIGTERM as on Ctrl-C, so that partial output is removed."""
-    raise KeyboardInterrupt
 
 
 def _quieten(debug: bool) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from rankscope.errors import DataError
 from rankscope_cli.app import PANELS, VERBS, load_verb
-from rankscope_cli.exits import report_error
+from rankscope_cli.exits import report_error, unwind
 from rankscope_cli.verbs.lab import EXPERIMENTS
 
 HEAVY = ("torch", "numpy", "pandas", "scipy", "transformers", "chronos", "gluonts", "matplotlib", "datasets", "yaml")
@@ -238,9 +238,13 @@ import sys, time
 from pathlib import Path
 import rankscope.compress.methods as methods
 
+stock = methods.truncated_svd
+
 def slow(*args, **kwargs):
     Path("factorising").touch()
-    time.sleep(1)
+    while not Path("signalled").exists():
+        time.sleep(0.02)
+    return stock(*args, **kwargs)
 
 methods.truncated_svd = slow
 from rankscope_cli.main import main
@@ -273,8 +277,10 @@ def test_a_killed_compress_keeps_the_old_folder(cli: Any, chronos_t5_folder: Pat
         time.sleep(0.02)
     assert any(path.name.endswith(".partial") for path in work.iterdir())
     child.send_signal(number)
+    (work / "signalled").touch()
     out, err = child.communicate(timeout=300)
     (work / "factorising").unlink()
+    (work / "signalled").unlink()
     assert child.returncode == 130, err
     assert out == ""
     assert err == "interrupted.\n"
@@ -289,6 +295,18 @@ def test_a_closed_pipe_is_no_error(chronos_t5_folder: Path) -> None:
     done = subprocess.run(script, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=300, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_that_comes_out_of_c_code_as_another_error_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rankscope_cli.exits._signals", [])
+    swallowed = SystemError("<built-in function f> returned a result with an exception set")
+    assert report_error(swallowed) == 1
+    with pytest.raises(KeyboardInterrupt):
+        unwind(signal.SIGTERM, None)
+    assert report_error(swallowed) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "interrupted."
 
 
 def test_operating_system_errors_name_the_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -252,7 +252,7 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_no_process(
     partial = tmp_path / "out.partial"
     process = subprocess.Popen([sys.executable, str(script), str(tmp_path / "out")], start_new_session=True)
     deadline = time.monotonic() + 120
-    while len(list(partial.glob("items/*.json"))) < 3:
+    while len(list(partial.glob("items/shard-*.json"))) < 3:
         assert process.poll() is None, "it was over before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -260,7 +260,7 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_no_process(
     process.wait()
     assert group_ends(process.pid), "a worker outlived its parent: they are to notice by themselves"
     assert not (tmp_path / "out").exists()
-    records = [json.loads(file.read_text())["name"] for file in partial.glob("items/*.json")]
+    records = [json.loads(file.read_text())["name"] for file in partial.glob("items/shard-*.json")]
     kept = {name: (partial / "shards" / name).stat().st_mtime_ns for name in records}
     assert 3 <= len(kept) < 40
     with pytest.raises(OutputError, match="--resume"):
@@ -286,7 +286,7 @@ def test_a_killed_worker_is_an_error_that_keeps_what_is_finished(tmp_path: Path)
     with pytest.raises(RankscopeError, match="--resume"):
         write_shards(spec, tmp_path / "out", workers=1, progress=kill)
     assert not (tmp_path / "out").exists()
-    assert list(tmp_path.glob("out.partial/items/*.json"))
+    assert list(tmp_path.glob("out.partial/items/shard-*.json"))
 
 
 def stopped(out: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Path:
