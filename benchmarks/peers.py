@@ -1,7 +1,8 @@
 """Time, memory and scores of the trained models: stock and fast, compressed, and beside local models.
 
 Every checkpoint is scored in the runtime and number format it is timed in, on the first series of every task of a
-suite, relative to seasonal naive; then all are timed in turns.
+suite, relative to seasonal naive; then all are timed in turns: at the context they are scored at, 512 values or as many
+as the model reads, and once more at the shortest of these contexts, the same for all.
 
     python benchmarks/peers.py --suite backtest.yaml --data DIR --out benchmarks/results/peers-DATE.json
     python benchmarks/peers.py --draw benchmarks/results/peers-DATE.json figures/out/peers
@@ -94,6 +95,9 @@ def main() -> None:
             scores[text] = {"WQL": 1.0, "MASE": 1.0} if text == REFERENCE else scored(text, options)
             print(f"{text.replace(temporary + '/', ''):32} {scores[text]}", flush=True)
         report = run_bench(names, Settings((options.batch,), rounds=options.rounds))
+        shortest = min(row.context for row in report.rows)
+        common = run_bench(names, Settings((options.batch,), rounds=options.rounds, context=shortest))
+        same = {row.label: row.seconds for row in common.rows}
         over = {one.label: one for one in report.ratios}
         labels = {row.label: text for row in report.rows for text in names if row.label in (text, f"{text}:local")}
         for row in report.rows:
@@ -103,16 +107,20 @@ def main() -> None:
                     "milliseconds_per_series": 1000 * row.seconds.median / row.batch,
                     "least": 1000 * row.seconds.min / row.batch,
                     "most": 1000 * row.seconds.max / row.batch,
+                    "context": row.context,
+                    "milliseconds_at_common_context": 1000 * same[row.label].median / row.batch,
                     "times_faster": 1 / over[row.label].seconds.median,
                     "peak_bytes": row.peak_bytes,
                     "weight_bytes": row.weight_bytes,
                     **scores[labels[row.label]],
                 }
             )
-        failures = [f"{one.label.replace(temporary + '/', '')}: {one.reason}" for one in report.failures]
+        lost = [*report.failures, *common.failures]
+        failures = [f"{one.label.replace(temporary + '/', '')}: {one.reason}" for one in lost]
     for each in rows:
         print(
-            f"| {each['label']} | {each['milliseconds_per_series']:.2f} | {each['peak_bytes'] / 1e6:.0f} "
+            f"| {each['label']} | {each['context']} | {each['milliseconds_per_series']:.2f} "
+            f"| {each['milliseconds_at_common_context']:.2f} | {each['peak_bytes'] / 1e6:.0f} "
             f"| {each['WQL']:.3f} | {each['MASE']:.3f} |"
         )
     found = {
@@ -122,7 +130,7 @@ def main() -> None:
         "max_series": options.max_series,
         "reference": REFERENCE,
         "batch": options.batch,
-        "context": report.rows[0].context,
+        "common_context": shortest,
         "horizon": report.rows[0].horizon,
         "num_samples": 20,
         "rounds": report.rounds,

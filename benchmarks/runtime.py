@@ -8,7 +8,7 @@ baseline: every other one takes as long as it.
 
     python benchmarks/runtime.py --out benchmarks/results/runtime.json      # a quiet machine, three quarters of an hour
     python benchmarks/runtime.py --quick                                    # tiny, batches 1 and 8, three rounds
-    python benchmarks/runtime.py --table benchmarks/results/runtime-*.json  # README's: times as fast (peak memory)
+    python benchmarks/runtime.py --table benchmarks/results/runtime-*.json  # docs/benchmarks.md: times as fast (MB)
 """
 
 from __future__ import annotations
@@ -59,17 +59,33 @@ NAMES = {
 
 
 def cells(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str, int], str]:
-    """Text of every (case, size, batch): the ratio of seconds upside down, and of peak memory."""
+    """Text of every (case, size, batch): how many times as fast as the baseline, and peak memory in MB.
+
+    Memory is absolute, because the baseline can choose its batch: it forecasts a series in about the same time at
+    every batch size, and takes least memory one at a time.
+    """
     found = {}
     for size, document in documents.items():
+        peaks = {(row["label"], row["batch"]): row["peak_bytes"] / 1e6 for row in document["rows"]}
         for ratio in document["ratios"]:
             case = next((key for key in NAMES if key.format(size) == ratio["label"]), None)
             if case is None:
                 continue
             faster = 1 / ratio["seconds"]["median"]
             text = f"{faster:.1f}" if faster < 20 else f"{faster:.0f}"
-            found[case, size, ratio["batch"]] = f"{text} ({ratio['peak_bytes']:.2f})"
+            found[case, size, ratio["batch"]] = f"{text} ({peaks[ratio['label'], ratio['batch']]:,.0f})"
     return found
+
+
+def baseline_times(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, int], str]:
+    """Milliseconds per series of the baseline by (size, batch)."""
+    baseline = next(iter(NAMES))
+    return {
+        (size, row["batch"]): f"{1000 * row['seconds']['median'] / row['batch']:,.0f}"
+        for size, document in documents.items()
+        for row in document["rows"]
+        if row["label"] == baseline.format(size)
+    }
 
 
 def table(documents: dict[str, dict[str, Any]]) -> str:
@@ -80,6 +96,8 @@ def table(documents: dict[str, dict[str, Any]]) -> str:
         "| | " + " | ".join(f"{size}, {batch}" for size, batch in columns) + " |",
         "|---" * (len(columns) + 1) + "|",
     ]
+    times = baseline_times(documents)
+    lines.append("| stock, float32: ms per series | " + " | ".join(times[column] for column in columns) + " |")
     for case, name in NAMES.items():
         row = [found.get((case, *column), "–") for column in columns]
         if any(one != "–" for one in row):

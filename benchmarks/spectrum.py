@@ -6,7 +6,8 @@ parameters, about 800 MB in float32) into a temporary folder. Then alternates, e
 - ``svdvals``: bare `torch.linalg.svdvals` of the same matrices, one after the other, with torch's threads;
 - ``spectrum``: `rankscope.measure.spectrum.measure_spectrum`, all singular values and per-head ranks;
 - ``weightwatcher``: `WeightWatcher.analyze()` with its default options (no vectors, no randomisation, no plots) on
-  a module of exactly these 144 linear layers, so that it neither reads nor fits anything else.
+  a module of exactly these 144 linear layers, so that it neither reads nor fits anything else;
+- ``weightwatcher-no-fits``: the same without its power-law fits, which `spectrum` has no counterpart of.
 
 Seconds are those of the work itself, reading the file included for rankscope and excluded for the other two, which
 favours them; ``process_seconds`` adds start and imports. The floor is what the arithmetic and the bytes would cost
@@ -37,6 +38,7 @@ USED = (
     "benchmarks/shapes.py",
 )
 D_MODEL = SIZES["base"]["d_model"]
+WITHOUT_FITS = "weightwatcher-no-fits"
 
 
 def run_spectrum(folder: Path, case: str) -> dict[str, Any]:
@@ -86,6 +88,7 @@ def run_svdvals(folder: Path, case: str) -> dict[str, Any]:
 
 def run_weightwatcher(folder: Path, case: str) -> dict[str, Any]:
     """Time `WeightWatcher.analyze()` on a module that holds the attention matrices and nothing else."""
+    no_fit = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, "", "")
     import logging
     import warnings
 
@@ -103,6 +106,8 @@ def run_weightwatcher(folder: Path, case: str) -> dict[str, Any]:
         layers.append(linear)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         watcher = weightwatcher.WeightWatcher(model=layers, log_level=logging.ERROR)
+        if case == WITHOUT_FITS:
+            watcher.fit_powerlaw = lambda *_, **__: no_fit
         start = time.perf_counter()
         details = watcher.analyze()
         seconds = time.perf_counter() - start
@@ -136,6 +141,7 @@ RUNS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
     "svdvals": run_svdvals,
     "spectrum": run_spectrum,
     "weightwatcher": run_weightwatcher,
+    WITHOUT_FITS: run_weightwatcher,
     "floor": run_floor,
 }
 
@@ -182,7 +188,7 @@ def main() -> None:
         write_shape(folder, "chronos-t5", "base", layers=options.layers)
         for round_ in range(max(options.rounds, options.slow_rounds)):
             for case in RUNS:
-                if round_ < (options.slow_rounds if case == "weightwatcher" else options.rounds):
+                if round_ < (options.slow_rounds if case.startswith("weightwatcher") else options.rounds):
                     start = time.perf_counter()
                     last = child(__file__, case, "--folder", folder)
                     rows[case].append({**last, "process_seconds": time.perf_counter() - start})
@@ -201,6 +207,7 @@ def summary(cases: dict[str, dict[str, Any]], options: argparse.Namespace) -> di
     ratios = {
         "spectrum_over_svdvals": median["spectrum"] / median["svdvals"],
         "weightwatcher_over_spectrum": median["weightwatcher"] / median["spectrum"],
+        "weightwatcher_without_fits_over_spectrum": median[WITHOUT_FITS] / median["spectrum"],
         "spectrum_over_floor": median["spectrum"] / sum(floor.values()),
         "peak_mb": {case: row["peak_mb"] for case, row in cases.items()},
     }

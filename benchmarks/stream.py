@@ -88,6 +88,11 @@ def run(command: list[str], out: Path, pace: float, kill_at: int | None = None) 
     return {"seconds": round(time.monotonic() - begun, 2), "report": report, "samples": samples}
 
 
+def series_per_second(one: dict[str, Any], chunk: int) -> float:
+    """Rate of a run by the parts that it added: of the killed and the resumed run too."""
+    return round(chunk * (one["samples"][-1][2] - one["samples"][0][2]) / one["samples"][-1][0], 1)
+
+
 def flatness(samples: list[list[float]]) -> dict[str, float]:
     """Peak, and the median of the second and of the last tenth of the samples taken while parts were written."""
     memory = np.array([one[1] for one in samples if one[2] > samples[0][2]] or [one[1] for one in samples])
@@ -148,6 +153,7 @@ def main() -> None:
         },
     }
     result["output_mb"] = round(sum(path.stat().st_size for path in whole.iterdir()) / 1e6, 1)
+    result["series_per_second"] = {name: series_per_second(one, options.chunk) for name, one in result["runs"].items()}
     result["memory"] = {name: flatness(one["samples"]) for name, one in result["runs"].items()}
     result["identical"] = same_bytes(whole, broken)
     if options.figure is not None:

@@ -118,5 +118,7 @@ BASELINES = {
     "auto-theta": auto_theta_forecasts,
 }
 """Models that need no checkpoint, by the name that ``MODEL`` takes."""
+AUTOMATIC = ("auto-ets", "auto-theta")
+"""Those that fit and choose a model per series, which takes long."""
 BASELINE = "seasonal-naive"
 """Baseline of relative scores where none is named."""

@@ -29,6 +29,7 @@ class BenchRow:
     Attributes:
         label: the case as it is written on the command line.
         model: and so on up to threads, the case as it ran.
+        context: values per series that the model read: no more than its own context.
         seconds: of one forecast of the batch, over rounds.
         turns: the same round by round.
         repeats: forecasts per turn, whose mean the turn is.

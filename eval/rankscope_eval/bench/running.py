@@ -148,7 +148,7 @@ def _row(case: Case, said: dict[str, Any], seconds: tuple[float, ...], peak: int
         batch=case.batch,
         num_samples=said["paths"],
         horizon=case.horizon,
-        context=case.context,
+        context=said["context"],
         threads=said["threads"],
         seconds=spread,
         turns=seconds,

@@ -14,8 +14,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +37,10 @@ SEASON = 24
 """Season of the models that are fitted series by series: the series are hourly."""
 IMPORTS = (
     ("rankscope.forecast.pipeline", "rankscope.forecast.fast", "rankscope_eval.bench.counts"),
-    ("pandas", "gluonts.dataset.split", "gluonts.model.evaluation", "gluonts.model.seasonal_naive"),
+    (
+        *("pandas", "statsforecast.models", "rankscope_eval.forecasters"),
+        *("gluonts.dataset.split", "gluonts.model.evaluation", "gluonts.model.seasonal_naive"),
+    ),
 )
 """Imports of a forecast: of a checkpoint, and of a model that is fitted series by series."""
 
@@ -48,12 +54,14 @@ class Worker:
         forecast: makes one forecast; set by `load`.
         repeats: forecasts per turn.
         before: resident bytes before the model was loaded.
+        beside: peak memory of the processes that help with forecasts, above their imports.
     """
 
     case: Case
     forecast: Callable[[], Any] = field(default=lambda: None)
     repeats: int = 1
     before: int = 0
+    beside: Callable[[], int] = field(default=lambda: 0)
 
     def load(self) -> dict[str, Any]:
         """Load the model and warm it up; say its sizes and peak memory."""
@@ -61,12 +69,12 @@ class Worker:
 
         if self.case.threads is not None:
             torch.set_num_threads(self.case.threads)
-        for name in IMPORTS[self.case.runtime == LOCAL]:  # so that code does not count as memory of the model
-            import_module(name)
-        gc.collect()
-        reset_peak(self.case.device)
-        self.before = resident_bytes()
-        self.forecast, weight_bytes, facts = opened(self.case)
+        self.before = settled(self.case)
+        if self.case.runtime == LOCAL:
+            self.forecast, self.beside = local(self.case, torch.get_num_threads())
+            weight_bytes, facts = 0, {"dtype": "float64", "paths": 1, "context": self.case.context}
+        else:
+            self.forecast, weight_bytes, facts = opened(self.case)
         loaded = resident_bytes()
         torch.manual_seed(self.case.seed)
         seconds = self._once()
@@ -86,7 +94,7 @@ class Worker:
         seconds = sum(self._once() for _ in range(self.repeats)) / self.repeats
         return {
             "seconds": seconds,
-            "peak_bytes": max(0, peak_bytes(self.case.device) - self.before * (not self._on_gpu)),
+            "peak_bytes": max(0, peak_bytes(self.case.device) - self.before * (not self._on_gpu)) + self.beside(),
         }
 
     @property
@@ -108,18 +116,19 @@ def opened(case: Case) -> tuple[Callable[[], Any], int, dict[str, Any]]:
     """Load the model of a case: what forecasts, the bytes of its weights, and its number format, paths and work."""
     import torch
 
-    series = torch.randn(case.batch, case.context, generator=torch.Generator().manual_seed(case.seed)).cumsum(1)
-    if case.runtime == LOCAL:
-        return _local(case, series), 0, {"dtype": "float64", "paths": 1}
     from rankscope import load_pipeline
     from rankscope.checkpoints import open_checkpoint
 
     checkpoint = open_checkpoint(case.model, revision=case.revision)
+    case = replace(case, context=min(case.context, checkpoint.family.context(checkpoint.config) or case.context))
+    series = walks(case)
     runtime = "stock" if case.runtime == "compile" else case.runtime
     pipeline: Any = load_pipeline(checkpoint, device=case.device, dtype=case.dtype, runtime=runtime)
     module = pipeline.inner_model
     weights = stored_bytes(module)
     if case.runtime == "compile":
+        if getattr(module, "generation_config", None) is not None:
+            module.generation_config.cache_implementation = "static"  # a cache that grows compiles at every step
         for part in (module, getattr(module, "encoder", None)):
             if part is not None:
                 part.forward = torch.compile(part.forward)
@@ -130,7 +139,7 @@ def opened(case: Case) -> tuple[Callable[[], Any], int, dict[str, Any]]:
     paths = case.num_samples if samples else 1
     inputs = series if type(pipeline).__name__ != "Chronos2Pipeline" else list(series)
     work = counted(replace(case, num_samples=paths), checkpoint, module.dtype.itemsize)
-    facts = {"dtype": str(module.dtype).removeprefix("torch."), "paths": paths, **work}
+    facts = {"dtype": str(module.dtype).removeprefix("torch."), "paths": paths, "context": case.context, **work}
     return lambda: pipeline.predict(inputs, **options), weights, facts
 
 
@@ -144,7 +153,44 @@ def counted(case: Case, checkpoint: Checkpoint, itemsize: int) -> dict[str, Any]
     return {"phases": [asdict(one) for one in phases(network, case)], "cache_bytes": cache_bytes(network, case)}
 
 
-def _local(case: Case, series: Any) -> Callable[[], Any]:
+def walks(case: Case) -> Any:
+    """Random walks to forecast, axes (series, time)."""
+    import torch
+
+    return torch.randn(case.batch, case.context, generator=torch.Generator().manual_seed(case.seed)).cumsum(1)
+
+
+def settled(case: Case) -> int:
+    """Import what forecasts of the case need and reset the peak; resident bytes then."""
+    for name in IMPORTS[case.runtime == LOCAL]:  # so that code does not count as memory of the model
+        import_module(name)
+    gc.collect()
+    reset_peak(case.device)
+    return resident_bytes()
+
+
+def local(case: Case, cores: int) -> tuple[Callable[[], Any], Callable[[], int]]:
+    """Open a model that is fitted series by series; one that takes long is fitted in a process per core.
+
+    Returns:
+        What forecasts, and the peak memory of the processes above their imports.
+    """
+    from rankscope_eval.baselines import AUTOMATIC
+
+    count = min(cores, case.batch)
+    if case.model not in AUTOMATIC or count < 2:
+        return _fit(case, slice(None)), lambda: 0
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+    parts = [slice(first, None, count) for first in range(count)]
+    peaks: dict[int, int] = {}
+
+    def forecast() -> None:
+        peaks.update(pool.map(_fit_in_process, [case] * count, parts))
+
+    return forecast, lambda: sum(peaks.values())
+
+
+def _fit(case: Case, part: slice) -> Callable[[], Any]:
     import pandas as pd
 
     from rankscope_eval.forecasters import open_forecaster, quiet_imports
@@ -152,8 +198,22 @@ def _local(case: Case, series: Any) -> Callable[[], Any]:
     quiet_imports()
     forecaster = open_forecaster(case.model)
     start = pd.Period("2020-01-01", freq="h")
-    entries = [{"item_id": str(i), "start": start, "target": one.double().numpy()} for i, one in enumerate(series)]
+    targets = walks(case).double().numpy()[part]
+    entries = [{"item_id": str(i), "start": start, "target": one} for i, one in enumerate(targets)]
     return lambda: forecaster.forecast(entries, case.horizon, SEASON)
+
+
+@cache
+def _prepared(case: Case) -> int:
+    """Resident bytes of a process that helps, before its first forecast."""
+    return settled(case)
+
+
+def _fit_in_process(case: Case, part: slice) -> tuple[int, int]:
+    """Forecast a part of the series; the process and its peak memory above the imports."""
+    before = _prepared(case)
+    _fit(case, part)()
+    return os.getpid(), max(0, peak_bytes(case.device) - before)
 
 
 def stored_bytes(module: Any) -> int:

@@ -18,9 +18,11 @@ from rankscope import load_pipeline
 from rankscope.errors import OptionError, RankscopeError
 from rankscope.io import codec
 from rankscope_eval.bench import Case, Settings, read_case, run_bench
+from rankscope_eval.bench.case import LOCAL
 from rankscope_eval.bench.children import CaseError, Child
 from rankscope_eval.bench.counts import cache_bytes, phases
 from rankscope_eval.bench.turns import Spread, ratios
+from rankscope_eval.bench.worker import _fit, local
 
 
 def test_a_forecast_is_timed() -> None:
@@ -28,6 +30,25 @@ def test_a_forecast_is_timed() -> None:
     (row,) = run_bench(["naive"], settings).rows
     assert (row.label, row.batch, len(row.turns)) == ("naive:local", 2, 2)
     assert 0 < row.seconds.min <= row.seconds.median <= row.seconds.max
+
+
+@pytest.mark.slow
+def test_the_context_is_the_models_own_where_that_is_shorter() -> None:
+    settings = Settings(batches=(1,), num_samples=1, horizon=1, context=512, rounds=1, threads=1)
+    rows = run_bench(["bundled:fast", "bundled-bolt:fast", "naive"], settings).rows
+    assert [row.context for row in rows] == [128, 512, 512]
+
+
+@pytest.mark.slow
+def test_automatic_models_are_fitted_in_a_process_per_core_whose_memory_counts() -> None:
+    case = Case("auto-theta", LOCAL, batch=3, context=60, horizon=2, threads=2)
+    forecast, beside = local(case, cores=2)
+    forecast()
+    assert beside() > 0
+    alone, nothing = local(case, cores=1)
+    assert len(alone()[0]) == 3
+    assert nothing() == 0
+    assert [len(_fit(case, slice(first, None, 2))()[0]) for first in range(2)] == [2, 1]
 
 
 @pytest.mark.slow
