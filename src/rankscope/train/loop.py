@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from rankscope.errors import OptionError
 from rankscope.train import processes
 from rankscope.train.config import PretrainConfig
 from rankscope.train.logs import LossMeter
+from rankscope.train.models import embedding_parameters
 from rankscope.train.passes import fast_loss, has_fast_pass
 
 SCHEDULES = {
@@ -32,6 +33,8 @@ PRODUCTS = 12
 """Products that are timed in each number format; the fastest counts."""
 PAYS = 1.5
 """Least speed-up for which bfloat16 is chosen: about 4 with instructions for it, below 1 without."""
+RATE = "rate"
+"""Key of a parameter group: its peak learning rate as a multiple of the run's, 1 where it is missing."""
 PATIENCE = 4 * 3600
 """Seconds that processes wait for the one that scores, before torch gives them up for lost."""
 
@@ -126,10 +129,14 @@ def multiplies_bfloat16() -> bool:
 
 
 class Loop(Trainer):
-    """Takes the series in order, counts every loss in ``meter``, and goes by its own peak rate, not a snapshot's."""
+    """Takes the series in order, counts every loss in ``meter``, and goes by its own peak rate, not a snapshot's.
 
-    def __init__(self, *args: Any, meter: LossMeter, **settings: Any) -> None:
+    The peak rate of the embedding is ``embedding_rate`` times that of the other weights.
+    """
+
+    def __init__(self, *args: Any, meter: LossMeter, embedding_rate: float = 1.0, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.embedding_rate = embedding_rate
         self.meter = meter
         # T5's forward accepts any keyword and ignores `num_items_in_batch`. The Trainer takes the keywords for a sign
         # that the loss is divided by it, and would then forget to divide by micro-batches and processes.
@@ -141,6 +148,13 @@ class Loop(Trainer):
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> SequentialSampler:
         data: Any = self.train_dataset
         return SequentialSampler(data)
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """Create AdamW, with a parameter group for the embedding where its rate is another."""
+        optimizer = super().create_optimizer(model)
+        if self.embedding_rate != 1 and not any(RATE in group for group in optimizer.param_groups):
+            split_embedding(optimizer, embedding_parameters(self.model).values(), self.embedding_rate)
+        return optimizer
 
     def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -160,6 +174,16 @@ class Loop(Trainer):
         return loss
 
 
+def split_embedding(optimizer: torch.optim.Optimizer, embedding: Iterable[Tensor], rate: float) -> None:
+    """Move the embedding's parameters into groups of their own, at ``rate`` times the rate of the groups they leave."""
+    moved = {id(one) for one in embedding}
+    for group in list(optimizer.param_groups):
+        mine = [one for one in group["params"] if id(one) in moved]
+        if mine:
+            group["params"] = [one for one in group["params"] if id(one) not in moved]
+            optimizer.add_param_group({**group, "params": mine, "lr": group["lr"] * rate, RATE: rate})
+
+
 def set_peak(optimizer: Any, schedule: Any, peak: float) -> None:
     """Let an optimiser and its schedule go on with another peak rate than they were stored with, at the same step.
 
@@ -167,6 +191,7 @@ def set_peak(optimizer: Any, schedule: Any, peak: float) -> None:
     """
     shares = [share(schedule.last_epoch) for share in schedule.lr_lambdas]
     for group, share in zip(optimizer.param_groups, shares, strict=True):
-        group["initial_lr"], group["lr"] = peak, peak * share
-    schedule.base_lrs = [peak] * len(shares)
+        group["initial_lr"] = peak * group.get(RATE, 1.0)
+        group["lr"] = group["initial_lr"] * share
+    schedule.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
     schedule._last_lr = [group["lr"] for group in optimizer.param_groups]  # what the next log line tells

@@ -215,7 +215,13 @@ def _trainer(
     tokens = config.family_record.vocabulary is not None
     collate = TokenCollator(model.config.chronos_config) if tokens else BoltCollator()
     return Loop(
-        model=model, args=arguments, train_dataset=corpus, data_collator=collate, callbacks=callbacks, meter=meter
+        model=model,
+        args=arguments,
+        train_dataset=corpus,
+        data_collator=collate,
+        callbacks=callbacks,
+        meter=meter,
+        embedding_rate=config.embedding.rate,
     )
 
 

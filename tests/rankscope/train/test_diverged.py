@@ -12,7 +12,7 @@ import rankscope
 from rankscope.checkpoints import describe
 from rankscope.errors import OutputError, RankscopeError
 from rankscope.train import pretrain
-from rankscope.train.loop import set_peak
+from rankscope.train.loop import set_peak, split_embedding
 from rankscope.train.run_folder import seal
 from rankscope.train.stream import BoltCollator
 from rankscope.train.trainer import training_run
@@ -99,6 +99,24 @@ def test_the_rate_is_that_of_a_schedule_with_the_lower_peak(schedule):
         assert rates.get_last_lr() == wanted_rates.get_last_lr()
         for step in (optimizer.step, rates.step, wanted.step, wanted_rates.step):
             step()
+
+
+def test_the_embedding_moves_at_its_own_rate_also_when_the_peak_is_lowered():
+    """The first step of AdamW moves every weight by the rate, whatever its gradient."""
+    weights = [torch.nn.Parameter(torch.zeros(3)) for _ in range(3)]
+    optimizer = torch.optim.AdamW(
+        [{"params": weights[:2], "weight_decay": 0.1}, {"params": weights[2:], "weight_decay": 0.0}], lr=0.01
+    )
+    split_embedding(optimizer, weights[1:2], 5.0)
+    assert [(len(one["params"]), one["weight_decay"]) for one in optimizer.param_groups] == [(1, 0.1), (1, 0), (1, 0.1)]
+    rates = get_scheduler("constant", optimizer)
+    set_peak(optimizer, rates, 0.001)
+    sum(weight.sum() * scale for weight, scale in zip(weights, (1.0, 7.0, 0.1), strict=True)).backward()
+    optimizer.step()
+    moved = [-weight[0].item() for weight in weights]
+    assert moved == pytest.approx([0.001, 0.005, 0.001], rel=1e-5)
+    rates.step()
+    assert rates.get_last_lr() == pytest.approx([0.001, 0.001, 0.005])
 
 
 @pytest.mark.slow

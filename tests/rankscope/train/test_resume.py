@@ -14,7 +14,7 @@ import pytest
 
 from rankscope.errors import OptionError, OutputError
 from rankscope.train import pretrain
-from rankscope.train.config import Snapshots, Validation
+from rankscope.train.config import EmbeddingStart, Snapshots, Validation
 from rankscope.train.data.mixture import CORPUS_VERSION
 from rankscope.train.run_folder import SEAL, newest, seal, snapshots, tidy
 from rankscope.train.spectra import read_spectra
@@ -48,7 +48,7 @@ def test_a_resumed_run_is_the_undisturbed_one(family, tiny, curve, same_weights,
     """Snapshots fall between log lines, dropout draws random numbers, and one batch is accumulated."""
     shape = dataclasses.replace(tiny().model, dropout_rate=0.2)
     config = tiny(family, model=shape, max_steps=11, save_steps=3, log_steps=4, accumulation=2)
-    config = dataclasses.replace(config, spectra=Snapshots(steps=(0, 1), every=5))
+    config = dataclasses.replace(config, spectra=Snapshots(steps=(0, 1), every=5), embedding=EmbeddingStart(rate=3.0))
     pretrain(config, tmp_path / "whole", device="cpu")
     stopped(config, tmp_path / "broken", 8)
     pretrain(config, tmp_path / "broken", device="cpu", resume=True)
