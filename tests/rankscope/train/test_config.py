@@ -27,8 +27,11 @@ from rankscope.train.sweeps import read_sweep
         ("learning_rate: [0.1]", "learning_rate is [0.1]: it must be a number."),
         ("compile: yes-please", "compile is 'yes-please': it must be true or false."),
         ("compile: 1", "compile is 1: it must be true or false."),
-        ("embedding: {rate: 0}", "embedding.rate is 0.0: it must be above 0"),
-        ("embedding: {rate: 2, frozen: true}", "embedding.rate is 2.0 with frozen: true"),
+        ("embedding: {rate: 0}", "embedding.rate is 0.0: it must be above 0; frozen: true stops the embedding."),
+        (
+            "embedding: {rate: 2, frozen: true}",
+            "embedding.rate is 2.0 with frozen: true, which leaves the embedding as it is.",
+        ),
         ("shards: 5", "shards is 5: it must be text."),
         ("spectra: {steps: 5}", "spectra.steps is 5: it must be a list."),
         ("spectra: {steps: [1, 2.5]}", "spectra.steps[1] is 2.5: it must be a whole number."),
