@@ -8,7 +8,7 @@ DEMO := demo-out
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-slow test-at check format bench figures report-example docs clean
+.PHONY: help install demo browser test test-slow test-at check format bench figures verify-published report-example docs clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,9 @@ figures: $(STAMP) ## Draw all figures into figures/out
 	$(BIN)/python benchmarks/peers.py --draw benchmarks/results/peers-2026-11-22.json figures/out/peers
 	$(BIN)/python figures/start_and_end.py
 
+verify-published: $(STAMP) ## With a network: reproduce the published scores of two Chronos models, measure and shrink them
+	$(BIN)/python benchmarks/published.py --folder verify-published
+
 report-example: $(STAMP) ## Make the example report and its screenshots again (5 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" docs/examples/make_report.sh demo-report
 	$(BIN)/python docs/examples/screenshots.py
@@ -75,4 +78,4 @@ docs: $(STAMP) ## Run the code blocks of the docs, then build the site into site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove the demo's output and the caches
-	rm -rf $(DEMO) demo-report site .mypy_cache .ruff_cache .coverage htmlcov
+	rm -rf $(DEMO) demo-report verify-published site .mypy_cache .ruff_cache .coverage htmlcov
