@@ -61,6 +61,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if target.is_relative_to(home) or not target.is_relative_to(home.parent) or not target.is_file():
             return link[0]  # mkdocs checks it
         name = f"files/{target.relative_to(home.parent).as_posix()}"
+        name += ".txt" if target.suffix == ".md" else ""  # or mkdocs takes it for a page
         if files.get_file_from_path(name) is None:
             files.append(File.generated(config, name, abs_src_path=str(target)))
         return f"{opening}{'../' * page.file.src_uri.count('/')}{name}{anchor or ''}{closing}"

@@ -79,7 +79,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     what = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # pydantic's, which newer Typers show
-    return f"{what}. See '{context.command_path} --help'." if context is not None else f"{what}."
+    what += "" if what.endswith("?") else "."  # of a suggestion
+    return f"{what} See '{context.command_path} --help'." if context is not None else what
 
 
 def _abandon_stdout() -> None:

@@ -96,7 +96,8 @@ def local_alternatives() -> str:
     names = list_bundled()
     if not names:
         return "a local folder (this installation carries no bundled model)"
-    return f"a bundled model ({', '.join(names)}) or a local folder"
+    first = [name for name in names if name in ("bundled", "bundled-bolt")] or names[:2]
+    return f"a bundled model ({', '.join(first)}; `rankscope families` lists all) or a local folder"
 
 
 def _no_such_model(name: str) -> str:
