@@ -27,6 +27,8 @@ COMMAND_LINE = "Command line"
 COMMANDS = [*VERBS, *(f"lab_{name}" for name in EXPERIMENTS)]
 """Modules of verbs and sub-verbs that have a page."""
 _KINDS = {"argument": "Arguments", "option": "Options"}
+_RANGE = re.compile(r"(?<=\d)–(?=\d)")
+"""Does not break across lines, once word joiners stand beside its dash."""
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 _BARS = re.compile(r"(?<!\\left)(?<!\\right)\\([lr])([vV])ert")
 _UNKNOWN = re.compile(r">\\[a-zA-Z]+")
@@ -71,7 +73,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(content: str, page: Page, **_: Any) -> str:
-    """Turn what arithmatex found between dollars into MathML."""
+    """Turn what arithmatex found between dollars into MathML, and keep ranges of numbers on one line."""
 
     def mathml(formula: re.Match[str]) -> str:
         latex = _BARS.sub(_paired, html.unescape(formula[2]).strip())
@@ -80,7 +82,7 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
             log.warning("%s: no MathML for %s in %s", page.file.src_uri, unknown[0][1:], latex)
         return drawn
 
-    return _FORMULA.sub(mathml, content)
+    return _RANGE.sub("&#8288;–&#8288;", _FORMULA.sub(mathml, content))
 
 
 def _paired(bar: re.Match[str]) -> str:
