@@ -1,0 +1,40 @@
+"""What a release states in several files, it states once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+import rankscope
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_version_and_licence_agree() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    (version,) = re.findall(r'^version = "(.*)"$', project, re.MULTILINE)
+    (licence,) = re.findall(r'^license = "(.*)"$', project, re.MULTILINE)
+    assert version == rankscope.__version__ == citation["version"]
+    assert licence == citation["license"]
+
+
+def test_the_changelog_has_an_unreleased_part_above_the_releases() -> None:
+    heads = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.fullmatch(r"\d+\.\d+\.\d+ \(unreleased\)", heads[0])
+    assert heads[1].split()[0] == rankscope.__version__
+
+
+def test_the_map_names_places_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    places = re.findall(r"`((?:src|eval|lab|figures|cli|benchmarks|docs|tests)/[^` ]*)`", text)
+    library = re.findall(r"^\| (`[a-z`, ]+`) \|", text, re.MULTILINE)
+    packages = [name for row in library for name in re.findall(r"`([a-z]+)`", row)]
+    assert len(places) > 20
+    assert {"plots", "numerics", "series"} <= set(packages)
+    missing = [place for place in places if not (ROOT / place).exists() and "DATE" not in place]
+    home = ROOT / "src" / "rankscope"
+    missing += [name for name in packages if not (home / name).is_dir() and not (home / f"{name}.py").is_file()]
+    assert missing == []
