@@ -130,7 +130,7 @@ def root(
     ] = False,
     debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Measure ranks of time-series foundation models, compress them, and prove that the forecasts held."""
+    """Measure ranks of time-series foundation models, compress them, and measure what that cost."""
 
 
 def run(args: Sequence[str]) -> int:

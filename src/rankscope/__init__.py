@@ -1,4 +1,4 @@
-"""Measure the rank structure of time-series models, compress them, and prove that the forecasts held."""
+"""Measure the rank structure of time-series models, compress them, and measure what that cost."""
 
 from __future__ import annotations
 
