@@ -1,1 +1,1 @@
-"""The command line of rankscope: one file per verb."""
+"""Command-line interface of rankscope: one module per verb."""

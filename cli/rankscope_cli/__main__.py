@@ -1,4 +1,4 @@
-"""``python -m rankscope_cli`` is the command ``rankscope``."""
+"""Run the ``rankscope`` command as ``python -m rankscope_cli``."""
 
 from rankscope_cli.main import main
 

@@ -1,4 +1,4 @@
-"""The Typer app: its verbs, each imported only when it runs, so that ``rankscope --help`` answers at once."""
+"""Typer app with lazily imported verbs, so that ``rankscope --help`` stays fast."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from rankscope_cli.output import recorded
 PANELS = {
     "Look": {
         "spectrum": "Compute singular values and ε-ranks of every weight matrix.",
-        "flow": "Compute ε-ranks of every layer's inputs, beside its weights'.",
-        "embed": "Compute spectra and angles of embeddings over a corpus.",
-        "families": "List model families, where to get them, and what they can do.",
+        "flow": "Compute ε-ranks of every layer's inputs and weights.",
+        "embed": "Compute spectra and angles of token embeddings.",
+        "families": "List supported model families, hub ids and verbs.",
     },
     "Shrink": {
         "calibrate": "Collect calibration statistics of a model's layer inputs.",
-        "compress": "Write a smaller checkpoint: low rank, narrower heads, int8.",
-        "heal": "Distil the original model into its compressed checkpoint.",
+        "compress": "Compress a checkpoint: low rank, narrower heads, int8.",
+        "heal": "Recover accuracy by distillation from the original model.",
     },
     "Prove": {
-        "eval": "Score forecasts on a suite (MASE, WQL), beside a baseline's.",
-        "bench": "Time forecasts of several models in turns, with peak memory.",
-        "table2": "Measure what every method costs at every size.",
-        "report": "Write one HTML page from the results in a folder.",
+        "eval": "Evaluate models on a suite (MASE, WQL) against a baseline.",
+        "bench": "Benchmark inference time and peak memory.",
+        "table2": "Compare compression methods across size ratios.",
+        "report": "Build a self-contained HTML report from results.",
     },
-    "Forecast": {"forecast": "Forecast the series of a file: mean and quantiles."},
+    "Forecast": {"forecast": "Forecast series from a file: mean and quantiles."},
     "Train": {
-        "synth": "Generate series into shards for training.",
-        "design": "Derive a low-rank network and its training run from a model.",
-        "pretrain": "Train a model on generated series or your own.",
-        "sweep": "Train, measure and score every point of a sweep.",
-        "standin": "Train a small proxy model of any family on the CPU.",
+        "synth": "Generate sharded synthetic series for training.",
+        "design": "Derive a low-rank architecture and its training config.",
+        "pretrain": "Pretrain or fine-tune on synthetic series or your own.",
+        "sweep": "Train, measure and score a grid of models.",
+        "standin": "Train a small proxy model of any family on CPU.",
     },
     "Papers": {
-        "figures": "Draw the paper's figures from measurements.",
-        "theory": "Check the paper's theorems numerically.",
-        "lab": "Run the companion papers' experiments.",
+        "figures": "Reproduce the paper's figures.",
+        "theory": "Verify the paper's theorems numerically.",
+        "lab": "Reproduce the companion papers' experiments.",
     },
 }
-"""Panel of the help → verb → its summary; the module ``rankscope_cli.verbs.<verb>`` holds the verb."""
+"""Help panel → verb → summary; the verb lives in ``rankscope_cli.verbs.<verb>``."""
 VERBS = {name: line for verbs in PANELS.values() for name, line in verbs.items()}
 
 _EXAMPLE_WIDTH = 72
-EPILOG = "MODEL is a hub id (amazon/chronos-2), a local folder, or a bundled name."
+EPILOG = "MODEL is a hub id (amazon/chronos-2), a local folder or a bundled name."
 
 
 class Untyped:
-    """Mixin of commands: help shows no type beside flags and arguments, whose names say it."""
+    """Command mixin that hides the type column of flags and arguments in the help."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Parameters of the command, the help option among them."""
+        """Return the command's parameters, including the help option."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in params:
             if one.param_type_name == "argument" or getattr(one, "is_flag", False):
@@ -71,23 +71,23 @@ def _no_type(ctx: Any) -> None:
 
 
 class Command(Untyped, TyperCommand):
-    """A verb that has been imported."""
+    """Command of an imported verb."""
 
 
 class Verb(TyperCommand):
-    """Stands for a verb until it runs: the help of the app needs only its name, its summary and its panel."""
+    """Lazy placeholder for a verb: name, summary and help panel only."""
 
     def __init__(self, name: str, summary: str, panel: str | None = None, module: str | None = None) -> None:
         super().__init__(name, help=summary, rich_help_panel=panel)
         self.module = module or name
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Import the verb and let it parse its own arguments."""
+        """Import the verb and delegate argument parsing to it."""
         return load_verb(self.module).make_context(info_name, args, parent=parent, **extra)
 
 
 class Verbs(Untyped, TyperGroup):
-    """The verbs, panel by panel; errors become one line and an exit code."""
+    """Top-level command group; turns errors into one line and an exit code."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -95,11 +95,11 @@ class Verbs(Untyped, TyperGroup):
             self.commands.update({name: Verb(name, line, panel) for name, line in verbs.items()})
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the verbs' names, not sorted: the order tells the story."""
+        """Return the verbs' names in declaration order."""
         return list(self.commands)
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run, and leave with the exit code in place of an exception."""
+        """Run the command and exit with its exit code; no exception escapes."""
         words = extra.pop("args", args[0] if args else None)
         raise SystemExit(_run(super().main, words, extra))
 
@@ -128,9 +128,9 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
-    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show the full traceback on errors.")] = False,
 ) -> None:
-    """Measure ranks of time-series foundation models, compress them, and measure what that cost."""
+    """Rank analysis, compression and evaluation of pretrained time-series foundation models."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -143,7 +143,7 @@ def run(args: Sequence[str]) -> int:
 
 
 def load_verb(name: str) -> Any:
-    """Import a verb's module and return the command that its function ``run``, or ``group`` where it has one, makes."""
+    """Import a verb's module and return the command built from its ``run`` function, or by ``group`` if defined."""
     home = import_module(f"rankscope_cli.verbs.{name}")
     if hasattr(home, "group"):
         return home.group()
@@ -154,7 +154,7 @@ def load_verb(name: str) -> Any:
 
 
 def help_text(doc: str) -> str:
-    """Turn a docstring into help: paragraphs wrap where the terminal does, lines under ``Examples:`` stay lines.
+    """Convert a docstring to help text: reflow paragraphs, keep line breaks under ``Examples:``.
 
     >>> help_text("Do it.\\n\\n    One\\n    two.\\n\\n    Examples:\\n        do this")
     'Do it.\\n\\nOne two.\\n\\n[bold]Examples[/bold]\\n\\n  do this'
@@ -168,7 +168,7 @@ def help_text(doc: str) -> str:
 
 
 def _continued(command: str) -> str:
-    """Break a command that is wider than a terminal before an option, as a shell reads it."""
+    """Break a long command before an option, with a shell continuation."""
     lines, *options = re.split(r" (?=-)", command)
     for option in options:
         fits = len(lines) - lines.rfind("\n") + len(option) < _EXAMPLE_WIDTH
@@ -183,7 +183,7 @@ def _run(click_main: Any, args: Sequence[str] | None, extra: dict[str, Any]) -> 
         with recorded(words):
             result = click_main(args=words, standalone_mode=False, **extra)
     except (Exception, KeyboardInterrupt) as error:
-        if type(error).__name__ == "Abort":  # what older Typers make of Ctrl-C
+        if type(error).__name__ == "Abort":  # older Typer versions raise this on Ctrl-C
             error = KeyboardInterrupt()
         return report_error(error, debug=DEBUG in (words or ()))
     if result == INTERRUPTED:

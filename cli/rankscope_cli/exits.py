@@ -1,4 +1,4 @@
-"""Exit codes, and how every error becomes one line on stderr."""
+"""Exit codes and one-line error reporting on stderr."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _signals: list[int] = []
 
 
 def unwind(signum: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM as Ctrl-C, so that partial output is removed.
+    """Handle SIGTERM like Ctrl-C, so that partial output is removed.
 
-    What is raised in a callback from C may come out as another error: `report_error` knows by the signal what it is.
+    C code that calls back into Python may replace the exception; `report_error` therefore checks the recorded signal.
 
     Raises:
         KeyboardInterrupt: always.
@@ -28,15 +28,14 @@ def unwind(signum: int, frame: FrameType | None) -> None:
 
 
 def report_error(error: BaseException, *, debug: bool = False) -> int:
-    """Say on stderr what went wrong and return the exit code.
+    """Print a one-line error message on stderr and return the exit code.
 
     Args:
-        error: what a verb raised.
-        debug: print the traceback before the line.
+        error: exception raised by a verb.
+        debug: print the traceback first.
 
     Returns:
-        0 where the reader of a pipe went away, 2 for bad input and for files that cannot be read or written, 130
-        after Ctrl-C or SIGTERM, 1 for anything else, which is a fault of ours.
+        0 for a closed pipe, 2 for bad input and I/O errors, 130 after Ctrl-C or SIGTERM, 1 for internal errors.
     """
     if isinstance(error, BrokenPipeError):
         _abandon_stdout()
@@ -46,7 +45,7 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
     if _signals or isinstance(error, KeyboardInterrupt):
         say("interrupted.")
         return INTERRUPTED
-    if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed already
+    if type(error).__name__ == "NoArgsIsHelpError":  # help has already been printed
         return BAD_INPUT
     line, code = _explain(error)
     say(f"error: {line}")
@@ -54,7 +53,7 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
 
 
 def say(line: str) -> None:
-    """Write one line to stderr; a closed stderr is no reason to fail."""
+    """Write one line to stderr; ignore a closed stderr."""
     try:
         print(" ".join(line.split()), file=sys.stderr, flush=True)  # noqa: T201
     except OSError:
@@ -64,7 +63,7 @@ def say(line: str) -> None:
 def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, RankscopeError):
         return str(error), BAD_INPUT
-    if hasattr(error, "format_message"):  # a usage error of click, which Typer may carry under its own name
+    if hasattr(error, "format_message"):  # a click usage error; Typer vendors click under its own name
         return _usage(error), BAD_INPUT
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
@@ -73,18 +72,18 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return "out of memory: choose a smaller model, batch or data set.", FAILED
     text = str(error).strip().splitlines()
     what = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-    return f"{what} (a fault in rankscope: run again with --debug for the traceback)", FAILED
+    return f"{what} (internal error in rankscope; rerun with --debug for the traceback)", FAILED
 
 
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
-    what = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # pydantic's, which newer Typers show
-    what += "" if what.endswith("?") else "."  # of a suggestion
+    what = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # prefix added by pydantic
+    what += "" if what.endswith("?") else "."  # a suggestion ends in ?
     return f"{what} See '{context.command_path} --help'." if context is not None else what
 
 
 def _abandon_stdout() -> None:
-    """Point stdout at nothing, so that Python's own flush at exit does not complain about the closed pipe."""
+    """Redirect stdout to devnull, so that Python's flush at exit does not fail on the closed pipe."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

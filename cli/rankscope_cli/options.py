@@ -1,4 +1,4 @@
-"""Options that several verbs share, declared once, and what their values stand for: numbers, words, models."""
+"""Options shared by several verbs, and parsers for their values."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from rankscope_eval import Forecasting
 
 TRAINING_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
-"""``--dtype`` of a training → what configs of runs call it."""
-OUTPUT, RUNTIME, SCORES, SPREAD = "Output", "Runtime", "Scores", "Where it runs"
-"""Panels of the help that several verbs have."""
+"""Training ``--dtype`` → value of the config's ``precision``."""
+OUTPUT, RUNTIME, SCORES, SPREAD = "Output", "Runtime", "Scores", "Execution"
+"""Help panels shared by several verbs."""
 _WIDEST = 24
-"""Columns that the choices of an option may take beside its name."""
+"""Widest list of choices, in columns, shown as a metavar."""
 
 
 def value(
     flag: str, metavar: str | None, help: str, panel: str | None = None, short: str | None = None, **limits: Any
 ) -> Any:
-    """Declare an option with a value: `typer.Option`, whose ``min``, ``max``, ``callback``, … may follow."""
+    """Declare an option with a value; ``limits`` go to `typer.Option` (``min``, ``max``, ``callback``, …)."""
     flags = (flag,) if short is None else (flag, short)
     return typer.Option(*flags, metavar=metavar, help=help, rich_help_panel=panel, **limits)
 
 
 def count(flag: str, help: str, panel: str | None = None, short: str | None = None) -> Any:
-    """Declare an option that takes a whole number from 1 on."""
+    """Declare an option that takes a positive integer."""
     return value(flag, "N", help, panel, short, min=1)
 
 
 def choice(flag: str, kind: Any, help: str, panel: str | None = None, short: str | None = None) -> Any:
-    """Declare an option that takes one of the words of a ``Literal``; many of them are listed in its help."""
+    """Declare an option with the values of a ``Literal`` as choices; long lists of choices move to the help text."""
     words = get_args(kind)
     metavar = "|".join(words)
     if len(metavar) > _WIDEST:
@@ -47,20 +47,20 @@ def choice(flag: str, kind: Any, help: str, panel: str | None = None, short: str
 
 
 def switch(flag: str, help: str, panel: str | None = None) -> Any:
-    """Declare an option without a value."""
+    """Declare a flag."""
     return value(flag, None, help, panel)
 
 
 def out_folder(help: str) -> Any:
-    """Declare the ``--out`` of a verb that writes a folder."""
+    """Declare ``--out DIR`` for a verb that writes a folder."""
     return value("--out", "DIR", help, OUTPUT, "-o")
 
 
 def known_device(device: str) -> str:
-    """Return the value of ``--device``.
+    """Validate the value of ``--device`` and return it.
 
     Raises:
-        OptionError: it names none; whether there is such a GPU is looked at where a model runs.
+        OptionError: unknown device name. Availability is checked later, where the model is loaded.
     """
     kind, _, number = device.partition(":")
     if kind not in DEVICES or (number and not (kind == "cuda" and number.isdecimal())):
@@ -71,69 +71,73 @@ def known_device(device: str) -> str:
 Model = Annotated[
     str | None,
     typer.Argument(
-        metavar="MODEL", help="Hub id, local folder or bundled name; bundled by default.", show_default=False
+        metavar="MODEL", help="Hub id, local folder or bundled name (default: bundled).", show_default=False
     ),
 ]
 Models = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="MODEL", help="Hub ids, local folders or bundled names; bundled by default.", show_default=False
+        metavar="MODEL", help="Hub ids, local folders or bundled names (default: bundled).", show_default=False
     ),
 ]
 Eps = Annotated[
     list[str] | None,
-    value("--eps", "E,…", "Tolerances ε in [0, 1), also repeated; 0.1,0.05,0.01 by default.", short="-e"),
+    value("--eps", "E,…", "Tolerances ε in [0, 1); repeatable (default: 0.1,0.05,0.01).", short="-e"),
 ]
 Sites = Annotated[
     list[str] | None,
     value(
         "--sites",
         "WORD,…",
-        "Matrices: q k v o attention mlp embedding all, narrowed by encoder decoder self cross; attention by default.",
+        "Matrices to select: q k v o attention mlp embedding all; restrict with encoder decoder self cross "
+        "(default: attention).",
         short="-s",
     ),
 ]
 Signal = Annotated[
-    str, value("--signal", "NAME|FILE", "sine, exponential, constant, noise, mixed, or a file of series.")
+    str, value("--signal", "NAME|FILE", "Input series: sine, exponential, constant, noise, mixed, or a file.")
 ]
-Count = Annotated[int, count("--n", "Series in the corpus.")]
-Length = Annotated[int, count("--length", "Values per series.")]
-Text = Annotated[str | None, value("--text", "FILE", "What text models read: UTF-8 text, also gzipped.")]
-Samples = Annotated[int, count("--num-samples", "Sample paths per series, of models that draw them.")]
-Horizon = Annotated[int, value("--horizon", "STEPS", "Steps to forecast.", short="-H", min=1)]
-ScoreData = Annotated[str | None, value("--data", "DIR", "Folder of local data files.", SCORES)]
-MaxSeries = Annotated[int | None, count("--max-series", "Only the first series of each data set.", SCORES)]
-Resume = Annotated[bool, switch("--resume", "Go on from the newest snapshot of a stopped run.")]
-Seeds = Annotated[int | None, count("--seeds", "Runs per setting; 3.")]
-EngineName = Annotated[choices.Engine, choice("--engine", choices.Engine, "This machine, or a Ray cluster.", SPREAD)]
+Count = Annotated[int, count("--n", "Number of input series.")]
+Length = Annotated[int, count("--length", "Length of each series.")]
+Text = Annotated[str | None, value("--text", "FILE", "Corpus for text models: UTF-8 text, optionally gzipped.")]
+Samples = Annotated[int, count("--num-samples", "Sample paths per series (sampling models only).")]
+Horizon = Annotated[int, value("--horizon", "STEPS", "Forecast horizon in steps.", short="-H", min=1)]
+ScoreData = Annotated[str | None, value("--data", "DIR", "Folder with local data files.", SCORES)]
+MaxSeries = Annotated[int | None, count("--max-series", "Use only the first N series of each data set.", SCORES)]
+Resume = Annotated[bool, switch("--resume", "Resume from the latest snapshot of an interrupted run.")]
+Seeds = Annotated[int | None, count("--seeds", "Runs (seeds) per setting (default: 3).")]
+EngineName = Annotated[
+    choices.Engine, choice("--engine", choices.Engine, "Run on this machine or on a Ray cluster.", SPREAD)
+]
 Address = Annotated[
-    str, value("--address", "A", "Ray cluster: auto, host:port or ray://host:port; without it Ray starts here.", SPREAD)
+    str,
+    value("--address", "A", "Ray cluster: auto, host:port or ray://host:port (default: start Ray locally).", SPREAD),
 ]
-Precision = Annotated[
-    choices.TrainingDtype, choice("--precision", choices.TrainingDtype, "Of matrix products.", SPREAD)
+Precision = Annotated[choices.TrainingDtype, choice("--precision", choices.TrainingDtype, "Matmul precision.", SPREAD)]
+Out = Annotated[
+    str | None, value("--out", "FILE", "Also write the result to FILE (.csv, .parquet or .json).", OUTPUT, "-o")
 ]
-Out = Annotated[str | None, value("--out", "FILE", "Also write the result: .csv, .parquet or .json.", OUTPUT, "-o")]
-Figures = Annotated[str | None, value("--figures", "DIR", "Draw figures into this folder, as PNG and SVG.", OUTPUT)]
-Json = Annotated[bool, switch("--json", "Print one JSON document on stdout.", OUTPUT)]
-Force = Annotated[bool, switch("--force", "Replace what --out names, atomically.", OUTPUT)]
-BatchSize = Annotated[int, count("--batch-size", "Series per forward pass.", RUNTIME)]
-Seed = Annotated[int, value("--seed", "N", "Seed of every random choice.", RUNTIME, min=0)]
-Device = Annotated[str, value("--device", "|".join(DEVICES), "Where the model runs.", RUNTIME, callback=known_device)]
-Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Number format of the model.", RUNTIME)]
+Figures = Annotated[str | None, value("--figures", "DIR", "Also save figures to DIR, as PNG and SVG.", OUTPUT)]
+Json = Annotated[bool, switch("--json", "Print the result as JSON on stdout.", OUTPUT)]
+Force = Annotated[bool, switch("--force", "Overwrite existing output.", OUTPUT)]
+BatchSize = Annotated[int, count("--batch-size", "Series per batch.", RUNTIME)]
+Seed = Annotated[int, value("--seed", "N", "Random seed.", RUNTIME, min=0)]
+Device = Annotated[str, value("--device", "|".join(DEVICES), "Device to run on.", RUNTIME, callback=known_device)]
+Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Model dtype.", RUNTIME)]
 TrainingDtype = Annotated[
     choices.TrainingDtype | None,
-    choice("--dtype", choices.TrainingDtype, "Number format of matrix products.", RUNTIME),
+    choice("--dtype", choices.TrainingDtype, "Compute dtype for training.", RUNTIME),
 ]
 Runtime = Annotated[
     choices.Runtime,
-    choice("--runtime", choices.Runtime, "rankscope's own, chronos-forecasting's, or the first that fits.", RUNTIME),
+    choice("--runtime", choices.Runtime, "Inference runtime: rankscope's, chronos-forecasting's, or auto.", RUNTIME),
 ]
-Revision = Annotated[str | None, value("--revision", "REV", "Branch, tag or commit of a hub model.", RUNTIME)]
-Debug = Annotated[bool, switch("--debug", "Show the traceback of an error.", RUNTIME)]
+Revision = Annotated[str | None, value("--revision", "REV", "Hub revision: branch, tag or commit.", RUNTIME)]
+Debug = Annotated[bool, switch("--debug", "Show the full traceback on errors.", RUNTIME)]
 
 
 def words(values: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Split a list option that may be repeated, comma-separated, or both; None where it was not given.
+    """Split a list option that is repeated, comma-separated, or both; return None if it is not given.
 
     >>> words(["q,k", "v"])
     ('q', 'k', 'v')
@@ -144,10 +148,10 @@ def words(values: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def numbers(parameter: str, values: Sequence[str] | None, default: Sequence[float]) -> tuple[float, ...]:
-    """Numbers of a list option, without repetitions, in the order given.
+    """Parse a list option of floats; drop duplicates, keep the order.
 
     Raises:
-        OptionError: a part is no number, or there is none.
+        OptionError: the list is empty or an item is not a number.
 
     >>> numbers("eps", ["0.1,0.05", "0.1"], ())
     (0.1, 0.05)
@@ -156,20 +160,20 @@ def numbers(parameter: str, values: Sequence[str] | None, default: Sequence[floa
     if parts is None:
         return tuple(default)
     if not parts:
-        raise OptionError(f"--{parameter} is empty: give at least one number.")
+        raise OptionError(f"--{parameter} is empty; give at least one number.")
     try:
         return tuple(dict.fromkeys(float(part) for part in parts))
     except ValueError:
-        raise OptionError(f"--{parameter} {','.join(parts)!r} is no list of numbers: write it like 0.1,0.05.") from None
+        raise OptionError(f"--{parameter} {','.join(parts)!r} is not a list of numbers, such as 0.1,0.05.") from None
 
 
 def whole_numbers(
     parameter: str, values: Sequence[str] | None, default: Sequence[int], least: int = 0
 ) -> tuple[int, ...]:
-    """Whole numbers of a list option, as `numbers` gives them.
+    """Parse a list option of integers; drop duplicates, keep the order.
 
     Raises:
-        OptionError: a part is no whole number, or below ``least``, or there is none.
+        OptionError: the list is empty, or an item is not an integer or below ``least``.
 
     >>> whole_numbers("batch", ["1,8", "8"], ())
     (1, 8)
@@ -179,16 +183,16 @@ def whole_numbers(
         return tuple(default)
     if not parts or not all(part.isdecimal() and int(part) >= least for part in parts):
         raise OptionError(
-            f"--{parameter} {','.join(parts)!r} is not usable: give whole numbers, at least {least}, like 1,8,32."
+            f"--{parameter} {','.join(parts)!r} is not a list of integers of at least {least}, such as 1,8,32."
         )
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
 def signal_or_file(signal: str) -> tuple[str, str | None]:
-    """Tell the name of a generated signal from the path of a user's file.
+    """Split the value of ``--signal`` into a signal name and a file path.
 
     Raises:
-        OptionError: it is neither.
+        OptionError: neither a known signal nor a file.
 
     >>> signal_or_file("sine"), signal_or_file("my/series.csv")
     (('sine', None), ('user', 'my/series.csv'))
@@ -201,37 +205,37 @@ def signal_or_file(signal: str) -> tuple[str, str | None]:
         return signal, None
     if Path(signal).suffix or Path(signal).exists():
         return "user", signal
-    raise OptionError(unknown_choice("--signal", signal, SIGNALS, "A file of series works too."))
+    raise OptionError(unknown_choice("--signal", signal, SIGNALS, "Or give a file of series."))
 
 
 def refuse_cuda(device: str, why: str) -> None:
-    """Raise `OptionError` where a verb that runs on the CPU only is asked to use a GPU."""
+    """Raise `OptionError` if a GPU is requested from a CPU-only verb."""
     if device.startswith("cuda"):
-        raise OptionError(f"--device {device} is of no use here: {why} on the CPU; leave it at auto.")
+        raise OptionError(f"--device {device} is not supported: {why} on the CPU; leave it at auto.")
 
 
 def refuse_dtype(dtype: str | None) -> None:
-    """Raise `OptionError` for another number format than float32, where the model runs in that only."""
+    """Raise `OptionError` for any dtype but float32, in verbs that support only that."""
     if dtype not in (None, "float32"):
-        raise OptionError(f"--dtype {dtype} is of no use here: the model runs in float32, spectra in float64.")
+        raise OptionError(f"--dtype {dtype} is not supported: the model runs in float32, spectra in float64.")
 
 
 def training_precision(dtype: choices.TrainingDtype | None) -> str | None:
-    """Return the name that configs of runs have for a ``--dtype``; None for None."""
+    """Map a training ``--dtype`` to the config's ``precision``; None stays None."""
     return None if dtype is None else TRAINING_PRECISIONS[dtype]
 
 
 def open_model(model: str | None, revision: str | None = None) -> Checkpoint:
-    """Open a checkpoint; of a model that no family describes, say on stderr what was taken for what.
+    """Open a checkpoint; for an unknown family, report the inferred architecture on stderr.
 
     Raises:
-        RankscopeError: as `rankscope.checkpoints.open_checkpoint` says.
+        RankscopeError: see `rankscope.checkpoints.open_checkpoint`.
     """
     from rankscope.checkpoints import open_checkpoint
 
     checkpoint = open_checkpoint(model, revision=revision)
     if checkpoint.guesses:
-        say(f"{checkpoint.source}: family not known, guessed from names and shapes: {'; '.join(checkpoint.guesses)}.")
+        say(f"{checkpoint.source}: unknown family; inferred from names and shapes: {'; '.join(checkpoint.guesses)}.")
     return checkpoint
 
 
@@ -244,10 +248,10 @@ def forecasting(
     runtime: str = "auto",
     revision: str | None = None,
 ) -> Forecasting:
-    """Settings of forecasts, from options.
+    """Build forecasting settings from command-line options.
 
     Raises:
-        OptionError: the device cannot be used.
+        OptionError: the device is not available.
     """
     from rankscope.engine.device import resolve_device, resolve_dtype
     from rankscope_eval import Forecasting

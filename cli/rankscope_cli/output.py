@@ -1,4 +1,4 @@
-"""Output of a verb: one JSON document or tables on stdout, files written whole or not at all."""
+"""Output of a verb: JSON or tables on stdout, and files written atomically."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FIGURE_SUFFIXES = (".png", ".svg")
 TABLE_SUFFIXES = (".csv", ".parquet", ".json")
 _COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
 _PIPE_WIDTH = 1000
-"""Columns of a table that goes to a file or pipe: wide enough that nothing wraps."""
+"""Table width for files and pipes: wide enough to avoid wrapping."""
 
 
 @contextlib.contextmanager
 def recorded(args: Sequence[str] | None) -> Iterator[None]:
-    """Let signed documents that are written inside this block name the command line that made them."""
+    """Record the command line in signed documents written inside this block."""
     token = _COMMAND.set(None if args is None else shlex.join(["rankscope", *args]))
     try:
         yield
@@ -42,7 +42,7 @@ def _as_it_is(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def with_origin(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with the ``command`` and ``version`` that made it, where a command runs."""
+    """Add ``command`` and ``version`` to a document if a command line is recorded."""
     from rankscope import __version__
 
     command = _COMMAND.get()
@@ -51,25 +51,25 @@ def with_origin(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @runtime_checkable
 class Tabular(Protocol):
-    """A result that is also a table."""
+    """Result that converts to a table."""
 
     def to_frame(self) -> pd.DataFrame:
-        """The result as a table."""
+        """Convert to a data frame."""
         ...
 
 
 class Output:
-    """The stdout of a verb, kept clean: while it is open, whatever else prints goes to stderr.
+    """Output channel of a verb; while open, anything else printed is redirected to stderr.
 
     Args:
-        as_json: print the report as one JSON document in place of tables.
-        file: where the table is also written, or None.
-        force: replace ``file`` if it exists.
-        suffixes: formats that ``file`` may have.
-        signed: let the document name the command that made it; not where the same document lies in a folder.
+        as_json: print the report as JSON instead of tables.
+        file: output file, or None.
+        force: overwrite ``file`` if it exists.
+        suffixes: allowed suffixes of ``file``.
+        signed: add the command line and version to the document.
 
     Raises:
-        OutputError: ``file`` exists without ``force``, or its suffix names no known format; before any work is done.
+        OutputError: ``file`` exists without ``force``, or its suffix is unknown; raised before any work.
     """
 
     def __init__(
@@ -108,15 +108,15 @@ class Output:
         whole: Tabular | None = None,
         also: Callable[[], Sequence[Path]] | None = None,
     ) -> None:
-        """Write files, if any, then print the JSON document or the tables, also where a file could not be written.
+        """Write the files, then print JSON or tables, even if a file could not be written.
 
-        Files come first: the reader of a pipe may close it early.
+        Files are written first, since the reader of a pipe may close it early.
 
         Args:
-            report: the result, a record.
-            show: prints the tables on the console it is given.
-            whole: what a file holds, if more than the document on stdout.
-            also: writes further files, such as figures, and says which.
+            report: result record.
+            show: callback that prints the tables on a console.
+            whole: fuller report for the file, if it differs from stdout's.
+            also: callback that writes further files, such as figures, and returns their paths.
         """
         files: list[Path] = []
         try:
@@ -134,7 +134,7 @@ class Output:
             self.wrote(files)
 
     def console(self) -> Console:
-        """Console on the real stdout: the terminal's width, or none to speak of where it is piped."""
+        """Return a console on the real stdout, at the terminal's width or unwrapped if piped."""
         from rich.console import Console
 
         class Pipe(Console):
@@ -145,15 +145,15 @@ class Output:
         return Pipe(file=self._stdout, width=width, highlight=False, soft_wrap=False)
 
     def wrote(self, files: Sequence[Path]) -> None:
-        """Say on stderr which files there are now."""
+        """Report written files on stderr."""
         for file in files:
             print(f"wrote {file}", file=sys.stderr)  # noqa: T201
 
 
 def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES) -> None:
-    """Raise `OutputError` unless ``file`` can be written in a known format; call it before long work begins."""
+    """Raise `OutputError` unless ``file`` is writable and has a known suffix; call before long work."""
     if file.is_dir():
-        raise OutputError(f"--out {file} is a folder: name a file in it.")
+        raise OutputError(f"--out {file} is a folder; give a file.")
     if file.suffix.lower() not in suffixes:
         raise OutputError(unknown_choice("--out format", file.suffix or file.name, suffixes))
     refuse_existing(file, force)
@@ -165,18 +165,18 @@ def write_report(
     force: bool = False,
     sign: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _as_it_is,
 ) -> None:
-    """Write a report as its suffix says: .json its document, signed, else its table."""
+    """Write a report in the format of the suffix: the signed document for .json, else the table."""
     with atomic_file(file, force=force) as path:
         if file.suffix.lower() == ".json":
             path.write_text(codec.text(sign(codec.plain(report))) + "\n", encoding="utf-8")
-        elif file.suffix.lower() == ".csv" and hasattr(report, "to_csv"):  # a published layout of its own
+        elif file.suffix.lower() == ".csv" and hasattr(report, "to_csv"):  # a report with its own published layout
             path.write_text(report.to_csv(), encoding="utf-8")
         else:
             write_frame(report.to_frame(), path, file.suffix.lower())
 
 
 def write_tables(report: Tabular, folder: str | Path, stem: str) -> list[Path]:
-    """Write a report into the folder of its runs, as JSON and CSV; return the files."""
+    """Write a report to the run folder as JSON and CSV; return the paths."""
     files = [Path(folder) / f"{stem}{suffix}" for suffix in (".json", ".csv")]
     for file in files:
         write_report(report, file, force=True)
@@ -184,7 +184,7 @@ def write_tables(report: Tabular, folder: str | Path, stem: str) -> list[Path]:
 
 
 def write_frame(frame: pd.DataFrame, path: Path, suffix: str) -> None:
-    """Write a table as CSV, Parquet or Arrow; lists in cells become JSON in a CSV."""
+    """Write a table as CSV, Parquet or Arrow; encode list cells of a CSV as JSON."""
     if suffix == ".parquet":
         frame.to_parquet(path, index=False)
         return
@@ -203,27 +203,27 @@ def _cell(value: Any) -> Any:
 
 
 def check_figures(folder: str | None, stems: Iterable[str], force: bool) -> None:
-    """Raise `OutputError` unless the figures named ``stems`` can be put into ``folder``; call it before long work."""
+    """Raise `OutputError` unless figures ``stems`` can be written to ``folder``; call before long work."""
     if folder is None:
         return
     place = Path(folder)
     if place.exists() and not place.is_dir():
-        raise OutputError(f"--figures {place} is a file: name a folder.")
+        raise OutputError(f"--figures {place} is a file; give a folder.")
     refuse_unwritable(place / "figure.png")
     for stem in stems:
         for suffix in _FIGURE_SUFFIXES:
             file = place / f"{stem}{suffix}"
             if file.exists() and not force:
-                raise OutputError(f"--figures: {file} exists already: choose another folder, or pass --force.")
+                raise OutputError(f"--figures: {file} exists already; choose another folder or pass --force.")
 
 
 def drawing(folder: str | None, draw: Callable[[], Mapping[str, Figure]]) -> Callable[[], list[Path]] | None:
-    """Return what draws and saves figures when it is called; None without a folder."""
+    """Return a callback that draws and saves the figures, or None without a folder."""
     return None if folder is None else lambda: save_figures(folder, draw())
 
 
 def save_figures(folder: str | Path, drawn: Mapping[str, Figure]) -> list[Path]:
-    """Write every figure as PNG and SVG into ``folder``, each whole or not at all; return what was written."""
+    """Save every figure atomically as PNG and SVG in ``folder``; return the paths."""
     from rankscope.plots import save_figure
 
     place = Path(folder)

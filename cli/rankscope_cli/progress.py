@@ -1,4 +1,4 @@
-"""A progress bar that appears only on a terminal and only when work takes longer than two seconds."""
+"""Progress bar for terminals, shown only for work longer than two seconds, and progress lines for logs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 DELAY = 2.0
-"""Seconds of silence before the bar: shorter work needs none."""
+"""Seconds before the bar appears."""
 PACE = 30.0
-"""Seconds between two lines, where lines are printed in place of a bar."""
-GOES_ON = "the same command goes on where this one left off"
-RESUMES = "the same command with --resume goes on where this one left off"
-SNAPSHOT = "the same command with --resume goes on from the newest snapshot"
+"""Seconds between progress lines when there is no terminal."""
+GOES_ON = "rerun the same command to resume"
+RESUMES = "rerun with --resume to continue"
+SNAPSHOT = "rerun with --resume to continue from the latest snapshot"
 
 
 @contextmanager
 def progress_bar(what: str, *, delay: float = DELAY) -> Iterator[Progress]:
-    """Yield the function that library calls report to, and draw a bar with an ETA on stderr if it lasts.
+    """Yield a progress callback that draws a bar with an ETA on stderr after ``delay`` seconds.
 
     Args:
-        what: what is being done, until the first report says more.
+        what: description until the first report.
         delay: seconds before the bar appears.
     """
     if not sys.stderr.isatty():
@@ -52,15 +52,15 @@ def progress_bar(what: str, *, delay: float = DELAY) -> Iterator[Progress]:
 def progress_lines(
     what: str, *, stopped: str = "", begun: str | Path | None = None, pace: float = PACE
 ) -> Iterator[Progress]:
-    """Like `progress_bar`, but off a terminal print a line on stderr at most every ``pace`` seconds.
+    """Like `progress_bar`, but without a terminal print a line on stderr at most every ``pace`` seconds.
 
-    For work of hours, whose output goes to a file that somebody looks into. The first and the last report of a phase
-    are always printed where the total is known; lines begin with the time of day and end with what is left of it.
+    For long jobs whose output goes to a log. The first report of a phase is always printed, and the last one if the
+    total is known; lines start with the time of day and end with the remaining time.
 
     Args:
-        what: what is being done, until the first report says more.
-        stopped: how to go on, said after Ctrl-C.
-        begun: what lies on the disk once there is something to go on from; without it nothing is said.
+        what: description until the first report.
+        stopped: hint on how to resume, printed after Ctrl-C.
+        begun: path that exists once the work can be resumed; no hint before that.
         pace: seconds between two lines.
     """
     try:
@@ -76,16 +76,16 @@ def progress_lines(
 
 
 class _Lines:
-    """Prints reports, not too many of them."""
+    """Rate-limited progress lines."""
 
     def __init__(self, pace: float) -> None:
         self._pace = pace
         self._printed: float | None = None
         self._phase: tuple[float, int, int] | None = None
-        """When the phase began, how much was done by then, and its total."""
+        """Start time of the phase, items done at its start, and its total."""
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Take a report from the library: a `rankscope.engine.Progress`."""
+        """Handle a progress report (`rankscope.engine.Progress`)."""
         now = time.monotonic()
         if self._phase is None or total != self._phase[2] or done < self._phase[1]:
             self._phase, self._printed = (now, done, total), None
@@ -100,7 +100,7 @@ class _Lines:
 
 
 def _duration(seconds: float) -> str:
-    """Write a time span in its two largest units.
+    """Format a duration in its two largest units.
 
     >>> _duration(12.4), _duration(754), _duration(98_765)
     ('12 s', '12 min 34 s', '27 h 26 min')
@@ -113,7 +113,7 @@ def _duration(seconds: float) -> str:
 
 
 class _DelayedBar:
-    """Remembers reports until it is shown."""
+    """Progress bar that stays hidden until `show`."""
 
     def __init__(self, what: str) -> None:
         self._lock = threading.Lock()
@@ -123,17 +123,17 @@ class _DelayedBar:
         self._closed = False
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Take a report from the library: a `rankscope.engine.Progress`."""
+        """Handle a progress report (`rankscope.engine.Progress`)."""
         with self._lock:
-            begun_anew = done < self._state[0] or total != self._state[1]
+            new_phase = done < self._state[0] or total != self._state[1]
             self._state = (done, total, what or self._state[2])
             if self._bar is not None and self._task is not None:
-                if begun_anew:  # another phase: its speed says nothing about this one
+                if new_phase:  # reset the speed estimate
                     self._bar.reset(self._task)
                 self._update()
 
     def show(self) -> None:
-        """Draw the bar from now on; called by the timer."""
+        """Start drawing the bar; called by the timer."""
         from rich.console import Console
         from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
@@ -159,7 +159,7 @@ class _DelayedBar:
             self._bar.start()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Stop and remove the bar."""
         with self._lock:
             self._closed = True
             if self._bar is not None:

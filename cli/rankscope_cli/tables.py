@@ -1,4 +1,4 @@
-"""Tables for an 80-column terminal: how cells are written, and what every table looks like."""
+"""Table layout and cell formatting for 80-column terminals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STACKS = {"encoder": "enc", "decoder": "dec"}
 
 
 def plain_table(title: str | None = None, caption: str | None = None) -> Table:
-    """An empty table without vertical lines, which takes no more room than its cells."""
+    """Create an empty table without vertical rules or padding at the edges."""
     from rich import box
     from rich.table import Table
 
@@ -35,7 +35,7 @@ def plain_table(title: str | None = None, caption: str | None = None) -> Table:
 
 
 def add_columns(table: Table, names: Sequence[str], left: int = 1, folds: bool = False) -> None:
-    """Add columns: the first ``left`` flush left, the others numbers, flush right; only the first may fold."""
+    """Add columns: the first ``left`` left-aligned, the rest right-aligned; only the first may fold."""
     for position, name in enumerate(names):
         if position < left:
             first = folds and position == 0
@@ -45,7 +45,7 @@ def add_columns(table: Table, names: Sequence[str], left: int = 1, folds: bool =
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print a table; where the console is narrower than its numbers, lines run on and no digit is lost."""
+    """Print a table without cropping: on a narrow console lines overflow rather than lose digits."""
     from rich.cells import cell_len
 
     for column in table.columns:
@@ -56,14 +56,14 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def width(table: Table, console: Console) -> int:
-    """Columns that a table takes where nothing is cut or folded."""
+    """Return the unwrapped width of a table in columns."""
     from rich.measure import Measurement
 
     return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
 
 
 def where(stack: str, layer: int | None) -> str:
-    """Short name of a layer.
+    """Return the short name of a layer.
 
     >>> where("encoder", 3), where("decoder", None)
     ('enc 3', 'dec')
@@ -73,7 +73,7 @@ def where(stack: str, layer: int | None) -> str:
 
 
 def figures(value: float | None, digits: int = 3) -> str:
-    """A number with so many significant digits, without an exponent where it can be avoided.
+    """Format a number with ``digits`` significant digits, avoiding exponents where possible.
 
     >>> figures(0.12345), figures(123.45), figures(None), figures(float("nan")), figures(12345.6)
     ('0.123', '123', '–', '–', '12346')
@@ -89,7 +89,7 @@ def figures(value: float | None, digits: int = 3) -> str:
 
 
 def ratio_text(value: float | None, places: int = 2) -> str:
-    """A ratio with so many places.
+    """Format a ratio with ``places`` decimals.
 
     >>> ratio_text(0.5), ratio_text(None)
     ('0.50', '–')
@@ -98,7 +98,7 @@ def ratio_text(value: float | None, places: int = 2) -> str:
 
 
 def spread(ranks: Sequence[int] | None) -> str:
-    """Median and range of the ranks of a matrix's heads.
+    """Format the median and range of per-head ranks.
 
     >>> spread([3, 9, 7]), spread([4, 4]), spread(None)
     ('7 (3–9)', '4', '–')
@@ -111,7 +111,7 @@ def spread(ranks: Sequence[int] | None) -> str:
 
 
 def size(count: int) -> str:
-    """A count of bytes.
+    """Format a number of bytes.
 
     >>> size(512), size(15_900_000)
     ('512 B', '15.9 MB')

@@ -139,7 +139,7 @@ def test_going_on_and_starting_anew_exclude_each_other(
         given = (verb, bolt_folder, "--input", "series.jsonl", "--horizon", "2", "--out", "out/")
     elif verb == "heal":
         given = (verb, bolt_folder, "--teacher", bolt_folder, "--out", "out")
-    line = "error: --resume goes on and --force starts anew: give one of them.\n"
+    line = "error: --resume and --force are mutually exclusive.\n"
     assert refused(*given, "--resume", "--force") == line
     assert sorted(path.name for path in tmp_path.glob("out*")) == []
 

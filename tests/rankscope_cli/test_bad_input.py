@@ -307,7 +307,7 @@ def test_a_series_without_a_number_gets_a_warning_and_a_forecast_of_none(cli: An
     Path("series.csv").write_text(BAD_SERIES["all NaN"][0] or "")
     result = cli("forecast", "naive", "--input", "series.csv", "--horizon", 2, "--json")
     assert result.exit_code == 0
-    assert "warning: 1 series hold no number" in result.stderr
+    assert "warning: 1 series have no values" in result.stderr
     assert json.loads(result.stdout)["series"][0]["mean"] == [None, None]
 
 
@@ -344,8 +344,8 @@ def test_forecast_options(refused: Callable[..., str], words: tuple[str, ...], p
 
 
 def test_text_model_does_not_forecast(refused: Callable[..., str], t5_folder: Path) -> None:
-    assert "forecasts no series" in refused("forecast", t5_folder, "--input", "monthly.csv", "--horizon", 2)
-    assert "forecasts no series" in refused("eval", t5_folder, "--tasks", "nile")
+    assert "cannot forecast with" in refused("forecast", t5_folder, "--input", "monthly.csv", "--horizon", 2)
+    assert "cannot forecast with" in refused("eval", t5_folder, "--tasks", "nile")
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_a_stopped_run_says_how_to_go_on(
     _stop_at(monkeypatch, 12)
     result = cli("calibrate", bolt_folder, *SET, "--batch-size", "1", "--out", tmp_path / "m.safetensors")
     assert result.exit_code == 130
-    assert "--resume goes on" in result.stderr.splitlines()[-2]
+    assert "rerun with --resume to continue" in result.stderr.splitlines()[-2]
     assert result.stdout == ""
 
 

@@ -193,14 +193,14 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
         (("--ratio", "0.5", "--parameters", "1e4"), "not ratio and a budget of parameters"),
         (("--cache-bytes", "1000"), "use method joint"),
         (("--eps", "0.1", "--allocation", "energy"), "eps is one tolerance"),
-        (("--ratio", "0.5", "--device", "cuda"), "of no use here"),
+        (("--ratio", "0.5", "--device", "cuda"), "is not supported"),
         (("--max-loss", "0.1", "--ratio", "0.5"), "leave out --eps, --ratio"),
-        (("--max-loss", "0.1", "--bytes", "1e5"), "every budget"),
+        (("--max-loss", "0.1", "--bytes", "1e5"), "all budgets"),
         (("--max-loss", "2 %"), "--max-loss"),
         (("--max-loss", "-0.1"), "max loss -0.1 is not usable"),
         (("--max-loss", "0.1", "--suite", "embeded"), "did you mean 'embedded'"),
-        (("--ratio", "0.1", "--suite", "embedded"), "--suite says where --max-loss is measured"),
-        (("--ratio", "0.1", "--max-series", "2"), "--max-series says where"),
+        (("--ratio", "0.1", "--suite", "embedded"), "--suite requires --max-loss"),
+        (("--ratio", "0.1", "--max-series", "2"), "--max-series requires --max-loss"),
     ],
 )
 def test_what_is_refused(

@@ -55,7 +55,7 @@ def test_every_option_reaches_the_run(document: Any, stock: Path, tmp_path: Path
     run = read_config(tmp_path / "low" / "pretrain.yaml")
     assert run.low_rank is not None
     assert list(vars(run.low_rank).values()) == [1.5, 0.1, "pow2", "continue", "factored", "shared", True]
-    assert vars(run.embedding) == {"source": "inherit", "model": str(stock), "rank": 0, "frozen": True}
+    assert vars(run.embedding) == {"source": "inherit", "model": str(stock), "rank": 0, "frozen": True, "rate": 1.0}
     assert (run.seed, run.precision) == (5, "bf16")
 
 
@@ -84,7 +84,7 @@ def test_settings_that_a_run_cannot_keep_are_said(
     config["chronos_config"]["num_samples"] = 7
     result = cli("design", write_checkpoint(tmp_path / "odd", config), "--r0", 1, "--out", tmp_path / "low")
     assert result.exit_code == 0
-    assert "cannot keep chronos_config.num_samples: 7 → 20" in result.stderr
+    assert "not carried over to the pretraining config: chronos_config.num_samples: 7 → 20" in result.stderr
 
 
 def test_what_is_designed_can_be_trained_at_once(cli: Any, document: Any, tmp_path: Path, stock: Path) -> None:
@@ -109,8 +109,8 @@ def test_what_is_designed_can_be_trained_at_once(cli: Any, document: Any, tmp_pa
         (("--r0", "0"), "low_rank.r0 is 0.0"),
         (("--r0", "x"), "--r0"),
         (("--alpha", "nan"), "alpha"),
-        (("--sketch", "shared"), "add --layout factored"),
-        (("--freeze-embedding",), "add --embedding inherit"),
+        (("--sketch", "shared"), "requires --layout factored, not head-width"),
+        (("--freeze-embedding",), "requires --embedding inherit"),
         (("--device", "cuda"), "on the CPU"),
     ],
 )

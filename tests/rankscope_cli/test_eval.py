@@ -37,7 +37,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str]) -> None:
     stopped = cli(*TASKS)
     assert stopped.exit_code == 130
-    assert "what was measured is in deep/.scores.csv.partial: the same command with --resume goes on" in stopped.stderr
+    assert "finished rows are kept in deep/.scores.csv.partial: rerun with --resume to continue" in stopped.stderr
     assert not Path("deep/scores.csv").exists()
     PARTIAL.with_name("go").touch()
     assert "go on with --resume, or start anew with --force" in refused(*TASKS)
@@ -48,7 +48,7 @@ def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str])
     assert not PARTIAL.exists()
     finished = cli(*TASKS, "--resume")
     assert finished.exit_code == 0
-    assert "deep/scores.csv is finished: there is nothing to go on with." in finished.stderr
+    assert "deep/scores.csv is finished: nothing to resume." in finished.stderr
     again = cli(*TASKS, "--force")
     assert again.exit_code == 0, again.stderr
     assert len(measured) == 8
@@ -81,7 +81,7 @@ def shown(report: EvalReport) -> list[str]:
 
 
 def test_going_on_needs_a_place(cli: Any, refused: Any, measured: list[str]) -> None:
-    assert "give --out" in refused(*TASKS[:-2], "--resume")
+    assert "requires --out FILE" in refused(*TASKS[:-2], "--resume")
     assert measured == []
     Path("deep").mkdir()
     PARTIAL.with_name("go").touch()

@@ -56,14 +56,14 @@ def test_the_caption_is_printed(cli: Cli, tmp_path: Path) -> None:
     ("args", "part"),
     [
         (("table3",), "figure 'table3' is not known: did you mean 'table2'? Choose from 1, 2a"),
-        (("4c", "--model", "bundled"), "--model has no meaning for figure 4c, which takes --data"),
-        (("4a", "4c", "--data", "x"), "--data belongs to one figure: name that figure alone"),
+        (("4c", "--model", "bundled"), "--model does not apply to figure 4c, which takes --data"),
+        (("4a", "4c", "--data", "x"), "--data applies to a single figure; give one figure number"),
         (("4a", "--data", "nowhere"), "there is no file or folder nowhere: name a saved result"),
-        (("5a", "--all"), "--all draws every figure: leave the numbers out"),
-        (("5a", "--list"), "--list lists all figures"),
+        (("5a", "--all"), "--all draws every figure; leave out the numbers"),
+        (("5a", "--list"), "--list takes no figure numbers"),
         (("5a", "--model", "bundeld"), "no model 'bundeld': did you mean 'bundled'"),
         (("15", "--device", "gpu"), "device 'gpu' is not known: did you mean 'cpu'?"),
-        (("15", "--rerun"), "--rerun has no meaning for figure 15, which takes --seed"),
+        (("15", "--rerun"), "--rerun does not apply to figure 15, which takes --seed"),
     ],
 )
 def test_bad_input(refused: Refused, args: tuple[str, ...], part: str, tmp_path: Path) -> None:
@@ -92,4 +92,4 @@ def test_all_goes_on_past_what_is_missing(cli: Cli, tmp_path: Path, monkeypatch)
     assert [one["id"] for one in drawn["figures"]] == ["2b"]
     assert len(drawn["failed"]) == 1
     assert result.stderr.splitlines()[-1] == drawn["failed"][0]
-    assert drawn["failed"][0].startswith("figure 4a is not drawn: there is no saved width.json")
+    assert drawn["failed"][0].startswith("figure 4a failed: there is no saved width.json")

@@ -150,8 +150,8 @@ def test_bad_input(refused: Any, asked: Asked, tmp_path: Path) -> None:
     assert "--data" in refused("lab", "encoders", "13", *out)
     assert "does not exist" in refused("lab", "encoders", "13", "--data", tmp_path / "ETTh9.csv", *out)
     assert "have no row of ci" in refused("lab", "encoders", "5", "--encoders", "ci", *out)
-    assert "give one of them" in refused("lab", "encoders", "--show", "--force", *out)
-    assert "there is no folder" in refused("lab", "encoders", "--show", "--out", tmp_path / "nowhere")
+    assert "mutually exclusive" in refused("lab", "encoders", "--show", "--force", *out)
+    assert "no such folder" in refused("lab", "encoders", "--show", "--out", tmp_path / "nowhere")
     assert "--precision" in refused("lab", "encoders", "--precision", "int8", *out)
     assert "--engine" in refused("lab", "encoders", "--engine", "slurm", *out)
     assert asked == {}
@@ -168,7 +168,7 @@ def test_a_damaged_run_is_named(refused: Any, tmp_path: Path) -> None:
     [
         (DataError("series 'a' is\nempty."), 2, "error: series 'a' is empty."),
         (KeyError("lost"), 1, "error: KeyError: 'lost'"),
-        (KeyboardInterrupt(), 130, "stopped: the same command goes on where this one left off."),
+        (KeyboardInterrupt(), 130, "stopped: rerun the same command to resume."),
     ],
 )
 def test_errors_in_the_runs(

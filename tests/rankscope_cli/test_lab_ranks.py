@@ -95,7 +95,7 @@ def test_bad_input(cli: Any, refused: Any, audit: Path, tmp_path: Path) -> None:
         (folder / f"{forecaster.id}.safetensors").write_bytes(b"")
     for name in [one.name for one in few.iterdir() if "-s0." not in one.name]:
         (few / name).unlink()
-    assert "tables of these 1 runs: give --data DIR" in refused("lab", "ranks", tmp_path / "forecaster", "--cut")
+    assert "tables of these 1 runs; give --data DIR" in refused("lab", "ranks", tmp_path / "forecaster", "--cut")
     result = cli("lab", "ranks", few, "--cut")
     assert result.exit_code == 0, result.stderr
-    assert "1 of 3 runs were not cut: give --data DIR" in result.stderr
+    assert "1 of 3 runs were not truncated: give --data DIR" in result.stderr

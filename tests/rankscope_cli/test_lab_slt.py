@@ -106,8 +106,8 @@ def test_tables_fit_a_terminal() -> None:
     assert max(map(len, lines)) <= 80, max(lines, key=len)
     shown = "\n".join(lines)
     assert "0.4487 ±.0100" in shown
-    assert "within: as near as the two numbers" in shown
-    assert "within: as near as two standard deviations" in shown
+    assert "within: no farther apart than the two values" in shown
+    assert "within: at most two standard deviations" in shown
 
 
 def test_bad_input_is_one_line(refused: Any, folder: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_the_document_and_the_files(document: Any, cli: Any, csv: Path, tmp_path
     assert "least squares" in shown.stdout
     assert "8-ema" in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 80
-    assert "its numbers are no results" in shown.stderr
+    assert "its results are not meaningful" in shown.stderr
 
 
 def test_wide_numbers_fit_a_terminal() -> None:
@@ -89,7 +89,7 @@ def test_bad_input(refused: Any, csv: Path, tmp_path: Path) -> None:
     assert "has no column 'c'; its variables are a, b" in line("--columns", "a,c")
     assert "did you mean 'forecast'" in line("forcast")
     for bad in ("6x", "²", "-4"):
-        assert f"--codes '{bad}' is not usable" in line(f"--codes={bad}")
+        assert f"--codes '{bad}' is not a list of integers" in line(f"--codes={bad}")
     assert "leave out --seeds" in line("--quick", "--seeds", "2")
     assert "choose a horizon of at most" in line("forecast", "--horizon", "900")
     gap = tmp_path / "gap.csv"

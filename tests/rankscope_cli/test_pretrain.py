@@ -158,7 +158,7 @@ def test_the_result_says_how_many_files_were_left_out(cli, document, refused, da
     assert "is damaged" in refused(*command)
     printed = cli(*command, "--skip-damaged")
     assert printed.exit_code == 0, printed.stderr
-    assert printed.stdout.rstrip().endswith(", 2 damaged shard files left out")
+    assert printed.stdout.rstrip().endswith(", 2 damaged shard files skipped")
     record = json.loads((out / "pretrain.json").read_text())
     assert record["report"]["skipped"] == 2
     assert document(*command, "--resume", "--skip-damaged")["skipped"] == 2

@@ -65,11 +65,11 @@ def test_what_was_left_out_and_what_is_nan_is_said(tmp_path: Path, cli: Any) -> 
     assert "x.jsonl: line 8 has no JSON" in stopped.stderr.splitlines()[-1]
     result = cli(*words, "--chunk", 5, "--on-error", "skip", "--resume")
     assert result.exit_code == 0
-    assert "29 series in 6 parts, 1 of them before, 1 rows left out; " in result.stdout
+    assert "29 series in 6 parts (1 from before), 1 rows skipped; " in result.stdout
     assert "series/s" in result.stdout
-    assert "left out: " in result.stderr
+    assert "skipped: " in result.stderr
     assert "line 8 has no JSON" in result.stderr
-    assert "warning: 1 series hold no number in what the model sees: their forecasts are NaN." in result.stderr
+    assert "warning: 1 series have no values in the context: their forecasts are NaN." in result.stderr
     assert f"wrote 6 parts in {tmp_path / 'out'}" in result.stderr
 
 
@@ -77,14 +77,14 @@ def test_what_was_left_out_and_what_is_nan_is_said(tmp_path: Path, cli: Any) -> 
 def test_options_of_the_stream_need_a_folder(tmp_path: Path, series: Path, refused: Any, flag: tuple) -> None:
     for out in ((), ("--out", tmp_path / "x.csv")):
         text = refused("forecast", "naive", "--input", series, "--horizon", 2, *out, *flag)
-        assert f"{flag[0]} is of use for a folder of parts only" in text
+        assert f"{flag[0]} requires --out DIR" in text
 
 
 @pytest.mark.parametrize(
     ("words", "part"),
     [
         (("--horizon", "0"), "--horizon"),
-        (("--horizon", "2", "--resume", "--force"), "give one of them"),
+        (("--horizon", "2", "--resume", "--force"), "mutually exclusive"),
         (("--horizon", "2", "--context", "0"), "--context"),
         (("--horizon", "2", "--num-samples", "0"), "--num-samples"),
     ],

@@ -64,8 +64,8 @@ def test_series_of_files_are_mixed_in_and_those_left_out_are_counted(cli: Any) -
     few = ("--kind", "mixture", "-n", "6", "--length", "24", "--files", "own.jsonl", "--workers", "1")
     result = cli("synth", *few, "--out", "shards")
     assert result.exit_code == 0, result.output
-    assert "left out 1 short series of the files" in result.stdout
-    assert "left out 1 constant series of the files" in result.stdout
+    assert "skipped 1 short series of the files" in result.stdout
+    assert "skipped 1 constant series of the files" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_experiments_give_their_data(cli: Any, tmp_path: Path) -> None:
 
 def test_bad_input(refused: Any) -> None:
     assert "did you mean 'thm2'" in refused("theory", "thm22")
-    assert "contradict" in refused("theory", "thm2", "--all")
+    assert "mutually exclusive" in refused("theory", "thm2", "--all")
     assert "leave it out with --model" in refused("theory", "--model", "bundled-bolt", "-n", "3")
 
 

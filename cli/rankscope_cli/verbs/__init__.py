@@ -1,1 +1,1 @@
-"""One module per verb: its function ``run`` parses, calls the library, and shows the result."""
+"""One module per verb: its ``run`` function parses options, calls the library and prints the result."""

@@ -1,4 +1,4 @@
-"""``rankscope bench``: time and memory of forecasts, model by model and turn by turn."""
+"""``rankscope bench``: interleaved timing and memory benchmark of forecasting models."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="MODEL[:RUNTIME[:FORMAT]]",
-            help="Hub ids, local folders or bundled names; bundled by default.",
+            help="Hub ids, local folders or bundled names (default: bundled).",
             show_default=False,
         ),
     ] = None,
     baseline: Annotated[
-        str | None, opt.value("--baseline", "MODEL", "What ratios are over; the first model by default.", short="-b")
+        str | None, opt.value("--baseline", "MODEL", "Denominator of the ratios (default: first model).", short="-b")
     ] = None,
     batch: Annotated[
-        list[str] | None, opt.value("--batch", "N,…", "Series per forecast, one table each; 1,8,32 by default.")
+        list[str] | None, opt.value("--batch", "N,…", "Batch sizes, one table each (default: 1,8,32).")
     ] = None,
     num_samples: opt.Samples = 20,
     horizon: opt.Horizon = 64,
-    context: Annotated[int, opt.count("--context", "Values per series.")] = 512,
-    rounds: Annotated[int, opt.count("--rounds", "Turns of every model.")] = 9,
+    context: Annotated[int, opt.count("--context", "Context length.")] = 512,
+    rounds: Annotated[int, opt.count("--rounds", "Interleaved rounds to time.")] = 9,
     scores: Annotated[
-        str | None, opt.value("--scores", "FILE", "Table of `rankscope eval … --out FILE`, for --figures.")
+        str | None, opt.value("--scores", "FILE", "Scores from `rankscope eval --out FILE`, for --figures.")
     ] = None,
     figures: opt.Figures = None,
     out: opt.Out = None,
@@ -56,27 +56,27 @@ def run(
         opt.choice(
             "--runtime",
             choices.BenchRuntime,
-            "Of models that name none; compile is torch.compile of stock.",
+            "Runtime of models given without one; compile: torch.compile of stock.",
             opt.RUNTIME,
         ),
     ] = "auto",
-    threads: Annotated[int | None, opt.count("--threads", "Threads of torch.", opt.RUNTIME)] = None,
+    threads: Annotated[int | None, opt.count("--threads", "Number of torch threads.", opt.RUNTIME)] = None,
     timeout: Annotated[
-        float, opt.value("--timeout", "S", "Seconds for loading, or a turn.", opt.RUNTIME, min=1)
+        float, opt.value("--timeout", "S", "Time limit in seconds for loading and for each round.", opt.RUNTIME, min=1)
     ] = 900.0,
     revision: opt.Revision = None,
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Time forecasts of several models in turns, with peak memory.
+    """Benchmark inference time and peak memory.
 
-    Every model is loaded in a process of its own, warmed up, and forecasts once a round; medians and spreads are over
-    rounds, ratios over those of the same round. Peak memory is what loading and forecasting added to the process (on a
-    GPU torch's peak). The roofline is the least time that the work can take at the copy bandwidth and the matrix
-    product rate measured in the same rounds.
+    Each model runs in its own process: load, warm up, then one forecast per round, interleaved with the other models.
+    Reports medians and ranges over rounds, and ratios computed within rounds. Peak memory is the growth of the process
+    during loading and forecasting (on a GPU, torch's peak). The roofline is the minimum time at the memory bandwidth
+    and matmul throughput measured in the same rounds.
 
-    MODEL may name its runtime and number format, and may be naive, seasonal-naive, auto-ets or auto-theta. With
-    --scores the figures show WQL and MASE against time.
+    MODEL may include a runtime and a dtype, or be naive, seasonal-naive, auto-ets or auto-theta. --scores and
+    --figures together plot WQL and MASE against time.
 
     Examples:
         rankscope bench bundled:fast bundled:stock --baseline bundled:stock
@@ -89,10 +89,10 @@ def run(
         batches = opt.whole_numbers("batch", batch, (1, 8, 32), least=1)
         settings = Settings(batches, num_samples, horizon, context, rounds, device, threads, seed, timeout)
         if bool(scores) != bool(figures):
-            raise OptionError("--scores and --figures go together: the figures show scores against time.")
+            raise OptionError("--scores and --figures must be given together: the figures plot scores against time.")
         check_figures(figures, [f"pareto_batch_{one}" for one in batches], force)
         if scores is not None and not Path(scores).is_file():
-            raise OptionError(f"--scores {scores}: there is no such file; write it by rankscope eval … --out {scores}.")
+            raise OptionError(f"--scores {scores}: no such file; create it with rankscope eval … --out {scores}.")
 
         def case(text: str) -> Case:
             return read_case(text, runtime=runtime, dtype=dtype, revision=revision)
@@ -111,7 +111,7 @@ def run(
 
 
 def _draw(report: BenchReport, scores: str, folder: str) -> list[Path]:
-    """One figure per batch of the models that were both timed and scored."""
+    """Draw one figure per batch size for the models with both timings and scores."""
     from rankscope.plots import pareto_of_points
     from rankscope_eval.bench.report import read_scores, scored_points
 
@@ -128,7 +128,7 @@ _SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "
 
 
 def show_bench(report: BenchReport, console: Console) -> None:
-    """Print a table per batch, what its columns say, and what failed."""
+    """Print a table per batch size, a legend and the failures."""
     for number, batch in enumerate(dict.fromkeys(row.batch for row in report.rows)):
         if number:
             console.print()
@@ -143,7 +143,7 @@ def show_bench(report: BenchReport, console: Console) -> None:
         markup=False,
     )
     for failure in report.failures:
-        console.print(f"left out at batch {failure.batch}: {failure.reason}", markup=False)
+        console.print(f"failed at batch {failure.batch}: {failure.reason}", markup=False)
 
 
 def _show_batch(report: BenchReport, rows: list[BenchRow], console: Console) -> None:
@@ -168,7 +168,7 @@ def _show_batch(report: BenchReport, rows: list[BenchRow], console: Console) -> 
 
 
 def _span(seconds: Spread) -> str:
-    """Milliseconds, or seconds where there are ten or more.
+    """Format a timing in milliseconds, or in seconds from 10 s.
 
     >>> from rankscope_eval.bench.turns import Spread
     >>> _span(Spread(0.0123, 0.0120, 0.0127)), _span(Spread(12.3, 12.0, 12.7))
@@ -186,7 +186,7 @@ def _where(report: BenchReport, row: BenchRow) -> str:
 
 
 def _short_count(value: float) -> str:
-    """Three digits and a unit.
+    """Format a count with three significant digits and a unit prefix.
 
     >>> _short_count(987.0), _short_count(12_345), _short_count(2_500_000)
     ('987', '12.3k', '2.50M')

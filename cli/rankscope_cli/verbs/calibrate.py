@@ -1,4 +1,4 @@
-"""``rankscope calibrate``: moments of every layer's input in a file that `compress` reads."""
+"""``rankscope calibrate``: save second moments of layer inputs for `compress`."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ def run(
         opt.value(
             "--calibration",
             "SET",
-            "Series to look at: mixture:N, kernelsynth:N, a file, several with commas; mixture:256 by default. Of a "
-            "text model text:FILE or text:FILE:N.",
+            "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated (default: mixture:256); "
+            "for text models text:FILE or text:FILE:N.",
             short="-c",
         ),
     ] = None,
-    out: Annotated[str, opt.value("--out", "FILE", "File of the moments.", opt.OUTPUT, "-o")] = "moments.safetensors",
+    out: Annotated[str, opt.value("--out", "FILE", "Output file.", opt.OUTPUT, "-o")] = "moments.safetensors",
     decoder: Annotated[
         choices.Decoder,
         opt.choice(
-            "--decoder", choices.Decoder, "What the decoder reads: the true future, or its own paths (Chronos-T5)."
+            "--decoder",
+            choices.Decoder,
+            "Decoder inputs: the true future (teacher forcing) or sampled paths (Chronos-T5).",
         ),
     ] = "teacher",
     sites: opt.Sites = None,
-    resume: Annotated[bool, opt.switch("--resume", "Go on with the FILE of a run that was stopped.")] = False,
+    resume: Annotated[bool, opt.switch("--resume", "Resume an interrupted run with the same --out.")] = False,
     force: opt.Force = False,
     json: opt.Json = False,
     batch_size: opt.BatchSize = 16,
@@ -58,10 +60,10 @@ def run(
 ) -> None:
     """Collect calibration statistics of a model's layer inputs.
 
-    One pass serves every later compression. The file holds second moments, so its size depends on the model and not on
-    the number of series, and `rankscope compress --calibration FILE` takes it for any method, size and allocation;
-    moments of other weights are refused. The other matrices of a selected attention are looked at, too. A run that was
-    stopped goes on with --resume and ends with the same bits.
+    One pass serves any number of compressions: `rankscope compress --calibration FILE` accepts the file for every
+    method, size and allocation. It holds second moments of layer inputs, so its size depends on the model, not on the
+    number of series, and it is valid only for these weights. Selecting one attention matrix includes the others of the
+    same attention. --resume continues an interrupted run with bit-identical results.
 
     Examples:
         rankscope calibrate amazon/chronos-t5-base --calibration mine.parquet,mixture:256 --out moments.safetensors
@@ -100,25 +102,25 @@ def run(
 
 
 def _matrices(checkpoint: Checkpoint, chosen: tuple[str, ...] | None) -> tuple[Site, ...]:
-    """Selected matrices and their partners; a lookup table has no rows that enter it.
+    """Return the selected matrices and their partners, without lookup tables, which have no inputs.
 
     Raises:
-        OptionError: nothing but lookup tables is selected, or a word is unknown.
+        OptionError: only lookup tables are selected, or a selector is unknown.
     """
     from rankscope.compress.calibration.passes import with_partners
 
     selected = [site for site in checkpoint.sites(chosen or ("attention",)) if site.role != "embedding"]
     if not selected:
-        raise OptionError(f"--sites {','.join(chosen or ())} selects only a lookup table: choose from attention, mlp.")
+        raise OptionError(f"--sites {','.join(chosen or ())} selects only a lookup table; choose from attention, mlp.")
     return tuple(site for site in with_partners(checkpoint, selected) if site.role != "embedding")
 
 
 _STACKS = {"memory": "decoder", "input_patch_embedding": "encoder"}
-"""Stack of the matrices that read a stream, where it is not the stream's."""
+"""Activation stream → stack of the matrices that read it, if the names differ."""
 
 
 def show_calibration(report: CalibrationReport, console: Console) -> None:
-    """Print one line per stack, and the command that uses the file."""
+    """Print one row per stack and the next command."""
     title = f"{report.model} on {report.corpus}: {report.series:,} series, decoder {report.decoder}"
     table = plain_table(title=title)
     add_columns(table, ["stack", "matrices", "positions", "per series", "width", "least eff. rank", "where"])
@@ -137,7 +139,7 @@ def show_calibration(report: CalibrationReport, console: Console) -> None:
         )
     print_table(table, console)
     console.print()
-    console.print("Use it:", markup=False)
+    console.print("Next:", markup=False)
     console.print(
         f"  rankscope compress {shlex.quote(report.model)} --method joint --ratio 0.15 --calibration "
         f"{shlex.quote(report.out)} --out small/",

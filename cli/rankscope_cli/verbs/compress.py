@@ -1,4 +1,4 @@
-"""``rankscope compress``: a smaller checkpoint, and the command that verifies it."""
+"""``rankscope compress``: write a compressed checkpoint."""
 
 from __future__ import annotations
 
@@ -34,45 +34,50 @@ def run(
     model: opt.Model = None,
     *,
     eps: Annotated[
-        float | None, opt.value("--eps", "E", "Keep the singular values above ε·σ₁; ε in [0, 1).", _SIZE, "-e")
+        float | None, opt.value("--eps", "E", "Keep singular values above ε·σ₁; ε in [0, 1).", _SIZE, "-e")
     ] = None,
     ratio: Annotated[
         float | None,
-        opt.value("--ratio", "R", "Find the ε that shrinks the matrices to this share, in (0, 1].", _SIZE, "-r"),
+        opt.value("--ratio", "R", "Target size ratio of the selected matrices, in (0, 1].", _SIZE, "-r"),
     ] = None,
-    out: Annotated[str, opt.out_folder("Folder of the new checkpoint.")],
+    out: Annotated[str, opt.out_folder("Output folder.")],
     parameters: Annotated[
-        float | None, opt.value("--parameters", "N", "Instead: at most N parameters in all.", _SIZE)
+        float | None, opt.value("--parameters", "N", "Size budget: at most N parameters in total.", _SIZE)
     ] = None,
     size_bytes: Annotated[
-        float | None, opt.value("--bytes", "N", "Instead: at most N bytes of weights.", _SIZE)
+        float | None, opt.value("--bytes", "N", "Size budget: at most N bytes of weights.", _SIZE)
     ] = None,
     cache_bytes: Annotated[
         float | None,
-        opt.value("--cache-bytes", "N", "Instead: at most N bytes of cache for a series and a path.", _SIZE),
+        opt.value("--cache-bytes", "N", "Size budget: at most N bytes of KV cache per sample path.", _SIZE),
     ] = None,
     max_loss: Annotated[
         float | None,
         opt.value(
             "--max-loss",
             "L",
-            "Instead: the smallest model whose WQL on --suite is at most 1+L times the original's.",
+            "Smallest model with a relative WQL of at most 1+L on --suite.",
             _BY_LOSS,
             "-l",
         ),
     ] = None,
     suite: Annotated[
         str | None,
-        opt.value("--suite", "NAME|FILE", "Suite that --max-loss measures on; embedded by default.", _BY_LOSS),
+        opt.value("--suite", "NAME|FILE", "Suite for --max-loss (default: embedded).", _BY_LOSS),
     ] = None,
-    data: Annotated[str | None, opt.value("--data", "DIR", "Folder of the suite's local data files.", _BY_LOSS)] = None,
+    data: Annotated[
+        str | None, opt.value("--data", "DIR", "Folder with the suite's local data files.", _BY_LOSS)
+    ] = None,
     max_series: Annotated[
-        int | None, opt.count("--max-series", "Only the first series of each data set of the suite.", _BY_LOSS)
+        int | None, opt.count("--max-series", "Use only the first N series of each data set.", _BY_LOSS)
     ] = None,
     method: Annotated[
         choices.Method,
         opt.choice(
-            "--method", choices.Method, "How factors are found; all but svd and random look at series.", short="-m"
+            "--method",
+            choices.Method,
+            "Compression method; all but svd and random need calibration data.",
+            short="-m",
         ),
     ] = "svd",
     allocation: Annotated[
@@ -80,7 +85,7 @@ def run(
         opt.choice(
             "--allocation",
             choices.Allocation,
-            "Which matrix gets which rank; by default uniform-eps for svd, sensitivity for joint, else energy.",
+            "Rank allocation across matrices (default: uniform-eps for svd, sensitivity for joint, else energy).",
         ),
     ] = None,
     calibration: Annotated[
@@ -88,8 +93,8 @@ def run(
         opt.value(
             "--calibration",
             "SET|FILE",
-            "Series to look at: mixture:N, kernelsynth:N, a file, several with commas; text:FILE of a text model; or "
-            "moments that calibrate saved.",
+            "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated; text:FILE for text "
+            "models; or moments saved by calibrate.",
             short="-c",
         ),
     ] = None,
@@ -98,7 +103,7 @@ def run(
         opt.choice(
             "--decoder",
             choices.Decoder,
-            "What the decoder reads meanwhile: the true future (default), or its own paths.",
+            "Decoder inputs during calibration: the true future (teacher forcing, default) or sampled paths.",
         ),
     ] = None,
     probe: Annotated[
@@ -106,18 +111,18 @@ def run(
         opt.value(
             "--probe",
             "SET",
-            "Series that sensitivity looks at answers on: mixture:32, or 128 for a model of patches; more of the "
-            "text of a text model.",
+            "Data for the sensitivity allocation (default: mixture:32, or mixture:128 for patch models; text models: "
+            "held-out text).",
         ),
     ] = None,
-    multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N; GPUs like 8.")] = 1,
+    multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N (8 suits GPUs).")] = 1,
     storage: Annotated[
         choices.Storage | None,
         opt.choice(
             "--storage",
             choices.Storage,
-            "int8: weights of all linear layers as whole numbers with a scale per row; alone, nothing is cut. As the "
-            "source by default.",
+            "int8: store linear weights as int8 with one scale per row; usable without a size (default: as the "
+            "source).",
         ),
     ] = None,
     sites: opt.Sites = None,
@@ -129,14 +134,15 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Write a smaller checkpoint: low rank, narrower heads, int8.
+    """Compress a checkpoint: low rank, narrower heads, int8.
 
-    A matrix is stored as two thin ones where that takes fewer numbers; --method joint narrows whole heads instead,
-    which shrinks the key/value cache too and holds forecasts at the smallest sizes. The folder loads in
-    chronos-forecasting after `import rankscope`. --dtype is the format the weights are stored in; each keeps its own
-    without it. --storage int8 goes with every method and size: linear layers become whole numbers, and --dtype is then
-    the format of the rest. --max-loss tries one size after the other and keeps the smallest that was measured to hold;
-    it can be trusted as far as its suite resembles what the model will forecast.
+    Each selected matrix is replaced by two low-rank factors if that takes fewer parameters. --method joint narrows
+    attention heads instead, which also shrinks the KV cache and loses the least accuracy at small sizes. The output
+    folder loads in chronos-forecasting after `import rankscope`.
+
+    --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
+    size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
+    whose measured loss is within the limit; the result is only as representative as the suite.
 
     Examples:
         rankscope compress --eps 0.05 --out small/
@@ -152,12 +158,12 @@ def run(
     from rankscope.io.atomic import refuse_existing
 
     if not needs_calibration(method) and allocation != "sensitivity" and max_loss is None:
-        opt.refuse_cuda(device, "matrices are decomposed by LAPACK")
+        opt.refuse_cuda(device, "matrices are decomposed with LAPACK")
     refuse_existing(out, force)
     limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes}
     budgets = [Budget(kind, limit) for kind, limit in limits.items() if limit is not None]
     if len(budgets) > 1:
-        raise OptionError(f"give one budget, not --{budgets[0].kind} and --{budgets[1].kind}.")
+        raise OptionError(f"--{budgets[0].kind} and --{budgets[1].kind} are mutually exclusive; give one budget.")
     options = CompressOptions(
         eps=eps,
         ratio=ratio,
@@ -183,7 +189,7 @@ def run(
                 report = compress(checkpoint, options, out=out, force=force, progress=progress)
         else:
             if options.sizes:
-                raise OptionError("--max-loss looks for the size itself: leave out --eps, --ratio and every budget.")
+                raise OptionError("--max-loss searches for the size; leave out --eps, --ratio and all budgets.")
             loss = validate_loss(max_loss)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("measuring the original") as progress:
@@ -206,13 +212,13 @@ def run(
 def _refuse_settings(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         if value is not None:
-            raise OptionError(f"--{name.replace('_', '-')} says where --max-loss is measured: give --max-loss, too.")
+            raise OptionError(f"--{name.replace('_', '-')} requires --max-loss.")
 
 
 def _score(
     checkpoint: Checkpoint, options: CompressOptions, settings: dict[str, Any], progress: Progress
 ) -> Callable[[Path], float]:
-    """Measure the original, and return what measures a folder against it."""
+    """Score the original and return a function that scores a folder relative to it."""
     from rankscope_eval import Forecasting, Scorer, read_suite
 
     run = Forecasting(seed=options.seed, device=options.device)
@@ -223,7 +229,7 @@ def _score(
 
 
 def _outspoken(progress: Progress) -> Progress:
-    """Say how every size measured, where there is no bar that shows it."""
+    """Report every measured size on stderr when no progress bar is shown."""
     from rankscope.compress.to_loss import FAILS, HOLDS
 
     def report(done: int, total: int, what: str) -> None:
@@ -236,7 +242,7 @@ def _outspoken(progress: Progress) -> Progress:
 
 
 def show_compress(report: CompressReport, console: Console) -> None:
-    """Print the tables of a report on a console."""
+    """Print the report."""
     how = report.method if report.eps is None else f"{report.method} at ε={report.eps:g}"
     table = plain_table(title=f"{report.model} → {report.out}, {how}")
     add_columns(table, ["", "before", "after", "after/before"])
@@ -259,10 +265,10 @@ def show_compress(report: CompressReport, console: Console) -> None:
     from rankscope.families import FAMILIES
 
     if not FAMILIES[report.family].forecastable:
-        console.print(f"size ratio {report.ratio:.3f}. What every size costs in log-perplexity:", markup=False)
+        console.print(f"size ratio {report.ratio:.3f}. To measure log-perplexity across sizes:", markup=False)
         console.print(f"  rankscope table2 {shlex.quote(report.model)} --text FILE --out table/", markup=False)
         return
-    console.print(f"size ratio {report.ratio:.3f}. Verify that the forecasts held:", markup=False)
+    console.print(f"size ratio {report.ratio:.3f}. To evaluate forecast accuracy:", markup=False)
     console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.model)}", markup=False)
 
 

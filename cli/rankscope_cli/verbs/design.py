@@ -1,4 +1,4 @@
-"""``rankscope design``: a network of low rank by design, and the run that trains it."""
+"""``rankscope design``: low-rank architecture and the config that trains it."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ _TRAINING = "Training"
 def run(
     model: opt.Model = None,
     *,
-    r0: Annotated[float, opt.value("--r0", "R", "Rank of the first layer, before rounding.")] = 3,
-    alpha: Annotated[float, opt.value("--alpha", "A", "Growth of the rank with depth.", min=0)] = 0.27,
+    r0: Annotated[float, opt.value("--r0", "R", "Rank of the first layer before rounding.")] = 3,
+    alpha: Annotated[float, opt.value("--alpha", "A", "Growth exponent of the rank with depth.", min=0)] = 0.27,
     schedule: Annotated[
-        choices.Rounding, opt.choice("--schedule", choices.Rounding, "Round up, or (released code) to a power of two.")
+        choices.Rounding,
+        opt.choice("--schedule", choices.Rounding, "Rounding: up, or to a power of two (as in the released code)."),
     ] = "ceil",
     cross_depth: Annotated[
         choices.CrossDepth,
         opt.choice(
             "--cross-depth",
             choices.CrossDepth,
-            "Depth of cross-attention: from 0, or after the encoder's last layer, as the released code.",
+            "Layer index of cross-attention: from 0, or after the encoder's last layer (as in the released code).",
         ),
     ] = "restart",
     layout: Annotated[
         choices.RankLayout,
         opt.choice(
-            "--layout", choices.RankLayout, "Heads of width r(i), which shrinks the cache, too, or low-rank factors."
+            "--layout", choices.RankLayout, "Heads of width r(i), which also shrinks the KV cache, or low-rank factors."
         ),
     ] = "head-width",
     sketch: Annotated[
@@ -52,36 +53,36 @@ def run(
         opt.choice(
             "--sketch",
             choices.Sketch,
-            "With --layout factored: factors of rank r(i) for each head (default), or for all heads together.",
+            "With --layout factored: rank r(i) per head (default) or for all heads together.",
         ),
     ] = None,
     mlp: Annotated[
-        bool, opt.switch("--mlp", "Factor the feed-forward matrices too, at the rank of the self-attention.")
+        bool, opt.switch("--mlp", "Also factor the feed-forward matrices, at the self-attention rank.")
     ] = False,
     embedding: Annotated[
-        Start, opt.choice("--embedding", Start, "Draw the embedding, or inherit MODEL's.", _TRAINING)
+        Start, opt.choice("--embedding", Start, "Initialise the embedding randomly or from MODEL.", _TRAINING)
     ] = "random",
     freeze_embedding: Annotated[
-        bool, opt.switch("--freeze-embedding", "Do not train the inherited embedding.", _TRAINING)
+        bool, opt.switch("--freeze-embedding", "Freeze the inherited embedding.", _TRAINING)
     ] = False,
-    out: Annotated[str, opt.out_folder("Folder of the design.")],
+    out: Annotated[str, opt.out_folder("Output folder.")],
     force: opt.Force = False,
     json: opt.Json = False,
-    seed: Annotated[int | None, opt.value("--seed", "N", "Seed of the run.", opt.RUNTIME, min=0)] = None,
+    seed: Annotated[int | None, opt.value("--seed", "N", "Seed of the training run.", opt.RUNTIME, min=0)] = None,
     dtype: opt.TrainingDtype = None,
     device: opt.Device = "auto",
     revision: opt.Revision = None,
     debug: opt.Debug = False,
 ) -> None:
-    """Derive a low-rank network and its training run from a model.
+    """Derive a low-rank architecture and its training config.
 
-    Layer i has rank r(i) = ⌈r0 (1+i)^alpha⌉, i from 0. Reads MODEL's config.json only. DIR gets pretrain.yaml, a run
-    for `rankscope pretrain`, config.json, the network's own, and design.json, what this prints. The run has the steps
-    and data of MODEL's own pretrain.json where there is one, so that both compare at equal cost, and Chronos' published
-    recipe (200,000 steps) elsewhere: edit it freely. --dtype float32 or bfloat16 is the precision it trains in.
+    Layer i has rank r(i) = ⌈r0 (1+i)^alpha⌉, i from 0. Only MODEL's config.json is read. DIR receives pretrain.yaml
+    (for `rankscope pretrain`), config.json (of the new network) and design.json (the printed report). The training
+    config copies steps and data from MODEL's pretrain.json if there is one, for a comparison at equal cost, and
+    otherwise uses Chronos' published recipe (200,000 steps); edit it freely. --dtype sets the training precision.
 
-    A matrix whose two factors would store no fewer numbers stays dense. Size ratio: numbers stored of all attention
-    matrices, after over before.
+    A matrix stays dense if its factors would not have fewer parameters. Size ratio: parameters of all attention
+    matrices, after / before.
 
     Examples:
         rankscope design --r0 3 --alpha 0.27 --out low/
@@ -90,10 +91,10 @@ def run(
         rankscope pretrain low/ --out mine/
     """
     if sketch is not None and layout != "factored":
-        raise OptionError(f"--sketch {sketch} has no meaning with --layout {layout}: add --layout factored.")
+        raise OptionError(f"--sketch {sketch} requires --layout factored, not {layout}.")
     if freeze_embedding and embedding != "inherit":
-        raise OptionError("--freeze-embedding would keep a random embedding random: add --embedding inherit.")
-    opt.refuse_cuda(device, "a design is written")
+        raise OptionError("--freeze-embedding requires --embedding inherit: a random embedding must be trained.")
+    opt.refuse_cuda(device, "designs are computed")
     precision = opt.training_precision(dtype)
     from rankscope.checkpoints import describe
     from rankscope.train.rank_schedule import RankDesign
@@ -113,7 +114,7 @@ def run(
         start = _embedding(source, embedding, freeze_embedding, revision)
         report = write_design(source, design, out, embedding=start, seed=seed, precision=precision, force=force)
         for setting in report.not_kept:
-            say(f"a pretraining run cannot keep {setting}.")
+            say(f"not carried over to the pretraining config: {setting}.")
         output.deliver(report, lambda console: _show(report, console))
 
 
@@ -124,10 +125,10 @@ def _embedding(source: Description, embedding: str, frozen: bool, revision: str 
     if embedding != "inherit":
         return EmbeddingStart()
     if revision is not None:
-        raise OptionError("--embedding inherit takes no --revision: download it and pass the folder.")
-    open_checkpoint(source.source)  # its weights must be there when the run begins: better to hear of it now
+        raise OptionError("--embedding inherit does not support --revision; download the revision and pass its folder.")
+    open_checkpoint(source.source)  # fail now rather than at training time if the weights are missing
     local = Path(source.source).is_dir() and source.source not in list_bundled()
-    # a run may be started from any folder
+    # absolute, since training may be started from any folder
     return EmbeddingStart("inherit", str(source.folder.resolve()) if local else source.source, frozen=frozen)
 
 
@@ -154,7 +155,7 @@ def _show(report: DesignReport, console: Console) -> None:
         table.add_row("", name, "", f"{before:,}", f"{after:,}", ratio_text(after / before, 3), ratio_text(cache, 3))
     print_table(table, console)
     console.print()
-    console.print(f"size ratio {report.size_ratio:.3f}. Train it:", markup=False)
+    console.print(f"size ratio {report.size_ratio:.3f}. To train it:", markup=False)
     run = shlex.quote(str(Path(report.out) / "pretrain.yaml"))
     console.print(f"  rankscope pretrain {run} --out trained/", markup=False)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rankscope.measure.embedding import EmbeddingReport
 
 FIGURES = ("embedding_spectra", "embedding_angles", "embedding_projection", "vocabulary_projection")
-"""Names of the figures that may be drawn."""
+"""File stems of the figures."""
 
 
 def run(
@@ -28,9 +28,9 @@ def run(
     text: opt.Text = None,
     images: Annotated[
         choices.ImageSet,
-        opt.choice("--images", choices.ImageSet, "What image models read: generated, or from the hub."),
+        opt.choice("--images", choices.ImageSet, "Corpus for image models: generated, or from the hub."),
     ] = "generated",
-    n_images: Annotated[int, opt.count("--n-images", "Images in the corpus.")] = 1000,
+    n_images: Annotated[int, opt.count("--n-images", "Number of input images.")] = 1000,
     eps: opt.Eps = None,
     figures: opt.Figures = None,
     out: opt.Out = None,
@@ -42,10 +42,11 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Compute spectra and angles of embeddings over a corpus.
+    """Compute spectra and angles of token embeddings.
 
-    The rows of an embedding matrix are the embedded tokens of what a model reads: series embed --signal, texts --text,
-    images --images. Models with a vocabulary are measured on that too; without --text, text models on that alone.
+    The rows of an embedding matrix are the embedded tokens of a corpus: --signal for time-series models, --text for
+    text models, --images for image models. For models with a vocabulary, the vocabulary embedding is measured as well;
+    without --text, it is the only one for text models.
 
     Examples:
         rankscope embed
@@ -81,7 +82,7 @@ def run(
 
 
 def _figures(report: EmbeddingReport) -> dict[str, Figure]:
-    """Draw spectra, and angles and projections of the matrices that there are."""
+    """Draw the spectra, and angles and projections where measured."""
     from rankscope import plots
 
     drawn = {"embedding_spectra": plots.embedding_spectra(report)}
@@ -95,7 +96,7 @@ def _figures(report: EmbeddingReport) -> dict[str, Figure]:
 
 
 def show_embedding(report: EmbeddingReport, console: Console) -> None:
-    """Print one row per embedding matrix: of embedded series, text or images, or of a vocabulary."""
+    """Print one row per embedding matrix."""
     levels = [repr(eps) for eps in report.eps]
     table = plain_table()
     names = ["model", "matrix", "patch", "shape", *(f"ε={level}" for level in levels), "of max.", "eff."]
@@ -115,7 +116,7 @@ def show_embedding(report: EmbeddingReport, console: Console) -> None:
     print_table(table, console)
     console.print()
     if levels:
-        console.print(f"of max.: ε-rank at ε={levels[0]} over the smaller side. Patch: numbers per token.")
+        console.print(f"of max.: ε-rank at ε={levels[0]} / smaller dimension. patch: values per token.")
     others = dict.fromkeys(row.source for row in report.rows if row.source and row.modality != "series")
     if others:
         console.print(f"Other corpora: {'; '.join(others)}.", markup=False)

@@ -26,23 +26,23 @@ def run(
     models: opt.Models = None,
     baseline: Annotated[
         str | None,
-        opt.value("--baseline", "MODEL", "What relative scores divide by; seasonal-naive by default.", short="-b"),
+        opt.value("--baseline", "MODEL", "Denominator of relative scores (default: seasonal-naive).", short="-b"),
     ] = None,
     suite: Annotated[
         str, opt.value("--suite", "NAME|FILE", "embedded, chronos-in-domain, chronos-zero-shot, or a YAML file.")
     ] = "embedded",
     data: Annotated[str | None, opt.value("--data", "DIR", "Folder of local data files.")] = None,
     tasks: Annotated[
-        list[str] | None, opt.value("--tasks", "NAME,…", "Only these tasks of the suite.", short="-t")
+        list[str] | None, opt.value("--tasks", "NAME,…", "Run only these tasks of the suite.", short="-t")
     ] = None,
     max_series: Annotated[
-        int | None, opt.count("--max-series", "Only the first series of each data set: a quick look.")
+        int | None, opt.count("--max-series", "Use only the first N series of each data set.")
     ] = None,
     num_samples: opt.Samples = 20,
     batch_size: opt.BatchSize = 32,
     out: opt.Out = None,
     resume: Annotated[
-        bool, opt.switch("--resume", "Go on with the rows that an unfinished run kept.", opt.OUTPUT)
+        bool, opt.switch("--resume", "Resume an interrupted run with the same --out.", opt.OUTPUT)
     ] = False,
     force: opt.Force = False,
     json: opt.Json = False,
@@ -53,12 +53,12 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Score forecasts on a suite (MASE, WQL), beside a baseline's.
+    """Evaluate models on a suite (MASE, WQL) against a baseline.
 
-    MODEL may also be naive, seasonal-naive, auto-ets or auto-theta. Lower is better; relative scores are geometric
-    means over data sets of score / score of the baseline, their 95 % intervals a bootstrap over data sets and series.
-    A CSV has the columns that chronos-forecasting publishes.
-    With --out every row is kept as soon as it is measured, so that --resume goes on after an interrupt or an error.
+    MODEL may also be naive, seasonal-naive, auto-ets or auto-theta. Lower scores are better. Relative scores are
+    geometric means over data sets of score / baseline score, with 95 % bootstrap intervals over data sets and series.
+    CSV output has the columns that chronos-forecasting publishes. With --out, finished rows are saved immediately;
+    --resume continues after an interrupt or an error.
 
     Examples:
         rankscope eval
@@ -72,7 +72,7 @@ def run(
     kept = _kept(out, resume, force)
     if out is not None and kept is not None and resume and Path(out).exists():
         shutil.rmtree(kept, ignore_errors=True)
-        say(f"{out} is finished: there is nothing to go on with.")
+        say(f"{out} is finished: nothing to resume.")
         return
     with Output(json, out, force, signed=True) as output:
         with _mentioned(kept), progress_bar("opening the model") as progress:
@@ -94,15 +94,15 @@ def run(
 
 
 def _kept(out: str | None, resume: bool, force: bool) -> Path | None:
-    """Return the folder that rows are kept in, beside the table, until that is written.
+    """Return the folder of finished rows, next to the table, used until the table is written.
 
     Raises:
-        OptionError: there is no place to keep rows in.
-        OutputError: rows of an unfinished run would be lost.
+        OptionError: ``--resume`` without ``--out``.
+        OutputError: rows of an unfinished run would be overwritten.
     """
     if out is None:
         if resume:
-            raise OptionError("--resume goes on with what a run with --out kept: give --out.")
+            raise OptionError("--resume requires --out FILE.")
         return None
     from rankscope_eval.evaluation import kept_rows
 
@@ -117,12 +117,12 @@ def _mentioned(kept: Path | None) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, RankscopeError):
         if kept is not None and kept.exists():
-            say(f"what was measured is in {kept}: the same command with --resume goes on.")
+            say(f"finished rows are kept in {kept}: rerun with --resume to continue.")
         raise
 
 
 def show_eval(report: EvalReport, console: Console) -> None:
-    """Print the scores of every data set and model, the relative scores, and what was left out."""
+    """Print scores by data set and model, relative scores, and skipped data sets."""
     _show_rows(report, console)
     console.print()
     _show_summary(report, console)
@@ -131,8 +131,8 @@ def show_eval(report: EvalReport, console: Console) -> None:
     for row in report.rows:
         if row.fallbacks:
             console.print(
-                f"{row.model} could not be fitted in {row.fallbacks} of {row.windows} windows of {row.dataset}: "
-                "seasonal-naive stands in.",
+                f"{row.model} failed to fit in {row.fallbacks} of {row.windows} windows of {row.dataset}: "
+                "replaced by seasonal-naive.",
                 markup=False,
             )
 
@@ -140,7 +140,7 @@ def show_eval(report: EvalReport, console: Console) -> None:
 def _show_rows(report: EvalReport, console: Console) -> None:
     cut = f", first {report.max_series} series of each" if report.max_series else ""
     console.print(f"suite {report.suite}{cut}, seed {report.seed}", style="bold", markup=False)
-    # The published scores are of all series.
+    # Published scores cover all series.
     published = not cut and any(row.published_MASE is not None for row in report.rows)
     table = plain_table()
     sizes = ["MASE", "WQL", "published", "WQL"] if published else ["series", "steps", "MASE", "WQL", "seconds"]

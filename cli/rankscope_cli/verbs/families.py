@@ -1,4 +1,4 @@
-"""``rankscope families``: what is known of every model family."""
+"""``rankscope families``: list the supported model families."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def run(out: opt.Out = None, force: opt.Force = False, json: opt.Json = False, debug: opt.Debug = False) -> None:
-    """List model families, where to get them, and what they can do.
+    """List supported model families, hub ids and verbs.
 
-    Any other model that was saved with save_pretrained is measured, too: spectrum finds its attention, its MLPs and its
-    embedding by names and shapes, and says what it took for what.
+    Other models saved with save_pretrained can be measured, too: spectrum infers attention, MLPs and embedding from
+    names and shapes, and reports the inferred roles.
 
     Examples:
         rankscope families
@@ -34,11 +34,11 @@ def run(out: opt.Out = None, force: opt.Force = False, json: opt.Json = False, d
 
 
 def show_families(report: FamiliesReport, console: Console) -> None:
-    """Print how families embed and which verbs take them, then where to get them."""
+    """Print a table of families and verbs, then their hub ids."""
     from rankscope.families.table import VERBS
 
     common = [verb for verb in VERBS if all(verb in row.verbs for row in report.rows)]
-    table = plain_table(caption=f"All are taken by {' and '.join(common)}. Patch: numbers per token, as published.")
+    table = plain_table(caption=f"All support {' and '.join(common)}. patch: values per token, as published.")
     add_columns(table, ["family", "strategy", "reads", "patch"], left=3)
     others = [verb for verb in VERBS if verb not in common]
     for verb in others:
@@ -57,7 +57,7 @@ def show_families(report: FamiliesReport, console: Console) -> None:
 
 
 def _published(hub_ids: tuple[str, ...]) -> str:
-    """Name the first of several, and how many there are."""
+    """Return the first hub id and the number of others."""
     if not hub_ids:
         return MISSING
     more = f" and {len(hub_ids) - 1} more" if len(hub_ids) > 1 else ""

@@ -1,4 +1,4 @@
-"""``rankscope figures``: the paper's figures, drawn from measurements."""
+"""``rankscope figures``: reproduce the paper's figures."""
 
 from __future__ import annotations
 
@@ -23,43 +23,45 @@ if TYPE_CHECKING:
 
 
 OUT = "rankscope-figures"
-_SOURCE = "What is drawn"
+_SOURCE = "Source"
 
 
 def run(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID", help="1, 2a … 16, table2; without any they are listed.", show_default=False),
+        typer.Argument(metavar="ID", help="Figure numbers 1, 2a … 16, or table2; none lists them.", show_default=False),
     ] = None,
     *,
-    list_: Annotated[bool, opt.switch("--list", "List the figures and whether they can be drawn.")] = False,
-    all_: Annotated[bool, opt.switch("--all", "Draw every figure whose models and data are here.")] = False,
+    list_: Annotated[bool, opt.switch("--list", "List the figures and their status.")] = False,
+    all_: Annotated[bool, opt.switch("--all", "Draw every figure whose models and data are available.")] = False,
     model: Annotated[
         list[str] | None,
         opt.value(
             "--model",
             "MODEL",
-            "Hub id, folder or bundled name, also repeated, in place of the figure's own.",
+            "Hub id, folder or bundled name to use instead of the figure's default; repeatable.",
             _SOURCE,
             "-m",
         ),
     ] = None,
     data: Annotated[
-        str | None, opt.value("--data", "FILE|DIR", "Saved result in place of the figure's own.", _SOURCE)
+        str | None, opt.value("--data", "FILE|DIR", "Saved result to use instead of the figure's default.", _SOURCE)
     ] = None,
-    quick: Annotated[bool, opt.switch("--quick", "A smaller corpus or experiment.", _SOURCE)] = False,
-    rerun: Annotated[bool, opt.switch("--rerun", "Compute 9, 10, 11 in place of reading them.", _SOURCE)] = False,
-    out: Annotated[str, opt.out_folder("Folder of the PNG, SVG, CSV and caption files.")] = OUT,
-    force: Annotated[bool, opt.switch("--force", "Replace files in --out.", opt.OUTPUT)] = False,
+    quick: Annotated[bool, opt.switch("--quick", "Use a smaller corpus or experiment.", _SOURCE)] = False,
+    rerun: Annotated[
+        bool, opt.switch("--rerun", "Recompute figures 9, 10 and 11 instead of reading saved results.", _SOURCE)
+    ] = False,
+    out: Annotated[str, opt.out_folder("Output folder (PNG, SVG, CSV and caption files).")] = OUT,
+    force: Annotated[bool, opt.switch("--force", "Overwrite existing files in --out.", opt.OUTPUT)] = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Draw the paper's figures from measurements.
+    """Reproduce the paper's figures.
 
-    Each figure gives a PNG, an SVG, the numbers in it as CSV, and a caption that says what was measured, on which
-    checkpoint. Figures of sweeps and of training are drawn from saved results; --data names your own.
+    Each figure is saved as PNG and SVG, with its data as CSV and a caption that names the measurement and the
+    checkpoint. Figures of sweeps and training runs are drawn from saved results; --data selects your own.
 
     Examples:
         rankscope figures 2a 5a --out figures/
@@ -73,12 +75,12 @@ def run(
     with Output(json) as output:
         if list_ or not (ids or all_):
             if ids or all_:
-                raise OptionError("--list lists all figures: leave the numbers and --all out.")
+                raise OptionError("--list takes no figure numbers and no --all.")
             listed = _List(tuple(state(recipe) for recipe in FIGURES.values()))
             output.deliver(listed, listed.show)
             return
         if ids and all_:
-            raise OptionError("--all draws every figure: leave the numbers out.")
+            raise OptionError("--all draws every figure; leave out the numbers.")
         chosen = tuple(FIGURES.values()) if all_ else choose(ids or ())
         file, where = None if data is None else Path(data), resolve_device(device)
         asked = Settings(tuple(model or ()), file, quick, rerun, seed, where)
@@ -93,7 +95,7 @@ def run(
 
 @dataclass(frozen=True)
 class _List:
-    """All figures, and whether each can be drawn."""
+    """List of all figures with their status."""
 
     states: tuple[FigureState, ...]
 
@@ -107,7 +109,7 @@ class _List:
 
 @dataclass(frozen=True)
 class _Report:
-    """The figures that were drawn, and one line for each that could not be."""
+    """Drawn figures, and one line per failure."""
 
     figures: tuple[dict[str, Any], ...]
     failed: tuple[str, ...]
@@ -128,17 +130,17 @@ def _draw(
     *,
     keep_going: bool,
 ) -> _Report:
-    """Draw and write one figure after the other; with ``keep_going`` those that fail become lines of the report.
+    """Draw and save figures; with ``keep_going``, report failures instead of raising.
 
     Raises:
-        RankscopeError: an option fits none of the figures, a figure cannot be drawn, or a file is in the way.
+        RankscopeError: an option applies to none of the figures, a figure cannot be drawn, or an output file exists.
     """
     from rankscope_paper.figures import caption_head, draw, refuse_existing_files, write_drawn
 
     given = {"model": bool(asked.models), "data": asked.data is not None, "quick": asked.quick, "rerun": asked.rerun}
     _check(chosen, given)
     if asked.data is not None and len(chosen) > 1:
-        raise OptionError("--data belongs to one figure: name that figure alone.")
+        raise OptionError("--data applies to a single figure; give one figure number.")
     for recipe in chosen:
         refuse_existing_files(recipe, folder, force)
     figures: list[dict[str, Any]] = []
@@ -162,7 +164,7 @@ def _draw(
             except RankscopeError as error:
                 if not keep_going:
                     raise
-                failed.append(f"figure {recipe.id} is not drawn: {error}")
+                failed.append(f"figure {recipe.id} failed: {error}")
     return _Report(tuple(figures), tuple(failed))
 
 
@@ -173,12 +175,12 @@ def _check(chosen: tuple[Recipe, ...], given: dict[str, bool]) -> None:
             takes = (
                 ", ".join(f"--{one}" for one in dict.fromkeys(one for r in chosen for one in r.takes)) or "no options"
             )
-            raise OptionError(f"--{option} has no meaning for figure {numbers}, which takes {takes}.")
+            raise OptionError(f"--{option} does not apply to figure {numbers}, which takes {takes}.")
 
 
 def show_figures(states: Sequence[FigureState], console: Console) -> None:
-    """Print one line per figure: number, title, what it is drawn from, and below the table what is missing."""
-    table = plain_table(caption="rankscope figures ID… --out DIR draws them; --all those that are ready.")
+    """Print one row per figure (number, title, source, status), then what is missing."""
+    table = plain_table(caption="Draw with: rankscope figures ID… --out DIR, or --all for those that are ready.")
     add_columns(table, ["figure", "title", "drawn from", "ready"], left=4)
     for one in states:
         table.add_row(one.recipe.id, one.recipe.title, _drawn_from(one), "no" if one.missing else "yes")

@@ -1,4 +1,4 @@
-"""``rankscope flow``: ε-ranks of every layer's input, beside those of its weights."""
+"""``rankscope flow``: ε-ranks of layer inputs and weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rankscope.measure.flow import FlowReport
 
 FIGURES = ("flow_encoder", "flow_decoder")
-"""Names of the figures that may be drawn."""
+"""File stems of the figures."""
 
 
 def run(
@@ -37,10 +37,10 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Compute ε-ranks of every layer's inputs, beside its weights'.
+    """Compute ε-ranks of every layer's inputs and weights.
 
-    A corpus runs through the model once; what enters a layer, one row per token, is a matrix whose singular values
-    are computed in float64.
+    The corpus is passed through the model once. The input of each layer, one row per token, forms a matrix; its
+    singular values are computed in float64.
 
     Examples:
         rankscope flow
@@ -80,7 +80,7 @@ def _figures(report: FlowReport) -> dict[str, Figure]:
 
 
 def show_flow(report: FlowReport, console: Console) -> None:
-    """Print per layer the ε-ranks of its input, and those of its weights at the first ε: one table if it fits."""
+    """Print the ε-ranks of every layer's input, and of its weights at the first ε, in one table if it fits."""
     roles = list(dict.fromkeys(role for row in report.layers for role in row.weight_eps_ranks))
     title = f"{report.model}: {report.n} series of {report.length} values, signal {report.signal}"
     console.print(title, style="bold", markup=False)
@@ -113,7 +113,7 @@ def _flow_table(report: FlowReport, inputs: bool, roles: list[str]) -> Table:
 
 
 def _short(role: str) -> str:
-    """Short name of a role.
+    """Return the short name of a role.
 
     >>> _short("cross.q")
     'c.q'

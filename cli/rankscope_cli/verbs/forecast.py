@@ -1,4 +1,4 @@
-"""``rankscope forecast``: forecasts of a user's series."""
+"""``rankscope forecast``: forecast series from a file."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ if TYPE_CHECKING:
     from rankscope_eval import StreamReport
 
 SUFFIXES = (*TABLE_SUFFIXES, ".arrow")
-_STREAM = "Stream: --out DIR"
+_STREAM = "Streaming (--out DIR)"
 LEVELS = (0.1, 0.5, 0.9)
 SHOWN = 24
-"""Rows per series that a terminal gets; a file or pipe gets all."""
+"""Rows per series shown on a terminal; files and pipes get all."""
 
 
 def run(
     model: opt.Model = None,
     *,
-    input: Annotated[str, opt.value("--input", "FILE", "Series: .csv, .parquet, .jsonl or .arrow.", short="-i")],
+    input: Annotated[str, opt.value("--input", "FILE", "Input series: .csv, .parquet, .jsonl or .arrow.", short="-i")],
     horizon: opt.Horizon,
     quantiles: Annotated[
-        list[str] | None, opt.value("--quantiles", "Q,…", "Levels in (0, 1); 0.1,0.5,0.9 by default.", short="-q")
+        list[str] | None,
+        opt.value("--quantiles", "Q,…", "Quantile levels (default: 0.1,0.5,0.9).", short="-q"),
     ] = None,
-    freq: Annotated[str | None, opt.value("--freq", "F", "Frequency (h, D, W, M, …) if none is found.")] = None,
+    freq: Annotated[str | None, opt.value("--freq", "F", "Frequency (h, D, W, M, …) if it cannot be inferred.")] = None,
     season_length: Annotated[
-        int | None, opt.count("--season-length", "Season of the baselines; else that of the frequency.")
+        int | None, opt.count("--season-length", "Season length of the baselines (default: from the frequency).")
     ] = None,
-    id_column: Annotated[str | None, opt.value("--id-column", "NAME", "Column of series names.")] = None,
-    time_column: Annotated[str | None, opt.value("--time-column", "NAME", "Column of times.")] = None,
-    target_column: Annotated[str | None, opt.value("--target-column", "NAME", "Column of values.")] = None,
-    context: Annotated[
-        int | None, opt.count("--context", "Values that the model sees of a series; its own by default.")
-    ] = None,
+    id_column: Annotated[str | None, opt.value("--id-column", "NAME", "Column with series ids.")] = None,
+    time_column: Annotated[str | None, opt.value("--time-column", "NAME", "Column with timestamps.")] = None,
+    target_column: Annotated[str | None, opt.value("--target-column", "NAME", "Column with values.")] = None,
+    context: Annotated[int | None, opt.count("--context", "Context length (default: the model's).")] = None,
     num_samples: opt.Samples = 20,
     batch_size: opt.BatchSize = 32,
     out: Annotated[
@@ -53,31 +52,29 @@ def run(
         opt.value(
             "--out",
             "FILE|DIR",
-            "Also write a file (.csv, .parquet, .arrow, .json), or write parts into a folder.",
+            "Also write a file (.csv, .parquet, .arrow, .json), or stream parts to a folder.",
             opt.OUTPUT,
             "-o",
         ),
     ] = None,
-    chunk: Annotated[int | None, opt.count("--chunk", "Series per part; 4096 by default.", _STREAM)] = None,
+    chunk: Annotated[int | None, opt.count("--chunk", "Series per part (default: 4096).", _STREAM)] = None,
     layout: Annotated[
         choices.PartLayout | None,
-        opt.choice("--layout", choices.PartLayout, "One row per step (default) or per series.", _STREAM),
+        opt.choice("--layout", choices.PartLayout, "One row per step (default), or one list per series.", _STREAM),
     ] = None,
     part_format: Annotated[
         choices.PartFormat | None,
-        opt.choice("--format", choices.PartFormat, "Of the parts; parquet by default.", _STREAM),
+        opt.choice("--format", choices.PartFormat, "File format of the parts (default: parquet).", _STREAM),
     ] = None,
     on_error: Annotated[
         choices.OnDamage | None,
-        opt.choice("--on-error", choices.OnDamage, "At a damaged row: stop (default), or leave it out.", _STREAM),
+        opt.choice("--on-error", choices.OnDamage, "On a damaged row: stop (default) or skip it.", _STREAM),
     ] = None,
-    resume: Annotated[
-        bool, opt.switch("--resume", "Go on behind the last whole part, if there is one.", _STREAM)
-    ] = False,
+    resume: Annotated[bool, opt.switch("--resume", "Resume after the last complete part.", _STREAM)] = False,
     engine: opt.EngineName = "local",
     address: opt.Address = "",
     jobs: Annotated[
-        int, opt.value("--jobs", "N", "Parts at a time on the cluster; 0: as many as fit.", opt.SPREAD, min=0)
+        int, opt.value("--jobs", "N", "Concurrent parts on the cluster; 0: as many as fit.", opt.SPREAD, min=0)
     ] = 0,
     force: opt.Force = False,
     json: opt.Json = False,
@@ -88,14 +85,14 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Forecast the series of a file: mean and quantiles.
+    """Forecast series from a file: mean and quantiles.
 
-    The file is long (id, time, value), wide (time and one column per series) or one row per series with a list. MODEL
-    may also be naive, seasonal-naive, auto-ets or auto-theta.
+    The file may be long (id, time, value), wide (time and one column per series), or hold one row per series with a
+    list of values. MODEL may also be naive, seasonal-naive, auto-ets or auto-theta.
 
-    With --out DIR the file may be larger than memory: it is read in chunks, the rows of a series one after the other,
-    and every chunk becomes a part, part-000000.parquet and on. A run that was stopped goes on with --resume and ends
-    with the same bytes. A series without any number gets a forecast of NaN and a warning.
+    With --out DIR the file may be larger than memory: it is read in chunks (the rows of a series must be contiguous)
+    and each chunk is written as a part, starting with part-000000.parquet. --resume continues an interrupted run with
+    byte-identical output. A series without any values yields NaN forecasts and a warning.
 
     Examples:
         rankscope forecast --input sales.csv --horizon 24
@@ -125,7 +122,7 @@ def run(
     if given or engine != "local":
         flags = {"shape": "layout", "on_error": "on-error"}
         name = next((flags.get(one, one) for one in given), "engine")
-        raise OptionError(f"--{name} is of use for a folder of parts only: let --out name a folder, without a suffix.")
+        raise OptionError(f"--{name} requires --out DIR, a folder without a suffix.")
     from rankscope_eval import forecast_file
 
     with Output(json, out, force, SUFFIXES) as output:
@@ -142,29 +139,29 @@ def _names_folder(out: str) -> bool:
 
 def _warn_of_nan(count: int) -> None:
     if count:
-        say(f"warning: {count:,} series hold no number in what the model sees: their forecasts are NaN.")
+        say(f"warning: {count:,} series have no values in the context: their forecasts are NaN.")
 
 
 def _stream(output: Output, model: str, input: str, horizon: int, out: str, **options: Any) -> None:
-    """Forecast into a folder of parts."""
+    """Stream forecasts to a folder of parts."""
     from rankscope_eval import forecast_stream
 
     with output:
-        goes_on = "the same command with --resume goes on behind the last whole part"
+        goes_on = "rerun with --resume to continue after the last complete part"
         with progress_lines("opening the model", stopped=goes_on, begun=out) as progress:
             report = forecast_stream(model, input, horizon, out, progress=progress, **options)
         for row in report.named:
-            say(f"left out: {row.reason}")
+            say(f"skipped: {row.reason}")
         if report.left_out > len(report.named):
-            say(f"left out: {report.left_out - len(report.named):,} more, named in {out.rstrip('/')}/_parts.jsonl")
+            say(f"skipped: {report.left_out - len(report.named):,} more, listed in {out.rstrip('/')}/_parts.jsonl")
         _warn_of_nan(report.nan_only)
         output.deliver(report, lambda console: _show(report, console))
         print(f"wrote {report.parts:,} parts in {out}", file=sys.stderr)  # noqa: T201
 
 
 def _show(report: StreamReport, console: Console) -> None:
-    kept = f", {report.parts_kept:,} of them before" if report.parts_kept else ""
-    left = f", {report.left_out:,} rows left out" if report.left_out else ""
+    kept = f" ({report.parts_kept:,} from before)" if report.parts_kept else ""
+    left = f", {report.left_out:,} rows skipped" if report.left_out else ""
     console.print(
         f"{report.model}, {report.horizon} steps: {report.series:,} series in {report.parts:,} parts{kept}{left}; "
         f"{report.series_per_second:,.0f} series/s, {report.seconds:,.0f} s",
@@ -174,7 +171,7 @@ def _show(report: StreamReport, console: Console) -> None:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A table of forecasts and the model that made it."""
+    """Table of forecasts with the model's name."""
 
     model: str
     horizon: int
@@ -185,7 +182,7 @@ class Forecast:
 
     @property
     def series(self) -> tuple[dict[str, Any], ...]:
-        """One entry per series, one list per quantile."""
+        """Forecasts per series, with one list per quantile."""
         levels = [name for name in self.frame.columns if name not in ("item_id", "timestamp", "mean")]
         return tuple(
             {
@@ -198,11 +195,11 @@ class Forecast:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per series and step."""
+        """Return one row per series and step."""
         return self.frame
 
     def show(self, console: Console) -> None:
-        """Print the table: CSV where it is piped, else the first steps of every series."""
+        """Print CSV if piped, else a table with the first steps of every series."""
         if not console.is_terminal:
             console.file.write(self.frame.to_csv(index=False))
             return
@@ -217,4 +214,4 @@ class Forecast:
                 )
         print_table(table, console)
         if self.horizon > SHOWN:
-            console.print(f"The first {SHOWN} steps of every series; --out FILE writes all.")
+            console.print(f"Showing the first {SHOWN} steps of every series; --out FILE writes all.")

@@ -1,4 +1,4 @@
-"""``rankscope heal``: a compressed checkpoint, distilled against the model that it was made from."""
+"""``rankscope heal``: distil the original model into its compressed checkpoint."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ def run(
     model: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the compressed checkpoint.")],
     *,
     teacher: Annotated[
-        str, opt.value("--teacher", "MODEL", "What was compressed: hub id, folder, bundled name.", short="-t")
+        str, opt.value("--teacher", "MODEL", "Original model: hub id, folder or bundled name.", short="-t")
     ],
     minutes: Annotated[
-        float | None, opt.value("--minutes", "M", "Time to train, without loading; 5 by default.")
+        float | None, opt.value("--minutes", "M", "Training time in minutes, excluding loading (default: 5).")
     ] = None,
-    steps: Annotated[int | None, opt.count("--steps", "Instead: optimiser steps, repeatable exactly.")] = None,
+    steps: Annotated[
+        int | None, opt.count("--steps", "Optimiser steps instead of --minutes; reproducible exactly.")
+    ] = None,
     train: Annotated[
-        choices.Trained, opt.choice("--train", choices.Trained, "All parameters, or those of the compressed matrices.")
+        choices.Trained, opt.choice("--train", choices.Trained, "Train all parameters or only compressed matrices.")
     ] = "all",
     series: Annotated[
-        list[str] | None, opt.value("--series", "FILE,…", "Half of the series are windows of those in these files.")
+        list[str] | None, opt.value("--series", "FILE,…", "Draw half of the training series from these files.")
     ] = None,
     truth: Annotated[
-        float | None, opt.value("--truth", "S", "Share of the loss against the true future.", min=0, max=1)
+        float | None, opt.value("--truth", "S", "Weight of the ground-truth loss, in [0, 1].", min=0, max=1)
     ] = None,
     lr: Annotated[float | None, opt.value("--lr", "R", "Peak learning rate.")] = None,
-    batch_size: Annotated[int, opt.count("--batch-size", "Series per step.")] = 32,
+    batch_size: Annotated[int, opt.count("--batch-size", "Series per training step.")] = 32,
     resume: opt.Resume = False,
-    out: Annotated[str | None, opt.out_folder("Folder of the healed checkpoint; DIR-healed by default.")] = None,
-    force: Annotated[
-        bool, opt.switch("--force", "Replace what --out names; without --out, DIR itself.", opt.OUTPUT)
-    ] = False,
+    out: Annotated[str | None, opt.out_folder("Output folder (default: DIR-healed).")] = None,
+    force: Annotated[bool, opt.switch("--force", "Overwrite --out, or DIR itself without --out.", opt.OUTPUT)] = False,
     json: opt.Json = False,
     dtype: opt.TrainingDtype = None,
     device: opt.Device = "auto",
@@ -51,15 +51,15 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Distil the original model into its compressed checkpoint.
+    """Recover accuracy by distillation from the original model.
 
-    It trains for some minutes to answer as its teacher does. On generated series, and on those of --series, a
-    Chronos-T5 learns the teacher's token distributions, a Chronos-Bolt its quantiles, and both besides what did follow.
-    The learning rate falls to zero by the end of the minutes. Layout, number format and config stay as they are.
-    --dtype float32 or bfloat16 is the format that is computed in.
+    Healing is a few minutes of knowledge distillation: on synthetic series, and those of --series, the compressed
+    model learns the teacher's token distributions (Chronos-T5) or quantiles (Chronos-Bolt), plus the true future. The
+    learning rate decays to zero by the end. Layout, dtype and config of the checkpoint are unchanged; --dtype sets the
+    compute dtype.
 
-    Snapshots and loss.csv lie beside the output folder, in DIR.run, until it is done; what is stopped, however it was
-    stopped, goes on with --resume, for the time or the steps that are left.
+    Snapshots and loss.csv are kept next to the output folder, in DIR.run, until training is done; --resume continues
+    an interrupted run for the remaining time or steps.
 
     Examples:
         rankscope heal small/ --teacher bundled-bolt
@@ -100,7 +100,7 @@ def _show(report: HealReport, console: Console) -> None:
     share = report.trained_parameters / report.parameters
     console.print(
         f"{report.out}: {report.steps:,} steps in {report.seconds:.0f} s on {share:.0%} of {report.parameters:,} "
-        f"parameters, {report.loss} {report.first_loss:.4f} → {report.last_loss:.4f}. Verify that the forecasts held:",
+        f"parameters, {report.loss} {report.first_loss:.4f} → {report.last_loss:.4f}. To evaluate forecast accuracy:",
         markup=False,
     )
     console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.teacher)}", markup=False)

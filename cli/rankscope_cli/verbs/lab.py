@@ -1,4 +1,4 @@
-"""``rankscope lab``: experiments on the input side and the layer side of time-series transformers, each a sub-verb."""
+"""``rankscope lab``: the companion papers' experiments, one sub-verb each."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from rankscope_cli.app import HELP, Untyped, Verb, help_text
 from rankscope_cli.exits import DEBUG
 
 EXPERIMENTS = {
-    "encoders": "Audit eight encoders of several channels, beside the published tables.",
-    "slt": "Train sparse-layered transformers, PatchTST and N-BEATS on ETT tables.",
-    "tokenizers": "Train regression, autoencoders, VQ tokenizers and a transformer.",
-    "ranks": "Compare ranks of the models that the other experiments trained.",
+    "encoders": "Multichannel encoder audit: eight encoders, published tables.",
+    "slt": "Sparse-layered transformers, PatchTST and N-BEATS on ETT.",
+    "tokenizers": "Linear regression, autoencoders, VQ tokenizers, transformer.",
+    "ranks": "Compare ranks of the models trained by the other experiments.",
 }
-"""Sub-verb → its summary; the module ``rankscope_cli.verbs.lab_<sub-verb>`` holds it."""
+"""Sub-verb → summary; each lives in ``rankscope_cli.verbs.lab_<sub-verb>``."""
 
 
 class Experiments(Untyped, TyperGroup):
-    """The sub-verbs in the order of the documentation."""
+    """Command group of the sub-verbs."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands.update({name: Verb(name, line, module=f"lab_{name}") for name, line in EXPERIMENTS.items()})
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the sub-verbs' names, not sorted."""
+        """Return the sub-verbs' names in declaration order."""
         return list(self.commands)
 
 
 def group() -> Any:
-    """The command that ``rankscope lab`` is."""
+    """Build the ``rankscope lab`` command."""
     lab = typer.Typer(cls=Experiments, add_completion=False, no_args_is_help=True, rich_markup_mode="rich")
     lab.callback(help=help_text(run.__doc__ or ""), context_settings=HELP)(run)
     return get_command(lab)
 
 
-def run(debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error.")] = False) -> None:
-    """Run the companion papers' experiments.
+def run(debug: Annotated[bool, typer.Option(DEBUG, help="Show the full traceback on errors.")] = False) -> None:
+    """Reproduce the companion papers' experiments.
 
-    What do the input encoding and the kind of layer do to a model, and to its ranks?
+    The experiments study the effect of input encodings and layer types on accuracy and ranks.
 
-    Each sub-verb trains small models, skips what its folder holds already, and prints tables beside published values.
+    Each sub-verb trains small models, skips finished runs, and prints results next to published values.
 
     Examples:
         rankscope lab encoders 1 --quick --out audit/

@@ -1,4 +1,4 @@
-"""``rankscope lab encoders``: the tables of the encoder audit, run and printed beside the published numbers."""
+"""``rankscope lab encoders``: reproduce the tables of the encoder audit."""
 
 from __future__ import annotations
 
@@ -38,25 +38,26 @@ def run(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TABLE", help="1 to 13, bias, large, paired, findings, or all; 1 by default.", show_default=False
+            metavar="TABLE", help="1 to 13, bias, large, paired, findings, or all (default: 1).", show_default=False
         ),
     ] = None,
     *,
-    out: Annotated[str, opt.out_folder("Folder of the runs, new or begun.")],
-    seeds: Annotated[int | None, opt.count("--seeds", "Runs of every setting; 20.", _RUNS)] = None,
-    epochs: Annotated[int | None, opt.count("--epochs", "Of every run; 300.", _RUNS)] = None,
-    encoders: Annotated[list[str] | None, opt.value("--encoders", "NAME,…", "Only these rows.", _RUNS)] = None,
-    quick: Annotated[bool, opt.switch("--quick", "2 seeds × 40 epochs, without ci and cat.", _RUNS)] = False,
-    show: Annotated[bool, opt.switch("--show", "Train nothing: tables of the runs that are there.", _RUNS)] = False,
-    data: Annotated[str | None, opt.value("--data", "FILE", "ETTh1.csv, for Table 13.", _RUNS)] = None,
+    out: Annotated[str, opt.out_folder("Folder of runs, new or existing.")],
+    seeds: Annotated[int | None, opt.count("--seeds", "Runs (seeds) per setting (default: 20).", _RUNS)] = None,
+    epochs: Annotated[int | None, opt.count("--epochs", "Epochs per run (default: 300).", _RUNS)] = None,
+    encoders: Annotated[list[str] | None, opt.value("--encoders", "NAME,…", "Run only these encoders.", _RUNS)] = None,
+    quick: Annotated[bool, opt.switch("--quick", "Quick run: 2 seeds, 40 epochs, without ci and cat.", _RUNS)] = False,
+    show: Annotated[bool, opt.switch("--show", "Show tables of existing runs without training.", _RUNS)] = False,
+    data: Annotated[str | None, opt.value("--data", "FILE", "Path of ETTh1.csv, for Table 13.", _RUNS)] = None,
     jobs: Annotated[
         int | None,
-        opt.value("--jobs", "N", "Runs at a time; 0: one per core, the default on a CPU.", opt.SPREAD, min=0),
+        opt.value("--jobs", "N", "Concurrent runs; 0: one per core (default on a CPU).", opt.SPREAD, min=0),
     ] = None,
     engine: opt.EngineName = "local",
     address: opt.Address = "",
     stack: Annotated[
-        int, opt.value("--stack", "N", "Most seeds trained as one; 0: 16 on a GPU, 1 on a CPU.", opt.SPREAD, min=0)
+        int,
+        opt.value("--stack", "N", "Seeds trained in one batch; 0: 16 on a GPU, 1 on a CPU.", opt.SPREAD, min=0),
     ] = 0,
     precision: opt.Precision = "float32",
     stop: Annotated[
@@ -64,22 +65,22 @@ def run(
         opt.value(
             "--stop",
             "N",
-            "Cut every run after epoch N; the learning rate falls as if it went on. 0: none.",
+            "Stop every run after epoch N, with the learning-rate schedule of the full run; 0: never.",
             _RUNS,
             min=0,
         ),
     ] = 0,
-    force: Annotated[bool, opt.switch("--force", "Train the runs anew.", opt.OUTPUT)] = False,
+    force: Annotated[bool, opt.switch("--force", "Retrain existing runs.", opt.OUTPUT)] = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
     debug: opt.Debug = False,
 ) -> None:
-    """Audit eight encoders of several channels, beside the published tables.
+    """Multichannel encoder audit: eight encoders, published tables.
 
-    Runs are trained as the tables need them. Every run is one file in DIR; the same command goes on where a stopped one
-    left off, and tables share runs. A verdict says whether a mean is within one or two published standard deviations,
-    inside a published interval, or outside. Runs that diverge are counted and enter no mean. DIR/audit.json and .csv
-    hold the tables.
+    Trains the runs that the requested tables need and prints results next to published ones. Each run is one file in
+    DIR, shared between tables; rerun the same command to resume. The verdict column tells whether a mean lies within
+    one or two published standard deviations, inside a published interval, or outside. Diverged runs are counted but
+    excluded from means. The tables are saved as DIR/audit.json and .csv.
 
     Examples:
         rankscope lab encoders --quick --out audit/
@@ -97,13 +98,13 @@ def run(
 
     asked = _asked(tables, seeds, epochs, encoders, quick)
     if show and force:
-        raise OptionError("--show trains nothing and --force runs anew: give one of them.")
+        raise OptionError("--show and --force are mutually exclusive.")
     specs = audit_runs(asked)
     if data is None and not show and needs_etth1(_unmade(out, specs, force)):
-        raise OptionError("these tables need ETTh1: add --data PATH/ETTh1.csv, or --show for what is there.")
+        raise OptionError("these tables need ETTh1: add --data PATH/ETTh1.csv, or --show for existing runs.")
     named = "cuda" if device == "cuda" else "cpu"
-    place = named if engine == "ray" else resolve_device(device)  # the GPUs are the cluster's
-    if jobs is None:  # one per core where runs have a core each; a GPU is shared by stacking
+    place = named if engine == "ray" else resolve_device(device)  # with Ray, devices belong to the cluster
+    if jobs is None:  # one per core on a CPU; a GPU is shared by stacking seeds
         jobs = 0 if engine == "ray" or place == "cpu" else 1
     how, where = ComputeOptions(torch.device(place), precision, stop=stop), Engine(engine, jobs, address)
     etth1 = None if data is None else etth1_data(data)
@@ -133,7 +134,7 @@ def _asked(
 
 
 def _unmade(out: str, specs: list[RunSpec], force: bool) -> list[RunSpec]:
-    """Runs that are still to be made."""
+    """Return the runs that still have to be trained."""
     from rankscope_lab.encoders.runs import stored_runs
 
     there = set() if force else {run.spec for run in stored_runs(out, specs)}
@@ -144,7 +145,7 @@ def _stored(out: str, specs: list[RunSpec]) -> list[RunResult]:
     from rankscope_lab.encoders.runs import stored_runs
 
     if not Path(out).is_dir():
-        raise OptionError(f"there is no folder {out}: leave out --show to make the runs.")
+        raise OptionError(f"no such folder: {out}; leave out --show to train the runs.")
     return stored_runs(out, specs)
 
 
@@ -153,7 +154,7 @@ def _trained(
 ) -> list[RunResult]:
     from rankscope_lab.encoders import runs
 
-    goes_on = GOES_ON.replace("command", "command without --force") if force else GOES_ON
+    goes_on = f"{GOES_ON}, without --force" if force else GOES_ON
     with progress_lines("preparing", stopped=goes_on) as progress:
         return runs.run_specs(
             specs, out, how=how, engine=engine, etth1=data, stack=stack, force=force, progress=progress
@@ -161,17 +162,17 @@ def _trained(
 
 
 PAPER = "paper"
-"""Source of a printed test; the others follow from the released runs."""
+"""Source of a published test; all others are computed from the released runs."""
 _TOPICS = {
-    "zeros": "Seven leading outcomes are 0: what they do to NLL and accuracy (C=4)",
-    "positions": "Size and place of positions (C=4); gain: lower NLL than linear",
-    "baselines": "ETTh1 without a transformer",
-    "angles": "Directions of channels beside random ones",
+    "zeros": "Effect of the seven leading zero outcomes on NLL and accuracy (C=4)",
+    "positions": "Scale and position of positional encodings (C=4); gain: NLL below linear",
+    "baselines": "ETTh1 baselines without a transformer",
+    "angles": "Angles between channel directions, compared with random ones",
 }
 
 
 def show_audit(report: AuditReport, console: Console) -> None:
-    """Print all tables, then what kind of runs they are made of."""
+    """Print all tables and a summary of the runs."""
     for table in report.tables:
         _show_table(table, console)
     if report.paired is not None:
@@ -195,12 +196,12 @@ def _show_table(result: TableResult, console: Console) -> None:
         _show_rows(title, list(rows), console)
     if result.checks:
         held = ", ".join(f"{check.subject} {check.seeds}/{check.n}" for check in result.checks)
-        console.print(f"Seeds with {result.checks[0].claim}, as printed: {held}", markup=False)
+        console.print(f"Seeds with {result.checks[0].claim}, as published: {held}", markup=False)
     _show_notes(result.notes, console)
 
 
 def _by_measure(rows: Sequence[Row]) -> list[Row]:
-    """Rows of one measure together, in the order in which measures and rows come."""
+    """Group rows by measure, keeping the order of measures and rows."""
     titles = list(dict.fromkeys(row.title for row in rows))
     return sorted(rows, key=lambda row: titles.index(row.title))
 
@@ -236,7 +237,7 @@ def _spread(mean: float | None, std: float | None, digits: int) -> str:
 
 
 def _signed(value: float | None, digits: int) -> str:
-    """A difference with its sign; what rounds to nothing has a plus.
+    """Format a signed difference; values that round to zero get a plus.
 
     >>> _signed(-0.0001, 3), _signed(-0.25, 2)
     ('+0.000', '-0.25')
@@ -254,7 +255,7 @@ def _printed(value: Published | None, digits: int) -> str:
 
 
 def _show_paired(result: PairedTable, console: Console) -> None:
-    console.print("Paired tests: NLL of the other less NLL of the better, seed by seed", style="bold", markup=False)
+    console.print("Paired tests by seed: NLL(worse) − NLL(better)", style="bold", markup=False)
     table = plain_table()
     add_columns(table, ["better", "other", "ours", "p", "wins", "print", "p", "wins", "same"], left=2)
     settings = list(dict.fromkeys(row.published.setting for row in result.rows))
@@ -274,7 +275,7 @@ def _show_paired(result: PairedTable, console: Console) -> None:
             {True: "yes", False: "no", None: ""}[row.agrees],
         )
     print_table(table, console)
-    console.print("Same: at the level 0.05 both see no difference, or one of the same sign.", markup=False)
+    console.print("Same: at level 0.05 both find no difference, or one of the same sign.", markup=False)
     if any(row.published.stated != PAPER for row in result.rows):
         console.print("*: not in the paper's text, computed from its released runs.", markup=False)
     _show_notes(result.notes, console)
@@ -288,7 +289,7 @@ def _measured(row: PairedRow) -> tuple[str, str, str]:
 
 
 def _p(value: float | None) -> str:
-    """A p-value in five characters.
+    """Format a p-value in at most five characters.
 
     >>> _p(2.6e-06), _p(0.036), _p(None)
     ('3e-06', '0.036', '–')
@@ -299,7 +300,7 @@ def _p(value: float | None) -> str:
 
 
 def _show_findings(result: FindingsTable, console: Console) -> None:
-    console.print("Findings beside the paper's reading", style="bold", markup=False)
+    console.print("Findings, compared with the paper's", style="bold", markup=False)
     for topic, rows in groupby(result.rows, key=lambda row: row.topic):
         console.print(_TOPICS[topic], markup=False)
         _show_topic(list(rows), console)
@@ -328,7 +329,7 @@ def _show_topic(rows: list[Finding], console: Console) -> None:
 
 
 def _places(value: float | None) -> int:
-    """Digits after the point: four, fewer for larger numbers.
+    """Return the number of decimals: four, fewer for larger values.
 
     >>> _places(0.5), _places(52.3), _places(5120.0)
     (4, 2, 0)

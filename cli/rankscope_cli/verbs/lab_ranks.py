@@ -1,4 +1,4 @@
-"""``rankscope lab ranks``: what encodings, kinds of layers and codebooks do to ranks, on runs that are there."""
+"""``rankscope lab ranks``: effect of encodings, layer types and codebooks on ranks, from existing runs."""
 
 from __future__ import annotations
 
@@ -23,27 +23,25 @@ if TYPE_CHECKING:
 
 
 def run(
-    folders: Annotated[
-        list[str], typer.Argument(metavar="DIR", help="Folders of runs: what --out of the other sub-verbs names.")
-    ],
+    folders: Annotated[list[str], typer.Argument(metavar="DIR", help="Run folders: --out of the other sub-verbs.")],
     eps: opt.Eps = None,
     cut: Annotated[
-        bool, opt.switch("--cut", "Also cut the layers of every run whose weights are kept, and score the rest.")
+        bool, opt.switch("--cut", "Also truncate the layers of every run with stored weights and score the result.")
     ] = False,
     data: Annotated[
-        str | None, opt.value("--data", "DIR", "Folder of ETTh1.csv and so on, where weights are looked at.")
+        str | None, opt.value("--data", "DIR", "Folder with ETTh1.csv etc., for runs measured from their weights.")
     ] = None,
     out: opt.Out = None,
     force: opt.Force = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Compare ranks of the models that the other experiments trained.
+    """Compare ranks of the models trained by the other experiments.
 
-    Streams are compared by depth, codebooks by size, losses by what is cut. Runs of rankscope lab encoders, slt and
-    tokenizers hold ε-ranks and spectra of their last weights; one that does not is measured from its weights, if those
-    are kept. Claims are tested seed by seed, p-values adjusted by Holm's method over the claims of one question and
-    setting; fewer than three seeds say nothing. Diverged runs are only counted.
+    Compares activations by depth, codebooks by size, and losses by truncated rank. Runs of rankscope lab encoders, slt
+    and tokenizers store ε-ranks and spectra of their final weights; a run without them is measured from its weights,
+    if stored. Claims are tested with pairs matched by seed, at least three of them, and p-values are Holm-adjusted
+    within each question and setting. Diverged runs are only counted.
 
     Examples:
         rankscope lab ranks audit/ slt/ tokens/
@@ -63,23 +61,23 @@ def run(
             runs = can_be_cut(found) if cut else []
             if cut and not runs:
                 raise OptionError(
-                    "--cut needs weights: none lie beside these runs. Delete their JSON files, and the command that "
-                    "made them trains them again and keeps weights."
+                    "--cut needs weights, but these runs have none. Delete their JSON files and rerun the command "
+                    "that made them: it retrains them and stores weights."
                 )
             curves = curves_of(found, data, progress=progress) if cut else ()
             left = len(runs) - len({(run.study, run.setting, run.variant, run.seed) for run, _ in curves})
             if cut and not curves:
-                raise OptionError(f"--cut needs the tables of these {left} runs: give --data DIR with their CSV files.")
+                raise OptionError(f"--cut needs the tables of these {left} runs; give --data DIR with their CSV files.")
             report = study_runs(found, curves, levels)
         output.deliver(report, lambda console: show_ranks(report, console))
     if left:
-        say(f"{left} of {len(runs)} runs were not cut: give --data DIR with the CSV files of their tables.")
+        say(f"{left} of {len(runs)} runs were not truncated: give --data DIR with the CSV files of their tables.")
     for name in found.diverged:
-        say(f"diverged: {name}: it is part of no number.")
+        say(f"diverged: {name}: excluded from all results.")
 
 
 def show_ranks(study: RankStudy, console: Console) -> None:
-    """Print ranks by depth and of codebooks, losses by what is cut, and what was found."""
+    """Print ranks by depth and codebook, losses by truncated rank, and the findings."""
     counts = ", ".join(f"{count} of {name}" for name, count in study.runs.items())
     kinds = f"{study.diverged} diverged, {study.unmeasured} without ranks, {study.cut_short} cut short"
     console.print(f"Runs: {counts}; {kinds}", markup=False)
@@ -116,7 +114,7 @@ def _streams(setting: str, rows: Sequence[RankRow], eps: Sequence[str], console:
 
 
 def _where(row: RankRow, *, several: bool) -> str:
-    """Depth of the stream: before layer 0, 1, …, after the last; and in which of ``several`` stacks."""
+    """Return the depth of an activation stream (0: before layer 0, …), with its stack if there are ``several``."""
     if row.layer is None:
         return row.what
     return f"{row.stack.rpartition('.')[2] if several else 'depth'} {row.layer + (row.what == 'output')}"
@@ -126,7 +124,7 @@ def _curves(setting: str, rows: Sequence[CurveRow], console: Console) -> None:
     ratios = sorted({row.asked for row in rows if row.asked < 1}, reverse=True)
     found = {(row.variant, row.kind, row.method, row.asked): row.relative for row in rows}
     console.print()
-    table = plain_table(f"{setting}: loss over the whole model's, one kind of layer cut to at most")
+    table = plain_table(f"{setting}: loss relative to the full model's, one layer type truncated to rank at most")
     add_columns(table, ["of", "layers", "by", *(f"{ratio:g}" for ratio in ratios)], left=3)
     for variant, kind, method in dict.fromkeys(key[:3] for key in found):
         losses = [found.get((variant, kind, method, ratio)) for ratio in ratios]
@@ -143,7 +141,7 @@ def _findings(findings: Sequence[Finding], console: Console) -> None:
         clear = [one for one in asked if one.verdict != "unclear"]
         console.print()
         console.print(f"({letter}) {question}", style="bold", markup=False)
-        console.print(f"{len(clear)} of {len(asked)} claims are clear, adjusted p below 0.05.", markup=False)
+        console.print(f"{len(clear)} of {len(asked)} claims are significant (adjusted p < 0.05).", markup=False)
         if not clear:
             continue
         table = plain_table()

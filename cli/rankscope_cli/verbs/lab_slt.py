@@ -1,4 +1,4 @@
-"""``rankscope lab slt``: sparse-layered transformers, PatchTST-like, N-BEATS-like, and floors."""
+"""``rankscope lab slt``: sparse-layered transformers, PatchTST-like and N-BEATS-like models, and baselines."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ DEFAULT_QUESTIONS = ("published",)
 
 def run(
     *,
-    data: Annotated[str, opt.value("--data", "DIR", "Folder of the tables, one CSV file each.")],
-    out: Annotated[str, opt.out_folder("Folder of the runs, new or begun.")],
-    datasets: Annotated[list[str] | None, opt.value("--datasets", "NAME,…", "Tables; ETTh1,ETTh2 by default.")] = None,
+    data: Annotated[str, opt.value("--data", "DIR", "Folder with the data sets, one CSV file each.")],
+    out: Annotated[str, opt.out_folder("Folder of runs, new or existing.")],
+    datasets: Annotated[
+        list[str] | None, opt.value("--datasets", "NAME,…", "Data sets (default: ETTh1,ETTh2).")
+    ] = None,
     models: Annotated[
         list[str] | None,
-        opt.value("--models", "NAME,…", "slt patchtst nbeats dlinear naive (the default), or variants."),
+        opt.value("--models", "NAME,…", "Models: slt patchtst nbeats dlinear naive (default: these), or variants."),
     ] = None,
     protocol: Annotated[
-        Protocol, opt.choice("--protocol", Protocol, "Split, look-back, choice of weights.")
+        Protocol, opt.choice("--protocol", Protocol, "Evaluation protocol: split, look-back, weight selection.")
     ] = "released",
     ablation: Annotated[
         list[str] | None,
@@ -49,31 +51,31 @@ def run(
             "time, or all.",
         ),
     ] = None,
-    revin: Annotated[bool, opt.switch("--revin", "Every model also with instance normalisation.")] = False,
+    revin: Annotated[bool, opt.switch("--revin", "Also run every model with instance normalisation (RevIN).")] = False,
     seeds: opt.Seeds = None,
-    epochs: Annotated[int | None, opt.count("--epochs", "Of every run; 10.")] = None,
+    epochs: Annotated[int | None, opt.count("--epochs", "Epochs per run (default: 10).")] = None,
     ignore_times: Annotated[
-        bool, opt.switch("--ignore-times", "Take rows as they stand where the column date repeats or skips a time.")
+        bool, opt.switch("--ignore-times", "Accept repeated or missing timestamps in column date.")
     ] = False,
-    horizon: Annotated[int, opt.count("--horizon", "Steps to forecast.")] = 96,
-    lookback: Annotated[int, opt.count("--lookback", "Steps that models read.")] = 512,
+    horizon: Annotated[int, opt.count("--horizon", "Forecast horizon in steps.")] = 96,
+    lookback: Annotated[int, opt.count("--lookback", "Look-back window in steps.")] = 512,
     quick: Annotated[
-        bool, opt.switch("--quick", "1 seed × 1 epoch on the first table, some 5 minutes: it runs, no more.")
+        bool, opt.switch("--quick", "Smoke test: 1 seed, 1 epoch, first data set; about 5 minutes.")
     ] = False,
     engine: opt.EngineName = "local",
-    jobs: Annotated[int, opt.value("--jobs", "N", "Runs at a time; 0: one per core.", opt.SPREAD, min=0)] = 1,
+    jobs: Annotated[int, opt.value("--jobs", "N", "Concurrent runs; 0: one per core.", opt.SPREAD, min=0)] = 1,
     address: opt.Address = "",
     precision: opt.Precision = "float32",
     json: opt.Json = False,
     device: opt.Device = "auto",
     debug: opt.Debug = False,
 ) -> None:
-    """Train sparse-layered transformers, PatchTST and N-BEATS on ETT tables.
+    """Sparse-layered transformers, PatchTST and N-BEATS on ETT.
 
-    Errors and times are printed beside the published ones. Every run is one JSON file in DIR, the weights that were
-    tested beside it; the same command goes on where a stopped one left off. Runs that diverge are counted and enter no
-    mean. DIR/slt.json and slt.csv hold the tables of the last command. Variants: slt-additive, patchtst-mult,
-    slt-middle, slt-bottom, slt-offset, projections, head.
+    Errors and times are printed next to published ones. Each run is one JSON file in DIR, stored with the tested
+    weights; rerun the same command to resume. Diverged runs are counted but excluded from means. DIR/slt.json and
+    slt.csv hold the tables of the last command. Variants: slt-additive, patchtst-mult, slt-middle, slt-bottom,
+    slt-offset, projections, head.
 
     Examples:
         rankscope lab slt --data ETTh/ --quick --out slt/
@@ -88,7 +90,7 @@ def run(
     from rankscope_lab.slt.report import study_report
 
     if quick and (seeds or epochs):
-        raise OptionError("--quick is 1 seed × 1 epoch: leave out --seeds and --epochs, or --quick.")
+        raise OptionError("--quick sets 1 seed and 1 epoch; leave out --seeds and --epochs, or --quick.")
     asked = opt.words(ablation) or ()
     questions = tuple(ABLATIONS) if asked == ("all",) else asked
     settings = runs.settings_of(opt.words(models) or MAIN, questions, revin)
@@ -110,9 +112,9 @@ def run(
         written = partial(write_tables, report, out, REPORT)
         output.deliver(report, lambda console: show_slt(report, console), also=written)
     if quick:
-        say("--quick is not the published protocol: 10 epochs, and several seeds, are.")
+        say("--quick is not the published protocol, which uses 10 epochs and several seeds.")
     for name in report.diverged:
-        say(f"diverged: {name}: it is in no mean.")
+        say(f"diverged: {name}: excluded from means.")
 
 
 def _run(specs: list[RunSpec], data: str, out: str, where: Engine, ignore_times: bool) -> list[RunResult]:
@@ -124,16 +126,16 @@ def _run(specs: list[RunSpec], data: str, out: str, where: Engine, ignore_times:
 
 ERRORS = "test error, scaled units, mean ± std of n seeds"
 TOLERANCES = {
-    "published twice": "within: as near as the two numbers that were published for the same model",
-    "2 std of ours": "within: as near as two standard deviations over our seeds",
+    "published twice": "within: no farther apart than the two values published for the same model",
+    "2 std of ours": "within: at most two standard deviations over our seeds",
 }
-BEST = "best val.: with the weights of the least validation error, whatever is tested"
-COST = "Cost: parameters, seconds of training, forecasts"
-RATIOS = "SLT against PatchTST-like (the runs did not take turns)"
+BEST = "best val.: with the weights of the lowest validation error, under every protocol"
+COST = "Cost: parameters, training and inference time"
+RATIOS = "SLT against PatchTST-like (runs not interleaved)"
 
 
 def show_slt(report: SltReport, console: Console) -> None:
-    """Print errors beside published ones, then cost, ratios, and what the ablations say."""
+    """Print errors next to published ones, then cost, ratios and ablations."""
     for place in dict.fromkeys((row.dataset, row.protocol) for row in report.rows):
         _errors(*place, [row for row in report.rows if (row.dataset, row.protocol) == place], console)
     _cost(report.rows, console)
@@ -142,7 +144,9 @@ def show_slt(report: SltReport, console: Console) -> None:
     for title in dict.fromkeys(one.title for one in report.comparisons):
         _compared(title, [one for one in report.comparisons if one.title == title], console)
     if report.diverged:
-        console.print(f"{len(report.diverged)} of {report.runs} runs diverged and are in no mean.", markup=False)
+        console.print(
+            f"{len(report.diverged)} of {report.runs} runs diverged and are excluded from means.", markup=False
+        )
 
 
 def _errors(dataset: str, protocol: str, rows: list[Row], console: Console) -> None:
@@ -175,7 +179,7 @@ def _cost(rows: tuple[Row, ...], console: Console) -> None:
 
 
 def _rounded(rows: Sequence[Row]) -> str:
-    """Precisions other than float32."""
+    """Return the precisions other than float32, as a title suffix."""
     others = {row.precision for row in rows if row.parameters} - {"float32"}
     return "".join(f", {name}" for name in sorted(others))
 

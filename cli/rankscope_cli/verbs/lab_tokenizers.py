@@ -1,4 +1,4 @@
-"""``rankscope lab tokenizers``: linear regression, autoencoders, VQ tokenizers, a transformer, on a table."""
+"""``rankscope lab tokenizers``: linear regression, autoencoders, VQ tokenizers and a transformer on a table."""
 
 from __future__ import annotations
 
@@ -31,36 +31,34 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="COMPONENT",
-            help="linear-regression, autoencoder, vq, copy, forecast; all by default.",
+            help="linear-regression, autoencoder, vq, copy, forecast (default: all).",
             show_default=False,
         ),
     ] = None,
     *,
-    data: Annotated[str, opt.value("--data", "FILE", "CSV with a column date and one per variable, e.g. ETTh1.csv.")],
-    out: Annotated[str, opt.out_folder("Folder of the runs, new or begun.")],
-    columns: Annotated[list[str] | None, opt.value("--columns", "NAME,…", "Variables; all by default.")] = None,
-    codes: Annotated[
-        list[str] | None, opt.value("--codes", "N,…", "Sizes of codebooks; 64,256,1024 by default.")
-    ] = None,
+    data: Annotated[str, opt.value("--data", "FILE", "CSV with a date column and one column per variable.")],
+    out: Annotated[str, opt.out_folder("Folder of runs, new or existing.")],
+    columns: Annotated[list[str] | None, opt.value("--columns", "NAME,…", "Variables (default: all).")] = None,
+    codes: Annotated[list[str] | None, opt.value("--codes", "N,…", "Codebook sizes (default: 64,256,1024).")] = None,
     updates: Annotated[
-        list[str] | None, opt.value("--updates", "NAME,…", "How codes learn: ema revived loss; all by default.")
+        list[str] | None, opt.value("--updates", "NAME,…", "Codebook updates: ema revived loss (default: all).")
     ] = None,
     seeds: opt.Seeds = None,
-    epochs: Annotated[int | None, opt.count("--epochs", "Of every run, in place of its own number.")] = None,
-    lookback: Annotated[int, opt.count("--lookback", "Steps a forecaster reads.")] = 96,
-    horizon: Annotated[int, opt.count("--horizon", "Steps it forecasts.")] = 96,
-    quick: Annotated[bool, opt.switch("--quick", "1 seed, a few epochs: it runs, no more.")] = False,
-    force: Annotated[bool, opt.switch("--force", "Run everything anew.", opt.OUTPUT)] = False,
+    epochs: Annotated[int | None, opt.count("--epochs", "Epochs per run (default: depends on the component).")] = None,
+    lookback: Annotated[int, opt.count("--lookback", "Look-back window in steps.")] = 96,
+    horizon: Annotated[int, opt.count("--horizon", "Forecast horizon in steps.")] = 96,
+    quick: Annotated[bool, opt.switch("--quick", "Smoke test: 1 seed, a few epochs.")] = False,
+    force: Annotated[bool, opt.switch("--force", "Retrain existing runs.", opt.OUTPUT)] = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
     debug: opt.Debug = False,
 ) -> None:
-    """Train regression, autoencoders, VQ tokenizers and a transformer.
+    """Linear regression, autoencoders, VQ tokenizers, transformer.
 
-    Codebooks are measured, too. Every run is one file in DIR/runs; the same command goes on where a stopped one left
-    off. VQ tokenizers lie in DIR/vq as checkpoints for embed and spectrum. DIR/tokenizers.json and .csv hold the table.
-    Errors are in squared standard deviations of the training rows, beside least squares, principal components or a
-    seasonal naive. Runs that diverge are counted and enter no mean.
+    Trains each component and measures the codebooks. Each run is one file in DIR/runs; rerun the same command to
+    resume. VQ tokenizers are saved in DIR/vq as checkpoints for embed and spectrum. DIR/tokenizers.json and .csv hold
+    the table. Errors are MSE after scaling by the training rows' standard deviation, compared with least squares, PCA
+    or seasonal naive. Diverged runs are counted but excluded from means.
 
     Examples:
         rankscope lab tokenizers --data ETTh1.csv --quick --out tokens/
@@ -70,7 +68,7 @@ def run(
     from rankscope_lab.tokenizers.run_spec import COMPONENTS, UPDATES, Plan
 
     if quick and (seeds or epochs):
-        raise OptionError("--quick is 1 seed and a few epochs: leave out --seeds and --epochs, or --quick.")
+        raise OptionError("--quick sets 1 seed and a few epochs; leave out --seeds and --epochs, or --quick.")
     plan = Plan(
         components=opt.words(components) or COMPONENTS,
         codes=opt.whole_numbers("codes", codes, Plan.codes),
@@ -86,9 +84,9 @@ def run(
         written = partial(write_tables, report, out, REPORT)
         output.deliver(report, lambda console: show_tokenizers(report, console), also=written)
     if quick:
-        say("--quick shows that everything runs: its numbers are no results.")
+        say("--quick is a smoke test; its results are not meaningful.")
     for name in report.diverged:
-        say(f"diverged: {name}: it is in no mean.")
+        say(f"diverged: {name}: excluded from means.")
 
 
 def _table(data: str, columns: list[str] | None) -> VariableTable:
@@ -110,12 +108,12 @@ BESIDE = {
     "copy": "guessing",
     "forecast": "seasonal naive",
 }
-"""Baseline of every component's error."""
+"""Component → its baseline."""
 SHORT = {"linear-regression": "regression"}
 
 
 def show_tokenizers(report: TokenizerReport, console: Console) -> None:
-    """Print codebooks, then the other components beside what they are compared with."""
+    """Print the codebooks, then the other components with their baselines."""
     console.print(report.data, style="bold", markup=False)
     coded = [row for row in report.rows if row.codes]
     if coded:
@@ -124,12 +122,14 @@ def show_tokenizers(report: TokenizerReport, console: Console) -> None:
     if others:
         _others(others, console)
     if report.diverged:
-        console.print(f"{len(report.diverged)} of {len(report.runs)} runs diverged and are in no mean.", markup=False)
+        console.print(
+            f"{len(report.diverged)} of {len(report.runs)} runs diverged and are excluded from means.", markup=False
+        )
 
 
 def _codebooks(rows: list[Row], console: Console) -> None:
     keys = list(next((row.eps_ranks for row in rows if row.eps_ranks), {}))
-    table = plain_table("Codebooks: error of rebuilt test rows, use there, ε-ranks; mean of n seeds")
+    table = plain_table("Codebooks on test rows: reconstruction error, usage, ε-ranks; mean of n seeds")
     add_columns(table, ["codes", "MSE", "used", "perpl.", *(f"ε={key}" for key in keys), "width", "n"])
     for row in rows:
         ranks = [f"{row.eps_ranks[key]:.1f}" if row.eps_ranks else MISSING for key in keys]

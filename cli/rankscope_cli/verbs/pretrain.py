@@ -1,4 +1,4 @@
-"""``rankscope pretrain``: a model trained from scratch on generated series."""
+"""``rankscope pretrain``: train a model from scratch or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,50 +28,44 @@ def run(
         str,
         typer.Argument(
             metavar="CONFIG",
-            help="YAML file of the run, folder of a design, or a shipped run: bundled, bundled-bolt, bolt.",
+            help="YAML config, design folder, or a shipped config: bundled, bundled-bolt, bolt.",
         ),
     ],
     *,
-    out: Annotated[str, opt.out_folder("Folder of the new checkpoint.")],
+    out: Annotated[str, opt.out_folder("Output folder.")],
     resume: opt.Resume = False,
     weights: Annotated[
         str | None,
         opt.value(
             "--from",
             "MODEL",
-            "Begin with the weights of this checkpoint (folder, hub id, bundled name) and a fresh optimiser.",
+            "Initialise from this checkpoint (folder, hub id, bundled name), with a fresh optimiser.",
         ),
     ] = None,
-    data: Annotated[
-        str | None, opt.value("--data", "DIR", "Folder of local data files that validation scores on.")
-    ] = None,
-    skip_damaged: Annotated[
-        bool, opt.switch("--skip-damaged", "Leave damaged shard files out; without it they are an error.")
-    ] = False,
+    data: Annotated[str | None, opt.value("--data", "DIR", "Folder with local data files for validation.")] = None,
+    skip_damaged: Annotated[bool, opt.switch("--skip-damaged", "Skip damaged shard files instead of failing.")] = False,
     force: opt.Force = False,
     json: opt.Json = False,
     tensorboard: Annotated[
         bool, opt.switch("--tensorboard", "Also write TensorBoard event files.", opt.OUTPUT)
     ] = False,
-    seed: Annotated[int | None, opt.value("--seed", "N", "In place of the config's seed.", opt.RUNTIME, min=0)] = None,
-    workers: Annotated[
-        int, opt.value("--workers", "N", "Processes that make batches, per GPU.", opt.RUNTIME, min=0)
-    ] = 0,
+    seed: Annotated[int | None, opt.value("--seed", "N", "Override the config's seed.", opt.RUNTIME, min=0)] = None,
+    workers: Annotated[int, opt.value("--workers", "N", "Data-loading processes per GPU.", opt.RUNTIME, min=0)] = 0,
     device: opt.Device = "auto",
     dtype: opt.TrainingDtype = None,
     debug: opt.Debug = False,
 ) -> None:
-    """Train a model on generated series or your own.
+    """Pretrain or fine-tune on synthetic series or your own.
 
-    It starts from scratch; with --from the run begins with the weights of a checkpoint, whose family, and shape if the
-    config has no model section, it takes: to fine-tune on series of your own (mixture: {files: [...], file_share:
-    0.8}), or to train on.
+    Trains from scratch by default. With --from, training starts from the weights of a checkpoint and uses its family,
+    and its shape unless the config has a model section: to continue pretraining, or to fine-tune on your own series
+    (mixture: {files: [...], file_share: 0.8}).
 
-    Snapshots and loss.csv lie beside the output folder, in DIR.run, until the run is done; a stopped run, however it
-    was stopped, goes on exactly with --resume. --dtype float32 or bfloat16 replaces the config's precision.
+    Snapshots and loss.csv are kept next to the output folder, in DIR.run, until training is done; --resume continues
+    an interrupted run exactly. --dtype overrides the config's precision.
 
-    torchrun and accelerate launch train on several GPUs or machines; every process takes the config's batch_size.
-    (accelerate launch --cpu starts several processes only under MPI: torchrun does without.)
+    Use torchrun or accelerate launch for several GPUs or machines; batch_size is per process. (On CPUs, accelerate
+    launch needs MPI for several processes; torchrun does not.)
 
     Examples:
         rankscope pretrain bundled --out mine/
@@ -108,10 +102,10 @@ def run(
 
 
 def find_config(config: str) -> Path:
-    """Find a YAML file by its path or that of the folder of a design, or a shipped one by its name.
+    """Resolve a YAML path, a design folder or the name of a shipped config to a file.
 
     Raises:
-        OptionError: it is neither.
+        OptionError: none of these exists.
     """
     import rankscope.train as library
 
@@ -123,11 +117,11 @@ def find_config(config: str) -> Path:
     shipped = {path.stem: path for path in (Path(library.__file__).parent / "configs").glob("*.yaml")}
     if config in shipped:
         return shipped[config]
-    raise OptionError(unknown_choice("config", config, sorted(shipped), "The path of a YAML file works too."))
+    raise OptionError(unknown_choice("config", config, sorted(shipped), "Or give the path of a YAML file."))
 
 
 def override(settings: PretrainConfig, seed: int | None, dtype: choices.TrainingDtype | None) -> PretrainConfig:
-    """Put the options of the command line in place of the config's fields."""
+    """Override config fields with command-line options."""
     changes: dict[str, Any] = {} if seed is None else {"seed": seed}
     precision = opt.training_precision(dtype)
     if precision is not None:
@@ -136,15 +130,15 @@ def override(settings: PretrainConfig, seed: int | None, dtype: choices.Training
 
 
 def validation(settings: PretrainConfig, data: str | None) -> Callable[[Any], dict[str, float]] | None:
-    """Make the scores that a config asks for during training, or None.
+    """Build the validation function that the config asks for, or None.
 
     Raises:
-        RankscopeError: the suite or its data cannot be used.
+        RankscopeError: the suite or its data are not usable.
     """
     asked = settings.validation
     if not asked.every:
         if data is not None:
-            raise OptionError("--data is of no use here: the config's validation.every is 0, so nothing is scored.")
+            raise OptionError("--data has no effect: validation.every is 0 in the config.")
         return None
     from rankscope_eval import score_during_training
 
@@ -161,7 +155,7 @@ def _has_tensorboard() -> bool:
 
 @contextmanager
 def _one_voice() -> Iterator[None]:
-    """Let one of several processes speak for all: what they all run into is said once."""
+    """Report errors from the main process only."""
     from rankscope.train import processes
 
     try:
@@ -169,7 +163,7 @@ def _one_voice() -> Iterator[None]:
     except processes.PeerFailed:
         raise typer.Exit(BAD_INPUT) from None
     except RankscopeError:
-        if processes.is_main() or processes.joined():  # before they are joined, the first one finds the same
+        if processes.is_main() or processes.joined():  # before the process group exists, rank 0 hits the same error
             raise
         raise typer.Exit(BAD_INPUT) from None
 
@@ -190,7 +184,7 @@ def _progress() -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _show(report: PretrainReport, console: Console) -> None:
-    left_out = f", {report.skipped:,} damaged shard files left out" if report.skipped else ""
+    left_out = f", {report.skipped:,} damaged shard files skipped" if report.skipped else ""
     console.print(
         f"{report.folder}: {report.parameters:,} parameters, {report.steps:,} steps in {report.seconds:.0f} s, "
         f"loss {report.loss:.3f}{left_out}",

@@ -1,4 +1,4 @@
-"""``rankscope report``: one self-contained HTML page from the results in a folder."""
+"""``rankscope report``: build a self-contained HTML report."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ NAME = "report.html"
 
 
 def run(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder of results, at any depth.", show_default=False)],
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder of results, searched recursively.", show_default=False)
+    ],
     *,
     title: Annotated[str | None, opt.value("--title", "TEXT", "Title of the page.")] = None,
     date: Annotated[
         datetime | None,
-        opt.value("--date", "YYYY-MM-DD", "Day to show on the page; none by default.", formats=["%Y-%m-%d"]),
+        opt.value("--date", "YYYY-MM-DD", "Date to show on the page (default: none).", formats=["%Y-%m-%d"]),
     ] = None,
     out: Annotated[
-        str | None, opt.value("--out", "FILE", "The page; report.html in DIR by default.", opt.OUTPUT, "-o")
+        str | None, opt.value("--out", "FILE", "Output file (default: DIR/report.html).", opt.OUTPUT, "-o")
     ] = None,
     force: opt.Force = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Write one HTML page from the results in a folder.
+    """Build a self-contained HTML report from results.
 
-    DIR may hold any mix of what spectrum, flow, embed, calibrate, compress, heal, design, eval, bench, table2, sweep
-    and theory write as JSON, CSV of eval, and checkpoints. The page holds its charts, style and script: it opens from
-    a file without a network, prints, and is the same to the byte for the same results. Files that it cannot use are
-    listed at its end.
+    DIR may contain any mix of JSON results (spectrum, flow, embed, calibrate, compress, heal, design, eval, bench,
+    table2, sweep, theory), CSV files from eval, and checkpoints. The page embeds its charts, styles and scripts, so it
+    works offline and prints; the same results give the same bytes. Unusable files are listed at the end.
 
     Examples:
         rankscope spectrum bundled-bolt --sites all --out results/spectrum.json
@@ -64,7 +65,7 @@ def run(
 
 
 def show_page(page: Page, console: Console) -> None:
-    """Print the summary, and how many files it stands on."""
+    """Print the summary and the number of files used."""
     for line in page.summary:
         console.print(line, markup=False)
     used, left = len(page.used) + len(page.checkpoints), len(page.unused)

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 
 FIGURES = ("ranks_by_layer", "size_by_eps", "spectra_encoder", "spectra_decoder")
-"""Names of the figures that may be drawn."""
+"""File stems of the figures."""
 
 
 def run(
     model: opt.Model = None,
     eps: opt.Eps = None,
     sites: opt.Sites = None,
-    ranks_only: Annotated[bool, opt.switch("--ranks-only", "Report ε-ranks and sizes alone, without spectra.")] = False,
+    ranks_only: Annotated[bool, opt.switch("--ranks-only", "Report only ε-ranks and sizes, without spectra.")] = False,
     figures: opt.Figures = None,
     out: opt.Out = None,
     force: opt.Force = False,
@@ -48,8 +48,9 @@ def run(
 ) -> None:
     """Compute singular values and ε-ranks of every weight matrix.
 
-    The ε-rank counts the singular values above ε·σ₁. Per head: median (lowest–highest). Size: what a factorisation
-    of that rank stores, as a share of the matrix. A .json file holds every singular value. Nothing here is random.
+    The ε-rank is the number of singular values above ε·σ₁; per head: median (min–max). Size: parameters of a
+    factorisation of that rank / parameters of the matrix. --out FILE.json stores all singular values. Results are
+    deterministic.
 
     Examples:
         rankscope spectrum
@@ -80,7 +81,7 @@ Cells = Callable[["SiteSpectrum", str], list[str]]
 
 
 def _figures(report: SpectrumReport) -> dict[str, Figure]:
-    """Draw what a spectrum report holds: ranks need attention matrices, the others need singular values."""
+    """Draw the figures: ranks need attention matrices, the others need singular values."""
     from rankscope import plots
 
     drawn: dict[str, Figure] = {}
@@ -98,7 +99,7 @@ def _figures(report: SpectrumReport) -> dict[str, Figure]:
 
 
 def show_spectrum(report: SpectrumReport, console: Console) -> None:
-    """Print the spectrum table: one where it fits the console, else one of ranks and one of heads and sizes."""
+    """Print the spectrum as one table if it fits the console, else as two (ranks; heads and sizes)."""
     keys = list(report.size_ratio)
     whole = _table(report, keys, ("rank", "heads", "size"), lambda row, key: [_rank(row, key), *_heads(row, key)])
     console.print(report.model, style="bold", markup=False)
@@ -113,7 +114,7 @@ def show_spectrum(report: SpectrumReport, console: Console) -> None:
 
 
 def _print_fitting(console: Console, keys: list[str], build: Callable[[list[str]], Table]) -> None:
-    """Print the table of all ε, or several with as many ε each as the console has room for."""
+    """Print one table for all ε, or several tables with as many ε as fit the console."""
     count = len(keys)
     while count > 1 and width(build(keys[:count]), console) > console.width:
         count -= 1
@@ -124,7 +125,7 @@ def _print_fitting(console: Console, keys: list[str], build: Callable[[list[str]
 
 
 def _table(report: SpectrumReport, keys: list[str], names: tuple[str, ...], cells: Cells, shape: bool = True) -> Table:
-    """One row per matrix; every ε has a group of columns, headed by the ε on their first line."""
+    """Build a table with one row per matrix and one group of columns per ε."""
     header = ["\nlayer", "\nmatrix", *(["\nshape", "\nσ₁", "\neff.", "\nstable"] if shape else [])]
     for key in keys:
         header += [f"ε={key}\n{names[0]}", *(f"\n{name}" for name in names[1:])]
@@ -156,7 +157,7 @@ def _heads(row: SiteSpectrum, key: str) -> list[str]:
 
 
 def _by_role(report: SpectrumReport, keys: list[str]) -> Table:
-    """Mean ε-rank of every role, and what factoring all sites at ε would store."""
+    """Build a table of mean ε-ranks by role, with the size ratio of factoring all sites at each ε."""
     table = plain_table(title="mean ε-rank by role")
     add_columns(table, ["matrix", "count", *(f"ε={key}" for key in keys)])
     roles = dict.fromkeys(row.site.role for row in report.sites)

@@ -1,4 +1,4 @@
-"""``rankscope standin``: train a small model of a family."""
+"""``rankscope standin``: train a small proxy model of a family."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ WeightDtype = Literal["float32", "float16", "bfloat16"]
 
 
 def run(
-    family: Annotated[str, typer.Argument(metavar="FAMILY", help="A family of `rankscope families`.")],
+    family: Annotated[str, typer.Argument(metavar="FAMILY", help="Family name, as listed by `rankscope families`.")],
     *,
-    out: Annotated[str, opt.out_folder("Folder of the new checkpoint.")],
+    out: Annotated[str, opt.out_folder("Output folder.")],
     steps: Annotated[int | None, opt.count("--steps", "Optimiser steps.")] = None,
     batch_size: Annotated[int | None, opt.count("--batch-size", "Examples per step.")] = None,
     learning_rate: Annotated[float | None, opt.value("--learning-rate", "X", "Peak learning rate.")] = None,
     width: Annotated[int | None, opt.count("--width", "d_model, a multiple of 16.")] = None,
     layers: Annotated[int | None, opt.count("--layers", "Layers of each stack.")] = None,
     text: Annotated[
-        str | None, opt.value("--text", "FILE", "What a text model learns: UTF-8 text, also gzipped.")
+        str | None, opt.value("--text", "FILE", "Training corpus for text models: UTF-8 text, optionally gzipped.")
     ] = None,
-    vocabulary: Annotated[int, opt.count("--vocabulary", "Tokens of a text model.")] = 4096,
+    vocabulary: Annotated[int, opt.count("--vocabulary", "Vocabulary size of a text model.")] = 4096,
     force: opt.Force = False,
     json: opt.Json = False,
-    dtype: Annotated[WeightDtype, opt.choice("--dtype", WeightDtype, "Of the stored weights.")] = "float32",
+    dtype: Annotated[WeightDtype, opt.choice("--dtype", WeightDtype, "Dtype of the stored weights.")] = "float32",
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Train a small proxy model of any family on the CPU.
+    """Train a small proxy model of any family on CPU.
 
-    Ranks of random weights say nothing: where the published model of a family cannot be had, this one is trained in its
-    place, on generated series or images, or on a text. The folder holds weights, loss.csv and a model card.
+    A stand-in for families whose published model is unavailable, since ranks of random weights are not informative.
+    Trains on synthetic series or images, or on a text. The folder holds weights, loss.csv and a model card.
 
     Examples:
         rankscope standin timesfm --out timesfm/

@@ -1,4 +1,4 @@
-"""``rankscope sweep``: every point that a figure needs, trained, measured and scored by one command."""
+"""``rankscope sweep``: train, measure and score a grid of models."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ def run(
         ),
     ],
     *,
-    out: Annotated[str, opt.out_folder("Folder of the sweep, new or begun.")],
-    steps: Annotated[int | None, opt.count("--steps", "Optimiser steps of every point.")] = None,
-    seed: Annotated[
-        int | None, opt.value("--seed", "S", "Seed of every point, in place of the sweep's own.", min=0)
-    ] = None,
+    out: Annotated[str, opt.out_folder("Folder of the sweep, new or existing.")],
+    steps: Annotated[int | None, opt.count("--steps", "Optimiser steps per point.")] = None,
+    seed: Annotated[int | None, opt.value("--seed", "S", "Override the sweep's seed.", min=0)] = None,
     only: Annotated[
-        list[str] | None, opt.value("--only", "POINT,…", "Only these points, and those that they inherit from.")
+        list[str] | None, opt.value("--only", "POINT,…", "Run only these points and those they inherit from.")
     ] = None,
-    dry_run: Annotated[bool, opt.switch("--dry-run", "List the points with parameters and steps.")] = False,
+    dry_run: Annotated[
+        bool, opt.switch("--dry-run", "List the points with parameters and steps, without training.")
+    ] = False,
     engine: opt.EngineName = "local",
     jobs: Annotated[
         int,
         opt.value(
-            "--jobs", "N", "Points at a time; 0: one per GPU, or one; on a cluster as many as fit.", opt.SPREAD, min=0
+            "--jobs", "N", "Concurrent points; 0: one per GPU (or one), on a cluster as many as fit.", opt.SPREAD, min=0
         ),
     ] = 0,
     address: opt.Address = "",
     score: Annotated[
-        str | None, opt.value("--score", "SUITE", "Score every point on this suite of rankscope eval.", opt.SCORES)
+        str | None, opt.value("--score", "SUITE", "Score every point on this `rankscope eval` suite.", opt.SCORES)
     ] = None,
     data: opt.ScoreData = None,
     max_series: opt.MaxSeries = None,
     num_samples: Annotated[int, opt.count("--num-samples", "Sample paths per series.", opt.SCORES)] = 20,
-    force: Annotated[bool, opt.switch("--force", "Train the chosen points anew.", opt.OUTPUT)] = False,
+    force: Annotated[bool, opt.switch("--force", "Retrain the selected points.", opt.OUTPUT)] = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
     debug: opt.Debug = False,
 ) -> None:
-    """Train, measure and score every point of a sweep.
+    """Train, measure and score a grid of models.
 
-    Points lie in DIR/points, their ranks and scores in DIR/sweep.json, .csv and .parquet. The same command goes on
-    where a stopped one left off: finished points are skipped, half-done ones go on from their snapshot. A point that
-    fails is named at the end (exit code 1); the others are trained. With --engine ray, DIR lies on storage that all
-    machines share under one path.
+    Models are saved in DIR/points, their ranks and scores in DIR/sweep.json, .csv and .parquet. Rerun the same command
+    to resume: finished points are skipped, unfinished ones continue from their snapshot. A failed point does not stop
+    the others; failures are listed at the end (exit code 1). With --engine ray, DIR must be on storage that all
+    machines share under the same path.
 
     Examples:
         rankscope sweep width --out width/ --dry-run
@@ -75,7 +75,7 @@ def run(
     from rankscope.engine.device import resolve_device
     from rankscope.train import sweeps
 
-    resolve_device("cpu" if engine == "ray" and device == "cuda" else device)  # the GPUs are the cluster's
+    resolve_device("cpu" if engine == "ray" and device == "cuda" else device)  # with Ray, devices belong to the cluster
     spec = sweeps.find_sweep(sweep)
     how = sweeps.Engine(engine, jobs=jobs, address=address, device=device)
     scoring = _scoring(score, data, max_series, num_samples, device)
@@ -109,14 +109,14 @@ def run(
 def _scoring(
     suite: str | None, data: str | None, max_series: int | None, num_samples: int, device: str
 ) -> Scoring | None:
-    """Scoring that ``--score`` asks for; the name says everything that scores depend on.
+    """Build the scoring of ``--score``; its name identifies all settings that affect scores.
 
     Raises:
-        RankscopeError: the suite or its data cannot be used.
+        RankscopeError: the suite or its data are not usable.
     """
     if suite is None:
         if data is not None or max_series is not None:
-            raise OptionError("--data and --max-series say how to score: name the suite with --score.")
+            raise OptionError("--data and --max-series require --score SUITE.")
         return None
     from rankscope.train.sweeps import Scoring
     from rankscope_eval import Forecasting, Scorer, read_suite
@@ -131,7 +131,7 @@ _SHOWN_SCORES = ("relative_WQL", "relative_MASE")
 
 
 def show_plan(plan: SweepPlan, console: Console) -> None:
-    """Print the points of a sweep that has not run."""
+    """Print the points of a dry run."""
     table = plain_table(title=f"{plan.name}: {plan.about}" if plan.about else plan.name)
     add_columns(table, ["point", "changes", "parameters", "steps", "steps left", "state"], left=2)
     for point in plan.points:
@@ -144,12 +144,12 @@ def show_plan(plan: SweepPlan, console: Console) -> None:
 
 
 def show_sweep(report: SweepReport, console: Console) -> None:
-    """Print one line per point: size, loss, mean ε-ranks of W_Q and of its heads, scores."""
+    """Print one row per point: size, loss, mean ε-ranks of W_Q and of its heads, scores."""
     keys = [repr(float(eps)) for eps in report.eps]
     scores = [name for name in _SHOWN_SCORES if any(name in row.scores for row in report.points)]
     table = plain_table(
         title=f"{report.name}: {report.about}" if report.about else report.name,
-        caption="Mean ε-rank of W_Q over all layers; heads: of one head's rows at the first ε.",
+        caption="Mean ε-rank of W_Q over all layers; heads: per head, at the first ε.",
     )
     ranks = [f"ε={key}" for key in keys]
     header = ["point", "state", "parameters", "steps", "loss", *ranks, "heads", "embed."]

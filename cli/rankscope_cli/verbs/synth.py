@@ -1,4 +1,4 @@
-"""``rankscope synth``: generated series written to shards that training reads."""
+"""``rankscope synth``: generate synthetic series and write them to shards."""
 
 from __future__ import annotations
 
@@ -22,22 +22,20 @@ if TYPE_CHECKING:
     from rankscope.train.data.shards import Shards
 
 FILE_SHARE = 0.5
-"""Share of series from the user's files where files are given and nothing else is said."""
+"""Default fraction of series from the user's files, if files are given."""
 
 
 def run(
     *,
     kind: Annotated[
         choices.SeriesKind | None,
-        opt.choice("--kind", choices.SeriesKind, "What generates the series; mixture is of all three.", short="-k"),
+        opt.choice("--kind", choices.SeriesKind, "Generator; mixture combines all three.", short="-k"),
     ] = None,
     n: Annotated[int | None, opt.count("--n", "Series to write, e.g. 1_000_000.", short="-n")] = None,
-    length: Annotated[int, opt.count("--length", "Values per series, at most.")] = 1024,
+    length: Annotated[int, opt.count("--length", "Maximum length of a series.")] = 1024,
     min_length: Annotated[
         int | None,
-        opt.count(
-            "--min-length", "Values per series, at least: lengths in between are equally likely. --length by default."
-        ),
+        opt.count("--min-length", "Minimum length of a series; lengths are uniform in between (default: --length)."),
     ] = None,
     files: Annotated[
         list[str] | None,
@@ -45,29 +43,31 @@ def run(
     ] = None,
     file_share: Annotated[
         float | None,
-        opt.value("--file-share", "S", f"Share of series cut from them; {FILE_SHARE} by default.", min=0, max=1),
+        opt.value("--file-share", "S", f"Fraction of series drawn from --files (default: {FILE_SHARE}).", min=0, max=1),
     ] = None,
-    resume: Annotated[bool, opt.switch("--resume", "Keep what a stopped run has finished.")] = False,
+    resume: Annotated[bool, opt.switch("--resume", "Resume an interrupted run; finished shards are kept.")] = False,
     verify: Annotated[
-        bool, opt.switch("--verify", "Write nothing: compare the checksums of the shards in --out.")
+        bool, opt.switch("--verify", "Verify the checksums of the shards in --out; write nothing.")
     ] = False,
-    out: Annotated[str, opt.out_folder("Folder of the shards.")],
+    out: Annotated[str, opt.out_folder("Folder of shards.")],
     format: Annotated[
-        choices.ShardFormat, opt.choice("--format", choices.ShardFormat, "Of shards.", opt.OUTPUT)
+        choices.ShardFormat, opt.choice("--format", choices.ShardFormat, "File format of shards.", opt.OUTPUT)
     ] = "arrow",
-    shard_size: Annotated[int, opt.count("--shard-size", "Series per file.", opt.OUTPUT)] = 16384,
+    shard_size: Annotated[int, opt.count("--shard-size", "Series per shard.", opt.OUTPUT)] = 16384,
     force: opt.Force = False,
     json: opt.Json = False,
     seed: opt.Seed = 0,
-    workers: Annotated[int, opt.value("--workers", "N", "Processes; 0 for one per CPU core.", opt.RUNTIME, min=0)] = 0,
+    workers: Annotated[
+        int, opt.value("--workers", "N", "Worker processes; 0: one per CPU core.", opt.RUNTIME, min=0)
+    ] = 0,
     device: opt.Device = "auto",
     debug: opt.Debug = False,
 ) -> None:
-    """Generate series into shards for training.
+    """Generate sharded synthetic series for training.
 
-    Shards are Arrow or Parquet files, so that training never waits for data. A config's field shards names the folder.
-    Every shard is a function of the options and its number, whatever --workers is. Finished shards of a stopped run lie
-    in DIR.partial until all are there. gluonts and datasets read the shards, too.
+    Shards are Arrow or Parquet files, readable by gluonts and datasets; the config field `shards` of a training run
+    names the folder. Their content is deterministic and independent of --workers. Finished shards are kept in
+    DIR.partial until all are written.
 
     Examples:
         rankscope synth --kind kernelsynth --n 1_000_000 --out shards/
@@ -87,11 +87,11 @@ def run(
                 raise typer.Exit(FAILED)
             return
         if kind is None or n is None:
-            raise OptionError("--kind and --n say what to generate: give both, or --verify.")
+            raise OptionError("give both --kind and --n, or --verify.")
         own = opt.words(files) or ()
         share = file_share if file_share is not None else FILE_SHARE if own else 0.0
         spec = library.Synthesis(kind, n, length, min_length or 0, seed, shard_size, format, tuple(own), share)
-        goes_on = "the same command with --resume goes on with the next shard"
+        goes_on = "rerun with --resume to continue with the next shard"
         with progress_lines("generating series", stopped=goes_on) as progress:
             report = library.write_shards(spec, out, workers=workers, resume=resume, force=force, progress=progress)
         output.deliver(report, lambda console: _show(report, console))
@@ -99,13 +99,13 @@ def run(
 
 @dataclass(frozen=True)
 class Check:
-    """Result of checking a folder of shards.
+    """Verification result of a folder of shards.
 
     Attributes:
-        folder: where they are.
-        shards: number of files that are whole.
-        series: in those.
-        damaged: one line for every other file.
+        folder: path of the folder.
+        shards: number of valid files.
+        series: number of series in the valid files.
+        damaged: one message per damaged file.
     """
 
     folder: str
@@ -121,12 +121,11 @@ class Check:
         return cls(str(shards.folder), len(shards.files), len(shards), shards.damaged)
 
     def show(self, console: Console) -> None:
-        """Print what is whole and what is not."""
+        """Print damaged files and the totals."""
         for line in self.damaged:
             console.print(line, markup=False)
         console.print(
-            f"{self.folder}: {self.shards:,} shards with {self.series:,} series are whole, "
-            f"{len(self.damaged):,} damaged",
+            f"{self.folder}: {self.shards:,} valid shards with {self.series:,} series, {len(self.damaged):,} damaged",
             markup=False,
         )
 
@@ -142,7 +141,7 @@ def _show(report: SynthReport, console: Console) -> None:
             markup=False,
         )
     else:
-        console.print("all were there already", markup=False)
+        console.print("nothing to do: all shards exist", markup=False)
     for reason, count in report.left_out.items():
         if count:
-            console.print(f"left out {count:,} {reason} series of the files", markup=False)
+            console.print(f"skipped {count:,} {reason} series of the files", markup=False)

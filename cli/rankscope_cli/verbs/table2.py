@@ -1,4 +1,4 @@
-"""``rankscope table2``: what every method costs at every size, in one table and one figure."""
+"""``rankscope table2``: compare compression methods across size ratios."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED, say
 from rankscope_cli.output import Output
@@ -26,51 +25,50 @@ def run(
     *,
     ratios: Annotated[
         list[str] | None,
-        opt.value("--ratios", "R,…", "Size ratios; 0.5,0.25,0.15,0.1,0.075,0.05 by default.", short="-r"),
+        opt.value("--ratios", "R,…", "Size ratios (default: 0.5,0.25,0.15,0.1,0.075,0.05).", short="-r"),
     ] = None,
     methods: Annotated[
         list[str] | None,
         opt.value(
             "--methods",
             "NAME,…",
-            "As in compress, or healed afterwards: joint+healed; svd,asvd,whitened,theorem3,joint by default.",
+            "Methods of compress; append +healed to heal afterwards (default: svd,asvd,whitened,theorem3,joint).",
             short="-m",
         ),
     ] = None,
     allocations: Annotated[
-        list[str] | None, opt.value("--allocations", "NAME,…", "As in compress; each method's own default without.")
+        list[str] | None,
+        opt.value("--allocations", "NAME,…", "Rank allocations (default: each method's own)."),
     ] = None,
     seeds: Annotated[
-        list[str] | None, opt.value("--seeds", "S,…", "Seeds of calibration sets and healings; 0,1,2 by default.")
+        list[str] | None, opt.value("--seeds", "S,…", "Seeds for calibration and healing (default: 0,1,2).")
     ] = None,
     heal_steps: Annotated[
-        int | None, opt.count("--heal-steps", "Steps of 32 series of every +healed method; 300 by default.")
+        int | None, opt.count("--heal-steps", "Training steps of +healed methods, 32 series each (default: 300).")
     ] = None,
     calibration: Annotated[
         str | None,
         opt.value(
             "--calibration",
             "SET",
-            "Series to look at: mixture:N, kernelsynth:N, a file; text:N of a text model.",
+            "Calibration data: mixture:N, kernelsynth:N or a file; text:N for text models.",
             short="-c",
         ),
     ] = None,
     suite: Annotated[
-        str | None, opt.value("--suite", "NAME|FILE", "What is scored; embedded by default.", opt.SCORES)
+        str | None, opt.value("--suite", "NAME|FILE", "Evaluation suite (default: embedded).", opt.SCORES)
     ] = None,
     data: opt.ScoreData = None,
     max_series: opt.MaxSeries = None,
     num_samples: opt.Samples = 20,
     overlap_series: Annotated[
-        int, opt.count("--overlap-series", "Generated series that outputs are compared on.", opt.SCORES)
+        int, opt.count("--overlap-series", "Synthetic series for comparing outputs with the original's.", opt.SCORES)
     ] = 1000,
     text: Annotated[
-        str | None, opt.value("--text", "FILE", "Text (or token ids) to score a text model on.", opt.SCORES)
+        str | None, opt.value("--text", "FILE", "Text (or token ids) for scoring a text model.", opt.SCORES)
     ] = None,
-    out: Annotated[str, opt.out_folder("Folder of the table, new or begun.")],
-    resume: Annotated[
-        bool, opt.switch("--resume", "Go on with the table in DIR; points that are done are kept.")
-    ] = False,
+    out: Annotated[str, opt.out_folder("Output folder, new or existing.")],
+    resume: Annotated[bool, opt.switch("--resume", "Resume the table in DIR; finished points are kept.")] = False,
     force: opt.Force = False,
     json: opt.Json = False,
     batch_size: opt.BatchSize = 32,
@@ -80,13 +78,13 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Measure what every method costs at every size.
+    """Compare compression methods across size ratios.
 
-    This is the paper's Table 2 on your model. Every point is compressed, scored relative to the original, compared with
-    it token by token (or quantile by quantile), timed against it in turns, and removed. DIR holds table2.json, .csv,
-    .md, .png and .svg. A stopped run goes on with --resume; more ratios, methods or seeds add to the table. A method's
-    name with +healed at its end is the method and then rankscope heal. A text model is scored by its log-perplexity on
-    the second half of a text.
+    The paper's Table 2 for your model. Each point is compressed, scored relative to the original, compared with it
+    token by token (or quantile by quantile), timed against it in interleaved rounds, and deleted. DIR receives
+    table2.json, .csv, .md, .png and .svg. --resume continues an interrupted run and can add ratios, methods or seeds.
+    METHOD+healed runs rankscope heal after compression. Text models are scored by log-perplexity on the second half of
+    a text.
 
     Examples:
         rankscope table2 --out table/
@@ -95,12 +93,12 @@ def run(
         rankscope table2 small-t5/ --text book.txt --out text/ --resume
     """
     from rankscope.checkpoints import open_checkpoint
+    from rankscope.io.run_store import refuse_both
     from rankscope_eval.forecasters import Forecasting
     from rankscope_eval.tradeoff import run_table2
     from rankscope_eval.tradeoff.scorers import TradeoffOptions
 
-    if resume and force:
-        raise OptionError("--resume goes on and --force starts anew: give one of them.")
+    refuse_both(resume, force)
     grid = _grid(ratios, methods, allocations, seeds, heal_steps)
     options = TradeoffOptions(
         suite=suite,
@@ -130,10 +128,10 @@ def _grid(
     seeds: list[str] | None,
     heal_steps: int | None,
 ) -> Grid:
-    """Points of the options.
+    """Build the grid from command-line options.
 
     Raises:
-        OptionError: one is unknown or out of range.
+        OptionError: a value is unknown or out of range.
     """
     from rankscope_eval.tradeoff import HEAL_STEPS, METHODS, RATIOS, SEEDS, Grid
 
@@ -158,7 +156,7 @@ _SPREAD = ("relative_WQL", "relative_LPPL")
 
 
 def show_table2(report: Table2Report, console: Console) -> None:
-    """Print one line per ratio, method and allocation, and why points are missing."""
+    """Print one row per ratio, method and allocation, and the reasons for missing points."""
     shown = [name for name in _COLUMNS if any(getattr(row.median, name) is not None for row in report.rows)]
     console.print(f"{report.model}: relative to the original, medians over seeds (min–max)", style="bold", markup=False)
     table = plain_table()
@@ -174,7 +172,7 @@ def show_table2(report: Table2Report, console: Console) -> None:
         last = row
     print_table(table, console)
     if any(row.heal_steps for row in report.rows):
-        console.print("+healed N: trained for N steps after the cut, to answer as the original does", markup=False)
+        console.print("+healed N: distilled from the original for N steps after compression", markup=False)
     for reason in dict.fromkeys(f"{row.method} at {row.ratio:g}: {row.reason}" for row in report.rows if row.reason):
         console.print(reason, markup=False)
 

@@ -1,4 +1,4 @@
-"""``rankscope theory``: the paper's theorems checked numerically, on instances or on a model, and its experiments."""
+"""``rankscope theory``: verify the paper's theorems numerically."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ def run(
             show_default=False,
         ),
     ] = None,
-    everything: Annotated[bool, opt.switch("--all", "Every check; what happens without an ID, too.")] = False,
+    everything: Annotated[bool, opt.switch("--all", "Run all checks (default without an ID).")] = False,
     model: Annotated[
-        str | None, opt.value("--model", "MODEL", "Check the theorems on this model's weights and inputs.", short="-m")
+        str | None, opt.value("--model", "MODEL", "Verify the theorems on this model's weights and inputs.", short="-m")
     ] = None,
-    instances: Annotated[int | None, opt.count("--instances", "Instances per check.", short="-n")] = None,
-    quick: Annotated[bool, opt.switch("--quick", "A twentieth of the instances; experiments at reduced size.")] = False,
+    instances: Annotated[
+        int | None, opt.count("--instances", "Number of random instances per check.", short="-n")
+    ] = None,
+    quick: Annotated[bool, opt.switch("--quick", "Use 1/20 of the instances and smaller experiments.")] = False,
     out: opt.Out = None,
     force: opt.Force = False,
     json: opt.Json = False,
@@ -43,13 +45,13 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Check the paper's theorems numerically.
+    """Verify the paper's theorems numerically.
 
-    Every ratio is measured over bound, at the worst of many instances. A ratio of at most 1 means that the statement
-    held. Where the paper prints a statement that does not hold as it stands, the corrected one is checked and the
-    printed one is shown beside it. With --model hypotheses are tested first: those not met are listed, or an error if
-    the theorem was asked for by its ID. The experiments of App. F have their published size and take minutes; their
-    data goes into --out FILE.json. Exit code 1 if a check failed.
+    Reports the worst ratio of measured value to bound over many instances; a statement holds if the ratio is at most 1.
+    Statements that do not hold as printed in the paper are checked in corrected form, with the printed form alongside.
+    With --model, hypotheses are tested first; unmet ones are listed, or are an error for a theorem requested by ID.
+    The experiments of App. F run at published size and take minutes; --out FILE.json stores their data. Exit code 1 if
+    a check fails.
 
     Examples:
         rankscope theory --all
@@ -61,9 +63,9 @@ def run(
     from rankscope_paper.theory.run import run_theory
 
     if everything and ids:
-        raise OptionError(f"--all and {' '.join(ids)} contradict each other: give one of them.")
+        raise OptionError(f"--all and {' '.join(ids)} are mutually exclusive.")
     if model is not None and instances is not None:
-        raise OptionError("--instances counts random instances: leave it out with --model.")
+        raise OptionError("--instances applies to random instances only; leave it out with --model.")
     with Output(json, out, force) as output:
         with progress_bar("checking") as progress:
             checkpoint = None if model is None else open_checkpoint(model, revision=revision)
@@ -80,7 +82,7 @@ def run(
 
 
 def show_theory(report: TheoryReport, console: Console) -> None:
-    """Print a row per check, then what was found where the paper's print does not hold, and unmet hypotheses."""
+    """Print one row per check, then failures of printed statements and unmet hypotheses."""
     models = {check.model for check in report.checks if check.model}
     title = f"{', '.join(sorted(models))}: theorems" if models else "Theorems on random and adversarial instances"
     console.print(title, style="bold", markup=False)

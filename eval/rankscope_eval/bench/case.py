@@ -132,8 +132,7 @@ def checked(case: Case) -> Case:
     family = open_checkpoint(case.model, revision=case.revision).family
     if not family.forecastable:
         raise FamilyError(
-            f"{case.model} is a {family.title} model, with which rankscope forecasts no series: "
-            "name a Chronos checkpoint."
+            f"{case.model} is a {family.title} model, which rankscope cannot forecast with: name a Chronos checkpoint."
         )
     if case.runtime == "fast" and not family.fast:
         raise FamilyError(f"runtime fast does not know {family.title} ({case.model}): use stock, or leave it at auto.")

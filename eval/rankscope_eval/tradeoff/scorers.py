@@ -188,7 +188,7 @@ class TextScorer:
     def __init__(self, checkpoint: Checkpoint, options: TradeoffOptions) -> None:
         if options.text is None:
             raise OptionError(
-                f"{checkpoint.source} is a {checkpoint.family.title} model, with which rankscope forecasts no series: "
+                f"{checkpoint.source} is a {checkpoint.family.title} model, which rankscope cannot forecast with: "
                 "give it a text (--text FILE)."
             )
         for name in ("suite", "data", "max_series"):

@@ -1,4 +1,4 @@
-"""The fast forecaster: the stock pipelines' answers for less time and memory; names are loaded when used."""
+"""Fast inference: drop-in pipelines with less time and memory than the stock ones; names are imported lazily."""
 
 from __future__ import annotations
 

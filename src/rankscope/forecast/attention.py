@@ -1,8 +1,8 @@
-"""T5's attention in the forms the runtime needs: whole sequences, and a few new tokens against what is cached.
+"""T5 attention for whole sequences and for incremental decoding with a key/value cache.
 
-A head's key is a vector of its own or, for a factored layer of small rank, all heads share the latent c = down·x, and
-each query is carried over to it: q_hᵀ(up_h c) = (up_hᵀ q_h)ᵀc. Values likewise: up_h Σ a c = Σ a (up_h c). *Groups* are
-the different vectors that are stored per token: one per head, or one.
+Keys are cached per head or, for a factored layer of small rank, as the latent c = down·x that all heads share; the
+query is then projected into the latent space: q_hᵀ(up_h c) = (up_hᵀ q_h)ᵀc. Likewise for values:
+up_h Σ a c = Σ a (up_h c). *Groups* is the number of vectors stored per token: one per head, or one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from rankscope.lowrank.heads import Heads
 from rankscope.lowrank.linear import applied_weight
 
 LATENT_SHARE = 0.5
-"""Up to this rank, as a share of all heads' widths, a self-attention caches a factored layer's latents."""
+"""Self-attention caches the latents of a factored layer up to this rank, as a fraction of the heads' total width."""
 
 
 class Attention:
-    """One attention of a T5, without its norm.
+    """T5 attention without its norm.
 
     Args:
         stock: a `T5Attention` or `HeadWidthAttention`; its weights are shared, not copied.
-        cached: True if keys and values will be kept for later queries, so that small ones pay.
-        crossed: True if keys and values are projected from another sequence than queries.
+        cached: keys and values are cached for later queries, which favours latents.
+        crossed: cross-attention: keys and values are projected from another sequence.
     """
 
     def __init__(self, stock: Any, *, cached: bool, crossed: bool) -> None:
@@ -49,15 +49,15 @@ class Attention:
         self.key_groups, self.value_groups = (1 if small else heads for small in latent)
         self.output = Projections([o])
 
-    def remember(
+    def keys_values(
         self, x: Float[Tensor, "*batch d_model"]
     ) -> tuple[Float[Tensor, "*batch key_groups key_width"], Float[Tensor, "*batch value_groups value_width"]]:
-        """Keys and values of another sequence."""
+        """Project the keys and values of another sequence."""
         keys, values = self.memory(x)
         return _split(keys, self.key_groups), _split(values, self.value_groups)
 
-    def ask(self, x: Float[Tensor, "*batch d_model"]) -> tuple[Tensor, ...]:
-        """Queries (*batch, heads, key_width) and, of a self-attention, keys and values as `remember` gives them."""
+    def project(self, x: Float[Tensor, "*batch d_model"]) -> tuple[Tensor, ...]:
+        """Project queries (*batch, heads, key_width) and, for self-attention, keys and values as in `keys_values`."""
         found = self.query(x)
         queries = _split(found[0], self.heads)
         if self.key_up is not None:
@@ -67,10 +67,10 @@ class Attention:
         keys, values = found[1:]
         return queries, _split(keys, self.key_groups), _split(values, self.value_groups)
 
-    def answer(
+    def add_output(
         self, x: Float[Tensor, "rows d_model"], attended: Float[Tensor, "rows heads value_width"]
     ) -> Float[Tensor, "rows d_model"]:
-        """Add to ``x`` what the heads' weighted means of values give; ``x`` may be written to."""
+        """Add the output projection of the attended values to ``x``, possibly in place."""
         if self.value_up is not None:
             attended = torch.einsum("...hr,hwr->...hw", attended, self.value_up)
         return self.output.add(x, attended.flatten(-2))
@@ -82,7 +82,7 @@ def attend_all(
     values: Float[Tensor, "series heads others value_width"],
     mask: Float[Tensor, "*series *heads *tokens others"] | None,
 ) -> Float[Tensor, "series heads tokens value_width"]:
-    """Attention of many tokens to others, by whichever of torch's ways is the faster one."""
+    """Attend from many tokens to others, using the faster of torch's implementations."""
     if queries.device.type != "cpu" or queries.dtype == torch.float32:
         return nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
     scores = torch.matmul(queries, keys.transpose(-2, -1))
@@ -97,7 +97,7 @@ def attend(
     values: Float[Tensor, "rows value_groups tokens value_width"],
     bias: Float[Tensor, "*rows heads tokens"],
 ) -> Float[Tensor, "rows heads value_width"]:
-    """Attention of one new token per row to that row's own past."""
+    """Attend from one new token per row to the row's cached tokens."""
     rows, heads, _ = queries.shape
     groups, tokens = keys.shape[1:3]
     scores = torch.bmm(queries.reshape(rows * groups, heads // groups, -1), keys.flatten(0, 1).transpose(1, 2))
@@ -112,7 +112,7 @@ def attend_shared(
     values: Float[Tensor, "series value_groups tokens value_width"],
     mask: Float[Tensor, "series 1 1 tokens"] | None,
 ) -> Float[Tensor, "series paths heads value_width"]:
-    """Attention of all sample paths of a series to the one copy of its context."""
+    """Attend from all sample paths of a series to a single copy of its context."""
     heads, one_each = queries.shape[2], queries.shape[2]
     if keys.shape[1] == values.shape[1] == one_each:
         return attend_all(queries.transpose(1, 2), keys, values, mask).transpose(1, 2)
@@ -129,12 +129,12 @@ def attend_shared(
 
 
 def _split(x: Float[Tensor, "*batch numbers"], parts: int) -> Float[Tensor, "*batch parts width"]:
-    """Unflatten the last axis, in less time than torch's own."""
+    """Unflatten the last axis; faster than ``Tensor.unflatten``."""
     return x.view(*x.shape[:-1], parts, -1)
 
 
 def _pays(layer: Any, share: float) -> bool:
-    """True if latents are short enough: every query looks at them with all their numbers, not with a head's."""
+    """Return whether latents are short enough to pay: each query uses all of them rather than one head's keys."""
     return is_factored(layer) and bool(layer.rank <= share * layer.out_features)
 
 
@@ -144,7 +144,7 @@ def _up(layer: Any, heads: int) -> Float[Tensor, "heads width rank"]:
 
 
 def _rows(layer: nn.Module, heads: Heads) -> nn.Module:
-    """The layer with rows of zeros that make all heads equally wide; equal ones are left alone."""
+    """Pad a layer's rows with zeros so that all heads have equal widths; no-op if they already do."""
     if heads.equal:
         return layer
     weight = nn.functional.pad(_whole(layer), (0, 0, 0, 1))
@@ -152,7 +152,7 @@ def _rows(layer: nn.Module, heads: Heads) -> nn.Module:
 
 
 def _columns(layer: nn.Module, heads: Heads) -> nn.Module:
-    """The same with columns, for the layer behind the heads."""
+    """Pad columns likewise, for the output projection."""
     if heads.equal:
         return layer
     weight = nn.functional.pad(_whole(layer), (0, 1))
@@ -160,7 +160,7 @@ def _columns(layer: nn.Module, heads: Heads) -> nn.Module:
 
 
 def _whole(layer: nn.Module) -> Float[Tensor, "d_out d_in"]:
-    """The matrix that a layer applies, whichever way it is stored."""
+    """Return the dense matrix of a layer, for any storage."""
     return (layer.dense() if isinstance(layer, FactoredLinear) else applied_weight(layer)).detach()
 
 

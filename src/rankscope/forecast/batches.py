@@ -1,4 +1,4 @@
-"""Batches of series: which of unequal length go together, and how many fit into the memory that is free."""
+"""Batching of series by length and available memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from torch import Tensor
 from rankscope.errors import RankscopeError
 
 TOKENS = 2048
-"""Tokens that go through an encoder at a time on a CPU: enough to fill the products, few enough for the caches."""
+"""Tokens per encoder pass on a CPU: large enough for efficient matmuls, small enough for the caches."""
 GPU_TOKENS = 2**17
-"""The same on a GPU, which takes many more to fill."""
+"""Tokens per encoder pass on a GPU."""
 WASTE = 0.9
-"""Series go together as long as the shortest has this share of the longest's tokens."""
+"""Minimum length ratio of the shortest to the longest series of a batch."""
 SHARE = 0.6
-"""Share of the free memory that a batch may take by its estimate: temporaries and other programs need some, too."""
+"""Fraction of the free memory that a batch may use by its estimate; the rest is for temporaries and other processes."""
 
 
 def lengths_of(kept: Bool[Tensor, "series tokens"]) -> Int[Tensor, " series"]:
-    """Tokens from the first that is kept to the end, at least one.
+    """Return the number of tokens from the first kept one to the end, at least one.
 
     >>> lengths_of(torch.tensor([[True, True], [False, True], [False, False]])).tolist()
     [2, 1, 1]
@@ -36,15 +36,15 @@ def lengths_of(kept: Bool[Tensor, "series tokens"]) -> Int[Tensor, " series"]:
 def chunks(
     order: Int[Tensor, " series"], lengths: Int[Tensor, " series"], most: int | None = None
 ) -> Iterator[Int[Tensor, " some"]]:
-    """Cut an order of falling length into runs that are encoded together.
+    """Split series, sorted by decreasing length, into groups that are encoded together.
 
     Args:
-        order: places of the series, the longest first.
-        lengths: tokens of every series, by place.
-        most: series at a time; by default as many as make `TOKENS` tokens (on a GPU `GPU_TOKENS`).
+        order: indices of the series, longest first.
+        lengths: tokens per series.
+        most: maximum series per group (default: as many as make `TOKENS` tokens; `GPU_TOKENS` on a GPU).
 
     Yields:
-        Places of the series of a run, in the given order.
+        Indices of the series of a group, in the given order.
 
     >>> [one.tolist() for one in chunks(torch.tensor([2, 0, 1]), torch.tensor([99, 10, 100]))]
     [[2, 0], [1]]
@@ -61,11 +61,11 @@ def chunks(
 
 
 class MemoryRunsOutError(RankscopeError):
-    """Not even one series fits."""
+    """Not enough memory for a single series."""
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Bytes that can still be taken on a device; None where the system does not say."""
+    """Return the free memory of a device in bytes; None if unknown."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + int(unused)
@@ -79,12 +79,12 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def series_that_fit(each: int, most: int, device: torch.device) -> int:
-    """Series side by side, at least one.
+    """Return the largest batch size that fits in memory, at least one.
 
     Args:
-        each: bytes that a series takes.
-        most: more than this many gain nothing.
-        device: where.
+        each: bytes per series.
+        most: maximum batch size.
+        device: device of the batch.
     """
     free = free_bytes(device)
     return max(1, most if free is None else min(most, int(SHARE * free) // max(1, each)))
@@ -96,19 +96,19 @@ def in_batches(
     work: Callable[[Int[Tensor, " some"]], None],
     clear: Callable[[], None] = lambda: None,
 ) -> int:
-    """Do the work of some series after the other; where memory runs out, of half as many from there on.
+    """Process series in batches; halve the batch size when memory runs out.
 
     Args:
-        order: places of the series.
-        size: series at a time.
-        work: is given the places of some; it may be given them again after it failed.
-        clear: drops what can be made again.
+        order: indices of the series.
+        size: initial batch size.
+        work: function of a batch's indices; may be called again with them after a failure.
+        clear: frees caches.
 
     Returns:
-        Series at a time at the end.
+        Final batch size.
 
     Raises:
-        MemoryRunsOutError: one series alone does not fit.
+        MemoryRunsOutError: a single series does not fit.
     """
     begin = 0
     while begin < len(order):
@@ -122,21 +122,21 @@ def in_batches(
         else:
             begin += len(some)
             continue
-        # outside the except block, so that no frame of the failure keeps its tensors
+        # outside the except block, so that the traceback's frames do not keep tensors alive
         clear()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         if not half:
             raise MemoryRunsOutError(
-                "memory ran out with one series: ask for fewer samples, a shorter context, or a smaller number format."
+                "out of memory with a single series; use fewer samples, a shorter context or a smaller dtype."
             )
-        warnings.warn(f"memory ran out with {len(some)} series side by side: going on with {half}.", stacklevel=2)
+        warnings.warn(f"out of memory with {len(some)} series per batch; continuing with {half}.", stacklevel=2)
         size = half
     return size
 
 
 def ran_out(error: BaseException) -> bool:
-    """True if an error says that memory was not enough, on a GPU or of the system."""
+    """Return whether an error means out of memory, on a GPU or on the host."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return "not enough memory" in str(error) or "can't allocate memory" in str(error)

@@ -1,4 +1,4 @@
-"""Chronos-Bolt as the runtime runs it: quantiles of a whole block from patches, in one pass."""
+"""Fast Chronos-Bolt: quantiles of a whole block from patches, in one pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankscope.forecast.network import Encoder, FeedForward, Norm, masked
 
 
 class BoltDecoderLayer:
-    """A decoder layer over one token: it attends to itself alone, so queries, keys and biases change nothing."""
+    """Decoder layer over a single token; its self-attention is trivial, so queries, keys and biases are not needed."""
 
     def __init__(self, stock: Any) -> None:
         self.norm = Norm(stock.layer[0].layer_norm)
@@ -24,25 +24,25 @@ class BoltDecoderLayer:
         self.cross = Attention(stock.layer[1].EncDecAttention, cached=False, crossed=True)
         self.feed_forward = FeedForward(stock.layer[-1])
 
-    def own(self, x: Float[Tensor, "series d_model"]) -> Float[Tensor, "series d_model"]:
-        """The self-attention sub-layer."""
+    def self_attention(self, x: Float[Tensor, "series d_model"]) -> Float[Tensor, "series d_model"]:
+        """Apply the self-attention sub-layer."""
         return x + self.output(self.value(self.norm(x)))
 
-    def others(
+    def cross_attention_and_mlp(
         self,
         x: Float[Tensor, "series d_model"],
         hidden: Float[Tensor, "series patches d_model"],
         mask: Float[Tensor, "series 1 1 patches"] | None,
     ) -> Float[Tensor, "series d_model"]:
-        """The sub-layers behind it; ``x`` may be written to."""
-        (queries,) = self.cross.ask(self.cross_norm(x))
-        keys, values = (part.transpose(1, 2) for part in self.cross.remember(hidden))
-        x = self.cross.answer(x, attend_shared(queries.unsqueeze(1), keys, values, mask).squeeze(1))
+        """Apply the remaining sub-layers; ``x`` may be modified in place."""
+        (queries,) = self.cross.project(self.cross_norm(x))
+        keys, values = (part.transpose(1, 2) for part in self.cross.keys_values(hidden))
+        x = self.cross.add_output(x, attend_shared(queries.unsqueeze(1), keys, values, mask).squeeze(1))
         return self.feed_forward(x)
 
 
 class FastBoltModel(nn.Module):
-    """The stock Chronos-Bolt model with the runtime's encoder and decoder; it shares the stock module's weights.
+    """Chronos-Bolt with the fast encoder and decoder; shares the stock module's weights.
 
     Args:
         stock: a `ChronosBoltModelForForecasting`, dense or compressed, in inference mode.
@@ -54,7 +54,7 @@ class FastBoltModel(nn.Module):
         self.config, self.chronos_config = stock.config, stock.chronos_config
         self._build()
         self.most: int | None = None
-        """Series per pass; None for as many as fill the products of the device."""
+        """Series per pass; None chooses a size for the device."""
 
     def _build(self) -> None:
         self.encoder = Encoder(self.stock.encoder)
@@ -63,16 +63,16 @@ class FastBoltModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Device that it runs on."""
+        """Device of the model."""
         return self.stock.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Format of its weights."""
+        """Dtype of the weights."""
         return self.stock.dtype
 
     def encode(self, context: Tensor, mask: Tensor | None = None) -> Any:
-        """The stock method."""
+        """Call the stock method."""
         return self.stock.encode(context=context, mask=mask)
 
     @torch.inference_mode()
@@ -80,25 +80,25 @@ class FastBoltModel(nn.Module):
         """Forecast the quantiles of the next block.
 
         Args:
-            context: values, NaN where there is none; of a longer one the end counts.
-            mask: 1 where a value counts; those that are not NaN, by default.
+            context: values, with NaN for missing ones; truncated to the model's context length from the left.
+            mask: 1 for observed values (default: those that are not NaN).
 
         Returns:
-            ``quantile_preds`` (series, quantiles, prediction_length) in units of the series.
+            ``quantile_preds`` (series, quantiles, prediction_length), unscaled.
         """
         own = self.chronos_config
-        if (self.norm.gain.device, self.norm.gain.dtype) != (self.device, self.dtype):  # the module was moved
+        if (self.norm.gain.device, self.norm.gain.dtype) != (self.device, self.dtype):  # the module was moved or cast
             self._build()
         context = context[..., -own.context_length :]
         real = ~torch.isnan(context) if mask is None else mask[..., -own.context_length :].bool()
         scaled, place = self.stock.instance_norm(context)
         shape = (len(context), self.stock.num_quantiles, own.prediction_length)
-        answers = self._answers(scaled.to(self.dtype), real.to(self.dtype))
+        answers = self._scaled_quantiles(scaled.to(self.dtype), real.to(self.dtype))
         unscaled = self.stock.instance_norm.inverse(answers, place).view(shape)
         return ChronosBoltOutput(quantile_preds=unscaled)
 
-    def _answers(self, values: Float[Tensor, "series time"], real: Float[Tensor, "series time"]) -> Tensor:
-        """Scaled quantiles, (series, quantiles · prediction_length), of series of one length after the other."""
+    def _scaled_quantiles(self, values: Float[Tensor, "series time"], real: Float[Tensor, "series time"]) -> Tensor:
+        """Compute scaled quantiles (series, quantiles · prediction_length), grouping series by length."""
         patches, seen = self.stock.patch(values), torch.nan_to_num(self.stock.patch(real), nan=0.0)
         patches = torch.cat([torch.where(seen > 0, patches, 0.0), seen], dim=-1)
         kept = seen.sum(dim=-1) > 0
@@ -127,8 +127,8 @@ class FastBoltModel(nn.Module):
         start: Int[Tensor, " 1"] = kept.new_full((1,), self.config.decoder_start_token_id, dtype=torch.long)
         x = self.stock.decoder.embed_tokens(start)
         for number, layer in enumerate(self.layers):
-            x = layer.own(x)
-            if number == 0:  # the same token begins every forecast
+            x = layer.self_attention(x)
+            if number == 0:  # every forecast starts with the same token
                 x = x.repeat(series, 1)
-            x = layer.others(x, hidden, mask)
+            x = layer.cross_attention_and_mlp(x, hidden, mask)
         return self.stock.output_patch_embedding(self.norm(x))

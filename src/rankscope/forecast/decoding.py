@@ -1,4 +1,4 @@
-"""The loop that draws sample paths token by token: plain on a CPU, one captured graph per step on a GPU."""
+"""Autoregressive decoding of sample paths: eager on a CPU, CUDA graphs on a GPU."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from rankscope.forecast.sampling import Sampler
 from rankscope.forecast.t5 import GROWTH, KeyValues, Past, T5Network
 
 GRAIN = 64
-"""On a GPU contexts are padded to multiples of so many tokens, so that few graphs serve all."""
+"""On a GPU, contexts are padded to a multiple of this many tokens, to limit the number of graphs."""
 
 
 class NotFiniteError(CheckpointError):
-    """Logits were NaN or infinite: the weights, or what they give, do not fit the number format."""
+    """Logits are NaN or infinite: damaged weights, or overflow of the dtype."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Series that are decoded side by side.
+    """Batch of series to decode.
 
     Attributes:
-        context: keys and values of every cross-attention.
-        mask: what of the context is shut out, (series, 1, 1, length), or None.
+        context: keys and values of every cross-attention layer.
+        mask: additive mask of the context, (series, 1, 1, length), or None.
         horizon: tokens per path.
         paths: sample paths per series.
-        sampler: how tokens are drawn.
+        sampler: token sampler.
     """
 
     context: list[KeyValues]
@@ -44,7 +44,7 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """Sample paths of all series."""
+        """Number of sample paths of all series."""
         return len(self.context[0].keys) * self.paths
 
 
@@ -58,16 +58,16 @@ def draw(
     sampler: Sampler,
     graphs: Graphs | None = None,
 ) -> Int[Tensor, "series paths horizon"]:
-    """Draw sample paths of series that end together.
+    """Sample paths of right-aligned series.
 
     Args:
         network: the model.
-        tokens: padded on the left; the longest first.
-        kept: tokens that are attended to; padding and missing values are not.
+        tokens: token ids, padded on the left, longest series first.
+        kept: attention mask; False for padding and missing values.
         horizon: tokens per path.
         paths: sample paths per series.
-        sampler: how tokens are drawn.
-        graphs: where captured steps are kept; None runs every step as it comes.
+        sampler: token sampler.
+        graphs: CUDA-graph cache; None runs eagerly.
 
     Raises:
         NotFiniteError: logits are not finite.
@@ -77,7 +77,7 @@ def draw(
     if graphs is not None:
         beside = (-length % GRAIN, 0)
         tokens, kept = nn.functional.pad(tokens, beside), nn.functional.pad(kept, beside, value=False)
-    context = network.remember(tokens, kept)
+    context = network.encode_context(tokens, kept)
     mask = None
     if graphs is not None or not bool(kept.all()):
         mask = masked(kept, context[0].keys.dtype)[:, None, None, :]
@@ -86,56 +86,56 @@ def draw(
     if not bool(finite):
         kind = str(network.dtype).removeprefix("torch.")
         raise NotFiniteError(
-            f"the model's logits are not finite in {kind}: "
-            + ("its weights are damaged." if kind in ("float32", "float64") else "use float32, or bfloat16.")
+            f"logits are not finite in {kind}: "
+            + ("the weights are damaged." if kind in ("float32", "float64") else "use float32, or bfloat16.")
         )
     return drawn.unflatten(0, (-1, paths))
 
 
 @cache
-def _settle_heap() -> None:
-    """Let the C library see that a block is freed which is as large as it learns from.
+def _raise_mmap_threshold() -> None:
+    """Raise glibc's dynamic mmap threshold by freeing a large block.
 
-    glibc gives what is freed back to the system until it has seen blocks of that size come and go, and every buffer of
-    a step then costs the first touch of fresh pages, which takes longer than the step. Nothing of the block is touched.
+    Otherwise glibc returns freed buffers to the system, and page faults of fresh buffers take longer than the decoding
+    step itself. The block is never touched, so it costs no memory.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
 def _plain(network: T5Network, batch: Batch) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
-    """Draw step by step, every step over little more than the past; return also if all logits were finite."""
-    _settle_heap()
+    """Decode eagerly, growing the cache with the past; also return whether all logits were finite."""
+    _raise_mmap_threshold()
     context, mask, horizon, paths, sampler = batch.context, batch.mask, batch.horizon, batch.paths, batch.sampler
     device, dtype = context[0].keys.device, context[0].keys.dtype
-    past = network.room(batch.rows, horizon)
+    past = network.allocate(batch.rows, horizon)
     bias = _bias(network, horizon, dtype)
     drawn = torch.empty(batch.rows, horizon, dtype=torch.long, device=device)
     for own in past:
         own.begin(min(GROWTH, horizon))
-    # before the first token all paths of a series are the same
+    # before the first token, all paths of a series are identical
     first = [KeyValues(own.keys[::paths], own.values[::paths]) for own in past]
     start = torch.full((len(context[0].keys),), network.start, device=device)
     logits = network.step(start, 0, first, context, bias[:, 0, :1], mask)
     for own in past:
         for part in (own.keys, own.values):
             part[:, :, 0] = part[::paths, :, 0].repeat_interleave(paths, dim=0)
-    total = logits.sum(dtype=torch.float32)  # not finite if one of them is not
+    total = logits.sum(dtype=torch.float32)  # non-finite if any logit is
     drawn[:, 0] = sampler(logits.repeat_interleave(paths, dim=0))
     for at in range(1, horizon):
         room = min(horizon, ceil((at + 1) / GROWTH) * GROWTH)
         for own in past:
             own.grow(room)
-        # torch makes and keeps a program for every shape of narrow products, so these take all there is room for
+        # torch compiles and caches a kernel per shape of narrow matmuls, so always use the full capacity
         tokens = at + 1 if dtype == torch.float32 else room
         logits = network.step(drawn[:, at - 1], at, past, context, bias[:, at, :tokens], mask)
         total += logits[:, 0].sum(dtype=torch.float32)
         drawn[:, at] = sampler(logits)
-    network.give_back(past)
+    network.release(past)
     return drawn, total.isfinite()
 
 
 def _bias(network: T5Network, horizon: int, dtype: torch.dtype) -> Float[Tensor, "heads horizon horizon"]:
-    """Position bias of every query and key of the horizon; what is to come is shut out."""
+    """Return the causal position bias of every query and key of the horizon."""
     bias = network.bias(horizon).to(dtype)
     to_come = torch.ones(horizon, horizon, dtype=torch.bool, device=bias.device).triu(1)
     return bias.masked_fill(to_come, torch.finfo(dtype).min)
@@ -143,19 +143,19 @@ def _bias(network: T5Network, horizon: int, dtype: torch.dtype) -> Float[Tensor,
 
 @dataclass
 class Step:
-    """One step in which no shape depends on the position, over buffers that stay where they are.
+    """Decoding step with static shapes and buffers, for CUDA-graph capture.
 
     Attributes:
         network: the model.
-        context: keys and values of every cross-attention, copied in for every batch.
-        mask: likewise.
-        past: keys and values of every self-attention.
-        bias: position bias of every query and key of the horizon, what is to come shut out.
-        drawn: tokens so far, (rows, horizon).
-        last: the newest token of every row.
+        context: keys and values of every cross-attention layer, copied in per batch.
+        mask: additive mask of the context, copied in per batch.
+        past: key/value cache of every self-attention layer.
+        bias: causal position bias of the horizon.
+        drawn: sampled tokens, (rows, horizon).
+        last: latest token of every row.
         at: position of the step.
-        finite: whether all logits were.
-        sampler: how tokens are drawn.
+        finite: True while all logits are finite.
+        sampler: token sampler.
     """
 
     network: T5Network
@@ -171,7 +171,7 @@ class Step:
 
     @classmethod
     def of(cls, network: T5Network, batch: Batch) -> Step:
-        """Buffers for batches of one shape."""
+        """Allocate buffers for batches of this shape."""
         assert batch.mask is not None
         keys = batch.context[0].keys
         start = torch.zeros(batch.rows, dtype=torch.long, device=keys.device)
@@ -179,7 +179,7 @@ class Step:
             network,
             [KeyValues(one.keys.clone(), one.values.clone()) for one in batch.context],
             batch.mask.clone(),
-            network.room(batch.rows, batch.horizon),
+            network.allocate(batch.rows, batch.horizon),
             _bias(network, batch.horizon, keys.dtype),
             start.new_zeros(batch.rows, batch.horizon),
             start,
@@ -189,20 +189,20 @@ class Step:
         )
 
     def begin(self, batch: Batch) -> None:
-        """Take a batch."""
+        """Copy a batch into the buffers."""
         assert batch.mask is not None
         for own, new in zip(self.context, batch.context, strict=True):
             own.keys.copy_(new.keys)
             own.values.copy_(new.values)
         self.mask.copy_(batch.mask)
-        for one in self.past:  # what is shut out must be finite all the same
+        for one in self.past:  # masked entries must be finite, too
             one.begin(batch.horizon)
         self.last.fill_(self.network.start)
         self.at.zero_()
         self.finite.fill_(True)
 
     def advance(self) -> None:
-        """Draw one token per row."""
+        """Sample one token per row."""
         bias = self.bias.index_select(1, self.at).squeeze(1)
         logits = self.network.step(self.last, self.at, self.past, self.context, bias, self.mask)
         self.finite.logical_and_(logits[:, :1].isfinite().all())
@@ -213,11 +213,11 @@ class Step:
 
 @dataclass
 class Graphs:
-    """Captured steps by shape: a GPU replays one without a word from Python.
+    """CUDA-graph cache keyed by shape.
 
     Attributes:
-        capture: whether steps are captured; without, they run as they are written, on any device.
-        most: steps that are kept, the newest.
+        capture: capture steps; if False, run them eagerly on any device.
+        most: maximum number of cached graphs; the oldest are evicted.
     """
 
     capture: bool = True
@@ -225,7 +225,7 @@ class Graphs:
     known: dict[tuple[object, ...], tuple[Step, torch.cuda.CUDAGraph | None]] = field(default_factory=dict)
 
     def run(self, network: T5Network, batch: Batch) -> tuple[Int[Tensor, "rows horizon"], Bool[Tensor, ""]]:
-        """Draw a batch, whose context is masked; return also if all logits were finite."""
+        """Decode a batch with a masked context; also return whether all logits were finite."""
         shape = tuple(batch.context[0].keys.shape)
         key = (id(network), shape, batch.horizon, batch.paths, batch.sampler)
         if key not in self.known:
@@ -241,7 +241,7 @@ class Graphs:
 
 
 def _captured(step: Step, batch: Batch) -> torch.cuda.CUDAGraph:
-    """Capture a step, after the few runs on a stream of their own that torch asks for."""
+    """Capture a step, after the warm-up runs on a side stream that torch requires."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -257,6 +257,6 @@ def _captured(step: Step, batch: Batch) -> torch.cuda.CUDAGraph:
 
 
 def bytes_per_series(network: T5Network, length: int, horizon: int, paths: int) -> int:
-    """Bytes that a series takes while it is decoded: its context's and its paths' keys and values, and logits."""
+    """Estimate the bytes per series while decoding: keys and values of context and paths, and logits."""
     size, cross, own = network.cached_numbers
     return size * (cross * length + paths * own * horizon) + paths * 4 * 4 * network.vocabulary

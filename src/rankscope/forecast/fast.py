@@ -1,4 +1,4 @@
-"""The stock pipelines over the runtime's models: all else, rules and signatures, is the stock code."""
+"""Fast pipelines: the stock chronos-forecasting pipelines with fast models, same signatures and semantics."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rankscope.forecast.sampling import Sampler
 from rankscope.forecast.t5 import T5Network
 
 ROWS = 320
-"""Sample paths that are decoded side by side on a CPU, if memory allows: more fall out of its caches."""
+"""Maximum sample paths per batch on a CPU; more exceed its caches."""
 GPU_ROWS = 8192
-"""The same on a GPU, where more fill it no better."""
+"""Maximum sample paths per batch on a GPU; more do not improve throughput."""
 
 
 class FastChronosModel(ChronosModel):
-    """The stock `ChronosModel` with the runtime in the place of ``generate``.
+    """`ChronosModel` with fast decoding instead of ``generate``.
 
     Args:
-        stock: the model whose weights are used and whose config holds.
+        stock: model that provides weights and config.
     """
 
     def __init__(self, stock: ChronosModel) -> None:
@@ -46,9 +46,9 @@ class FastChronosModel(ChronosModel):
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> Tensor:
-        """Draw tokens (series, samples, horizon); arguments and defaults are those of the stock method."""
+        """Sample tokens (series, samples, horizon); arguments and defaults as in the stock method."""
         config = self.config
-        if (self.network.device, self.network.dtype) != (self.device, self.model.dtype):  # the module was moved
+        if (self.network.device, self.network.dtype) != (self.device, self.model.dtype):  # the module was moved or cast
             self._build()
         horizon = config.prediction_length if prediction_length is None else prediction_length
         paths = config.num_samples if num_samples is None else num_samples
@@ -67,18 +67,18 @@ class FastChronosModel(ChronosModel):
 
         each = bytes_per_series(self.network, input_ids.shape[1], horizon, paths)
         rows = GPU_ROWS if self.device.type == "cuda" else ROWS
-        in_batches(order, series_that_fit(each, max(1, rows // paths), self.device), work, self._forget)
+        in_batches(order, series_that_fit(each, max(1, rows // paths), self.device), work, self._free_buffers)
         return drawn
 
-    def _forget(self) -> None:
-        """Give back what is kept from batch to batch."""
-        self.network.forget()
+    def _free_buffers(self) -> None:
+        """Free the buffers kept between batches."""
+        self.network.free_buffers()
         if self.graphs is not None:
             self.graphs.known.clear()
 
 
 class FastChronosPipeline(ChronosPipeline):
-    """`ChronosPipeline` over the runtime: same methods, same signatures."""
+    """Fast `ChronosPipeline` with the same methods and signatures."""
 
     def __init__(self, stock: ChronosPipeline) -> None:
         super().__init__(tokenizer=stock.tokenizer, model=FastChronosModel(stock.model))
@@ -86,19 +86,19 @@ class FastChronosPipeline(ChronosPipeline):
     def predict(
         self, inputs: Any, prediction_length: int | None = None, num_samples: int | None = None, **how: Any
     ) -> Tensor:
-        """Draw sample paths; see `ChronosPipeline.predict`.
+        """Sample forecast paths; see `ChronosPipeline.predict`.
 
         Raises:
-            OptionError: the horizon or the number of samples is below 1, or the options of the sampler are unusable.
+            OptionError: the horizon or the number of samples is below 1, or a sampling option is invalid.
             NotFiniteError: logits are not finite.
-            MemoryRunsOutError: memory is not enough for one series.
+            MemoryRunsOutError: not enough memory for a single series.
         """
         check_counts(prediction_length=prediction_length, num_samples=num_samples)
         return super().predict(inputs, prediction_length, num_samples, **how)
 
 
 class FastBoltPipeline(ChronosBoltPipeline):
-    """`ChronosBoltPipeline` over the runtime: same methods, same signatures."""
+    """Fast `ChronosBoltPipeline` with the same methods and signatures."""
 
     def __init__(self, stock: ChronosBoltPipeline) -> None:
         super().__init__(model=stock.model)
@@ -117,33 +117,33 @@ class FastBoltPipeline(ChronosBoltPipeline):
 
 
 def check_counts(**counts: int | None) -> None:
-    """Refuse counts below 1, where they are given.
+    """Check that the given counts are at least 1.
 
     Raises:
-        OptionError: one is.
+        OptionError: a count is below 1.
     """
     for name, count in counts.items():
         if count is not None and count < 1:
-            raise OptionError(f"{name} is {count}: it must be at least 1.")
+            raise OptionError(f"{name} is {count}; must be at least 1.")
 
 
 def is_known(pipeline: Any) -> bool:
-    """True if the runtime knows the model of a stock pipeline: Chronos-T5 and Chronos-Bolt, however compressed."""
+    """Return whether the fast runtime supports a pipeline: Chronos-T5 and Chronos-Bolt, dense or compressed."""
     if isinstance(pipeline, ChronosPipeline):
         return pipeline.model.config.model_type == "seq2seq"
     return isinstance(pipeline, ChronosBoltPipeline)
 
 
 def make_fast(pipeline: Any) -> FastChronosPipeline | FastBoltPipeline:
-    """Build the fast pipeline of a stock one; both share the weights, and the stock module stays ``inner_model``.
+    """Build a fast pipeline that shares the weights of a stock one, which stays available as ``inner_model``.
 
-    Weights are laid out anew, and little is derived from them: change them before, or build it again.
+    Weights are repacked and some tensors are derived from them: modify weights before, or rebuild the pipeline.
 
     Raises:
-        FamilyError: the runtime does not know the model.
+        FamilyError: unsupported model.
     """
     if not is_known(pipeline):
         raise FamilyError(
-            f"runtime fast knows Chronos-T5 and Chronos-Bolt, not a {type(pipeline).__name__}: use runtime stock."
+            f"runtime fast supports Chronos-T5 and Chronos-Bolt, not {type(pipeline).__name__}; use runtime stock."
         )
     return (FastChronosPipeline if isinstance(pipeline, ChronosPipeline) else FastBoltPipeline)(pipeline)

@@ -1,4 +1,4 @@
-"""The parts that every T5 network of the runtime is made of: norm, feed-forward, encoder layers."""
+"""Building blocks of the fast T5 networks: norm, feed-forward, encoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rankscope.forecast.products import Projections
 
 
 class Norm:
-    """T5's norm: x/√(mean x² + ε) times a gain, the mean in float32."""
+    """T5 layer norm (RMSNorm): x/√(mean x² + ε) times a gain, with the mean in float32."""
 
     def __init__(self, stock: Any) -> None:
         self.gain: Tensor = stock.weight.detach()
@@ -25,7 +25,7 @@ class Norm:
 
     def __call__(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Normalise."""
-        if x.dtype == self.gain.dtype == torch.float32:  # x·√d / √(|x|² + d·ε) in the fewest steps
+        if x.dtype == self.gain.dtype == torch.float32:  # x·√d / √(|x|² + d·ε): fewer kernels
             length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
             return x.div(torch.hypot(length, self._least)).mul_(self._whole)
         wide = x.float()
@@ -34,7 +34,7 @@ class Norm:
 
 
 class FeedForward:
-    """T5's feed-forward sub-layer with its norm, gated or not."""
+    """T5 feed-forward sub-layer with its norm, gated or not."""
 
     def __init__(self, stock: Any) -> None:
         dense = stock.DenseReluDense
@@ -46,7 +46,7 @@ class FeedForward:
         self.wo = Projections([dense.wo])
 
     def __call__(self, x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
-        """Add the sub-layer's answer to ``x``, which may be written to."""
+        """Add the sub-layer's output to ``x``, possibly in place."""
         if self.rectified:
             return self.wo.add(x, self.wi.relu(self.norm(x)))
         hidden, *linear = self.wi(self.norm(x))
@@ -57,7 +57,7 @@ class FeedForward:
 
 
 class PositionBias:
-    """Position bias that T5 adds to the scores of its self-attentions: a number per head and bucket of the distance."""
+    """Relative position bias of T5 self-attention: one scalar per head and distance bucket."""
 
     def __init__(self, stock: Any) -> None:
         self.table: Tensor = stock.relative_attention_bias.weight.detach()
@@ -69,7 +69,7 @@ class PositionBias:
         self._known: Tensor | None = None
 
     def __call__(self, length: int) -> Float[Tensor, "heads length length"]:
-        """Bias of every query (rows) and key (columns) of a sequence; what was made for a longer one is reused."""
+        """Return the bias of every query (rows) and key (columns); cached up to the longest sequence so far."""
         if self._known is None or self._known.shape[-1] < length or self._known.device != self.table.device:
             distances = torch.arange(1 - length, length, device=self.table.device)  # key − query
             numbers = self.table[T5Attention._relative_position_bucket(distances[None], **self.how)[0]].t().contiguous()
@@ -78,7 +78,7 @@ class PositionBias:
 
 
 class EncoderLayer:
-    """Self-attention and feed-forward of an encoder."""
+    """Encoder layer: self-attention and feed-forward."""
 
     def __init__(self, stock: Any) -> None:
         self.norm = Norm(stock.layer[0].layer_norm)
@@ -88,16 +88,16 @@ class EncoderLayer:
     def __call__(
         self, x: Float[Tensor, "series tokens d_model"], bias: Float[Tensor, "_ heads tokens tokens"]
     ) -> Float[Tensor, "series tokens d_model"]:
-        """Map a sequence; ``x`` may be written to."""
-        q, k, v = (part.transpose(1, 2) for part in self.attention.ask(self.norm(x)))
+        """Apply the layer; ``x`` may be modified in place."""
+        q, k, v = (part.transpose(1, 2) for part in self.attention.project(self.norm(x)))
         attended = attend_all(q, k, v, bias)
         shape = x.shape
-        flat = self.attention.answer(x.flatten(0, 1), attended.transpose(1, 2).flatten(0, 1))
+        flat = self.attention.add_output(x.flatten(0, 1), attended.transpose(1, 2).flatten(0, 1))
         return self.feed_forward(flat).view(shape)
 
 
 class Encoder:
-    """A T5 encoder over embedded tokens.
+    """T5 encoder over embedded tokens.
 
     Args:
         stock: its `T5Stack`.
@@ -111,7 +111,7 @@ class Encoder:
     def __call__(
         self, x: Float[Tensor, "series tokens d_model"], kept: Bool[Tensor, "series tokens"] | None
     ) -> Float[Tensor, "series tokens d_model"]:
-        """Encode; ``kept`` are the tokens that are attended to, None for all. ``x`` may be written to."""
+        """Encode; ``kept`` masks the attended tokens (None: all). ``x`` may be modified in place."""
         bias = self.bias(x.shape[1]).unsqueeze(0).to(x.dtype)
         if kept is not None:
             bias = bias + masked(kept, x.dtype)[:, None, None, :]
@@ -121,6 +121,6 @@ class Encoder:
 
 
 def masked(kept: Bool[Tensor, "*batch"], dtype: torch.dtype) -> Float[Tensor, "*batch"]:
-    """0 for what is attended to, the format's least number for what is not."""
+    """Return an additive mask: 0 for attended tokens, the dtype's minimum for the others."""
     zero = torch.zeros(kept.shape, dtype=dtype, device=kept.device)
     return zero.masked_fill_(~kept, torch.finfo(dtype).min)

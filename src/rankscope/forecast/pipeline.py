@@ -1,4 +1,4 @@
-"""Forecasting pipelines of chronos-forecasting from any checkpoint that rankscope can open."""
+"""Load chronos-forecasting pipelines from stock and compressed checkpoints."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ def load_pipeline(
     revision: str | None = None,
     runtime: str = "stock",
 ) -> BaseChronosPipeline:
-    """Load a forecasting pipeline: stock checkpoints and compressed ones alike.
+    """Load a forecasting pipeline from a stock or compressed checkpoint.
 
-    The checkpoint is opened first, so that pickles, damaged files and configs that disagree with their weights
-    are refused with one clear line. The pipeline is what `BaseChronosPipeline.from_pretrained` returns or, with another
-    runtime, one that is called as it is and gives the same forecasts for less time and memory.
+    The checkpoint is validated first: pickles, damaged files and configs that do not match the weights are rejected.
+    Returns the result of `BaseChronosPipeline.from_pretrained` or, with another runtime, a drop-in replacement that
+    produces the same forecasts in less time and memory.
 
     Args:
-        model: an open checkpoint, a bundled name, a local folder or a hub id; the bundled default without one.
+        model: an open checkpoint, a bundled name, a local folder or a hub id (default: the bundled model).
         device: ``cpu``, ``cuda`` (or ``cuda:N``) or ``auto``.
-        dtype: number format to compute in; the one that the config names by default.
+        dtype: compute dtype (default: from the config).
         revision: branch, tag or commit of a hub model.
-        runtime: ``stock``; ``fast`` for `rankscope.forecast`, whose greedy forecasts and quantiles are the stock ones
-            and whose sample paths follow the same distribution from other random numbers; ``auto`` for ``fast`` where
-            the family has it.
+        runtime: ``stock``; ``fast`` for `rankscope.forecast`, with the same greedy forecasts and quantiles, and sample
+            paths from the same distribution but other random numbers; ``auto`` for ``fast`` if the family supports it.
 
     Raises:
-        CheckpointError: there is no such model, it cannot be read, or the number format cannot hold its weights.
-        FamilyError: the model forecasts no series, or ``fast`` does not know it.
+        CheckpointError: no such model, unreadable files, or weights outside the range of the dtype.
+        FamilyError: not a forecasting model, or not supported by ``fast``.
         OptionError: an unknown device, dtype or runtime.
     """
     target, kind = resolve_device(device), resolve_dtype(dtype)
@@ -52,7 +51,7 @@ def load_pipeline(
     checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model, revision=revision)
     if not checkpoint.family.forecastable:
         raise FamilyError(
-            f"{checkpoint.source} is a {checkpoint.family.title} model, with which rankscope forecasts no series: "
+            f"{checkpoint.source} is a {checkpoint.family.title} model, which rankscope cannot forecast with: "
             "load a Chronos checkpoint, e.g. the bundled one."
         )
     from chronos import BaseChronosPipeline
@@ -79,14 +78,14 @@ def load_pipeline(
 
 
 def own_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
-    """Replace the tensors of a module, which may be parts of a mapped file, by ones that were read into own memory.
+    """Replace memory-mapped tensors of a module by copies read into memory.
 
-    What a loader maps stays resident as long as one tensor refers to it. Nothing of the map is touched, so no weight is
-    in memory twice, not even when the runtime lays several together.
+    A mapped file stays resident as long as any tensor refers to it. The map itself is not read, so no weight is in
+    memory twice, even when the runtime concatenates several.
 
     Args:
-        module: loaded from the checkpoint, on a CPU.
-        checkpoint: its files.
+        module: module loaded from the checkpoint, on a CPU.
+        checkpoint: source of the weights.
     """
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         info, kind = checkpoint.index.get(name), (tensor.dtype, tuple(tensor.shape))
@@ -95,11 +94,11 @@ def own_weights(module: nn.Module, checkpoint: Checkpoint) -> None:
 
 
 def _check_range(module: nn.Module, source: str) -> None:
-    """Refuse float16 where weights became infinite in it.
+    """Check that no weight overflowed in float16.
 
     Raises:
-        CheckpointError: one did.
+        CheckpointError: a weight is infinite.
     """
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if tensor.dtype == torch.float16 and not bool(tensor.isfinite().all()):
-            raise CheckpointError(f"{source}: {name} holds numbers beyond float16 (65504): use bfloat16 or float32.")
+            raise CheckpointError(f"{source}: {name} exceeds the float16 range (65504); use bfloat16 or float32.")

@@ -1,8 +1,8 @@
-"""Linear maps as the runtime applies them: those of one input in one product, weights shared with the stock module.
+"""Fused linear layers: one matmul for all maps of the same input, sharing weights with the stock module.
 
-On a CPU torch multiplies float32 matrices by the library it was built with, which on some processors leaves their
-widest vectors unused; oneDNN's products, which torch carries for its compiler, use them, and take a ReLU or a sum
-along. They are used where they are found and give the right answer, else torch's own are.
+On a CPU, torch's default float32 matmul library does not use the widest vector units of some processors. oneDNN's
+matmuls, which torch ships for its compiler, do, and can fuse a ReLU or a sum. They are used if available and verified
+to be correct, with torch's own as the fallback.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rankscope.lowrank import FactoredLinear
 
 @cache
 def has_onednn(dtype: torch.dtype) -> bool:
-    """True if oneDNN multiplies matrices of this format here."""
+    """Return whether oneDNN matmuls work for this dtype on this machine."""
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
     try:
@@ -30,7 +30,12 @@ def has_onednn(dtype: torch.dtype) -> bool:
         plain, packed = weight.t().contiguous().t(), torch.ops.mkldnn._reorder_linear_weight(weight)
         found = [_pointwise(x, plain, "none"), _pointwise(x, packed, "none"), _added(x, torch.zeros_like(x), plain)]
         return all(torch.equal(one, weight.t()) for one in found) and bool((_pointwise(x, plain, "relu") >= 0).all())
-    except (RuntimeError, AttributeError, TypeError, NotImplementedError):  # another torch than those it was tried with
+    except (
+        RuntimeError,
+        AttributeError,
+        TypeError,
+        NotImplementedError,
+    ):  # missing or different in other torch versions
         return False
 
 
@@ -45,19 +50,19 @@ def _added(x: Tensor, to: Tensor, weight: Tensor) -> Tensor:
 
 
 def multiply(x: Float[Tensor, "*batch d_in"], weight: Float[Tensor, "d_out d_in"]) -> Float[Tensor, "*batch d_out"]:
-    """Multiply by a transposed matrix, x·Wᵀ, in the way that is fastest here."""
+    """Compute x·Wᵀ with the fastest available implementation."""
     if x.device.type == "cpu" and has_onednn(x.dtype):
         return _pointwise(x, weight, "none")
     return nn.functional.linear(x, weight)
 
 
 class Product:
-    """x ↦ W x, for the matrices of dense layers laid below each other.
+    """Product W x with the stacked matrices of dense layers.
 
     Args:
-        layers: of the stock module. Their weights become parts of one matrix, so that nothing is stored twice and the
-            layers still answer, save and move as before.
-        packed: keep the one layer as it is, and on a CPU a copy of its weight in oneDNN's own order.
+        layers: layers of the stock module. Their weights become views of one matrix, so nothing is stored twice and
+            the layers still run, save and move as before.
+        packed: leave the single layer unchanged and, on a CPU, keep a copy of its weight in oneDNN's layout.
     """
 
     def __init__(self, layers: Sequence[Any], *, packed: bool = False) -> None:
@@ -73,21 +78,21 @@ class Product:
         return _pointwise(x, self._order, "none") if self.onednn else nn.functional.linear(x, self.weight)
 
     def relu(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out_all"]:
-        """Multiply; what is below zero becomes zero."""
+        """Multiply and apply ReLU."""
         return _pointwise(x, self._order, "relu") if self.onednn else nn.functional.linear(x, self.weight).relu_()
 
     def add(self, x: Float[Tensor, "rows d_out"], of: Float[Tensor, "rows d_in"]) -> Float[Tensor, "rows d_out"]:
-        """Add the product with ``of`` to ``x``, which may be written to."""
+        """Add the product with ``of`` to ``x``, possibly in place."""
         return _added(of, x, self._order) if self.onednn else x.addmm_(of, self.weight.t())
 
 
 def stacked(layers: Sequence[Any], *, columns_first: bool) -> Float[Tensor, "d_out_all d_in"]:
-    """Lay the matrices of dense layers below each other; from now on the layers' own weights are parts of the whole.
+    """Stack the matrices of dense layers and turn the layers' weights into views of the result.
 
     Args:
-        layers: dense layers of the same input.
-        columns_first: keep the numbers of a column together, which oneDNN multiplies faster by few rows. Several
-            layers keep their rows, because transformers saves no tensors that share memory in any other order.
+        layers: dense layers with the same input.
+        columns_first: store column-major, which is faster in oneDNN for few rows. Several layers stay row-major, since
+            transformers cannot save tensors that share memory in any other order.
     """
     weights: list[Tensor] = [layer.weight.detach() for layer in layers]
     whole = torch.cat(weights) if len(weights) > 1 else weights[0]
@@ -99,26 +104,26 @@ def stacked(layers: Sequence[Any], *, columns_first: bool) -> Float[Tensor, "d_o
 
 
 def is_dense(layer: nn.Module) -> bool:
-    """True if a layer is one stored matrix without a bias."""
+    """Return whether a layer is a single dense matrix without bias."""
     return type(layer) is nn.Linear and layer.bias is None
 
 
 def is_factored(layer: Any) -> bool:
-    """True if a layer is two thin dense matrices without a bias, shared by all heads."""
+    """Return whether a layer is two dense low-rank factors without bias, shared by all heads."""
     return (
         isinstance(layer, FactoredLinear) and layer.layout.heads is None and is_dense(layer.down) and is_dense(layer.up)
     )
 
 
 class Projections:
-    """Several linear maps of the same input.
+    """Several linear maps of the same input, fused where possible.
 
-    Dense ones are one product; of factored ones the inner factors are one product. Anything else (heads with factors of
-    their own, quantised storage) is called as it is.
+    Dense layers become one product, and so do the inner factors of factored layers. Other layers (per-head factors,
+    quantised storage) are called directly.
 
     Args:
-        layers: of the stock module, in the order of the answers.
-        latent: True where a factored layer answers with its latent, ``down·x``; none does by default.
+        layers: layers of the stock module, in the order of the outputs.
+        latent: for each layer, return the latent ``down·x`` of a factored layer (default: none).
     """
 
     def __init__(self, layers: Sequence[Any], latent: Sequence[bool] | None = None) -> None:
@@ -137,7 +142,7 @@ class Projections:
             self.layers = tuple(layer.down if stop else layer for layer, stop in pairs)
 
     def __call__(self, x: Float[Tensor, "*batch d_in"]) -> tuple[Float[Tensor, "*batch _"], ...]:
-        """Apply all of them."""
+        """Apply all maps."""
         if self.fused is None:
             return tuple(layer(x) for layer in self.layers)
         whole = self.fused(x.to(self.fused.dtype))
@@ -148,7 +153,7 @@ class Projections:
         return tuple(part if up is None else up(part) for part, up in zip(parts, self.ups, strict=True))
 
     def relu(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
-        """Apply the only map; what is below zero becomes zero."""
+        """Apply the only map, followed by ReLU."""
         if self.fused is None:
             found: Tensor = self.layers[0](x)
             return found.relu_()
@@ -157,7 +162,7 @@ class Projections:
         return self.fused.relu(x) if up is None else up.relu(self.fused(x))
 
     def add(self, x: Float[Tensor, "rows d_out"], of: Float[Tensor, "rows d_in"]) -> Float[Tensor, "rows d_out"]:
-        """Add the only map's answer to ``x``, in place where formats allow."""
+        """Add the only map's output to ``x``, in place if the dtypes allow."""
         if self.fused is None or self.fused.dtype != x.dtype or of.dtype != x.dtype:
             return x + self(of)[0]
         up = self.ups[0] if self.ups else None

@@ -1,4 +1,4 @@
-"""Drawing tokens from logits as transformers' ``generate`` would: temperature, top-k, top-p, no end of sequence."""
+"""Token sampling as in transformers' ``generate``: temperature, top-k, top-p, without end of sequence."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from rankscope.errors import OptionError
 
 BLOCKS = 4
-"""On a CPU tokens are laid out in at least this many blocks per token of top-k, so that few share a block."""
+"""Minimum number of blocks per top-k token on a CPU, so that few of the top tokens share a block."""
 TRIES = 4
-"""Draws of a row before it is sorted after all."""
+"""Rejections per row before falling back to sorting."""
 BELOW_ONE = 1 - 2**-22
-"""Times this any float32 from 0 to 1 is so far below 1 that rounding of a product does not bring it back."""
+"""Factor that keeps u·sum below the sum for every float32 u in [0, 1], despite rounding."""
 LEAST = -torch.finfo(torch.float32).tiny
-"""The largest number that counts as below zero."""
+"""Largest float32 below zero."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Sampler:
     """Sampler of tokens from logits.
 
     Attributes:
-        temperature: logits are divided by it.
-        top_k: only the k likeliest tokens, and those that tie with the last of them; 0 for all, 1 is greedy.
-        top_p: of those, the fewest likeliest whose mass reaches p; 1 for all.
-        never: token that is not drawn (the end of sequence), or None.
+        temperature: divisor of the logits.
+        top_k: sample from the k most likely tokens, including ties; 0 for all, 1 for greedy.
+        top_p: of those, the smallest set of most likely tokens with mass p; 1 for all.
+        never: token that is never sampled (end of sequence), or None.
     """
 
     temperature: float = 1.0
@@ -39,14 +39,14 @@ class Sampler:
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
-            raise OptionError(f"temperature is {self.temperature}: it must be above 0; top_k 1 is greedy.")
+            raise OptionError(f"temperature is {self.temperature}; must be above 0 (top_k 1 is greedy).")
         if self.top_k < 0:
-            raise OptionError(f"top_k is {self.top_k}: it must be 0 or more.")
+            raise OptionError(f"top_k is {self.top_k}; must be 0 or more.")
         if not 0 < self.top_p <= 1:
-            raise OptionError(f"top_p is {self.top_p}: it must lie in (0, 1].")
+            raise OptionError(f"top_p is {self.top_p}; must be in (0, 1].")
 
     def __call__(self, logits: Float[Tensor, "rows vocabulary"]) -> Int[Tensor, " rows"]:
-        """Draw one token per row; ``logits`` may be written to."""
+        """Sample one token per row; ``logits`` may be modified in place."""
         logits = logits.float()
         if self.never is not None:
             logits[:, self.never] = -torch.inf
@@ -60,7 +60,7 @@ class Sampler:
         return self._sorting(logits)
 
     def _sorting(self, logits: Float[Tensor, "rows vocabulary"]) -> Int[Tensor, " rows"]:
-        """Draw from the likeliest tokens, found by sorting."""
+        """Sample from the most likely tokens, found by sorting."""
         if 0 < self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k, dim=-1).values[:, -1:]
             logits = logits.masked_fill(logits < least, -torch.inf)
@@ -72,12 +72,12 @@ class Sampler:
         return drawn(chances)
 
     def _rejecting(self, logits: Float[Tensor, "rows vocabulary"], blocks: int) -> Int[Tensor, " rows"]:
-        """Draw from few more than the k likeliest tokens, and again where the token is none of those.
+        """Sample from a slight superset of the top-k tokens, and reject tokens outside the top k.
 
-        Of the largest logits of so many blocks the k-th largest is no more than the k-th largest of all, and little
-        less, as neighbours lie in different blocks. Given that a draw from what is not below it is among the k
-        likeliest, it is distributed as one from those alone, and whether it is among them is a count of larger logits:
-        nothing long is sorted or summed up one by one.
+        The k-th largest of the block maxima is a lower bound of the k-th largest logit, and a close one, since
+        neighbouring tokens are in different blocks. Conditional on being in the top k, a sample from the tokens above
+        that bound has the top-k distribution; membership is tested by counting larger logits. This avoids sorting and
+        cumulative sums over the vocabulary.
         """
         if logits.shape[-1] % blocks:
             logits = nn.functional.pad(logits, (0, -logits.shape[-1] % blocks), value=-torch.inf)
@@ -102,7 +102,7 @@ class Sampler:
 
     @staticmethod
     def _one_of(chances: Float[Tensor, "rows size blocks"], sums: Float[Tensor, "rows blocks"]) -> Int[Tensor, " rows"]:
-        """Draw a block and then one of its tokens."""
+        """Sample a block, then one of its tokens."""
         blocks = drawn(sums)
         within = chances.gather(2, blocks[:, None, None].expand(-1, chances.shape[1], 1)).squeeze(2)
         return drawn(within) * chances.shape[2] + blocks
@@ -113,15 +113,15 @@ class Sampler:
         tokens: Int[Tensor, " rows"],
         work: Float[Tensor, "rows vocabulary"],
     ) -> Int[Tensor, " some"]:
-        """Rows whose token has top-k likelier ones; ``work`` is written to."""
+        """Return the rows whose token is outside the top k; modifies ``work``."""
         beyond = torch.sub(logits, logits.gather(-1, tokens.unsqueeze(-1)), out=work)
         return (beyond.gt_(0.0).sum(dim=-1) >= self.top_k).nonzero().squeeze(-1)
 
 
 def drawn(chances: Float[Tensor, "rows n"]) -> Int[Tensor, " rows"]:
-    """Draw one index per row, with chances in proportion to what stands there, by the inverse of the running sum."""
+    """Sample one index per row in proportion to unnormalised probabilities, by inverting the cumulative sum."""
     running = chances.cumsum(dim=-1)
     u = torch.rand(len(chances), 1, device=chances.device, dtype=running.dtype)
-    u = u.mul_(BELOW_ONE).mul_(running[:, -1:])  # what rounds up to the sum would find an impossible token
+    u = u.mul_(BELOW_ONE).mul_(running[:, -1:])  # rounding up to the sum would select a token of probability zero
     found = torch.searchsorted(running, u, right=True).squeeze(-1)
-    return found.clamp_(max=chances.shape[-1] - 1)  # where sums are NaN, which the caller finds out, none is larger
+    return found.clamp_(max=chances.shape[-1] - 1)  # for NaN sums, detected by the caller

@@ -1,4 +1,4 @@
-"""Chronos-T5 as the runtime runs it: every series encoded once, its sample paths decoded side by side."""
+"""Fast Chronos-T5: each series is encoded once and its sample paths are decoded in a batch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rankscope.forecast.products import Product, is_dense
 
 @dataclass
 class KeyValues:
-    """Keys and values that later queries look at.
+    """Cached keys and values.
 
     Attributes:
         keys: (series or rows, groups, tokens, width).
-        values: likewise, with groups and a width of their own.
+        values: same layout, with their own groups and width.
     """
 
     keys: Tensor
@@ -32,19 +32,19 @@ class KeyValues:
 
 
 GROWTH = 16
-"""Tokens by which the room for the past grows."""
+"""Tokens by which the key/value cache grows."""
 
 
 class Past:
-    """Keys and values of a self-attention over the tokens so far: dense memory, laid out anew where it grows.
+    """Growing key/value cache of a self-attention layer, in contiguous memory.
 
     Args:
-        shapes: (rows, groups, most tokens, width) of keys and of values.
-        like: a tensor of the same format and device.
+        shapes: (rows, groups, max. tokens, width) of keys and of values.
+        like: tensor with the dtype and device of the cache.
 
     Attributes:
-        keys: (rows, groups, tokens there is room for, width); what was not written is zero.
-        values: likewise.
+        keys: (rows, groups, capacity in tokens, width); zero where not yet written.
+        values: same layout.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, int, int, int]], like: Tensor) -> None:
@@ -54,15 +54,15 @@ class Past:
 
     @property
     def fit(self) -> tuple[object, ...]:
-        """Shapes and formats that must agree with those of another for the two to be exchangeable."""
+        """Shapes, dtype and device; caches with equal values are interchangeable."""
         return self.shapes, self.flat[0].dtype, self.flat[0].device
 
     def begin(self, room: int = 0) -> None:
-        """Forget all, and make room for so many tokens."""
+        """Clear the cache and set its capacity to ``room`` tokens."""
         self.keys, self.values = (self._view(number, room).zero_() for number in range(2))
 
     def grow(self, room: int) -> None:
-        """Make room for so many tokens; what is there stays."""
+        """Grow the capacity to ``room`` tokens, keeping the contents."""
         had = self.keys.shape[2]
         if room <= had:
             return
@@ -79,7 +79,7 @@ class Past:
 
 
 class DecoderLayer:
-    """Self-attention, cross-attention and feed-forward of a decoder, for one new token per row."""
+    """Decoder layer for incremental decoding, one new token per row."""
 
     def __init__(self, stock: Any) -> None:
         self.norm = Norm(stock.layer[0].layer_norm)
@@ -97,11 +97,11 @@ class DecoderLayer:
         bias: Float[Tensor, "heads tokens"],
         mask: Float[Tensor, "series 1 1 length"] | None,
     ) -> Float[Tensor, "rows d_model"]:
-        """Take one token per row, at position ``at``; rows of a series lie together. ``x`` may be written to.
+        """Process one token per row at position ``at``; rows of a series are adjacent. May modify ``x`` in place.
 
-        Queries look at as many tokens as ``bias`` has; it shuts out those that are to come.
+        The length of ``bias`` sets the number of attended tokens; it also masks future ones.
         """
-        queries, key, value = self.own.ask(self.norm(x))
+        queries, key, value = self.own.project(self.norm(x))
         if isinstance(at, int):
             past.keys[:, :, at], past.values[:, :, at] = key, value
         else:
@@ -109,16 +109,16 @@ class DecoderLayer:
             past.values.index_copy_(2, at, value.unsqueeze(2))
         tokens = bias.shape[-1]
         keys, values = past.keys[:, :, :tokens], past.values[:, :, :tokens]
-        x = self.own.answer(x, attend(queries, keys, values, bias))
-        (asked,) = self.cross.ask(self.cross_norm(x))
+        x = self.own.add_output(x, attend(queries, keys, values, bias))
+        (queries,) = self.cross.project(self.cross_norm(x))
         series = len(context.keys)
-        attended = attend_shared(asked.unflatten(0, (series, -1)), context.keys, context.values, mask)
-        x = self.cross.answer(x, attended.flatten(0, 1))
+        attended = attend_shared(queries.unflatten(0, (series, -1)), context.keys, context.values, mask)
+        x = self.cross.add_output(x, attended.flatten(0, 1))
         return self.feed_forward(x)
 
 
 class T5Network:
-    """A T5 that draws sample paths; it shares the weights of the stock module.
+    """T5 encoder–decoder for sampling; shares the weights of the stock module.
 
     Args:
         stock: a `T5ForConditionalGeneration`, dense or compressed, in inference mode.
@@ -140,18 +140,20 @@ class T5Network:
 
     @property
     def device(self) -> torch.device:
-        """Device of its weights."""
+        """Device of the weights."""
         return self.norm.gain.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Format of its weights."""
+        """Dtype of the weights."""
         return self.norm.gain.dtype
 
-    def remember(self, tokens: Int[Tensor, "series length"], kept: Bool[Tensor, "series length"]) -> list[KeyValues]:
-        """Encode series that end together and project the keys and values of every cross-attention.
+    def encode_context(
+        self, tokens: Int[Tensor, "series length"], kept: Bool[Tensor, "series length"]
+    ) -> list[KeyValues]:
+        """Encode right-aligned series and project the keys and values of every cross-attention layer.
 
-        Series are encoded a few at a time, those of like length together; give them the longest first.
+        Series of similar length are encoded together in small groups; pass them sorted, longest first.
         """
         made: list[KeyValues] = []
         lengths = lengths_of(kept)
@@ -161,7 +163,7 @@ class T5Network:
             part = kept[run, -length:]
             hidden = self.encoder(self.embed_input(tokens[run, -length:]), None if bool(part.all()) else part)
             for number, layer in enumerate(self.layers):
-                found = [one.transpose(1, 2) for one in layer.cross.remember(hidden)]
+                found = [one.transpose(1, 2) for one in layer.cross.keys_values(hidden)]
                 if len(made) == number:
                     shapes = [(len(tokens), one.shape[1], tokens.shape[1], one.shape[3]) for one in found]
                     made.append(KeyValues(*(one.new_zeros(shape) for one, shape in zip(found, shapes, strict=True))))
@@ -171,23 +173,23 @@ class T5Network:
 
     @cached_property
     def widths(self) -> tuple[list[tuple[tuple[int, int], ...]], list[tuple[tuple[int, int], ...]]]:
-        """(groups, width) of the keys and values that a token leaves in every layer: of the past, and of a context."""
+        """Return (groups, width) of cached keys and values for every layer: self-attention, then cross-attention."""
         token = self.embed_output.weight[:1].detach()
-        own = [layer.own.ask(layer.norm(token))[1:] for layer in self.layers]
-        cross = [layer.cross.remember(token) for layer in self.layers]
+        own = [layer.own.project(layer.norm(token))[1:] for layer in self.layers]
+        cross = [layer.cross.keys_values(token) for layer in self.layers]
         past, context = ([tuple((p.shape[1], p.shape[2]) for p in parts) for parts in some] for some in (own, cross))
         return past, context
 
     @property
     def cached_numbers(self) -> tuple[int, int, int]:
-        """Bytes per number, and numbers that a token of a context and one of the past leave in all layers."""
+        """Return bytes per element, and cached elements per context token and per decoded token over all layers."""
         past, context = (sum(groups * width for parts in some for groups, width in parts) for some in self.widths)
         return self.norm.gain.element_size(), context, past
 
-    def room(self, rows: int, horizon: int) -> list[Past]:
-        """Room for the past of so many rows: that of the last batch, if it was of this size.
+    def allocate(self, rows: int, horizon: int) -> list[Past]:
+        """Return key/value caches for ``rows`` rows, reusing those of the last batch if they match.
 
-        The first touch of fresh memory costs as much as reading it many times.
+        Page faults of fresh memory are expensive.
         """
         made = [[(rows, groups, horizon, width) for groups, width in parts] for parts in self.widths[0]]
         try:
@@ -199,12 +201,12 @@ class T5Network:
             return spare
         return [Past(shapes, like) for shapes in made]
 
-    def forget(self) -> None:
-        """Free the room that was kept."""
+    def free_buffers(self) -> None:
+        """Free the kept caches."""
         self._spare.clear()
 
-    def give_back(self, past: list[Past]) -> None:
-        """Keep the room of one batch for the next."""
+    def release(self, past: list[Past]) -> None:
+        """Keep the caches of a batch for reuse by the next."""
         self._spare[:] = [past]
 
     def step(
@@ -216,7 +218,7 @@ class T5Network:
         bias: Float[Tensor, "heads tokens"],
         mask: Float[Tensor, "series 1 1 length"] | None,
     ) -> Float[Tensor, "rows vocabulary"]:
-        """Logits of the token after one token per row; arguments as in `DecoderLayer.step`, layer by layer."""
+        """Return next-token logits; arguments as in `DecoderLayer.step`, one per layer."""
         x = self.embed_output(tokens)
         for layer, own, cross in zip(self.layers, past, context, strict=True):
             x = layer.step(x, at, own, cross, bias, mask)

@@ -54,7 +54,7 @@ def locked(file: Path, what: str, wait: float = 0.0) -> Iterator[None]:
 def refuse_both(resume: bool, force: bool) -> None:
     """Raise `OptionError` where a run is to go on and to start anew."""
     if resume and force:
-        raise OptionError("--resume goes on and --force starts anew: give one of them.")
+        raise OptionError("--resume and --force are mutually exclusive.")
 
 
 class RunStore:

@@ -1,41 +1,37 @@
-"""Series: one record, one reader of files for every verb, and generated corpora.
+"""Time series: the `Series` record, file readers and synthetic corpora.
 
-What a file of series means, whatever its format (CSV, Parquet, Arrow, JSON lines) and whoever reads it:
+Rules for files of series, the same for all formats (CSV, Parquet, Arrow, JSON lines) and all verbs:
 
-**Layout.** *List*: a column holds lists of numbers; a row is a series, and where several columns do, a series of
-each, named ``id_column``. *Long*: a column of names and one of values; a row is a value. *Wide*: no column of names;
-every column of numbers is a series. A column holds numbers where most of its cells are numbers; truth values are
-none.
+**Layout.** *List*: a column holds lists of numbers and each row is a series; with several such columns, each gives one
+series per row, named ``id_column``. *Long*: an id column and a value column; each row is one value. *Wide*: no id
+column; every numeric column is a series. A column is numeric if most of its cells are numbers; booleans do not count.
 
-**Which column.** Names are matched without regard to case, in this order, unless they are given. Id: item_id,
-unique_id, series_id, id, series, item. Time: timestamp, date, datetime, ds, time, start, period, month, year. Value
-of the long layout: target, value, y, or the only column of numbers that is left; several are refused. A column
-without a name is an index that pandas wrote: the time, where it holds dates and no other column is one; else it is
-left out.
+**Column names.** Unless given, columns are found by name, ignoring case, in this order. Id: item_id, unique_id,
+series_id, id, series, item. Time: timestamp, date, datetime, ds, time, start, period, month, year. Value in the long
+layout: target, value, y, or the only remaining numeric column; several are an error. An unnamed column is an index
+written by pandas: it is the time column if it holds dates and there is no other, and is ignored otherwise.
 
-**Time.** ISO dates; years (whole numbers from 1000 to 3000); days (20240131); or another way of writing dates that is
-the same for all rows and cannot be read with day and month exchanged. Other whole numbers below ten million count
-steps, and tell no frequency. A time zone is dropped: what the clock on the wall shows counts. In the list layout the
-time of a row is that of its first value, or a list with a time for each.
+**Time.** ISO dates; years (integers from 1000 to 3000); days (20240131); or any other date format that is the same in
+all rows and in which day and month cannot be confused. Other integers below ten million are step counts, which imply
+no frequency. Time zones are dropped, keeping local time. In the list layout the time of a row is that of its first
+value, or a list with one time per value.
 
-**Frequency.** What is asked for (``freq``), else what a row states (column ``freq`` of the list layout), else what
-the times tell: in the long layout those of the first series that has more than one, for all. Without times, with
-steps, or with a single time there is none: forecasts and evaluations refuse the file, the other verbs need none.
+**Frequency.** The ``freq`` argument, else the ``freq`` column of the list layout, else inferred from the times; in the
+long layout, the first series with more than one time decides for all. Files without times, with step counts or with a
+single time have no frequency: forecasts and evaluations reject them, other verbs do not need one.
 
-**Order.** Series come as they first appear; the values of a series by time, and as the rows stand where there is no
-time.
+**Order.** Series in order of first appearance; values sorted by time, or in row order without times.
 
-**Gaps.** A step between the first and the last time of a series (of the table, in the wide layout) that has no row is
-NaN; so are an empty cell, null and NaN. Nothing is closed up, cut off or filled. A series without any number is
-refused, but by forecasts, which give it NaN.
+**Gaps.** A missing step between the first and the last time of a series (of the table, in the wide layout) becomes
+NaN, as do empty cells, null and NaN. Nothing is dropped, trimmed or filled. A series without any number is an error,
+except for forecasts, which return NaN for it.
 
-**Refused**, by one line that names file, row and series: a time that comes twice in a series, or lies between two
-steps of the frequency; a name that comes twice in the list layout; a cell that is no number or no date among others
-that are; a value that is infinite or beyond single precision; a row with cells missing; a series of no values; a file
-without rows.
+**Errors**, in one line with file, row and series: a repeated time in a series, or a time between two steps of the
+frequency; a repeated id in the list layout; a non-numeric cell in a numeric column or a non-date in a time column; a
+value that is infinite or exceeds single precision; a row with missing cells; an empty series; a file without rows.
 
-Streams (`rankscope.series.stream`) read the list and the long layout in chunks by the same rules, which are fixed by
-the first chunk; rows of a series have to stand together.
+Streams (`rankscope.series.stream`) read the list and long layouts in chunks. The first chunk determines layout and
+formats, and the rows of a series must be contiguous.
 """
 
 from rankscope.series.layout import Columns

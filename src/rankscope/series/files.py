@@ -1,4 +1,4 @@
-"""Files of series as tables of rows, whole or a batch at a time: Parquet, Arrow IPC, CSV and JSON lines."""
+"""Read Parquet, Arrow IPC, CSV and JSON-lines files as tables, whole or in batches."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CSV_BLOCK = 1 << 20
-"""Bytes of a CSV that are parsed at a time; a file that is read whole is one block."""
+"""Block size of CSV parsing in bytes; a file read whole is one block."""
 LARGEST_BLOCK = 1 << 30
 PAGE = 1 << 20
-"""Bytes of a Parquet column that are read at a time."""
+"""Read buffer per Parquet column in bytes."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A row that could not even be taken apart: its number, its cells as far as they go, and what is wrong."""
+    """Unparsable row: its number, the cells that could be parsed, and the reason."""
 
     line: int
     cells: tuple[str, ...]
@@ -36,7 +36,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows in the order of the file, their numbers from 1, the broken ones among them, and their chunk."""
+    """Batch of rows in file order, with row numbers from 1, unparsable rows and the chunk number."""
 
     frame: pd.DataFrame
     lines: np.ndarray
@@ -46,14 +46,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Source:
-    """An open file.
+    """Open file.
 
     Attributes:
-        path: the file.
-        unit: what its rows are called in errors: ``row`` of a table, ``line`` of a text.
-        rows: how many there are, where the file says so.
-        batches: its rows; can be gone through once.
-        share: tells how much of it was read, from 0 to 1.
+        path: path of the file.
+        unit: name of a row in error messages: ``row`` of a table, ``line`` of a text file.
+        rows: number of rows, if stored in the file.
+        batches: the rows; can be iterated once.
+        share: returns the fraction read so far, from 0 to 1.
     """
 
     path: Path
@@ -67,13 +67,13 @@ def open_file(path: str | Path, size: int | None, *, format: str | None = None, 
     """Open a file of series.
 
     Args:
-        path: the file.
-        size: rows that are read at a time, at most (a CSV: some thousands); None reads as many as it can.
-        format: one of `FORMATS`, where the file's ending does not tell it.
-        texts: columns of a CSV, in lower case, whose cells stay texts even where they look like numbers.
+        path: path of the file.
+        size: maximum rows per batch (CSV: some thousands); None for no limit.
+        format: one of `FORMATS` (default: by suffix).
+        texts: lower-case names of CSV columns that stay strings even if they look numeric.
 
     Raises:
-        DataError: the file is missing, of no known format, or damaged; also while its rows are read.
+        DataError: the file is missing, of unknown format, or damaged; also raised during iteration.
     """
     file = Path(path)
     if not file.is_file():
@@ -90,10 +90,10 @@ def open_file(path: str | Path, size: int | None, *, format: str | None = None, 
 
 
 def file_format(path: Path) -> str:
-    """Name of the format that a file's ending stands for.
+    """Return the file format by suffix.
 
     Raises:
-        DataError: it stands for none.
+        DataError: unknown suffix.
     """
     for name, (endings, _) in FORMATS.items():
         if path.suffix.lower() in endings:
@@ -117,7 +117,7 @@ def _guarded(batches: Iterator[Rows], file: Path, name: str, seen: list[int]) ->
 
 @contextlib.contextmanager
 def _named(file: Path, name: str, seen: list[int]) -> Iterator[None]:
-    """Name the file, and the last good row, where a parser fails; each has its own family of errors."""
+    """Convert parser errors to `DataError` with the file and the last valid row."""
     try:
         yield
     except DataError as error:
@@ -131,7 +131,7 @@ def _named(file: Path, name: str, seen: list[int]) -> Iterator[None]:
 def _parquet(file: Path, size: int | None, _: Collection[str]) -> Source:
     import pyarrow.parquet as pq
 
-    # Without a buffer a whole row group is read at once, and pandas writes a million rows into one.
+    # Without a buffer, a whole row group is read at once; pandas writes up to a million rows per group.
     table = pq.ParquetFile(file, pre_buffer=False, buffer_size=PAGE)
     rows = table.metadata.num_rows
     done = [0]
@@ -142,10 +142,10 @@ def _parquet(file: Path, size: int | None, _: Collection[str]) -> Source:
 def _arrow(file: Path, size: int | None, _: Collection[str]) -> Source:
     import pyarrow as pa
 
-    source = pa.OSFile(str(file))  # a memory map would count what was read as resident
+    source = pa.OSFile(str(file))  # a memory map would count towards resident memory
     try:
         reader = pa.ipc.open_file(source)
-    except pa.ArrowInvalid:  # the streaming form, which `datasets` writes, has no footer
+    except pa.ArrowInvalid:  # the streaming format, as written by `datasets`, has no footer
         source.seek(0)
         parts: Iterable[Any] = pa.ipc.open_stream(source)
     else:
@@ -162,7 +162,7 @@ def _sliced(parts: Iterable[Any], size: int | None) -> Iterator[Any]:
 
 
 def _frames(parts: Iterable[Any], done: list[int]) -> Iterator[Rows]:
-    """Tables of record batches; whole numbers stay such beside nulls."""
+    """Convert record batches to tables; integer columns with nulls stay integers."""
     for part in parts:
         frame = part.to_pandas(ignore_metadata=True, use_threads=False, integer_object_nulls=True, date_as_object=False)
         lines = np.arange(done[0] + 1, done[0] + 1 + len(frame))
@@ -192,7 +192,7 @@ def _csv(file: Path, size: int | None, texts: Collection[str]) -> Source:
         read_options=pc.ReadOptions(use_threads=False, block_size=block),
         parse_options=pc.ParseOptions(invalid_row_handler=note, ignore_empty_lines=False),
         convert_options=pc.ConvertOptions(
-            column_types={name: pa.string() for name in header},  # a cell that is no number must not end the reading
+            column_types={name: pa.string() for name in header},  # a non-numeric cell must not abort parsing
             strings_can_be_null=True,
             null_values=[*pc.ConvertOptions().null_values, "None", "<NA>"],
         ),
@@ -201,8 +201,8 @@ def _csv(file: Path, size: int | None, texts: Collection[str]) -> Source:
 
 
 def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection[str]) -> Iterator[Rows]:
-    """Tables of a CSV; ``broken`` is filled while blocks are parsed, and emptied here."""
-    line = 2  # the first below the header
+    """Convert CSV blocks to tables; ``broken`` is filled during parsing and drained here."""
+    line = 2  # first line after the header
     blank: list[int] = []
     frame = reader.schema.empty_table().to_pandas()
     for part in reader:
@@ -215,7 +215,7 @@ def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection
         if len(lines):
             line = int(lines[-1]) + 1
         bare = frame.isna().all(axis=1).to_numpy()
-        if bare.any():  # an empty line is nothing, a line of commas a step without values
+        if bare.any():  # an empty line is ignored; a line of commas is a step without values
             blank = blank or [n for n, text in enumerate(file.open("rb"), start=1) if not text.strip()]
             bare &= np.isin(lines, blank)
         yield Rows(frame[~bare], lines[~bare], tuple(broken[:here]))
@@ -225,7 +225,7 @@ def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection
 
 
 def _with_numbers(part: Any, texts: Collection[str]) -> Any:
-    """The columns as numbers in which every cell is one; names and times stay as they are written."""
+    """Convert fully numeric columns to numbers; ids and times stay strings."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -283,12 +283,12 @@ FORMATS: dict[str, tuple[tuple[str, ...], Callable[[Path, int | None, Collection
     "wide_csv": ((), _csv),
     "jsonl": ((".jsonl", ".ndjson", ".json"), _jsonl),
 }
-"""Endings of every format, and how it is opened; ``wide_csv`` has a series in every column."""
+"""Format → suffixes and reader; ``wide_csv`` has one series per column."""
 ENDINGS = tuple(ending for endings, _ in FORMATS.values() for ending in endings)
 
 
 def joined(batches: Sequence[Rows], number: int = 0) -> Rows:
-    """Batches as one, which is chunk ``number``."""
+    """Concatenate batches into chunk ``number``."""
     import pandas as pd
 
     broken = tuple(one for batch in batches for one in batch.broken)

@@ -1,4 +1,4 @@
-"""Frequencies: pandas' many spellings, periods, seasons, and how often the times of a series come."""
+"""Frequencies: pandas aliases, periods, seasonality and inference from timestamps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 PERIODS = ("s", "min", "h", "D", "B", "W", "M", "Q", "Y")
 
-# Offset names (pandas 1, 2 and 3) → period names. A start-anchored or business variant counts the same
-# periods.
+# Offset aliases (pandas 1, 2 and 3) → period aliases. Start-anchored and business variants map to the same periods.
 _PERIOD_OF = {
     **{name: name for name in (*PERIODS, "ms", "us", "ns")},
     "H": "h",
@@ -39,7 +38,7 @@ _NAME = re.compile(r"^(\d*)([A-Za-z]+)(?:-([A-Z]{3}))?$")
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings of pandas that business-day periods and period names as offset names will go."""
+    """Suppress pandas' deprecation warnings on business-day periods and period aliases as offsets."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
@@ -47,7 +46,7 @@ def quiet() -> Iterator[None]:
 
 @lru_cache(maxsize=256)
 def period_freq(freq: str) -> str:
-    """Period name of a frequency written in any pandas spelling.
+    """Return the period alias of a frequency in any pandas spelling.
 
     >>> [period_freq(f) for f in ("H", "15T", "MS", "QE-DEC", "YE", "W-SUN")]
     ['h', '15min', 'M', 'Q-DEC', 'Y', 'W-SUN']
@@ -65,7 +64,7 @@ def period_freq(freq: str) -> str:
 
 
 def period(timestamp: Any, freq: str, where: str) -> pd.Period:
-    """Period of ``freq`` that holds ``timestamp``.
+    """Return the period of ``freq`` that contains ``timestamp``.
 
     Raises:
         DataError: the timestamp cannot be parsed, or the frequency is unknown.
@@ -84,17 +83,17 @@ def period(timestamp: Any, freq: str, where: str) -> pd.Period:
 
 @lru_cache(maxsize=4096, typed=True)
 def _period(timestamp: Any, name: str) -> pd.Period:
-    """Parse, which takes as long as the forecast of a short series; many series begin at one time."""
+    """Parse a timestamp; cached, since parsing is slow and many series share a start."""
     import pandas as pd
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a weekday of `B` and old spellings warn and still count right
+        warnings.simplefilter("ignore")  # `B` weekdays and old aliases warn but are correct
         return pd.Period(timestamp, freq=name)
 
 
 @lru_cache(maxsize=256)
 def seasonality(freq: str) -> int:
-    """Season of a frequency as GluonTS has it: 24 for hours, 12 for months, and 1 for days and weeks.
+    """Return the season length of a frequency as in GluonTS: 24 for hours, 12 for months, 1 for days and weeks.
 
     >>> [seasonality(f) for f in ("h", "D", "M", "Q", "B", "15min", "Y")]
     [24, 1, 12, 4, 5, 96, 1]
@@ -106,7 +105,7 @@ def seasonality(freq: str) -> int:
 
 
 def infer_freq(stamps: pd.DatetimeIndex) -> str | None:
-    """Period name of sorted timestamps: regular ones exactly, ones with gaps by their most common step."""
+    """Infer the period alias of sorted timestamps: exact for regular ones, else from the most common step."""
     import pandas as pd
 
     with quiet():
@@ -114,7 +113,7 @@ def infer_freq(stamps: pd.DatetimeIndex) -> str | None:
             regular = pd.infer_freq(stamps)
             if regular is not None:
                 return period_freq(regular)
-        except (ValueError, TypeError):  # too few, or a pattern such as every third Friday, which is no period
+        except (ValueError, TypeError):  # too few timestamps, or a pattern without a period, such as every third Friday
             pass
     if len(stamps) < 2:
         return None
@@ -123,7 +122,7 @@ def infer_freq(stamps: pd.DatetimeIndex) -> str | None:
         if pd.Timedelta(days=low) <= step <= pd.Timedelta(days=high):
             return name
     if step == pd.Timedelta(days=1) and len(stamps) > 7 and (stamps.dayofweek < 5).all():
-        return "B"  # working days with holidays
+        return "B"  # business days with holidays
     if step == pd.Timedelta(days=7):
         return f"W-{stamps[0].day_name()[:3].upper()}"
     try:

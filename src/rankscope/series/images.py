@@ -1,6 +1,6 @@
-"""Images as a corpus: made on the spot, or CIFAR-10 from the hub.
+"""Image corpora: synthetic, or CIFAR-10 from the hub.
 
-Those made here are textures, gradients, shapes and noise with the spectrum of natural images.
+Synthetic images are textures, gradients, shapes and noise with the spectrum of natural images.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from rankscope.errors import DataError, OptionError, unknown_choice
 _CIFAR = "uoft-cs/cifar10"
 _SECONDS = 10.0
 SMALLEST = 8
-"""Fewest pixels per side: below, the classes look alike."""
+"""Minimum pixels per side; below that, classes are indistinguishable."""
 
 Plane = Float[np.ndarray, "size size"]
 Colours = Float[np.ndarray, "size size 3"]
 _NATURAL = 0.06
-"""Standard deviation of the natural noise over every image; pixels lie in [0, 1]."""
+"""Standard deviation of the 1/f noise added to every image; pixels are in [0, 1]."""
 
 
 def images(n: int, size: int, seed: int, first: int = 0) -> tuple[Float[Tensor, "n 3 size size"], Int[Tensor, " n"]]:
-    """Draw ``n`` colour images and the class of each, a position in `CLASSES`.
+    """Generate ``n`` colour images with class labels, indices into `CLASSES`.
 
-    Every image has two random colours, one pattern, and faint noise whose amplitude falls as 1/f, as in photographs
-    (Field 1987). Image i is the same for every ``n``; classes take turns.
+    Each image has two random colours, one pattern, and weak noise with a 1/f amplitude spectrum, as in photographs
+    (Field 1987). Image i does not depend on ``n``; classes alternate.
 
     Args:
         n: number of images.
         size: pixels per side, at least `SMALLEST`.
-        seed: of every random choice.
-        first: number of the first image; the same as leaving out so many of a larger draw.
+        seed: random seed.
+        first: index of the first image.
 
     Returns:
-        Pixels in [0, 1], float32, channels red, green, blue; and the classes.
+        Float32 RGB pixels in [0, 1], and the labels.
 
     Raises:
         OptionError: ``n``, ``seed`` or ``first`` out of range, or ``size`` below `SMALLEST`.
@@ -63,18 +63,18 @@ def images(n: int, size: int, seed: int, first: int = 0) -> tuple[Float[Tensor, 
 def image_batches(
     kind: str, n: int, size: int, seed: int = 0, batch_size: int = 64
 ) -> Iterator[Float[Tensor, "images 3 height width"]]:
-    """Batches of ``n`` images with pixels from 0 to 1: generated at ``size``, or CIFAR-10 at its own 32.
+    """Yield batches of ``n`` images with pixels in [0, 1]: synthetic of size ``size``, or CIFAR-10 (32 × 32).
 
     Args:
         kind: one of `IMAGE_SETS`.
         n: number of images.
-        size: pixels per side of generated images.
-        seed: of every random choice.
+        size: pixels per side of synthetic images.
+        seed: random seed.
         batch_size: images per batch.
 
     Raises:
         OptionError: unknown kind, or ``n`` below 1.
-        DataError: CIFAR-10 cannot be had.
+        DataError: CIFAR-10 is not available.
     """
     if kind not in IMAGE_SETS:
         raise OptionError(unknown_choice("images", kind, IMAGE_SETS))
@@ -101,9 +101,9 @@ def _cifar10() -> Any:
     from huggingface_hub import HfApi
 
     try:
-        HfApi().dataset_info(_CIFAR, timeout=_SECONDS)  # without a network datasets retries for half a minute
+        HfApi().dataset_info(_CIFAR, timeout=_SECONDS)  # without a network, datasets retries for half a minute
         return load_dataset(_CIFAR, split="test")
-    except Exception as error:  # whatever the HTTP client raises without a network
+    except Exception as error:  # any exception of the HTTP client
         first = next(iter(str(error).splitlines()), "")[:120]
         raise DataError(
             f"cannot get {_CIFAR} from the hub ({type(error).__name__}: {first}); connect to the network, or use "
@@ -112,7 +112,7 @@ def _cifar10() -> Any:
 
 
 def natural_noise(size: int, rng: np.random.Generator) -> Plane:
-    """Gaussian noise whose Fourier amplitude falls as 1/f; mean 0, standard deviation 1."""
+    """Generate Gaussian noise with a 1/f amplitude spectrum, mean 0 and standard deviation 1."""
     rows, columns = np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None, :]
     frequency = np.hypot(rows, columns)
     frequency[0, 0] = np.inf
@@ -121,7 +121,7 @@ def natural_noise(size: int, rng: np.random.Generator) -> Plane:
 
 
 def _paint(pattern: Plane, rng: np.random.Generator) -> Colours:
-    """Two colours mixed by a pattern in [0, 1], the noise on top."""
+    """Blend two colours by a pattern in [0, 1] and add noise."""
     dark, light = rng.uniform(0.05, 0.65, 3), rng.uniform(0.35, 0.95, 3)
     if rng.random() < 0.5:
         dark, light = light, dark
@@ -131,7 +131,7 @@ def _paint(pattern: Plane, rng: np.random.Generator) -> Colours:
 
 
 def _grid(size: int, rng: np.random.Generator, shift: float = 0.15) -> tuple[Plane, Plane]:
-    """Coordinates in [−0.5, 0.5], turned and moved at random."""
+    """Return coordinates in [−0.5, 0.5], randomly rotated and shifted."""
     line = (np.arange(size) + 0.5) / size - 0.5
     y, x = np.meshgrid(line, line, indexing="ij")
     angle = rng.uniform(0, 2 * np.pi)
@@ -140,7 +140,7 @@ def _grid(size: int, rng: np.random.Generator, shift: float = 0.15) -> tuple[Pla
 
 
 def _scaled(plane: Plane) -> Plane:
-    """Onto [0, 1]."""
+    """Rescale to [0, 1]."""
     low, high = plane.min(), plane.max()
     return (plane - low) / max(high - low, 1e-12)
 
@@ -192,7 +192,7 @@ def _blobs(size: int, rng: np.random.Generator) -> Plane:
 
 
 def _cells(size: int, rng: np.random.Generator) -> Plane:
-    """Nearest of some random points, each with a grey of its own."""
+    """Draw Voronoi cells of random points, each with its own grey level."""
     line = (np.arange(size) + 0.5) / size
     count = rng.integers(6, 16)
     points, greys = rng.uniform(size=(count, 2)), rng.uniform(size=count)
@@ -209,7 +209,7 @@ def _lines(size: int, rng: np.random.Generator) -> Plane:
 
 
 def _edge(inside: Plane, size: int) -> Plane:
-    """1 inside and 0 outside, over one pixel."""
+    """Map a signed distance to 1 inside and 0 outside, with a one-pixel ramp."""
     return np.clip(0.5 + inside * size, 0.0, 1.0)
 
 
@@ -225,4 +225,4 @@ CLASSES: dict[str, Callable[[int, np.random.Generator], Plane]] = {
     "cells": _cells,
     "lines": _lines,
 }
-"""Pattern of every class, in the order of the labels."""
+"""Pattern per class, in label order."""

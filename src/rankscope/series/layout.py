@@ -1,4 +1,4 @@
-"""Tables of series: columns of names, times and values, and cells that may be damaged as numbers and as times."""
+"""Detect the layout of a table of series and parse its numbers and times."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ ID_NAMES = ("item_id", "unique_id", "series_id", "id", "series", "item")
 TIME_NAMES = ("timestamp", "date", "datetime", "ds", "time", "start", "period", "month", "year")
 TARGET_NAMES = ("target", "value", "y")
 INDEX_NAMES = ("", "unnamed: 0", "__index_level_0__")
-"""A column without a name: an index that pandas wrote."""
+"""Names of unnamed columns, i.e. of an index written by pandas."""
 EPOCH = "1970-01-01"
 STEPS = "steps"
-"""Reading of a time column that counts steps in place of naming times."""
+"""Format of a time column of step counts."""
 MOST_STEPS = 10_000_000
-"""A whole number beyond it is no step: seconds since 1970 would be dated wrongly."""
+"""Largest step count; larger integers may be Unix timestamps, which would be misread."""
 LOOKED_AT = 20
-"""Cells that tell what a column holds."""
+"""Cells sampled to detect the type of a column."""
 SAMPLED = 10_000
-"""Cells that a way of writing dates is tried on."""
+"""Cells sampled to detect a date format."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns that matter; None means: find it among ``ID_NAMES`` and so on."""
+    """Column names; None searches ``ID_NAMES`` etc."""
 
     id: str | None = None
     time: str | None = None
@@ -42,24 +42,24 @@ class Columns:
 
     @property
     def texts(self) -> set[str]:
-        """Columns whose cells are taken as they are written, in lower case."""
+        """Lower-case names of columns whose cells stay strings."""
         named = [name.lower() for name in (self.id, self.time) if name is not None]
         return {*ID_NAMES, *TIME_NAMES, *INDEX_NAMES, *named}
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Columns of names, times and values in a table.
+    """Layout of a table of series.
 
     Attributes:
-        form: ``list`` (a row per series, its values in a list), ``long`` (a row per value and a column of names) or
-            ``wide`` (a column per series).
-        id: column of names.
-        time: column of times.
-        fields: columns of values.
-        freq: that the series get; of the list form, None lets every row state its own.
-        grid: that gaps are counted on: ``freq``, or the seconds that stand for steps.
-        writing: how times are written, see `way_of_writing`.
+        form: ``list`` (one row per series, values in a list), ``long`` (one row per value, with an id column) or
+            ``wide`` (one column per series).
+        id: id column.
+        time: time column.
+        fields: value columns.
+        freq: frequency of the series; in the list layout, None uses each row's own.
+        grid: frequency for detecting gaps: ``freq``, or seconds for step counts.
+        writing: time format, see `way_of_writing`.
     """
 
     form: str
@@ -74,17 +74,17 @@ class TableLayout:
 def find_layout(
     frame: pd.DataFrame, where: str, columns: Columns, freq: str | None, *, wide: bool = False
 ) -> TableLayout:
-    """The layout of a table, told by its columns' names and by what most of their cells hold.
+    """Detect the layout of a table from its column names and cell types.
 
     Args:
-        frame: the table, or its first rows.
-        where: what an error begins with.
-        columns: names, where they are not the usual ones.
-        freq: frequency, where times do not tell it.
-        wide: take every column of numbers as a series, whatever the names are.
+        frame: table, or its first rows.
+        where: prefix of error messages.
+        columns: non-default column names.
+        freq: frequency (default: inferred from the times).
+        wide: treat every numeric column as a series, regardless of names.
 
     Raises:
-        DataError: a named column is missing, nothing is numeric, or several columns could be the target.
+        DataError: a given column is missing, no column is numeric, or the target column is ambiguous.
     """
     for role in ("id", "time", "target"):
         name = getattr(columns, role)
@@ -125,7 +125,7 @@ def find_layout(
 
 
 def without_nameless(rows: Rows, layout: TableLayout) -> Rows:
-    """The rows without those of the long layout that belong to no series: these are broken ones."""
+    """Move rows of the long layout without an id to the broken rows."""
     nameless = rows.frame[layout.id].isna().to_numpy() if layout.form == "long" else np.zeros(1, dtype=bool)
     if not nameless.any():
         return rows
@@ -136,7 +136,7 @@ def without_nameless(rows: Rows, layout: TableLayout) -> Rows:
 
 
 def with_grid(layout: TableLayout, rows: Rows) -> TableLayout:
-    """The layout with the frequency of the first series that tells one, where its times have to tell."""
+    """Return the layout with the frequency inferred from the first series that allows it, if not given."""
     if layout.form == "list" or layout.time is None or layout.grid is not None or not len(rows.frame):
         return layout
     column = rows.frame[layout.time]
@@ -148,7 +148,7 @@ def with_grid(layout: TableLayout, rows: Rows) -> TableLayout:
 
 
 def rows_by_name(column: pd.Series) -> list[np.ndarray]:
-    """The rows of every name, names in the order of their first rows."""
+    """Return the row indices of every id, in order of first appearance."""
     import pandas as pd
 
     codes = pd.factorize(column.map(str) if column.dtype.kind == "O" else column)[0]
@@ -157,7 +157,7 @@ def rows_by_name(column: pd.Series) -> list[np.ndarray]:
 
 
 def is_missing(cell: Any) -> bool:
-    """True where a cell that holds one value is empty: None, NaN or NaT."""
+    """Return whether a scalar cell is missing: None, NaN or NaT."""
     return cell is None or bool(cell != cell)
 
 
@@ -180,7 +180,7 @@ def _holds_lists(column: pd.Series) -> bool:
 
 
 def _lists_are_numeric(column: pd.Series) -> bool:
-    """True where most of the first lists hold numbers; empty ones and a damaged one are refused later, by name."""
+    """Return whether most of the first lists are numeric; empty and damaged ones are reported later."""
     lists = (cell for cell in column if isinstance(cell, (list, tuple, np.ndarray)) and len(cell))
     kinds = [_is_numeric(cell) for cell in islice(lists, LOOKED_AT)]
     return 2 * sum(kinds) >= len(kinds)
@@ -193,7 +193,7 @@ def _is_numeric(cell: Any) -> bool:
 
 
 def column_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Cells of a column as numbers, NaN where there is none; and where a cell is there that is no number.
+    """Convert a column to floats; return the values, NaN if missing or invalid, and a mask of invalid cells.
 
     >>> import pandas as pd
     >>> values, wrong = column_numbers(pd.Series(["0.1", None, "x", " 2"], dtype=object))
@@ -211,7 +211,7 @@ def column_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
         if not pa.types.is_boolean(cells.type):
             return pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False).copy(), wrong
     except (pa.ArrowException, OverflowError):
-        pass  # cell by cell, to find which
+        pass  # fall back to single cells, to find the invalid ones
     values = np.full(len(column), np.nan)
     for place, cell in enumerate(column.tolist()):
         try:
@@ -225,12 +225,12 @@ def _number(cell: Any) -> float:
     if cell is None:
         return np.nan
     if not isinstance(cell, (str, int, float, np.number)) or isinstance(cell, bool) or "_" in str(cell):
-        raise ValueError(cell)  # also a list of one number, and 1_000, both of which Python takes
+        raise ValueError(cell)  # Python would also accept one-element lists and 1_000
     return float(cell)
 
 
 def mostly_numbers(column: pd.Series) -> bool:
-    """True where most of the cells that are there are numbers, and where there is none."""
+    """Return whether most non-missing cells are numbers; True for an empty column."""
     if column.dtype.kind in "biufmM":
         return column.dtype.kind in "iuf"
     values, wrong = column_numbers(column)
@@ -239,10 +239,10 @@ def mostly_numbers(column: pd.Series) -> bool:
 
 
 def way_of_writing(column: pd.Series, where: str) -> str:
-    """Format of the times of a column: `STEPS`, or a format as `pandas.to_datetime` takes it.
+    """Detect the time format of a column: `STEPS`, or a format of `pandas.to_datetime`.
 
     Raises:
-        DataError: the day and the month could be either.
+        DataError: the order of day and month is ambiguous.
     """
     from pandas.tseries.api import guess_datetime_format
 
@@ -274,16 +274,16 @@ def way_of_writing(column: pd.Series, where: str) -> str:
 
 
 def read_times(column: pd.Series, form: str) -> pd.DatetimeIndex:
-    """Times of a column, NaT where a cell is none; steps count seconds from 1970. Time zones are dropped.
+    """Parse the times of a column, NaT if invalid; step counts become seconds since 1970. Time zones are dropped.
 
     Args:
-        column: the cells.
-        form: of `way_of_writing`.
+        column: cells.
+        form: result of `way_of_writing`.
     """
     import pandas as pd
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # unknown and mixed ways of writing warn
+        warnings.simplefilter("ignore")  # unknown and mixed formats warn
         if column.dtype.kind == "M":
             times = pd.DatetimeIndex(column)
         elif form == STEPS or form in ("%Y", "%Y%m%d"):

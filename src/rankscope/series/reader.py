@@ -1,4 +1,4 @@
-"""Files of series read whole, and rows of a table as series, one by one: a damaged row costs no other series."""
+"""Read whole files of series, and convert table rows to series with per-row error reporting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that no series can be made of: its number, the name of its series if it has one, what is wrong."""
+    """Invalid row: its number, the id of its series if known, and the error message."""
 
     line: int
     item_id: str
@@ -51,16 +51,16 @@ def read_series(
     dated: bool = True,
     ignore_times: bool = False,
 ) -> list[Series]:
-    """Every series of a file, by the rules of `rankscope.series`.
+    """Read all series of a file; see `rankscope.series` for the rules.
 
     Args:
-        path: the file.
-        format: ``parquet``, ``arrow``, ``csv``, ``wide_csv`` or ``jsonl``; else the file's ending decides.
-        freq: frequency, where the file neither states it nor has timestamps to tell it from.
-        columns: names of the id, time and target columns, where they are not the usual ones.
-        numbers: refuse a series without any number.
-        dated: refuse a series without a frequency.
-        ignore_times: take the rows as they stand, one step each; their times tell the frequency alone.
+        path: path of the file.
+        format: ``parquet``, ``arrow``, ``csv``, ``wide_csv`` or ``jsonl`` (default: by suffix).
+        freq: frequency (default: from the file or its timestamps).
+        columns: non-default names of the id, time and target columns.
+        numbers: reject series without any number.
+        dated: reject series without a frequency.
+        ignore_times: treat each row as one step; times are used only to infer the frequency.
 
     Raises:
         DataError: the file is missing, unreadable or holds no usable series.
@@ -83,7 +83,7 @@ def read_series(
 
 
 def no_rows(source: Source, batches: Sequence[Rows]) -> DataError:
-    """The error of a file in which no row is whole."""
+    """Build the error for a file without valid rows."""
     broken = next((one for batch in batches for one in batch.broken), None)
     what = f"{source.unit} {broken.line} has {broken.reason}" if broken else "it holds no rows"
     return DataError(f"{source.path} holds no series: {what}.")
@@ -92,17 +92,16 @@ def no_rows(source: Source, batches: Sequence[Rows]) -> DataError:
 def to_series(
     rows: Rows, layout: TableLayout, path: str, unit: str, *, dated: bool = True
 ) -> tuple[list[Series], list[BadRow]]:
-    """Make the series of some rows, and name the rows that none could be made of.
+    """Convert rows to series, and collect invalid rows.
 
-    In the long layout a damaged row costs its series: a forecast from a history with a hole that the file does not
-    have would be another one, and nothing would show it.
+    In the long layout a damaged row invalidates its series: dropping the row would silently change the history.
 
     Args:
-        rows: of whole series; in the long layout in any order, and all with a name.
-        layout: where names, times and values stand.
-        path: of the file, for errors.
-        unit: what its rows are called.
-        dated: refuse series without a frequency.
+        rows: rows of complete series; in the long layout in any order, all with an id.
+        layout: layout of the table.
+        path: path of the file, for errors.
+        unit: name of a row in error messages.
+        dated: reject series without a frequency.
     """
     place = list(rows.frame.columns).index(layout.id) if layout.form == "long" else 0
     bad = []
@@ -119,7 +118,7 @@ def to_series(
 def _from_wide(
     rows: Rows, layout: TableLayout, path: str, unit: str, _: set[str], dated: bool
 ) -> Iterator[Series | BadRow]:
-    """One column per series, all on the times of the table, filled as one block."""
+    """Convert the wide layout: one column per series, all on the table's times."""
     frame = rows.frame[list(layout.fields)]
     if all(kind.kind in "fiu" for kind in frame.dtypes):
         values = frame.to_numpy(dtype=float)
@@ -146,7 +145,7 @@ def _from_wide(
 def _from_long(
     rows: Rows, layout: TableLayout, path: str, unit: str, torn: set[str], dated: bool
 ) -> Iterator[Series | BadRow]:
-    """Series of the long layout but for those of a torn row, which is named already."""
+    """Convert the long layout, skipping series with a broken row, which is already reported."""
     where = f"{path}: {unit}"
     frame = rows.frame
     field = layout.fields[0]
@@ -194,7 +193,7 @@ def _from_lists(
 
 
 def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, where: str) -> Iterator[Series]:
-    """Series of one row of the list layout; its number from 0 names a series that has no id."""
+    """Convert one row of the list layout; without an id, the row number from 0 becomes the id."""
     import pandas as pd
 
     if layout.id is not None and is_missing(record[layout.id]):
@@ -229,7 +228,7 @@ def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, wher
 
 
 def _record_times(column: pd.Series, where: str, key: str) -> tuple[pd.DatetimeIndex, str]:
-    """Times of one row of the list layout, and how they are written."""
+    """Parse the times of one row of the list layout; also return their format."""
     writing = way_of_writing(column, where)
     times = read_times(column, writing)
     if times.hasnans:
@@ -245,18 +244,18 @@ def _on_grid(
     where: str,
     key: str,
 ) -> tuple[Any, np.ndarray, pd.Timestamp | None]:
-    """Start, the values on every step from the first to the last (NaN where the file has none), and the first time.
+    """Place values on the regular time grid; return the start, the values (NaN for missing steps) and the first time.
 
     Args:
-        values: their first axis is time.
-        times: of the rows; None where these follow each other.
-        steps: the times as numbers of periods; None where no frequency is known.
-        layout: tells the frequency.
-        where: what an error begins with.
-        key: name of the series; empty where they are all those of a table.
+        values: values, time on the first axis.
+        times: times of the rows; None for consecutive rows.
+        steps: times as period numbers; None without a frequency.
+        layout: layout with the frequency.
+        where: prefix of error messages.
+        key: id of the series; empty for all series of a wide table.
 
     Raises:
-        DataError: a time repeats or is off the grid, or the gaps are out of proportion.
+        DataError: a time is repeated or off the grid, or gaps are disproportionate.
     """
     import pandas as pd
 
@@ -275,7 +274,7 @@ def _on_grid(
         )
     if steps is None:
         return start, values, first
-    # Multiples such as 15min count single minutes, so a step is the multiple.
+    # Period numbers of multiples such as 15min count single minutes, so divide by the multiple.
     multiple = period(EPOCH, layout.grid or "", where).freq.n
     places, rest = np.divmod(steps - steps[0], multiple)
     if first is None and start is not pd.NaT:
@@ -327,7 +326,7 @@ def _timestamp(value: Any) -> pd.Timestamp | None:
 
     try:
         stamp = pd.Timestamp(value)
-    except (ValueError, TypeError):  # periods reach further than timestamps
+    except (ValueError, TypeError):  # periods have a wider range than timestamps
         return None
     return stamp.tz_localize(None) if stamp.tz is not None else stamp
 

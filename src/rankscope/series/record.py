@@ -1,4 +1,4 @@
-"""The one record of a time series."""
+"""Record of a time series."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Entry = dict[str, Any]
-"""What GluonTS calls a data entry: ``{"item_id": …, "start": Period, "target": array}``."""
+"""GluonTS data entry: ``{"item_id": …, "start": Period, "target": array}``."""
 LARGEST = float(np.finfo(np.float32).max)
-"""Models compute in single precision: what lies beyond becomes infinite there."""
+"""Largest float32; models compute in single precision."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One univariate series: its name, the period of its first value, and all its values (NaN = missing).
+    """Univariate series: id, period of the first value, and values (NaN = missing).
 
-    ``start`` carries the frequency, and is NaT where the source tells none. ``stamp`` is the time that the source gives
-    the first value, which may lie anywhere in its period.
+    ``start`` carries the frequency and is NaT if unknown. ``stamp`` is the original timestamp of the first value,
+    anywhere within its period.
     """
 
     item_id: str
@@ -38,7 +38,7 @@ class Series:
         return len(self.target)
 
     def timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:
-        """Times of ``steps`` values from index ``first`` on, placed in their periods as ``stamp`` is."""
+        """Return the timestamps of ``steps`` values from index ``first``, at ``stamp``'s offset within the period."""
         periods = [self.start + step for step in range(first, first + steps)]
         if self.stamp is None or self.stamp == self.start.start_time:
             return [one.start_time for one in periods]
@@ -47,27 +47,27 @@ class Series:
         return [one.start_time + (self.stamp - self.start.start_time) for one in periods]
 
     def last(self, n: int | None) -> Series:
-        """The last ``n`` values at most; all of them without a number."""
+        """Return the last ``n`` values at most; all if ``n`` is None."""
         skipped = max(0, len(self) - (len(self) if n is None else n))
         return self if not skipped else Series(self.item_id, self.start + skipped, self.target[skipped:])
 
     @property
     def entry(self) -> Entry:
-        """The series as a GluonTS data entry."""
+        """Convert to a GluonTS data entry."""
         return {"item_id": self.item_id, "start": self.start, "target": self.target}
 
 
 def check_series(series: Sequence[Series], where: str, *, numbers: bool = True, dated: bool = True) -> None:
-    """Refuse an empty set, duplicated names, and a series that no model can be given.
+    """Validate a set of series: not empty, unique ids, valid values.
 
     Args:
-        series: the set.
-        where: what an error begins with.
-        numbers: refuse a series without any number.
-        dated: refuse a series without a frequency.
+        series: series to validate.
+        where: prefix of error messages.
+        numbers: reject series without any number.
+        dated: reject series without a frequency.
 
     Raises:
-        DataError: naming ``where`` and the series.
+        DataError: with ``where`` and the id of the series.
     """
     if not series:
         raise DataError(f"{where} holds no series.")
@@ -81,10 +81,10 @@ def check_series(series: Sequence[Series], where: str, *, numbers: bool = True, 
 
 
 def check_values(one: Series, where: str, *, dated: bool = True) -> None:
-    """Refuse a series of no steps or, where ``dated``, of no frequency, and values that are infinite or too large.
+    """Reject an empty series, infinite or too large values and, if ``dated``, a missing frequency.
 
     Raises:
-        DataError: naming ``where`` and the series.
+        DataError: with ``where`` and the id of the series.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Corpora: generated signals, or windows of a user's series, as a matrix of one series per row."""
+"""Corpora: synthetic signals, or windows of a user's series, one per row of a matrix."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rankscope.series.reader import read_series
 def corpus(
     kind: str, n: int, length: int, seed: int = 0, file: str | Path | None = None
 ) -> Float[Tensor, "series time"]:
-    """A corpus of ``n`` series of ``length`` values in float32, the same for the same seed.
+    """Generate a corpus of ``n`` series of ``length`` values in float32, deterministic for a seed.
 
     Args:
         kind: a key of `SIGNALS`, or ``user`` for windows of the series in ``file``.
         n: number of series.
         length: values per series.
-        seed: of every random choice.
+        seed: random seed.
         file: Parquet, CSV, JSONL or Arrow; only with ``user``. See `rankscope.series`.
 
     Raises:
-        OptionError: unknown kind, ``n`` or ``length`` below 1, or a file where none belongs.
-        DataError: the file cannot be used, or no series in it is as long as ``length``.
+        OptionError: unknown kind, ``n`` or ``length`` below 1, or a file given for a generated signal.
+        DataError: the file is unusable, or all its series are shorter than ``length``.
 
     >>> corpus("sine", n=4, length=16).shape
     torch.Size([4, 16])
@@ -51,13 +51,13 @@ def corpus(
 
 
 def windows(file: str | Path, n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
-    """``n`` windows of ``length`` consecutive values, each from a random series of a file that is long enough.
+    """Sample ``n`` windows of ``length`` consecutive values from random series that are long enough.
 
-    Missing values stay NaN: the models know how to mask them.
+    Missing values stay NaN; the models mask them.
 
     Raises:
-        DataError: the file cannot be used, no series has ``length`` values, or hardly any window of that length has an
-            observed value.
+        DataError: the file is unusable, all series are shorter than ``length``, or hardly any window of that length
+            has an observed value.
     """
     series = [one.target for one in read_series(file, dated=False)]
     long_enough = [values for values in series if values.size >= length]
@@ -80,10 +80,10 @@ def windows(file: str | Path, n: int, length: int, rng: np.random.Generator) -> 
 
 
 def sinusoids(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
-    """Unit-amplitude ``sin(2πt/p + φ)``, period p log-uniform from 4 steps to the whole length, φ uniform.
+    """Generate unit-amplitude ``sin(2πt/p + φ)`` with period p log-uniform in [4, length] and φ uniform.
 
-    A log-uniform period gives every octave the same weight; below 4 steps a sampled sinusoid stops looking
-    smooth. A length under 5 leaves the period at 4 steps.
+    A log-uniform period weights octaves equally; below 4 steps per period a sampled sinusoid is not smooth. For lengths
+    below 5 the period is 4 steps.
     """
     period = np.exp(rng.uniform(np.log(4.0), np.log(max(length, 4)), size=(n, 1)))
     phase = rng.uniform(0.0, 2 * np.pi, size=(n, 1))
@@ -91,27 +91,27 @@ def sinusoids(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray
 
 
 def exponentials(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
-    """``exp(λ t/(length − 1))`` with λ uniform on [−5, 5], so the ends differ by at most e⁵ ≈ 148."""
+    """Generate ``exp(λ t/(length − 1))`` with λ uniform in [−5, 5]; the ends differ by a factor of at most e⁵ ≈ 148."""
     rate = rng.uniform(-5.0, 5.0, size=(n, 1))
     return np.exp(rate * np.arange(length) / max(length - 1, 1))
 
 
 def constants(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
-    """Zeros, the constant signal of the paper's Fig. 5c.
+    """Generate zeros, the constant signal of the paper's Fig. 5c.
 
-    All time steps become the same token (or patch), so whatever rank a layer's input has above 1 was made by
-    the model out of its special tokens (end of sequence, REG) and relative position biases.
+    All time steps map to the same token (or patch), so any rank above 1 of a layer input comes from special tokens (end
+    of sequence, REG) and relative position biases.
     """
     return np.zeros((n, length))
 
 
 def white_noise(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
-    """Independent standard normal values."""
+    """Generate independent standard normal values."""
     return rng.standard_normal((n, length))
 
 
 def mixed(n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
-    """Sinusoids, exponentials and white noise in turn, a third each, as in the paper's Fig. 2a."""
+    """Alternate sinusoids, exponentials and white noise, one third each, as in the paper's Fig. 2a."""
     out = np.empty((n, length))
     for start, make in enumerate((sinusoids, exponentials, white_noise)):
         count = len(range(start, n, 3))
@@ -127,4 +127,4 @@ SIGNALS: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
     "noise": white_noise,
     "mixed": mixed,
 }
-"""Generated signals by name; ``user`` is the other kind that `corpus` takes."""
+"""Synthetic signals by name; `corpus` also accepts ``user``."""

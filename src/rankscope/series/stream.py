@@ -1,4 +1,4 @@
-"""A file of series as chunks of a fixed number of series, whatever blocks the file is written in."""
+"""Stream a file of series in chunks of a fixed number of series."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rankscope.series.layout import Columns, TableLayout, find_layout, is_missin
 from rankscope.series.reader import no_rows
 
 ROWS = 1 << 16
-"""Most rows that are read at a time."""
+"""Maximum rows per read."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A file of series that is read in chunks.
+    """File of series, read in chunks.
 
     Attributes:
-        source: the open file.
-        layout: where names, times and values stand.
-        chunks: can be gone through once; reading is all that they cost.
-        series: how many there are, where the file says so.
+        source: open file.
+        layout: layout of the table.
+        chunks: chunks of rows, read lazily; can be iterated once.
+        series: number of series, if stored in the file.
     """
 
     source: Source
@@ -37,20 +37,20 @@ class Stream:
 
 
 def open_stream(path: str | Path, size: int, *, columns: Columns | None = None, freq: str | None = None) -> Stream:
-    """Open a file of series, in the list layout or in the long one with the rows of a series one after the other.
+    """Open a file of series in the list layout, or in the long layout with contiguous series.
 
-    Chunk n holds series n·size to (n+1)·size − 1 in the order of the file, whatever blocks it is written in, so that
-    a run that was stopped finds the same chunks again. A series is held whole in memory, a file never.
+    Chunk n holds series n·size to (n+1)·size − 1 in file order, regardless of the file's block structure, so that a
+    resumed run finds the same chunks. Memory use is bounded by the chunk, not by the file.
 
     Args:
         path: Parquet, Arrow IPC (file or stream), CSV or JSON lines.
-        size: series per chunk, or rows where a row holds several.
-        columns: names of the id, time and target columns, where they are not the usual ones.
-        freq: frequency, where the first chunk does not tell it.
+        size: series per chunk, or rows if a row holds several series.
+        columns: non-default names of the id, time and target columns.
+        freq: frequency (default: inferred from the first chunk).
 
     Raises:
-        DataError: the file cannot be read, or is in the wide layout; while it is read, that it is damaged from some
-            row on, or that a series comes back after others.
+        DataError: the file is unreadable or in the wide layout; during iteration: the file is damaged, or the rows of
+            a series are not contiguous.
     """
     names = columns or Columns()
     source = open_file(path, min(size, ROWS), texts=names.texts)
@@ -80,7 +80,7 @@ def open_stream(path: str | Path, size: int, *, columns: Columns | None = None, 
 
 
 def _chunks(source: Source, batches: Iterator[Rows], layout: TableLayout, size: int) -> Iterator[Rows]:
-    """Cut the rows before every series that would be one too many."""
+    """Split rows into chunks of ``size`` complete series."""
     held: list[Rows] = []
     broken: list[Broken] = []
     number = count = 0
@@ -111,16 +111,16 @@ def _chunks(source: Source, batches: Iterator[Rows], layout: TableLayout, size: 
 
 
 class _Names:
-    """Finds names that come twice: in the list layout a damaged row, in the long one a file that is not sorted."""
+    """Detector of repeated ids: an invalid row in the list layout, an unsorted file in the long layout."""
 
     def __init__(self, source: Source, layout: TableLayout) -> None:
         self._source, self._layout, self._seen = source, layout, SeenIds()
 
     def checked(self, chunk: Rows) -> Rows:
-        """The chunk without rows whose name was there.
+        """Move rows with a repeated id to the broken rows.
 
         Raises:
-            DataError: rows of a series stand in two places of the long layout.
+            DataError: rows of a series are not contiguous in the long layout.
         """
         layout = self._layout
         if layout.id is None or not len(chunk.frame):
@@ -150,7 +150,7 @@ class _Names:
 
 
 def stretches(ids: np.ndarray) -> list[tuple[int, int]]:
-    """First and last-plus-one row of every stretch of equal names.
+    """Return (start, stop) of every run of equal ids.
 
     >>> stretches(np.array(["a", "a", "b"], dtype=object))
     [(0, 2), (2, 3)]
@@ -162,17 +162,17 @@ def stretches(ids: np.ndarray) -> list[tuple[int, int]]:
 
 
 class SeenIds:
-    """A growing set of names, kept as hashes of 64 bits in sorted arrays.
+    """Growing set of ids, stored as 64-bit hashes in sorted arrays.
 
-    A million names take 8 MB, where a set of strings takes 100. Two different names share a hash with a chance of
-    3·10⁻⁸ among a million of them, and of 3·10⁻⁴ among a hundred million.
+    A million ids take 8 MB, against 100 MB as a set of strings. The probability of a collision is 3·10⁻⁸ for a million
+    ids and 3·10⁻⁴ for a hundred million.
     """
 
     def __init__(self) -> None:
         self._runs: list[np.ndarray] = []
 
     def repeated(self, ids: Sequence[str]) -> np.ndarray:
-        """Add names; true where one was there before, in this call or an earlier one."""
+        """Add ids; return a mask of those seen before, in this call or an earlier one."""
         import pandas as pd
 
         hashes = pd.util.hash_array(np.array(ids, dtype=object), categorize=False)

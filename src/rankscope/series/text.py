@@ -1,4 +1,4 @@
-"""Text as token ids: by a model's own tokenizer, or byte by byte."""
+"""Tokenise text with a model's tokenizer, or by bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rankscope.errors import DataError
 
 TOKENIZER = "tokenizer.json"
 BYTE_OFFSET = 3
-"""Ids of bytes start here where a model has no tokenizer, as in ByT5: 0, 1 and 2 are special."""
+"""First byte id for models without a tokenizer, as in ByT5: 0, 1 and 2 are special tokens."""
 
 
 def read_text(file: str | Path) -> str:
-    """Read a plain or gzipped UTF-8 text.
+    """Read a UTF-8 text file, optionally gzipped.
 
     Raises:
-        DataError: it cannot be read, is not UTF-8 or is empty.
+        DataError: unreadable, not UTF-8, or empty.
     """
     path = Path(file)
     try:
@@ -37,14 +37,14 @@ def read_text(file: str | Path) -> str:
 
 
 def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " tokens"], str]:
-    """Tokenise a text with the ``tokenizer.json`` of a checkpoint folder, or by bytes where there is none.
+    """Tokenise a text with the ``tokenizer.json`` of a checkpoint folder, or by bytes without one.
 
     Returns:
-        The ids without special tokens, and the tokenizer in words.
+        Token ids without special tokens, and a description of the tokenizer.
 
     Raises:
-        DataError: an id is outside the vocabulary, the tokenizer cannot be read, or there is none and the vocabulary
-            is too small for bytes.
+        DataError: an id exceeds the vocabulary, the tokenizer is unreadable, or there is none and the vocabulary is too
+            small for bytes.
     """
     file = folder / TOKENIZER
     if file.is_file():
@@ -52,7 +52,7 @@ def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " t
 
         try:
             tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # the package raises bare Exceptions
+        except Exception as error:  # tokenizers raises bare Exceptions
             raise DataError(f"{file} cannot be read as a tokenizer: {error}.") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -75,10 +75,10 @@ def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " t
 
 
 def text_windows(ids: Int[Tensor, " tokens"], n: int, length: int, seed: int) -> Int[Tensor, "texts window"]:
-    """``n`` windows of ``length`` consecutive ids at random places; a shorter text is one window.
+    """Sample ``n`` windows of ``length`` consecutive ids at random positions; a shorter text gives one window.
 
     Raises:
-        DataError: there is no id.
+        DataError: there are no ids.
     """
     if len(ids) == 0:
         raise DataError("the text has no token: give a longer one.")

@@ -41,7 +41,7 @@ FAILURES = [torch.OutOfMemoryError("CUDA"), MemoryError(), RuntimeError("can't a
 def test_batches_halve_where_memory_runs_out(error: Exception) -> None:
     seen: list[list[int]] = []
     cleared: list[bool] = []
-    with pytest.warns(UserWarning, match="10 series side by side: going on with 5") as caught:
+    with pytest.warns(UserWarning, match="10 series per batch; continuing with 5") as caught:
         size = in_batches(torch.arange(12), 10, limited(2, seen, error), lambda: cleared.append(True))
     assert size == 2
     assert [len(one) for one in seen] == [2] * 6
@@ -51,8 +51,8 @@ def test_batches_halve_where_memory_runs_out(error: Exception) -> None:
 
 def test_one_series_that_does_not_fit_is_an_error_of_one_line() -> None:
     with (
-        pytest.warns(UserWarning, match="going on with 1"),
-        pytest.raises(MemoryRunsOutError, match="one series: ask for fewer samples"),
+        pytest.warns(UserWarning, match="continuing with 1"),
+        pytest.raises(MemoryRunsOutError, match="single series; use fewer samples"),
     ):
         in_batches(torch.arange(3), 2, limited(0, [], torch.OutOfMemoryError("CUDA out of memory")))
 
@@ -84,7 +84,7 @@ def test_forecasts_do_not_change_with_the_batches_that_fit(
     monkeypatch.setattr(
         f"{home}.in_batches", lambda order, size, work, *more: in_batches(order, size, cut(work), *more)
     )
-    with pytest.warns(UserWarning, match="memory ran out"):
+    with pytest.warns(UserWarning, match="out of memory"):
         torch.testing.assert_close(fast.predict(series, **greedy), whole)
 
 
@@ -92,8 +92,8 @@ def test_a_batch_takes_about_what_is_estimated(t5_folder: Path, both: Any) -> No
     from rankscope.forecast.decoding import bytes_per_series
 
     network = both(t5_folder)[1].model.network
-    context = network.remember(torch.ones(3, 20, dtype=torch.long), torch.ones(3, 20, dtype=torch.bool))
-    past = network.room(3 * 5, 7)
+    context = network.encode_context(torch.ones(3, 20, dtype=torch.long), torch.ones(3, 20, dtype=torch.bool))
+    past = network.allocate(3 * 5, 7)
     taken = sum(part.nbytes for one in context for part in (one.keys, one.values))
     taken += sum(part.nbytes for one in past for part in one.flat)
     logits = 3 * 5 * 4 * 4 * network.vocabulary

@@ -105,7 +105,7 @@ def test_half_precision_stays_near(t5_folder: Path, uneven: Any, both: Any) -> N
     with torch.inference_mode():
         expected = stock.inner_model(input_ids=tokens, attention_mask=kept, decoder_input_ids=start).logits[:, 0]
         network = fast.model.network
-        context, past = network.remember(tokens, kept), network.room(5, 1)
+        context, past = network.encode_context(tokens, kept), network.allocate(5, 1)
         for one in past:
             one.begin(1)
         found = network.step(start[:, 0], 0, past, context, network.bias(1)[:, 0, :1], None)
@@ -181,6 +181,6 @@ def test_weights_beyond_float16_are_refused(t5_folder: Path, tmp_path: Path, wri
     tensors[name][0, 0] = 1e5
     folder = write_checkpoint(tmp_path / "large", checkpoint.config, tensors)
     for runtime in ("stock", "fast"):
-        with pytest.raises(CheckpointError, match="beyond float16"):
+        with pytest.raises(CheckpointError, match="exceeds the float16 range"):
             load_pipeline(folder, dtype="float16", runtime=runtime)
         assert load_pipeline(folder, dtype="bfloat16", runtime=runtime) is not None

@@ -198,7 +198,7 @@ def test_force_leaves_what_is_not_the_run_s(tmp_path: Path) -> None:
 
 
 def test_options_and_places_that_make_no_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OptionError, match="--resume goes on and --force starts anew"):
+    with pytest.raises(OptionError, match="--resume and --force are mutually exclusive"):
         work(store(tmp_path / "out"), resume=True, force=True)
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="is a file: name a folder"):
