@@ -1,6 +1,6 @@
 """Forecast evaluation: tasks, data, baselines, WQL and MASE.
 
-Nothing heavy is imported before one of the names below is used.
+Names are imported lazily.
 
 >>> import rankscope_eval
 >>> "embedded" in rankscope_eval.list_suites()
@@ -56,7 +56,7 @@ __all__ = [
     "TradeoffOptions",
 ]
 
-# No module may have the name of a function: once imported by another module, it would stand in its place.
+# Modules must not share a name with an exported function: an imported submodule would shadow it.
 _HOME = {
     "evaluate": "evaluation",
     "EvalReport": "report",
@@ -86,7 +86,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module that owns ``name`` when it is first asked for."""
+    """Import ``name`` lazily from its module."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,4 +1,4 @@
-"""Forecasts without a checkpoint: naive, seasonal naive, and the automatic ETS and Theta of statsforecast."""
+"""Local baselines: naive, seasonal naive, and statsforecast's AutoETS and AutoTheta."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 from rankscope.series.record import Entry
 
 LONGEST_FIT = 2500
-"""Most values that auto-ets and auto-theta are fitted to, the last ones: longer fits take minutes."""
+"""Maximum context of auto-ets and auto-theta; longer fits take minutes."""
 
 
 def naive_forecasts(entries: Sequence[Entry], horizon: int, season_length: int, levels: Any) -> tuple[list[Any], int]:
-    """The last value, repeated."""
+    """Repeat the last value."""
     return seasonal_naive_forecasts(entries, horizon, 1, levels)
 
 
 def seasonal_naive_forecasts(
     entries: Sequence[Entry], horizon: int, season_length: int, levels: Any
 ) -> tuple[list[Any], int]:
-    """The last season, repeated; every quantile is that value.
+    """Repeat the last season; all quantiles are equal to the point forecast.
 
-    A missing value is filled with the last one before it; a context shorter than a season gives its mean.
-    Values are in single precision (GluonTS' ``SeasonalNaivePredictor``).
+    Missing values are forward-filled; a context shorter than a season gives its mean. Computed in single precision, as
+    in GluonTS' ``SeasonalNaivePredictor``.
     """
     from gluonts.model.seasonal_naive import SeasonalNaivePredictor
     from gluonts.transform.feature import LastValueImputation
@@ -38,7 +38,7 @@ def seasonal_naive_forecasts(
 def auto_ets_forecasts(
     entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
 ) -> tuple[list[Any], int]:
-    """Exponential smoothing, its form chosen by AICc; quantiles from statsforecast's prediction intervals."""
+    """Forecast with exponential smoothing selected by AICc; quantiles from statsforecast's prediction intervals."""
     from statsforecast.models import AutoETS
 
     return _fit_each(AutoETS, entries, horizon, season_length, levels)
@@ -47,7 +47,7 @@ def auto_ets_forecasts(
 def auto_theta_forecasts(
     entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
 ) -> tuple[list[Any], int]:
-    """Theta method, its variant chosen by error; quantiles from statsforecast's prediction intervals."""
+    """Forecast with the best Theta variant; quantiles from statsforecast's prediction intervals."""
     from statsforecast.models import AutoTheta
 
     return _fit_each(AutoTheta, entries, horizon, season_length, levels)
@@ -56,7 +56,7 @@ def auto_theta_forecasts(
 def _fit_each(
     model: Any, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
 ) -> tuple[list[Any], int]:
-    """One fit per series; a series that cannot be fitted gets the seasonal-naive forecast and is counted."""
+    """Fit one model per series; fall back to seasonal naive where fitting fails, and count the fallbacks."""
     from gluonts.model.forecast import QuantileForecast
 
     forecasts: list[Any] = []
@@ -75,7 +75,7 @@ def _fit_each(
 def _fit_one(
     model: Any, target: np.ndarray, horizon: int, season_length: int, levels: Sequence[float]
 ) -> np.ndarray | None:
-    """Quantiles and mean of one fitted series, ``[levels + 1, horizon]``, or None where the fit fails."""
+    """Return quantiles and mean of one series, ``[levels + 1, horizon]``, or None if the fit fails."""
     from gluonts.transform.feature import LastValueImputation
 
     context = np.asarray(target, dtype=float)[-LONGEST_FIT:]
@@ -83,7 +83,7 @@ def _fit_one(
         context = LastValueImputation()(context.copy())
     if len(context) < 3 or np.ptp(context) == 0:
         return None
-    # A season that was not seen twice cannot be estimated.
+    # Seasonality needs at least two full seasons.
     season = season_length if len(context) >= 2 * season_length else 1
     widths = sorted({round(abs(2 * q - 1) * 100, 6) for q in levels if q != 0.5})
     state = np.random.get_state()  # noqa: NPY002  (the intervals of some models seed the global stream)
@@ -91,7 +91,7 @@ def _fit_one(
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             result = model(season_length=season).forecast(y=context, h=horizon, level=widths or [80])
-    except Exception:  # any numerical failure of the fit means the same: fall back, and count it
+    except Exception:  # any numerical failure: fall back and count it
         return None
     finally:
         np.random.set_state(state)  # noqa: NPY002
@@ -117,8 +117,8 @@ BASELINES = {
     "auto-ets": auto_ets_forecasts,
     "auto-theta": auto_theta_forecasts,
 }
-"""Models that need no checkpoint, by the name that ``MODEL`` takes."""
+"""Local models by name."""
 AUTOMATIC = ("auto-ets", "auto-theta")
-"""Those that fit and choose a model per series, which takes long."""
+"""Local models that are fitted and selected per series, which is slow."""
 BASELINE = "seasonal-naive"
-"""Baseline of relative scores where none is named."""
+"""Default baseline of relative scores."""

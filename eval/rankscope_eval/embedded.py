@@ -1,4 +1,4 @@
-"""Series that need neither a network nor a file: measured ones in installed libraries, and generated ones."""
+"""Embedded data sets: public-domain series from installed libraries, and synthetic series."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rankscope.series.frequency import period
 
 
 def embedded_series(name: str) -> list[Series]:
-    """Series of one embedded data set.
+    """Return the series of an embedded data set.
 
     Raises:
-        DataError: there is no such set, or the library that carries it is not installed.
+        DataError: unknown data set, or its library is not installed.
     """
     if name not in EMBEDDED:
         raise DataError(unknown_choice("embedded data set", name, EMBEDDED))
@@ -91,13 +91,13 @@ SERIES_PER_SET = 6
 
 
 def _generated(name: str, seed: int, start: str, freq: str, draw: Callable[..., np.ndarray]) -> list[Series]:
-    """``SERIES_PER_SET`` draws, each from its own seeded stream."""
+    """Generate ``SERIES_PER_SET`` series, each from its own seeded stream."""
     rngs = [np.random.Generator(np.random.PCG64([seed, i])) for i in range(SERIES_PER_SET)]
     return [_series(f"{name}_{i}", start, freq, draw(rng)) for i, rng in enumerate(rngs)]
 
 
 def _hourly(rng: np.random.Generator) -> np.ndarray:
-    """A day and a week with harmonics on a level, and noise."""
+    """Generate daily and weekly seasonality with harmonics, plus level and noise."""
     t = np.arange(24 * 7 * 4)
     day = sum(rng.normal(0, 1 / k) * np.sin(2 * np.pi * k * t / 24 + rng.uniform(0, 2 * np.pi)) for k in (1, 2, 3))
     week = rng.uniform(0.3, 1) * np.sin(2 * np.pi * t / 168 + rng.uniform(0, 2 * np.pi))
@@ -105,7 +105,7 @@ def _hourly(rng: np.random.Generator) -> np.ndarray:
 
 
 def _daily(rng: np.random.Generator) -> np.ndarray:
-    """A profile over the days of the week times a slow exponential trend, with noise."""
+    """Generate a day-of-week profile times a slow exponential trend, with noise."""
     t = np.arange(365)
     profile = rng.uniform(0.4, 1.6, 7)
     return rng.uniform(20, 200) * profile[t % 7] * np.exp(rng.normal(0, 0.6) * t / 365) * rng.lognormal(0, 0.1, len(t))
@@ -154,11 +154,11 @@ KINDS: dict[str, tuple[str, str, str, int]] = {
     "kind_steps_5min": ("steps", "five-minutely", "5min", 1000),
     "kind_composed_monthly": ("composed", "monthly", "M", 200),
 }
-"""Sets of the suite ``generated`` → kind, calendar, frequency and length of their series."""
+"""Data sets of suite ``generated`` → kind, calendar, frequency and length."""
 
 
 def _kind(name: str) -> list[Series]:
-    """Series of one kind of the training corpus, from a stream that no training draws from."""
+    """Generate series of one kind of the training corpus, from a random stream not used in training."""
     from rankscope.train.data.structured import structured_series
 
     kind, calendar, freq, length = KINDS[name]
@@ -183,4 +183,4 @@ EMBEDDED: dict[str, Callable[[], list[Series]]] = {
     "generated_level_shift": lambda: _generated("generated_level_shift", 16, "2000-01", "M", _level_shift),
     **{name: functools.partial(_kind, name) for name in KINDS},
 }
-"""Embedded data sets by name; what begins with ``generated_`` or ``kind_`` is not a measurement."""
+"""Embedded data sets by name; ``generated_`` and ``kind_`` are synthetic."""

@@ -1,4 +1,4 @@
-"""Models × tasks → scores."""
+"""Evaluate models on a suite."""
 
 from __future__ import annotations
 
@@ -40,33 +40,32 @@ def evaluate(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> EvalReport:
-    """Forecast and score every task of a suite with every model.
+    """Evaluate models on every task of a suite.
 
-    The protocol is that of chronos-forecasting's ``scripts/evaluation``: the last ``-offset`` values of each
-    series are cut into ``num_rolls`` windows, all before a window is context, scores are MASE and WQL over
-    all series, relative scores their geometric means with intervals (`rankscope_eval.relative`). The random
-    state is set to the seed before each task, so rows do not depend on order or selection.
+    Follows chronos-forecasting's ``scripts/evaluation``: the last ``-offset`` values of each series are split into
+    ``num_rolls`` windows with all previous values as context; scores are MASE and WQL over all series, and relative
+    scores their geometric means with intervals (`rankscope_eval.relative`). The random state is reset to the seed
+    before each task, so rows do not depend on order or selection.
 
     Args:
         models: ``naive``, ``seasonal-naive``, ``auto-ets``, ``auto-theta``, or checkpoints.
-        suite: a shipped suite, a YAML file, or or one at hand; what is loaded has its data, tasks and max_series.
-        how: models forecast; its revision is theirs and not the baseline's.
-        data: folder of local data files.
-        tasks: names of tasks to keep.
-        max_series: how many series of each data set to keep, the first ones; all in the published protocol.
-        baseline: what relative scores divide by; seasonal-naive by default. It is evaluated too.
-        kept: folder that holds every row as soon as it is measured, to be deleted when the report is safe; None keeps
-            none.
-        resume: take the rows that ``kept`` holds of the same models, tasks and settings, and measure the others.
+        suite: shipped suite, YAML file, or a loaded suite, which defines data, tasks and max_series.
+        how: forecasting settings; the revision applies to the models, not to the baseline.
+        data: folder with local data files.
+        tasks: names of the tasks to run (default: all).
+        max_series: use only the first series of each data set (published protocol: all).
+        baseline: denominator of relative scores, also evaluated (default: seasonal-naive).
+        kept: folder to store finished rows in until the report is written; None stores none.
+        resume: reuse rows in ``kept`` with the same models, tasks and settings.
         progress: called as ``progress(done, total, what)``.
 
     Raises:
-        RankscopeError: a model, the suite, an option or the data cannot be used.
+        RankscopeError: invalid model, suite, option or data.
     """
     if isinstance(models, str) or not models:
-        raise OptionError("models is empty: name at least one, such as 'seasonal-naive' or a checkpoint.")
+        raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
     if resume and kept is None:
-        raise OptionError("resume goes on with the rows of a folder: name it as kept.")
+        raise OptionError("resume requires kept, the folder of finished rows.")
     started = time.perf_counter()
     how = how or Forecasting()
     if not isinstance(suite, LoadedSuite):
@@ -84,7 +83,7 @@ def evaluate(
     shared = {**vars(how), "max_series": suite.max_series}
 
     def measured(forecaster: Forecaster, task: Task, series: Sequence[Series]) -> EvalRow:
-        """Row that is kept, or a new one, beside the published scores."""
+        """Return a stored or new row, with the published scores."""
         key = None if store is None else row_key(shared, task, suite.files(task), forecaster)
         earlier = None if store is None or key is None else store.get(key, KeptRow)
         if earlier is not None:
@@ -119,22 +118,22 @@ def _name(model: str | Forecaster) -> str:
 
 @dataclass(frozen=True)
 class KeptRow:
-    """A row with its sums, which reports leave out."""
+    """Row with per-series sums, which reports omit."""
 
     row: EvalRow
     sums: Sums | None
 
 
 def kept_rows(folder: str | Path) -> RunStore:
-    """The store of rows in a folder; each has its `row_key` as name."""
+    """Open the row store of a folder; rows are named by `row_key`."""
     return RunStore(folder, "rows of an unfinished evaluation", ROWS_SCHEMA, {}, items="rows")
 
 
 def row_key(settings: Mapping[str, Any], task: Task, files: Sequence[Path], forecaster: Forecaster) -> str | None:
-    """Name of a row, the same for what has the same scores; None where the model does not say what it is.
+    """Return the key of a row, a hash of everything that determines its scores; None for unidentifiable models.
 
-    A row is taken again only where everything that decides its scores is the same: the settings, the task and its
-    files, the model and its files (by size and time of change). A model that names no files is never taken again.
+    The key covers the settings, the task and its files, the model and its files (by size and modification time). Rows
+    of models without known files are never reused.
     """
     if forecaster.files is None:
         return None

@@ -1,4 +1,4 @@
-"""Forecasts of a user's series as a table."""
+"""Forecast a user's series."""
 
 from __future__ import annotations
 
@@ -32,18 +32,16 @@ def forecast_file(
     season_length: int | None = None,
     context: int | None = None,
 ) -> pd.DataFrame:
-    """Forecast every series of a file (CSV, Parquet, JSON lines or Arrow) for ``horizon`` steps after its
-    end.
+    """Forecast the next ``horizon`` steps of every series of a file (CSV, Parquet, JSON lines or Arrow).
 
-    The id, time and target columns are found by their usual names unless they are given. Of each series the model
-    sees the last ``context`` values, as many as it can by default; one that holds no number there gets a forecast of
-    NaN.
+    The id, time and target columns are found by common names unless given. The model sees the last ``context`` values
+    of each series (default: its own context length); a series without values there gets a NaN forecast.
 
     Returns:
-        A table with item_id, timestamp, mean, and one column per quantile, named as its level.
+        Table with columns item_id, timestamp, mean, and one per quantile, named by its level.
 
     Raises:
-        RankscopeError: the file, the model or an option cannot be used.
+        RankscopeError: invalid file, model or option.
     """
     check_horizon(horizon)
     check_quantiles(quantiles)
@@ -66,7 +64,7 @@ def forecast_series(
     """Forecast series in memory; see ``forecast_file``.
 
     Raises:
-        RankscopeError: a series, the model or an option cannot be used.
+        RankscopeError: invalid series, model or option.
     """
     check_horizon(horizon)
     levels = check_quantiles(quantiles)
@@ -83,14 +81,14 @@ def forecast_series(
     values[there] = forecast_values(forecaster, some, horizon, levels, season)
     lost = there & np.isnan(values).any(axis=(1, 2))
     if lost.any():
-        raise DataError(f"model {forecaster.name!r} forecasts NaN for series {series[lost.argmax()].item_id!r}.")
+        raise DataError(f"model {forecaster.name!r} returned NaN for series {series[lost.argmax()].item_id!r}.")
     return forecast_rows(series, values, levels)
 
 
 def forecast_values(
     forecaster: Forecaster, series: Sequence[Series], horizon: int, levels: Sequence[float], season: int
 ) -> np.ndarray:
-    """Mean and quantiles of every step, ``[series, 1 + levels, horizon]``."""
+    """Return mean and quantiles, ``[series, 1 + levels, horizon]``."""
     if not series:
         return np.empty((0, 1 + len(levels), horizon))
     with warnings.catch_warnings():
@@ -100,12 +98,12 @@ def forecast_values(
 
 
 def forecast_rows(series: Sequence[Series], values: np.ndarray, levels: Sequence[float]) -> pd.DataFrame:
-    """The forecasts as a table: one row per series and step.
+    """Convert forecasts to a table with one row per series and step.
 
     Args:
-        series: what was forecast.
-        values: of ``forecast_values``.
-        levels: of the quantiles.
+        series: input series.
+        values: output of ``forecast_values``.
+        levels: quantile levels.
     """
     import pandas as pd
 
@@ -118,10 +116,10 @@ def forecast_rows(series: Sequence[Series], values: np.ndarray, levels: Sequence
 
 
 def forecast_times(series: Sequence[Series], steps: int) -> pd.DatetimeIndex:
-    """Times of the steps after the end of each series, one series after the other."""
+    """Return the timestamps after the end of each series, concatenated over series."""
     import pandas as pd
 
-    known: dict[Any, pd.DatetimeIndex] = {}  # most series of a file begin and end together
+    known: dict[Any, pd.DatetimeIndex] = {}  # most series of a file share start and end
     parts = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -134,14 +132,14 @@ def forecast_times(series: Sequence[Series], steps: int) -> pd.DatetimeIndex:
 
 
 def check_horizon(horizon: int) -> int:
-    """The horizon, refused unless it is a whole number of at least 1."""
+    """Validate the horizon: an integer of at least 1."""
     if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
         raise OptionError(f"horizon {horizon!r} is not usable: give a whole number of steps, at least 1.")
     return int(horizon)
 
 
 def check_season(season_length: int | None) -> None:
-    """Refuse a season below one step.
+    """Validate the season length: None or an integer of at least 1.
 
     Raises:
         OptionError: it is.
@@ -151,7 +149,7 @@ def check_season(season_length: int | None) -> None:
 
 
 def check_context(context: int | None, most: int | None, name: str) -> None:
-    """Refuse a context below one value, or longer than the model's own.
+    """Validate the context length: at least 1 and at most the model's.
 
     Raises:
         OptionError: it is.
@@ -167,7 +165,7 @@ def check_context(context: int | None, most: int | None, name: str) -> None:
 
 
 def check_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
-    """The levels in ascending order, refused unless they lie strictly between 0 and 1 and differ.
+    """Validate quantile levels, distinct and in (0, 1), and sort them.
 
     >>> check_quantiles([0.9, 0.1])
     (0.1, 0.9)

@@ -1,4 +1,4 @@
-"""From the name of a model to something that forecasts."""
+"""Forecasters by model name."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Forecasting:
-    """Settings of forecasts; models that are fitted series by series heed none of them but the seed.
+    """Forecasting settings; local models use only the seed.
 
     Attributes:
-        num_samples: sample paths per series, of models that draw them.
-        batch_size: series per forward pass.
-        seed: of the sample paths.
-        device: where checkpoints run: ``cpu``, ``cuda`` or ``auto``.
-        dtype: number format to compute in; that of the checkpoint by default.
+        num_samples: sample paths per series (sampling models).
+        batch_size: series per batch.
+        seed: seed of sampling.
+        device: ``cpu``, ``cuda`` or ``auto``.
+        dtype: compute dtype (default: the checkpoint's).
         runtime: ``auto``, ``fast`` or ``stock``; see `rankscope.load_pipeline`.
         revision: branch, tag or commit of a hub model.
     """
@@ -48,23 +48,22 @@ class Forecasting:
 
 @dataclass(frozen=True)
 class Forecaster:
-    """A named model; ``run(entries, horizon, season_length, levels)`` gives forecasts and counts fallbacks."""
+    """Named model; ``run(entries, horizon, season_length, levels)`` returns forecasts and the number of fallbacks."""
 
     name: str
     run: Callable[[Sequence[Entry], int, int, Sequence[float]], tuple[list[Any], int]]
     seed: int = 0
     context: int | None = None
-    """Number of values of a series that it sees, the last ones; None for all."""
+    """Context length; None for unlimited."""
     files: tuple[Path, ...] | None = None
-    """Files that its forecasts depend on, beside its options; None where they are not known."""
+    """Files that determine the forecasts, besides the options; None if unknown."""
 
     def forecast(
         self, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float] = QUANTILES
     ) -> tuple[list[Any], int]:
-        """GluonTS forecasts of the entries, in their order.
+        """Return GluonTS forecasts of the entries, in order.
 
-        The random state is set to the seed before the first entry, so a result does not depend on what ran
-        before.
+        The random state is reset to the seed first, so results do not depend on earlier calls.
         """
         import torch
 
@@ -73,14 +72,14 @@ class Forecaster:
 
 
 def open_forecaster(model: str | Checkpoint, how: Forecasting | None = None) -> Forecaster:
-    """Forecaster of a baseline name or of a checkpoint: an open one, or a hub id, folder or bundled name.
+    """Open a baseline by name, or a checkpoint: an open one, a hub id, a folder or a bundled name.
 
-    Checkpoints run as `rankscope.load_pipeline` says: by the fast runtime where it knows them, by default.
+    Checkpoints are loaded with `rankscope.load_pipeline`, by default with the fast runtime if supported.
 
     Raises:
-        CheckpointError: the checkpoint cannot be read or cannot forecast.
-        FamilyError: the runtime does not know the checkpoint.
-        OptionError: the runtime, the device or the number format is unknown.
+        CheckpointError: the checkpoint is unreadable or cannot forecast.
+        FamilyError: the runtime does not support the checkpoint.
+        OptionError: unknown runtime, device or dtype.
     """
     how = how or Forecasting()
     if isinstance(model, str) and model in BASELINES:
@@ -107,10 +106,10 @@ def live_pipeline(network: Any) -> Any:
 
 
 def check_counts(**counts: int) -> None:
-    """Refuse counts below 1.
+    """Validate that all counts are integers of at least 1.
 
     Raises:
-        OptionError: one is.
+        OptionError: a count is below 1.
     """
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -118,7 +117,7 @@ def check_counts(**counts: int) -> None:
 
 
 def quiet_imports() -> None:
-    """Import torch and GluonTS, without the latter's advice to install a faster JSON package."""
+    """Import torch and GluonTS, suppressing GluonTS' JSON-package warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ("torch", "gluonts.dataset.split", "gluonts.model.evaluation", "gluonts.model.seasonal_naive"):
@@ -126,11 +125,11 @@ def quiet_imports() -> None:
 
 
 def pipeline_forecaster(name: str, pipeline: Any, how: Forecasting | None = None) -> Forecaster:
-    """Forecaster of a loaded chronos pipeline.
+    """Wrap a loaded chronos pipeline into a forecaster.
 
-    One that draws samples gives GluonTS ``SampleForecast``, one that emits quantiles ``QuantileForecast``; contexts
-    are passed in single precision. The samples themselves are scored, as chronos-forecasting's script did first;
-    its later form (release 2) takes nine quantiles of them for nine samples, which narrows the forecast.
+    Sampling models return GluonTS ``SampleForecast``, quantile models ``QuantileForecast``; contexts are passed in
+    single precision. The samples themselves are scored, as in chronos-forecasting's original script; its release 2
+    treats nine quantiles as nine samples, which narrows the forecast.
     """
     how = how or Forecasting()
 
@@ -179,8 +178,7 @@ def _quantile_batch(pipeline: Any, batch: list[Entry], horizon: int, levels: Seq
     )
     forecasts = []
     for row, entry in enumerate(batch):
-        # Chronos-2 answers with a list of [variates, horizon, levels], Bolt with one [series, horizon,
-        # levels].
+        # Chronos-2 returns a list of [variates, horizon, levels], Bolt one tensor [series, horizon, levels].
         array = quantiles[row].float().cpu().numpy().reshape(horizon, len(levels)).T
         point = mean[row].float().cpu().numpy().reshape(1, horizon)
         forecasts.append(

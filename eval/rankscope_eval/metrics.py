@@ -1,4 +1,4 @@
-"""The two scores of the Chronos benchmark, computed by GluonTS: MASE and WQL."""
+"""MASE and WQL of the Chronos benchmark, computed with GluonTS."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Levels of WQL; 0.5 is MASE's forecast."""
+"""Quantile levels of WQL; MASE uses 0.5."""
 
 
 class Scores:
-    """Scores of one model on one task; GluonTS takes it for one of its metrics, and every loss is computed once.
+    """Scores of a model on a task, implemented as a single GluonTS metric so that each loss is computed once.
 
     Attributes:
-        windows: what the scores are quotients of, a row per window and an array per batch: the quantile loss, its mean
-            over the levels, and |y|, then the scaled error and the number of its values. WQL is the first column's sum
-            over the second's, MASE the third's over the fourth's.
-        unscaled: windows whose seasonal error is 0 (a constant context): GluonTS leaves them out of MASE, not of WQL.
+        windows: numerators and denominators of the scores, one row per window and one array per batch: mean quantile
+            loss over levels, Σ|y|, scaled error, and its number of values. WQL is the ratio of the first two column
+            sums, MASE that of the last two.
+        unscaled: windows with zero seasonal error (constant context), which GluonTS excludes from MASE but not from
+            WQL.
     """
 
     name = "scores"
@@ -38,22 +39,22 @@ class Scores:
 
     @property
     def MASE(self) -> float:
-        """Mean over series and time of |y − ŷ₀.₅| over the series' seasonal error; missing y are left out."""
+        """Mean over series and time of |y − ŷ₀.₅| / seasonal error; missing y are excluded."""
         with np.errstate(all="ignore"):
             return float(self._totals[-2] / self._totals[-1])
 
     @property
     def WQL(self) -> float:
-        """Mean over the nine levels of twice the summed quantile loss over Σ|y|; missing y are left out."""
+        """Mean over the nine levels of twice the summed quantile loss / Σ|y|; missing y are excluded."""
         with np.errstate(all="ignore"):
             return float(np.mean([loss / self._totals[-3] for loss in self._totals[:-3]]))
 
     def update(self, data: Any) -> None:
-        """Add a batch of GluonTS' arrays."""
+        """Add a batch of GluonTS arrays."""
         from gluonts.ev.stats import absolute_label, absolute_scaled_error, quantile_loss
 
         names = ("label", "seasonal_error", *map(str, QUANTILES))
-        data = {name: data[name] for name in names}  # GluonTS sorts sample paths each time that it is asked
+        data = {name: data[name] for name in names}  # GluonTS sorts the sample paths on every access
         losses = [quantile_loss(data, q) for q in QUANTILES]
         labels, scaled = absolute_label(data), absolute_scaled_error(data, "0.5")
         count = np.ma.count(scaled, axis=1)
@@ -63,16 +64,16 @@ class Scores:
         self.unscaled += int((~(data["seasonal_error"] > 0)).sum())
 
     def get(self) -> None:
-        """Return nothing to GluonTS: the caller has the object."""
+        """Return nothing; the caller reads the object."""
 
 
 def score(forecasts: Sequence[Any], test_data: Any, season_length: int | None = None) -> Scores:
-    """Scores of forecasts, aggregated over all series and time steps.
+    """Score forecasts over all series and time steps.
 
     Args:
-        forecasts: GluonTS forecasts, one per window of ``test_data``, in its order.
-        test_data: what ``gluonts.dataset.split.TestTemplate.generate_instances`` gives.
-        season_length: MASE's season; None takes GluonTS' season of each series' frequency.
+        forecasts: GluonTS forecasts, one per window of ``test_data``, in order.
+        test_data: output of ``gluonts.dataset.split.TestTemplate.generate_instances``.
+        season_length: season length of MASE (default: GluonTS' for the frequency of each series).
 
     Raises:
         DataError: a forecast is NaN.
@@ -80,7 +81,7 @@ def score(forecasts: Sequence[Any], test_data: Any, season_length: int | None = 
     from gluonts.model.evaluation import evaluate_forecasts_raw
 
     scores = Scores()
-    # GluonTS draws its own progress bar on stderr, and divides by zero on purpose.
+    # GluonTS prints its own progress bar and divides by zero on purpose.
     with redirect_stderr(io.StringIO()), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:

@@ -1,4 +1,4 @@
-"""Relative scores: geometric means over data sets of a model's score over the baseline's, and how sure they are.
+"""Relative scores: geometric means over data sets of score / baseline score, with bootstrap intervals.
 
 A score moves with the series that happen to be in a data set and with the paths that a model happens to draw, and a
 mean over data sets moves with the choice of data sets. All of that shows in how ratios differ from series to series and

@@ -1,4 +1,4 @@
-"""The result of an evaluation: rows, relative scores, and how each is written."""
+"""Evaluation report: rows, relative scores, and export."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class EvalRow:
-    """Scores of one model on one data set, and how they came about."""
+    """Scores of a model on a data set."""
 
     benchmark: str
     dataset: str
@@ -34,13 +34,13 @@ class EvalRow:
     season_length: int
     seconds: float
     unscaled: int = 0
-    """Windows without a seasonal error (constant context): left out of MASE."""
+    """Windows with zero seasonal error (constant context), excluded from MASE."""
     fallbacks: int = 0
-    """Windows that got the seasonal-naive forecast because the model could not be fitted."""
+    """Windows forecast by seasonal naive because fitting failed."""
     published_MASE: float | None = None
     published_WQL: float | None = None
     sums: Sums | None = field(default=None, compare=False, repr=False, metadata=codec.UNWRITTEN)
-    """Per series, what the scores are quotients of; not written to files."""
+    """Numerators and denominators of the scores by series; not exported."""
 
     @property
     def key(self) -> str:
@@ -69,7 +69,7 @@ class EvalSummary:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A task that could not be loaded from the hub, and why."""
+    """Task that could not be loaded from the hub, with the reason."""
 
     benchmark: str
     dataset: str
@@ -95,18 +95,17 @@ class EvalReport:
     SCHEMA: ClassVar = "rankscope/eval@1"
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows as a table."""
+        """Convert rows to a table."""
         import pandas as pd
 
         return pd.DataFrame([vars(row) for row in self.rows]).drop(columns="sums")
 
     def to_csv(self, path: str | Path | None = None, *, force: bool = False) -> str:
-        """The rows in the layout chronos-forecasting publishes: dataset, model, MASE, WQL, sorted by data
-        set.
+        """Export rows in the layout that chronos-forecasting publishes: dataset, model, MASE, WQL, sorted by data set.
 
         Args:
-            path: file to write (atomically); None only returns the text.
-            force: replace an existing file.
+            path: file to write atomically; None only returns the text.
+            force: overwrite an existing file.
 
         Raises:
             OutputError: the file exists and ``force`` is not set.

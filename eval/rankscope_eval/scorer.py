@@ -1,4 +1,4 @@
-"""One way to score models on a suite, by the protocol of chronos-forecasting's own evaluation."""
+"""Score models on a suite with chronos-forecasting's evaluation protocol."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Row = Callable[[Forecaster, Task, Sequence[Series]], EvalRow]
 
 
 def split_windows(series: Sequence[Series], task: Task) -> Any:
-    """Windows of a task as GluonTS test data: ``input`` (contexts) and ``label`` (the values to forecast)."""
+    """Split series into GluonTS test windows: ``input`` (contexts) and ``label`` (targets)."""
     from gluonts.dataset.split import split
 
     _, template = split([one.entry for one in series], offset=task.offset)
@@ -47,9 +47,9 @@ def split_windows(series: Sequence[Series], task: Task) -> Any:
 
 
 def score_task(forecaster: Forecaster, task: Task, series: Sequence[Series]) -> EvalRow:
-    """Scores of one model on the series of one task."""
+    """Score a model on the series of a task."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # pandas on business-day periods, which the data have
+        warnings.simplefilter("ignore", FutureWarning)  # pandas, on business-day periods
         test_data = split_windows(series, task)
         entries = list(test_data.input)
         season = task.season_length or seasonality(series[0].start.freqstr)
@@ -80,13 +80,13 @@ def score_task(forecaster: Forecaster, task: Task, series: Sequence[Series]) -> 
 def score_suite(
     suite: LoadedSuite, forecasters: Sequence[Forecaster], progress: Progress = silent, row: Row = score_task
 ) -> tuple[list[EvalRow], list[Skipped]]:
-    """Scores of models on every task of a suite, task by task.
+    """Score models on every task of a suite.
 
     Args:
-        suite: what is forecast.
-        forecasters: the models.
-        progress: told ``(rows done, rows, task and model)``.
-        row: gives the row of a model and a task: that at hand, where it is kept, or `score_task`.
+        suite: loaded suite.
+        forecasters: models.
+        progress: callback ``(rows done, rows, task and model)``.
+        row: returns the row of a model and a task; defaults to `score_task`.
 
     Returns:
         Rows, and the tasks that could not be loaded from the hub.
@@ -104,7 +104,7 @@ def score_suite(
         try:
             series = suite.series(task)
         except DataError as error:
-            # Only the hub may fail half way through a suite; then the other tasks' hours are not thrown away.
+            # A hub failure must not discard the results of the other tasks.
             if task.hf_repo is None or suite.files(task):
                 raise
             skipped.append(Skipped(task.benchmark, task.name, str(error)))
@@ -121,15 +121,15 @@ def score_suite(
 
 
 class Scorer:
-    """Scores of one model after the other on a suite, relative to a baseline that is scored once.
+    """Scorer of models on a suite, relative to a baseline that is scored once.
 
-    It can be pickled where the baseline is a name: it takes the series and the baseline's rows with it, so that no
-    other process reads or forecasts them again.
+    Picklable if the baseline is given by name; the pickle includes the series and the baseline's rows, so other
+    processes do not compute them again.
 
     Args:
-        suite: what is forecast.
-        how: models forecast.
-        baseline: what relative scores divide by; seasonal-naive by default.
+        suite: loaded suite.
+        how: forecasting settings.
+        baseline: denominator of relative scores (default: seasonal-naive).
     """
 
     def __init__(
@@ -138,13 +138,13 @@ class Scorer:
         self.suite, self.how, self.baseline = suite, how or Forecasting(), baseline
 
     def rows(self, model: str | Checkpoint | Forecaster, progress: Progress = silent) -> list[EvalRow]:
-        """Scores of a model, task by task."""
+        """Score a model on every task."""
         forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, self.how)
         return score_suite(self.suite, [forecaster], progress)[0]
 
     @cached_property
     def reference(self) -> list[EvalRow]:
-        """Rows of the baseline."""
+        """Return the rows of the baseline."""
         return self.rows(self.baseline)
 
     def score_baseline(self, progress: Progress = silent) -> None:

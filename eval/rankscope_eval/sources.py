@@ -1,4 +1,4 @@
-"""The series of a suite: from the tasks' files, an embedded set, the data folder, or the Hugging Face hub."""
+"""Load the series of a suite: from files, embedded data sets, the data folder, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from rankscope_eval.embedded import EMBEDDED, embedded_series
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task, load_suite
 
 SCRIPTED = "autogluon/chronos_datasets_extra"
-"""A repository that consists of a loading script; scripts are never run here."""
+"""Hub repository with a loading script; scripts are never executed."""
 
 
 @dataclass(frozen=True)
 class LoadedSuite:
-    """A suite and its series; every source is read once, however many models and points are scored on it.
+    """Suite with its series; each source is read once.
 
     Attributes:
-        suite: the tasks.
-        folder: where their files are.
-        max_series: how many series of each data set count, the first ones; None for all.
-        held: by source, how many series it has and those that count; tasks that differ in nothing but how they are
-            forecast share theirs.
+        suite: tasks.
+        folder: folder with data files.
+        max_series: maximum series per data set, the first ones; None for all.
+        held: source → its number of series and the selected ones; shared by tasks with the same source.
     """
 
     suite: Suite
@@ -39,10 +38,10 @@ class LoadedSuite:
     held: dict[Task, tuple[int, list[Series]]] = field(default_factory=dict, repr=False, compare=False)
 
     def files(self, task: Task) -> tuple[Path, ...]:
-        """Local files of a task; none where it is embedded or has to come from the hub.
+        """Return the local files of a task; empty if it is embedded or on the hub.
 
         Raises:
-            DataError: the task has no other source and its files are missing.
+            DataError: files are missing and there is no other source.
         """
         if task.embedded is not None:
             if task.embedded not in EMBEDDED:
@@ -66,10 +65,10 @@ class LoadedSuite:
         return ()
 
     def series(self, task: Task) -> list[Series]:
-        """Series of a task, in the order of its source.
+        """Return the series of a task, in source order.
 
         Raises:
-            DataError: they cannot be had, or cannot be evaluated as the task asks.
+            DataError: the series are unavailable or do not fit the task.
         """
         where = f"task {task.name!r}"
         named = "" if (task.file or task.embedded) and task.hf_repo is None else task.name
@@ -100,19 +99,19 @@ def read_suite(
     tasks: Sequence[str] | None = None,
     max_series: int | None = None,
 ) -> LoadedSuite:
-    """Read every local data set of a suite, so that a bad one is found before the first forecast and not after hours.
+    """Load a suite and all its local data sets, so that errors are found before the first forecast.
 
-    What is read stays in memory; embedded sets and those of the hub are read when they are first asked for.
+    Embedded and hub data sets are loaded lazily; loaded series stay in memory.
 
     Args:
-        suite: a shipped suite, a YAML file, or one at hand.
-        data: folder of local data files; that of the YAML by default.
-        tasks: names of the tasks to keep; all by default.
-        max_series: how many series of each data set to keep, the first ones; all in the published protocol.
+        suite: shipped suite, YAML file, or a loaded suite.
+        data: folder with local data files (default: the YAML file's folder).
+        tasks: names of the tasks to keep (default: all).
+        max_series: use only the first series of each data set (published protocol: all).
 
     Raises:
-        RankscopeError: the suite or an option cannot be used, a task has no source, or a local one cannot be evaluated
-            as the task asks.
+        RankscopeError: invalid suite or option, a task without a source, or a local data set that does not fit its
+            task.
     """
     if max_series is not None and (isinstance(max_series, bool) or max_series < 1):
         raise OptionError(f"max_series {max_series!r} is not usable: give a whole number, at least 1.")
@@ -127,19 +126,19 @@ def read_suite(
 
 
 def _read(task: Task, paths: tuple[Path, ...]) -> list[Series]:
-    """Series of a task's source; without paths it is embedded, or else on the hub."""
+    """Read the series of a task from files, or without paths from the embedded data sets or the hub."""
     if task.embedded is not None:
         return embedded_series(task.embedded)
     if not paths:
         return hub_series(str(task.hf_repo), task.name)
     columns = Columns(task.id_column, task.time_column, task.target_column)
-    # A folder of the task's name holds wide CSVs, as the ETT files are published.
+    # A folder named after the task holds wide CSV files, as published for ETT.
     in_folder = not task.file and paths[0].parent.name == task.name
     format_ = "wide_csv" if in_folder and task.format is None else task.format
     series = []
     for path in paths:
         found = read_series(path, format=format_, freq=task.freq, columns=columns)
-        # Columns of different files may share their names, so each carries its file's.
+        # Prefix with the file name, since columns of different files may share names.
         if format_ == "wide_csv":
             found = [replace(one, item_id=f"{path.stem}_{one.item_id}") for one in found]
         series += found
@@ -147,12 +146,12 @@ def _read(task: Task, paths: tuple[Path, ...]) -> list[Series]:
 
 
 def hub_series(repo: str, name: str) -> list[Series]:
-    """Series of data set ``name`` of a hub repository; each list column is one univariate series of its row.
+    """Load data set ``name`` of a hub repository; each list column gives one univariate series per row.
 
-    Values pass through single precision, as they do where the published scores were computed.
+    Values are rounded to single precision, as for the published scores.
 
     Raises:
-        DataError: the package ``datasets``, the network or the data set is missing.
+        DataError: the package ``datasets``, the network or the data set is not available.
     """
     if repo == SCRIPTED:
         raise DataError(
@@ -168,7 +167,7 @@ def hub_series(repo: str, name: str) -> list[Series]:
         ) from error
     try:
         table = datasets.load_dataset(repo, name, split="train").with_format("numpy")
-    except Exception as error:  # hub, network, cache and parser each raise their own
+    except Exception as error:  # hub, network, cache and parser raise different errors
         reason = (str(error).strip().splitlines() or [""])[0]
         raise DataError(
             f"data set {name!r} cannot be had from {repo} ({type(error).__name__}: {reason[:160]}): "
@@ -178,10 +177,10 @@ def hub_series(repo: str, name: str) -> list[Series]:
 
 
 def table_to_series(table: Any, where: str) -> list[Series]:
-    """Series of a numpy-formatted ``datasets.Dataset`` with a ``timestamp`` list column.
+    """Convert a numpy-formatted ``datasets.Dataset`` with a ``timestamp`` list column to series.
 
     Raises:
-        DataError: there is no timestamp column, no list of numbers, or no frequency to be told.
+        DataError: no timestamp column, no numeric list column, or the frequency cannot be inferred.
     """
     import pandas as pd
 
@@ -192,7 +191,7 @@ def table_to_series(table: Any, where: str) -> list[Series]:
     fields = [c for c in columns if c != "timestamp" and _is_numbers(first[c])]
     if not fields:
         raise DataError(f"{where} has no list column of numbers; its columns are {', '.join(columns)}.")
-    freq = infer_freq(pd.DatetimeIndex(first["timestamp"]))  # one frequency for the whole set, as published
+    freq = infer_freq(pd.DatetimeIndex(first["timestamp"]))  # one frequency per data set, as in the published protocol
     if freq is None:
         raise DataError(f"{where}: the frequency cannot be told from the timestamps of its first row.")
     series = []

@@ -1,4 +1,4 @@
-"""Suites of tasks and the scores published for them: frozen records, the YAML and the CSV that say them."""
+"""Evaluation suites and published scores: records, and parsing of their YAML and CSV files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_SUITE = "embedded"
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """One published row: data set, model, and its two scores."""
+    """Published scores of a model on a data set."""
 
     dataset: str
     model: str
@@ -28,12 +28,12 @@ class PublishedScore:
 
 @dataclass(frozen=True)
 class Task:
-    """One data set and how it is forecast and scored.
+    """Evaluation task: a data set with its forecasting and scoring protocol.
 
-    The fields are those of the YAML. ``offset`` counts from the end of each series (negative), the first
-    window starts there; ``season_length`` replaces GluonTS' season of the frequency. The series come from
-    ``file`` (relative to the data folder), from ``embedded`` (a name of ``rankscope_eval.embedded``), from a
-    file of the task's name in the data folder, or from ``hf_repo``.
+    The fields are those of the YAML file. ``offset`` is negative and counts from the end of each series to the start of
+    the first window; ``season_length`` overrides GluonTS' season for the frequency. Series come from ``file`` (relative
+    to the data folder), ``embedded`` (a name in ``rankscope_eval.embedded``), a file named after the task in the data
+    folder, or ``hf_repo``.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Suite:
-    """Tasks, the folder that their files are relative to, and scores that others published for them."""
+    """Tasks, the folder their files are relative to, and published scores."""
 
     name: str
     tasks: tuple[Task, ...]
@@ -63,7 +63,7 @@ class Suite:
     published: tuple[PublishedScore, ...] = ()
 
     def select(self, names: tuple[str, ...] | list[str] | None, source: str = "tasks") -> Suite:
-        """The suite with only the named tasks, in the suite's order.
+        """Return the suite restricted to the named tasks, in suite order.
 
         Raises:
             DataError: a name is not in the suite.
@@ -80,19 +80,19 @@ class Suite:
 
 
 def list_suites() -> tuple[str, ...]:
-    """Names of the shipped suites, the default first."""
+    """Return the names of the shipped suites, the default first."""
     found = sorted(entry.name[:-5] for entry in _shipped().iterdir() if entry.name.endswith(".yaml"))
     return (DEFAULT_SUITE, *(name for name in found if name != DEFAULT_SUITE))
 
 
 def load_suite(suite: str | Path = DEFAULT_SUITE) -> Suite:
-    """A shipped suite by name, or one from a YAML file.
+    """Load a shipped suite by name, or a suite from a YAML file.
 
-    A YAML file is a list of tasks, each with at least ``name``, ``prediction_length`` and ``offset``. Beside
-    it, ``<its name>.csv`` or ``reference.csv`` may hold published scores (columns dataset, model, MASE, WQL).
+    A YAML file is a list of tasks, each with at least ``name``, ``prediction_length`` and ``offset``. Next to it,
+    ``<stem>.csv`` or ``reference.csv`` may hold published scores (columns dataset, model, MASE, WQL).
 
     Raises:
-        DataError: there is no such suite, or its YAML does not say a suite.
+        DataError: no such suite, or invalid YAML.
     """
     name = str(suite)
     if name in list_suites():
@@ -107,10 +107,10 @@ def load_suite(suite: str | Path = DEFAULT_SUITE) -> Suite:
 
 
 def parse_task(item: Any, where: str, benchmark: str) -> Task:
-    """One task from its YAML mapping.
+    """Parse a task from its YAML mapping.
 
     Raises:
-        DataError: a field is missing, unknown or has a value that makes no sense.
+        DataError: a field is missing, unknown or invalid.
     """
     if not isinstance(item, Mapping):
         raise DataError(f"{where} is not a mapping with name, prediction_length and offset.")
@@ -118,7 +118,7 @@ def parse_task(item: Any, where: str, benchmark: str) -> Task:
     if isinstance(given.get("file"), str):
         given["file"] = [given["file"]]
     for key in {"name", "freq", "id_column", "time_column", "target_column"} & given.keys():
-        given[key] = str(given[key])  # YAML takes some names for numbers
+        given[key] = str(given[key])  # YAML parses some names as numbers
     named = f"{where} ({given['name']})" if "name" in given else where
     task: Task = codec.build(Task, {"benchmark": benchmark, **given}, where=named, error=DataError)
     for key in ("prediction_length", "num_rolls", "season_length", "num_series"):
@@ -156,8 +156,7 @@ def _published_beside(path: Path, names: set[str]) -> tuple[PublishedScore, ...]
 
 
 def read_published(path: Path) -> tuple[PublishedScore, ...]:
-    """Rows of a CSV with the columns dataset, model, MASE, WQL and perhaps benchmark; ``#`` starts a comment
-    line.
+    """Read published scores from a CSV with columns dataset, model, MASE, WQL and optionally benchmark.
 
     Raises:
         DataError: a column is missing or a score is not a number.

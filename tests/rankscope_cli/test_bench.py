@@ -46,7 +46,7 @@ def test_when_nothing_could_be_run_one_line_says_why(cli: Any, bolt_folder: Path
     result = cli("bench", f"{bolt_folder}:stock", "--batch", "1", *FEW, "--timeout", "1")
     assert result.exit_code == 2
     (line,) = [one for one in result.stderr.splitlines() if one.startswith("error: ")]
-    assert "no answer to load in 1 s" in line
+    assert "no response to load within 1 s" in line
     assert "fault" not in result.stderr
 
 
@@ -73,7 +73,7 @@ def report() -> BenchReport:
         row("naive:local:float64", 0.0012),
     )
     ratios = tuple(BenchRatio(one.label, rows[0].label, 8, Spread(0.08, 0.07, 0.09), 1.25) for one in rows)
-    failures = (Failure("bundled:fast", 8, "bundled:fast: no answer to load in 900 s."),)
+    failures = (Failure("bundled:fast", 8, "bundled:fast: no response to load within 900 s."),)
     return BenchReport({"device": "cpu"}, rows[0].label, 9, 0, rows, ratios, (), failures)
 
 
@@ -95,7 +95,7 @@ def test_the_table_fits_a_terminal(report: BenchReport, capsys: pytest.CaptureFi
         "compile",
     ):
         assert part in text
-    assert "no answer to load" in text
+    assert "no response to load" in text
 
 
 def test_failures_exit_with_one(cli: Any, report: BenchReport, monkeypatch: pytest.MonkeyPatch) -> None:

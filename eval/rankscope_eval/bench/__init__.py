@@ -1,6 +1,6 @@
-"""Time and memory of forecasts, model by model and turn by turn, with the roofline beside them.
+"""Interleaved benchmarks of inference time and memory, with a roofline model.
 
-Nothing heavy is imported before one of the names below is used.
+Names are imported lazily.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module that owns ``name`` when it is first asked for."""
+    """Import ``name`` lazily from its module."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

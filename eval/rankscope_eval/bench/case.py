@@ -1,4 +1,4 @@
-"""Cases that are timed: a model in a runtime and a number format, and the size of its forecast."""
+"""Benchmark cases: model, runtime, dtype and forecast size."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from rankscope.choices import BENCH_RUNTIMES, DTYPES
 from rankscope.errors import FamilyError, OptionError, unknown_choice
 from rankscope_eval.baselines import BASELINES
 
-"""``compile`` is the stock pipeline with its networks under ``torch.compile``."""
+"""``compile`` is the stock pipeline with ``torch.compile``."""
 LOCAL = "local"
-"""Runtime of the models without a checkpoint, which are fitted series by series."""
+"""Runtime of local models, which are fitted per series."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Size, number and device of forecasts; shared by all that is compared.
+    """Settings shared by all cases of a benchmark.
 
     Attributes:
-        batches: series per forecast; one section of the result each.
-        num_samples: sample paths per series, of models that draw them.
-        horizon: steps to forecast.
+        batches: batch sizes; one section of the report each.
+        num_samples: sample paths per series (sampling models).
+        horizon: forecast horizon in steps.
         context: values per series.
-        rounds: turns of everything compared.
+        rounds: interleaved rounds.
         device: ``cpu``, ``cuda`` or ``auto``.
-        threads: of torch, in every process; torch's own choice by default.
-        seed: of the series and of the draws.
-        timeout: seconds that a process may take to load and warm up, or for one turn.
+        threads: torch threads per process (default: torch's).
+        seed: seed of series and sampling.
+        timeout: time limit in seconds for loading and warm-up, and for each round.
     """
 
     batches: tuple[int, ...] = (1, 8, 32)
@@ -45,29 +45,29 @@ class Settings:
         counts = {"num_samples": self.num_samples, "horizon": self.horizon, "context": self.context}
         counts |= {"rounds": self.rounds, "threads": 1 if self.threads is None else self.threads}
         if not self.batches:
-            raise OptionError("batch is empty: give at least one number of series.")
+            raise OptionError("batch is empty; give at least one batch size.")
         for name, value in [*counts.items(), *(("batch", one) for one in self.batches)]:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"{name} {value!r} is not usable: give a whole number, at least 1.")
+                raise OptionError(f"{name} {value!r} is not an integer of at least 1.")
         if not self.timeout > 0:
-            raise OptionError(f"timeout {self.timeout!r} is not usable: give seconds above 0.")
+            raise OptionError(f"timeout {self.timeout!r} is not a positive number of seconds.")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that is timed.
+    """Benchmark case.
 
     Attributes:
         model: hub id, local folder, bundled name, or naive, seasonal-naive, auto-ets, auto-theta.
         runtime: ``fast``, ``stock``, ``compile``, or ``local`` for a model without a checkpoint.
-        dtype: number format to compute in; None for the stored one.
+        dtype: compute dtype; None for the stored one.
         batch: series per forecast.
         num_samples: sample paths per series.
         horizon: steps.
         context: values per series.
         device: ``cpu`` or ``cuda``.
-        threads: of torch; None for its own choice.
-        seed: of the series and of the draws.
+        threads: torch threads; None for torch's default.
+        seed: seed of series and sampling.
         revision: branch, tag or commit of a hub model.
     """
 
@@ -85,7 +85,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """The case as it is written on the command line, without sizes.
+        """Command-line form of the case, without sizes.
 
         >>> Case("bundled", "stock", "bfloat16").label
         'bundled:stock:bfloat16'
@@ -94,21 +94,21 @@ class Case:
 
 
 def read_case(text: str, *, runtime: str = "auto", dtype: str | None = None, revision: str | None = None) -> Case:
-    """Read ``MODEL[:RUNTIME[:FORMAT]]``; what it does not say is as given.
+    """Parse ``MODEL[:RUNTIME[:DTYPE]]``, with defaults for missing parts.
 
     >>> read_case("bundled:stock:bfloat16").dtype, read_case("naive").runtime
     ('bfloat16', 'local')
 
     Raises:
-        OptionError: the runtime or the number format is not known.
+        OptionError: unknown runtime or dtype.
     """
     parts = [text] if Path(text).exists() else text.split(":")
     if len(parts) > 3 or not all(parts):
-        raise OptionError(f"{text!r} is not usable: write MODEL, MODEL:RUNTIME or MODEL:RUNTIME:FORMAT.")
+        raise OptionError(f"{text!r} is not of the form MODEL, MODEL:RUNTIME or MODEL:RUNTIME:FORMAT.")
     model, how, number = [*parts, "", ""][:3]
     if model in BASELINES:
         if how:
-            raise OptionError(f"{text!r} is not usable: {model} has one runtime and number format, its own.")
+            raise OptionError(f"{text!r} is invalid: {model} takes no runtime or dtype.")
         return Case(model, LOCAL)
     how, kind = how or runtime, number or dtype
     if how not in BENCH_RUNTIMES:
@@ -119,11 +119,11 @@ def read_case(text: str, *, runtime: str = "auto", dtype: str | None = None, rev
 
 
 def checked(case: Case) -> Case:
-    """Give the case with ``auto`` resolved, after a look at the model's headers.
+    """Resolve ``auto`` and validate the case against the model's headers.
 
     Raises:
-        CheckpointError: there is no such model, or it cannot be read.
-        FamilyError: it forecasts no series, or the runtime does not know it.
+        CheckpointError: no such model, or unreadable.
+        FamilyError: not a forecasting model, or not supported by the runtime.
     """
     if case.runtime == LOCAL:
         return case
@@ -135,14 +135,14 @@ def checked(case: Case) -> Case:
             f"{case.model} is a {family.title} model, which rankscope cannot forecast with: name a Chronos checkpoint."
         )
     if case.runtime == "fast" and not family.fast:
-        raise FamilyError(f"runtime fast does not know {family.title} ({case.model}): use stock, or leave it at auto.")
+        raise FamilyError(f"runtime fast does not support {family.title} ({case.model}); use stock or auto.")
     if case.runtime != "auto":
         return case
     return replace(case, runtime="fast" if family.fast else "stock")
 
 
 def sized(case: Case, settings: Settings, batch: int) -> Case:
-    """The case with the sizes of the settings."""
+    """Return the case with the sizes of the settings."""
     return replace(
         case,
         batch=batch,
@@ -156,5 +156,5 @@ def sized(case: Case, settings: Settings, batch: int) -> Case:
 
 
 def distinct(cases: Iterator[Case] | list[Case]) -> list[Case]:
-    """The cases without repetitions, in order."""
+    """Drop duplicate cases, keeping the order."""
     return list(dict.fromkeys(cases))

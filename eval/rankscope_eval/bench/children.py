@@ -1,4 +1,4 @@
-"""Processes of cases, seen from the process that asks them."""
+"""Client side of the benchmark worker processes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rankscope_eval.bench.case import Case
 
 
 class CaseError(RankscopeError):
-    """A case could not be run to its end; the message is one line."""
+    """A case failed; the message is one line."""
 
 
 class Child:
-    """A process that waits for lines and answers each with JSON; it is killed when the ``with`` block ends.
+    """Worker process with a line-based JSON protocol; killed at the end of the ``with`` block.
 
-    It runs in a process group of its own, so that Ctrl-C reaches it through its parent, with all that it started.
+    It runs in its own process group, so that the parent can terminate it together with its children.
 
     Args:
-        case: what it times.
-        module: whose ``main`` it runs.
+        case: case to benchmark.
+        module: module with the ``main`` function to run.
     """
 
     def __init__(self, case: Case, module: str = "rankscope_eval.bench.worker") -> None:
@@ -57,21 +57,21 @@ class Child:
         self.close()
 
     def ask(self, line: str, timeout: float) -> dict[str, Any]:
-        """Send a line and wait for the answer.
+        """Send a line and wait for the response.
 
         Raises:
-            OptionError: the process says that its input is bad.
-            CaseError: it failed, died, or did not answer in time; it is dead then.
+            OptionError: the worker rejected its input.
+            CaseError: the worker failed, died or timed out; it is dead afterwards.
         """
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # a dead process is found out below
+        with contextlib.suppress(OSError):  # a dead process is detected below
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         try:
             text = self._answers.get(timeout=timeout)
         except queue.Empty:
             self.close()
-            raise CaseError(f"{self.case.label}: no answer to {line.split()[0]} in {timeout:g} s.") from None
+            raise CaseError(f"{self.case.label}: no response to {line.split()[0]} within {timeout:g} s.") from None
         if text is None:
             raise CaseError(f"{self.case.label}: {self._cause()}.")
         found: dict[str, Any] = json.loads(text)
@@ -82,7 +82,7 @@ class Child:
         return found
 
     def close(self) -> None:
-        """Kill the process and all that it started."""
+        """Kill the process and its children."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -100,7 +100,7 @@ class Child:
         self._answers.put(None)
 
     def _cause(self) -> str:
-        """Why the process ended, in words."""
+        """Describe why the process ended."""
         code = self._process.wait()
         self._log.seek(0)
         last = [line.strip() for line in self._log.read().splitlines() if line.strip()][-1:]

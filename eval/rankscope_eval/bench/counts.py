@@ -1,11 +1,10 @@
-"""Least arithmetic and bytes of a forecast, phase by phase, from the shapes that a checkpoint stores.
+"""Minimum FLOPs and memory traffic of a forecast by phase, from the shapes of a checkpoint.
 
-FLOPs are those of the matrix products (2 per multiply-add), of the algorithm that `rankscope.forecast` runs: the
-encoder once per series, the keys and values of the cross-attentions once per series, then one decoder step per token of
-the horizon and sample path; before its first token all paths of a series are one. Bytes are the weights that a phase
-reads, once, the keys and values that it reads and writes, and the encoder's answer; activations and logits may stay in
-caches.
-Every number that a matrix stores is one multiply-add per token, whichever way it is stored.
+FLOPs are those of the matmuls (2 per multiply-add) in the algorithm of `rankscope.forecast`: the encoder and the
+cross-attention keys and values once per series, then one decoder step per token of the horizon and sample path (before
+the first token, all paths of a series are shared). Bytes are the weights of a phase, read once, the keys and values
+that it reads and writes, and the encoder output; activations and logits are assumed to stay in caches. Each stored
+parameter of a matrix is one multiply-add per token, for every layout.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a forecast whose steps wait for each other.
+    """Sequential phase of a forecast.
 
     Attributes:
         name: ``encoder``, ``cross``, ``decode`` or ``decoder``.
-        flops: of matrix products.
-        bytes: that have to be read and written.
+        flops: matmul FLOPs.
+        bytes: bytes to read and write.
     """
 
     name: str
@@ -39,11 +38,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A stored matrix.
+    """Stored matrix.
 
     Attributes:
-        numbers: stored, scales apart: multiply-adds per token.
-        bytes: stored.
+        numbers: parameters without scales, equal to multiply-adds per token.
+        bytes: stored bytes.
     """
 
     numbers: int
@@ -55,16 +54,16 @@ NOTHING = Matrix(0, 0)
 
 @dataclass(frozen=True)
 class AttentionCount:
-    """Weights, caches and products of one attention.
+    """Weights, caches and FLOPs of an attention layer.
 
     Attributes:
-        q: and so on, its matrices.
+        q: query matrix; likewise k, v and o.
         heads: number of heads.
-        qk: width of all heads' queries.
-        vo: width of all heads' values.
-        key_rank: size of the latent that is cached in place of a factored layer's keys, or None.
-        value_rank: likewise.
-        padded: numbers that the fast runtime caches per token: heads of unequal width are as wide as the widest.
+        qk: total width of queries.
+        vo: total width of values.
+        key_rank: size of the latent cached instead of keys, or None.
+        value_rank: size of the latent cached instead of values, or None.
+        padded: elements that the fast runtime caches per token, with heads padded to the widest one.
     """
 
     q: Matrix
@@ -80,28 +79,28 @@ class AttentionCount:
 
     @property
     def cached(self) -> int:
-        """Numbers that are cached per token."""
+        """Cached elements per token."""
         return (self.key_rank or self.qk) + (self.value_rank or self.vo)
 
-    def remembered(self, d_model: int) -> int:
-        """Multiply-adds that give a token's cached keys and values; a latent takes only the inner factor."""
+    def projection_macs(self, d_model: int) -> int:
+        """Multiply-adds to project a token's cached keys and values; a latent needs only the inner factor."""
         keys = self.k.numbers if self.key_rank is None else self.key_rank * d_model
         values = self.v.numbers if self.value_rank is None else self.value_rank * d_model
         return keys + values
 
-    def carried(self) -> int:
-        """Multiply-adds that carry a query to latents and an answer back."""
+    def latent_macs(self) -> int:
+        """Multiply-adds to map a query to the latent space and the result back."""
         return self.qk * (self.key_rank or 0) + self.vo * (self.value_rank or 0)
 
-    def looked(self) -> int:
-        """Multiply-adds of a query with one cached token."""
+    def attention_macs(self) -> int:
+        """Multiply-adds per query and cached token."""
         keys = self.qk if self.key_rank is None else self.heads * self.key_rank
         return keys + (self.vo if self.value_rank is None else self.heads * self.value_rank)
 
 
 @dataclass(frozen=True)
 class LayerCount:
-    """Weights and products of one layer."""
+    """Weights and FLOPs of a layer."""
 
     own: AttentionCount
     cross: AttentionCount | None
@@ -110,17 +109,17 @@ class LayerCount:
 
 @dataclass(frozen=True)
 class Network:
-    """Weights of a checkpoint, layer by layer, in the number format that it computes in.
+    """Weights of a checkpoint by layer, in the compute dtype.
 
     Attributes:
         decoding: `Family.decoding`.
         d_model: width.
-        itemsize: bytes of a number of a cache.
-        encoder: layers.
-        decoder: layers.
-        head: what makes answers of the decoder's.
-        patch: what embeds a patch.
-        inner: the ``chronos_config``.
+        itemsize: bytes per cached element.
+        encoder: encoder layers.
+        decoder: decoder layers.
+        head: output head.
+        patch: patch embedding.
+        inner: ``chronos_config`` entry of the config.
     """
 
     decoding: Decoding | None
@@ -134,7 +133,7 @@ class Network:
 
 
 def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
-    """Read what `phases` needs from a checkpoint's headers; None for families whose work is not counted."""
+    """Read the input of `phases` from a checkpoint's headers; None for unsupported families."""
     family = checkpoint.family
     if not family.fast:
         return None
@@ -152,7 +151,7 @@ def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
         return Matrix(numbers, numbers * itemsize)
 
     def latent(site: Site, share: float) -> int | None:
-        """Rank of what the fast runtime caches in place of keys or values."""
+        """Return the latent rank that the fast runtime caches instead of keys or values."""
         layout = checkpoint.factored.get(site.module)
         if layout is None or layout.heads is not None or checkpoint.storage == "int8":
             return None
@@ -201,15 +200,15 @@ def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
 
 
 def phases(network: Network, case: Case) -> tuple[Phase, ...]:
-    """Phases of a forecast in their order; a horizon beyond the model's own is several blocks, as in the pipelines."""
+    """Return the phases of a forecast in order; a horizon beyond the model's is several blocks, as in the pipelines."""
     return tuple(_t5_phases(network, case) if network.decoding == "tokens" else _bolt_phases(network, case))
 
 
 def cache_bytes(network: Network, case: Case) -> int:
-    """Bytes of the keys and values that are kept from token to token, at their largest; none in Chronos-Bolt.
+    """Return the peak size of the key/value cache in bytes; zero for Chronos-Bolt.
 
-    The stock pipeline keeps a copy of the context for every sample path, at the widths of the layers; the fast one
-    keeps one per series, of as many series as it decodes side by side.
+    The stock pipeline caches the context once per sample path; the fast one caches it once per series of the decoding
+    batch.
     """
     if network.decoding != "tokens":
         return 0
@@ -238,7 +237,7 @@ def cache_bytes(network: Network, case: Case) -> int:
 
 
 def _t5_blocks(network: Network, case: Case) -> Iterator[tuple[int, int]]:
-    """Tokens of the context and of the horizon of every block."""
+    """Yield context and horizon tokens of every block."""
     inner = network.inner
     block, longest = int(inner["prediction_length"]), int(inner["context_length"])
     for begin in range(0, case.horizon, block):
@@ -253,7 +252,7 @@ def _t5_phases(network: Network, case: Case) -> Iterator[Phase]:
         hidden = series * tokens * network.d_model * size
         crossed = [layer.cross for layer in network.decoder if layer.cross is not None]
         kept = series * tokens * sum(one.cached for one in crossed)
-        flops = 2 * series * tokens * sum(one.remembered(network.d_model) for one in crossed)
+        flops = 2 * series * tokens * sum(one.projection_macs(network.d_model) for one in crossed)
         weights = sum(one.k.bytes + one.v.bytes for one in crossed)
         yield Phase("cross", flops, weights + hidden + kept * size)
         for at in range(horizon):
@@ -261,14 +260,14 @@ def _t5_phases(network: Network, case: Case) -> Iterator[Phase]:
 
 
 def _step(network: Network, series: int, rows: int, at: int, tokens: int, kept: int) -> Phase:
-    """One token per row, ``at`` tokens after the first; ``kept`` numbers are cached of the contexts."""
+    """Count one decoding step at position ``at``; ``kept`` elements are cached for the contexts."""
     each, weights, past = network.head.numbers, network.head.bytes, 0
     for layer in network.decoder:
         own, cross = layer.own, layer.cross
         assert cross is not None
-        each += own.q.numbers + own.remembered(network.d_model) + own.carried() + own.o.numbers
-        each += (at + 1) * own.looked()
-        each += cross.q.numbers + cross.carried() + cross.o.numbers + tokens * cross.looked()
+        each += own.q.numbers + own.projection_macs(network.d_model) + own.latent_macs() + own.o.numbers
+        each += (at + 1) * own.attention_macs()
+        each += cross.q.numbers + cross.latent_macs() + cross.o.numbers + tokens * cross.attention_macs()
         each += layer.mlp.numbers
         weights += own.q.bytes + own.k.bytes + own.v.bytes + own.o.bytes + cross.q.bytes + cross.o.bytes
         weights += layer.mlp.bytes
@@ -283,7 +282,7 @@ def _encoder(network: Network, series: int, tokens: int, patch: Matrix, patches:
     each, weights = 0, patch.bytes
     for layer in network.encoder:
         parts = (layer.own.q, layer.own.k, layer.own.v, layer.own.o, layer.mlp)
-        each += sum(one.numbers for one in parts) + tokens * layer.own.looked()
+        each += sum(one.numbers for one in parts) + tokens * layer.own.attention_macs()
         weights += sum(one.bytes for one in parts)
     flops = 2 * series * (tokens * each + patches * patch.numbers)
     return Phase("encoder", flops, weights + series * tokens * network.d_model * network.itemsize)
@@ -303,14 +302,14 @@ def _bolt_phases(network: Network, case: Case) -> Iterator[Phase]:
 
 
 def _bolt_decoder(network: Network, layers: Sequence[LayerCount], series: int, tokens: int) -> Phase:
-    """One token per series; it attends to itself, so of the first sub-layer only values and outputs matter."""
+    """Count the single-token decoder; its self-attention needs only values and outputs."""
     flops, weights = series * network.head.numbers, network.head.bytes
     for number, layer in enumerate(layers):
         cross = layer.cross
         assert cross is not None
         flops += (series if number else 1) * (layer.own.v.numbers + layer.own.o.numbers)
         flops += series * (cross.q.numbers + cross.o.numbers + layer.mlp.numbers)
-        flops += series * tokens * (cross.k.numbers + cross.v.numbers + cross.looked())
+        flops += series * tokens * (cross.k.numbers + cross.v.numbers + cross.attention_macs())
         parts = (layer.own.v, layer.own.o, cross.q, cross.k, cross.v, cross.o, layer.mlp)
         weights += sum(one.bytes for one in parts)
     return Phase("decoder", 2 * flops, weights + series * tokens * network.d_model * network.itemsize)

@@ -1,4 +1,4 @@
-"""The result of a benchmark: rows, ratios to the baseline, rates of the machine; and scores of an evaluation beside."""
+"""Benchmark report: rows, ratios to the baseline, machine rates; and matching evaluation scores."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class BenchRow:
     """Time and memory of one case.
 
     Attributes:
-        label: the case as it is written on the command line.
+        label: command-line form of the case.
         model: and so on up to threads, the case as it ran.
         context: values per series that the model read: no more than its own context.
-        seconds: of one forecast of the batch, over rounds.
-        turns: the same round by round.
-        repeats: forecasts per turn, whose mean the turn is.
+        seconds: time of one forecast of the batch, over rounds.
+        turns: time per round.
+        repeats: forecasts averaged per round.
         tokens_per_second: forecast values (series × sample paths × steps) per second at the median.
-        peak_bytes: resident memory above that of the imports, weights included; on a GPU torch's peak.
-        loaded_bytes: resident memory that loading added; on a GPU of the host.
-        weight_bytes: of parameters and buffers.
-        cache_bytes: keys and values kept from token to token, None where they are not counted.
-        flops: of the matrix products of the algorithm without waste, None where they are not counted.
-        moved_bytes: that it has to read and write.
-        roofline_seconds: the least time, None where work is not counted.
+        peak_bytes: peak resident memory above the imports, weights included; on a GPU torch's peak.
+        loaded_bytes: host memory added by loading.
+        weight_bytes: size of parameters and buffers.
+        cache_bytes: size of the key/value cache, or None if unknown.
+        flops: minimum matmul FLOPs, or None if unknown.
+        moved_bytes: minimum bytes to read and write.
+        roofline_seconds: minimum time, or None if unknown.
         achieved: roofline_seconds / median seconds.
     """
 
@@ -70,7 +70,7 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchRatio:
-    """A case over the baseline at the same batch: seconds round by round, peak memory."""
+    """Ratios of a case to the baseline at the same batch size: time by round, and peak memory."""
 
     label: str
     baseline: str
@@ -81,7 +81,7 @@ class BenchRatio:
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that could not be run to its end, and why."""
+    """Failed case with the reason."""
 
     label: str
     batch: int
@@ -90,7 +90,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """Rows by batch and case, ratios, and the rates that the floors stand on."""
+    """Rows by batch size and case, ratios, and the machine rates of the roofline."""
 
     machine: dict[str, Any]
     baseline: str | None
@@ -104,7 +104,7 @@ class BenchReport:
     SCHEMA: ClassVar = "rankscope/bench@1"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per case and batch, with its ratios."""
+        """Return one row per case and batch size, with ratios."""
         import pandas as pd
 
         over = {(one.label, one.batch): one for one in self.ratios}
@@ -122,14 +122,14 @@ class BenchReport:
 
 
 def read_scores(file: str | Path) -> tuple[str, dict[str, tuple[float, float]]]:
-    """Read the table that ``rankscope eval … --out FILE`` wrote, as .csv, .parquet or .json.
+    """Read scores written by ``rankscope eval … --out FILE`` (.csv, .parquet or .json).
 
     Returns:
-        The model whose scores divide, data set by data set: seasonal-naive where it was scored, else the first; and
-        relative WQL and MASE by model, geometric means over data sets.
+        The baseline (seasonal-naive if scored, else the first model), and relative WQL and MASE by model, geometric
+        means over data sets.
 
     Raises:
-        DataError: the file is no such table.
+        DataError: not a table of scores.
     """
     frame = _table(Path(file))
     models = list(dict.fromkeys(str(name) for name in frame["model"]))
@@ -162,19 +162,21 @@ def _table(file: Path) -> pd.DataFrame:
         else:
             frame = pd.read_csv(file)
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise DataError(f"{file} is no table of scores: write it by rankscope eval … --out {file.name}.") from error
+        raise DataError(
+            f"{file} is not a table of scores; create it with rankscope eval … --out {file.name}."
+        ) from error
     missing = [name for name in COLUMNS if name not in frame]
     if missing or frame.empty:
         what = f"no column {missing[0]}" if missing else "no row"
-        raise DataError(f"{file} has {what}: write it by rankscope eval … --out {file.name}.")
+        raise DataError(f"{file} has {what}; create it with rankscope eval … --out {file.name}.")
     return frame
 
 
 def scored_points(report: BenchReport, relative: Mapping[str, tuple[float, float]], batch: int) -> list[CostPoint]:
-    """Time and scores of every row of a batch whose model was scored.
+    """Return time and scores of all scored models at a batch size.
 
     Raises:
-        DataError: there is none.
+        DataError: no model has both.
     """
     from rankscope.plots.bench import CostPoint
 

@@ -1,4 +1,4 @@
-"""The least time a forecast can take on a machine: what has to be moved and computed, at the rates measured there."""
+"""Roofline: minimum time of a forecast at the machine's measured bandwidth and matmul throughput."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from rankscope_eval.bench.counts import Phase
 
 CPU_SIDES, GPU_SIDES = (512, 1024, 2048), (4096, 8192)
-"""Sides of the square products whose rate is taken."""
+"""Sizes of the square matmuls to time."""
 CPU_BYTES, GPU_BYTES = tuple(2**n for n in (20, 22, 24, 26, 28)), tuple(2**n for n in (24, 26, 28, 30, 32))
-"""Bytes that a copy reads and writes: what fits into a cache is copied faster."""
+"""Bytes read and written per copy; small copies run in cache."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates that a machine reaches in one number format.
+    """Measured rates of a machine for one dtype.
 
     Attributes:
-        dtype: number format.
-        flops_per_second: of the best square matrix product, by torch's own or by the runtime's way.
+        dtype: dtype of the operands.
+        flops_per_second: best square matmul, by torch or by the fast runtime.
         copies: (bytes read and written by a copy, bytes per second), smallest first.
     """
 
@@ -30,9 +30,9 @@ class Rates:
     copies: tuple[tuple[int, float], ...]
 
     def bytes_per_second(self, size: int) -> float:
-        """Rate of a copy that moves no more than ``size`` bytes, or the smallest that was measured.
+        """Return the bandwidth for a working set of ``size`` bytes.
 
-        The best of the copies from there on: small ones can be held up by their start.
+        This is the best of all copies at least that large, since small ones are dominated by launch overhead.
 
         >>> Rates("float32", 1.0, ((4, 30.0), (16, 10.0))).bytes_per_second(15)
         30.0
@@ -42,23 +42,23 @@ class Rates:
 
 
 def floor_seconds(phases: Iterable[Phase], rates: Rates) -> float:
-    """Sum over phases of max(bytes / copy bandwidth, FLOPs / matmul rate).
+    """Return the sum over phases of max(bytes / bandwidth, FLOPs / matmul rate).
 
-    The bandwidth is that of a copy no larger than what the phase moves, so that a model that stays in a processor's
-    cache is held against the cache.
+    The bandwidth is measured at the working-set size of the phase, so that a model that fits in cache is compared with
+    the cache bandwidth.
     """
     return sum(max(one.bytes / rates.bytes_per_second(one.bytes), one.flops / rates.flops_per_second) for one in phases)
 
 
 def best(measured: Sequence[Rates]) -> Rates:
-    """The best of several measurements of the same number format."""
+    """Return the best of several measurements for the same dtype."""
     copies = zip(*(one.copies for one in measured), strict=True)
     fastest = tuple((same[0][0], max(rate for _, rate in same)) for same in copies)
     return Rates(measured[0].dtype, max(one.flops_per_second for one in measured), fastest)
 
 
 def measure_rates(dtype: str, device: str, repeats: int = 2) -> Rates:
-    """Measure both rates in this process, with torch's threads as they are."""
+    """Measure both rates in this process with the current number of torch threads."""
     import torch
 
     from rankscope.forecast.products import multiply
@@ -81,7 +81,7 @@ def measure_rates(dtype: str, device: str, repeats: int = 2) -> Rates:
 
 
 def _fastest(work: Callable[[], Any], settle: Callable[[], Any], repeats: int) -> float:
-    """Seconds of the fastest of some calls, after one that does not count."""
+    """Return the time of the fastest call, after one warm-up call."""
     taken = []
     for _ in range(repeats + 1):
         settle()

@@ -1,4 +1,4 @@
-"""A benchmark from its cases to its report."""
+"""Run a benchmark."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def run_bench(
     baseline: str | Case | None = None,
     progress: Progress = silent,
 ) -> BenchReport:
-    """Time forecasts of several models in turns, each in a process of its own, and measure their memory.
+    """Benchmark time and memory of several models in interleaved rounds, one process per model.
 
-    Every process loads its model, forecasts twice unmeasured and then once per round; in every round another one
-    begins. While one works the others wait. The rates of the machine are measured in the same rounds.
+    Each process loads its model, runs two warm-up forecasts, and then one forecast per round while the others wait; the
+    order rotates from round to round. The machine's rates are measured in the same rounds.
 
     Args:
-        models: each ``MODEL[:RUNTIME[:FORMAT]]`` or a case, whose sizes do not count.
-        settings: how much is forecast, how often and where.
-        baseline: what ratios are over; the first model by default.
-        progress: told after every step.
+        models: ``MODEL[:RUNTIME[:DTYPE]]`` strings or cases; the sizes of cases are ignored.
+        settings: sizes, rounds and device.
+        baseline: denominator of ratios (default: first model).
+        progress: progress callback.
 
     Raises:
-        RankscopeError: a model, a runtime or a size cannot be used.
-        CaseError: no case could be run to its end.
+        RankscopeError: invalid model, runtime or size.
+        CaseError: all cases failed.
     """
     from rankscope.engine.device import resolve_device
 
     settings = settings or Settings()
     settings = replace(settings, device=resolve_device(settings.device))
     if not models:
-        raise OptionError("no model is named: give at least one.")
+        raise OptionError("no model given; give at least one.")
     cases = [checked(one if isinstance(one, Case) else read_case(one)) for one in models]
     base = cases[0]
     if baseline is not None:
@@ -86,7 +86,7 @@ def _one_batch(
     work: dict[tuple[str, int], list[Phase]],
     progress: Progress,
 ) -> tuple[list[BenchRow], list[Failure]]:
-    """Time the cases of one batch size; rates and phases are put down in `measured` and `work`."""
+    """Time the cases of one batch size; store rates in `measured` and phases in `work`."""
     failures: list[Failure] = []
     loaded: dict[str, dict[str, Any]] = {}
     batch = cases[0].batch
@@ -137,7 +137,7 @@ def _one_batch(
 
 
 def _row(case: Case, said: dict[str, Any], seconds: tuple[float, ...], peak: int) -> BenchRow:
-    """Time and memory of a case; the floor comes later, when all rates have been measured."""
+    """Build a row of time and memory; the roofline is added once all rates are measured."""
     spread = Spread.of(seconds)
     return BenchRow(
         label=case.label,
@@ -162,7 +162,7 @@ def _row(case: Case, said: dict[str, Any], seconds: tuple[float, ...], peak: int
 
 
 def _with_roofline(row: BenchRow, work: Sequence[Phase], rates: dict[str, Rates]) -> BenchRow:
-    """The row with the least time that its work can take."""
+    """Add the roofline time to a row."""
     if not work:
         return row
     floor = floor_seconds(work, rates[row.dtype])
@@ -186,7 +186,7 @@ def _ratios(rows: Sequence[BenchRow], baseline: str) -> list[BenchRatio]:
 
 
 def machine(rows: Sequence[BenchRow], settings: Settings) -> dict[str, Any]:
-    """Describe the machine: processor, cores, device, releases, and its load besides."""
+    """Describe the machine: processor, cores, device, software versions and load."""
     from importlib.metadata import version
 
     import torch

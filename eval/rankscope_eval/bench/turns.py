@@ -1,4 +1,4 @@
-"""Turns of several pieces of work, so that a busy machine disturbs all of them alike, and what their times say."""
+"""Interleaved timing, so that background load affects all cases alike, and growth exponents."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from rankscope.errors import OptionError
 
 Turn = Callable[[], float]
-"""One turn of a piece of work: it says its own seconds."""
+"""Callable that runs one repetition and returns its seconds."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, least and largest of some values.
+    """Median, minimum and maximum.
 
     >>> Spread.of([3.0, 1.0, 2.0])
     Spread(median=2.0, min=1.0, max=3.0)
@@ -29,14 +29,14 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Spread of values."""
+        """Summarise values."""
         return cls(median(values), min(values), max(values))
 
 
 def timed(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> Turn:
-    """Make a turn of a piece of work, which is done once unmeasured.
+    """Wrap a function into a timed turn; the function runs once as a warm-up.
 
-    Work on a GPU has to end with a copy to the CPU, or only its launch is timed.
+    GPU work must end with a copy to the CPU; otherwise only the launch is timed.
     """
     work()
 
@@ -51,11 +51,11 @@ def timed(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counte
 def alternate(
     works: Mapping[str, Turn], rounds: int, after: Callable[[int], None] = lambda done: None
 ) -> dict[str, tuple[float, ...]]:
-    """Give every piece of work a turn per round; in every round another one begins (A B, B A, A B; A B C, B C A, …).
+    """Run all works once per round, rotating the order (A B, B A, A B; A B C, B C A, …).
 
     Args:
-        works: by name; a turn that raises ends all.
-        rounds: turns of each.
+        works: turns by name; an exception aborts the run.
+        rounds: number of rounds.
         after: called after every turn with the number of turns so far.
 
     Returns:
@@ -74,16 +74,16 @@ def alternate(
 
 
 def ratios(seconds: Sequence[float], baseline: Sequence[float]) -> Spread:
-    """Spread over rounds of seconds / the baseline's seconds of the same round."""
+    """Summarise the ratios to the baseline's seconds of the same round."""
     return Spread.of([mine / reference for mine, reference in zip(seconds, baseline, strict=True)])
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Exponents of time over a size: spreads over rounds, each exponent of the times of one round.
+    """Growth exponents of time in a size, summarised over rounds.
 
     Attributes:
-        exponent: over the larger half of the sizes, where a constant cost hides less of the growth.
+        exponent: over the larger half of the sizes, where constant costs matter less.
         whole: over all sizes.
     """
 
@@ -92,7 +92,7 @@ class Growth:
 
     @property
     def verdict(self) -> str:
-        """Verdict of the spread on growth above linear.
+        """Verdict on superlinear growth.
 
         >>> Growth(Spread(1.01, 0.98, 1.05), Spread(0.7, 0.6, 0.8)).verdict
         'linear within the spread'
@@ -103,7 +103,7 @@ class Growth:
 
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Slope of the straight line through log seconds over log size, by least squares.
+    """Fit the slope of log seconds over log size by least squares.
 
     >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)
     2.0
@@ -119,14 +119,14 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
 
 
 def growth(sizes: Sequence[float], turns: Sequence[Sequence[float]]) -> Growth:
-    """Exponents round by round.
+    """Compute growth exponents by round.
 
     Args:
-        sizes: in rising order; of an odd number the middle one counts to the larger half.
+        sizes: increasing; with an odd number, the middle one belongs to the larger half.
         turns: seconds, one row per size and one column per round.
 
     Raises:
-        OptionError: sizes do not rise, or are too few; a time is not above 0; rows are unequally long or empty.
+        OptionError: sizes are too few or not increasing, a time is not positive, or rows differ in length or are empty.
     """
     if len(turns) != len(sizes) or len({len(row) for row in turns}) != 1 or not turns[0]:
         raise OptionError("growth needs a row of times per size, all equally long and not empty.")

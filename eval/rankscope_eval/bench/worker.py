@@ -1,7 +1,7 @@
-"""The process of one case: it loads a model, says what that took, and forecasts once for every line on its stdin.
+"""Benchmark worker process: loads a model and runs one forecast per line on stdin.
 
-A line is ``load``, ``forecast`` or ``rates DTYPE DEVICE``; every answer is one line of JSON on stdout. Whatever else
-prints goes to stderr. The process ends with its stdin.
+Commands are ``load``, ``forecast`` and ``rates DTYPE DEVICE``; each response is one line of JSON on stdout. Other
+output is redirected to stderr. The process exits at the end of stdin.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
 
 LONG = 5.0
-"""Seconds from which on one forecast warms up enough; shorter ones are made twice."""
+"""Forecasts shorter than this many seconds are warmed up twice."""
 TURN = 0.2
-"""Seconds that a turn lasts at least: short forecasts are repeated, and the mean is said."""
+"""Minimum seconds per turn; short forecasts are repeated and averaged."""
 MOST_REPEATS = 200
 SEASON = 24
-"""Season of the models that are fitted series by series: the series are hourly."""
+"""Season length of local models; the series are hourly."""
 IMPORTS = (
     ("rankscope.forecast.pipeline", "rankscope.forecast.fast", "rankscope_eval.bench.counts"),
     (
@@ -42,19 +42,19 @@ IMPORTS = (
         *("gluonts.dataset.split", "gluonts.model.evaluation", "gluonts.model.seasonal_naive"),
     ),
 )
-"""Imports of a forecast: of a checkpoint, and of a model that is fitted series by series."""
+"""Modules imported before measuring: for checkpoints, and for local models."""
 
 
 @dataclass
 class Worker:
-    """Loads and times one case.
+    """Worker of one case.
 
     Attributes:
-        case: what is timed.
-        forecast: makes one forecast; set by `load`.
+        case: benchmark case.
+        forecast: runs one forecast; set by `load`.
         repeats: forecasts per turn.
-        before: resident bytes before the model was loaded.
-        beside: peak memory of the processes that help with forecasts, above their imports.
+        before: resident bytes before loading.
+        beside: returns the peak memory of helper processes above their imports.
     """
 
     case: Case
@@ -64,7 +64,7 @@ class Worker:
     beside: Callable[[], int] = field(default=lambda: 0)
 
     def load(self) -> dict[str, Any]:
-        """Load the model and warm it up; say its sizes and peak memory."""
+        """Load and warm up the model; return sizes and peak memory."""
         import torch
 
         if self.case.threads is not None:
@@ -90,7 +90,7 @@ class Worker:
         }
 
     def turn(self) -> dict[str, Any]:
-        """Forecast, and say the seconds of one forecast and the peak memory so far."""
+        """Run one turn; return the seconds per forecast and the peak memory so far."""
         seconds = sum(self._once() for _ in range(self.repeats)) / self.repeats
         return {
             "seconds": seconds,
@@ -113,7 +113,7 @@ class Worker:
 
 
 def opened(case: Case) -> tuple[Callable[[], Any], int, dict[str, Any]]:
-    """Load the model of a case: what forecasts, the bytes of its weights, and its number format, paths and work."""
+    """Load the model of a case; return the forecast function, weight bytes, and dtype, paths and work."""
     import torch
 
     from rankscope import load_pipeline
@@ -128,7 +128,7 @@ def opened(case: Case) -> tuple[Callable[[], Any], int, dict[str, Any]]:
     weights = stored_bytes(module)
     if case.runtime == "compile":
         if getattr(module, "generation_config", None) is not None:
-            module.generation_config.cache_implementation = "static"  # a cache that grows compiles at every step
+            module.generation_config.cache_implementation = "static"  # a growing cache would recompile at every step
         for part in (module, getattr(module, "encoder", None)):
             if part is not None:
                 part.forward = torch.compile(part.forward)
@@ -144,7 +144,7 @@ def opened(case: Case) -> tuple[Callable[[], Any], int, dict[str, Any]]:
 
 
 def counted(case: Case, checkpoint: Checkpoint, itemsize: int) -> dict[str, Any]:
-    """Phases and bytes of caches, where the work of the model is counted."""
+    """Return phases and cache sizes, for families with known work."""
     from rankscope_eval.bench.counts import cache_bytes, phases, read_network
 
     network = read_network(checkpoint, itemsize)
@@ -154,15 +154,15 @@ def counted(case: Case, checkpoint: Checkpoint, itemsize: int) -> dict[str, Any]
 
 
 def walks(case: Case) -> Any:
-    """Random walks to forecast, axes (series, time)."""
+    """Generate random walks (series, time) as input."""
     import torch
 
     return torch.randn(case.batch, case.context, generator=torch.Generator().manual_seed(case.seed)).cumsum(1)
 
 
 def settled(case: Case) -> int:
-    """Import what forecasts of the case need and reset the peak; resident bytes then."""
-    for name in IMPORTS[case.runtime == LOCAL]:  # so that code does not count as memory of the model
+    """Import the modules of the case, reset the peak, and return the resident bytes."""
+    for name in IMPORTS[case.runtime == LOCAL]:  # so that code does not count as model memory
         import_module(name)
     gc.collect()
     reset_peak(case.device)
@@ -170,10 +170,10 @@ def settled(case: Case) -> int:
 
 
 def local(case: Case, cores: int) -> tuple[Callable[[], Any], Callable[[], int]]:
-    """Open a model that is fitted series by series; one that takes long is fitted in a process per core.
+    """Open a local model; slow ones are fitted in one process per core.
 
     Returns:
-        What forecasts, and the peak memory of the processes above their imports.
+        The forecast function, and a function returning the helper processes' peak memory above their imports.
     """
     from rankscope_eval.baselines import AUTOMATIC
 
@@ -205,31 +205,31 @@ def _fit(case: Case, part: slice) -> Callable[[], Any]:
 
 @cache
 def _prepared(case: Case) -> int:
-    """Resident bytes of a process that helps, before its first forecast."""
+    """Return the resident bytes of a helper process before its first forecast."""
     return settled(case)
 
 
 def _fit_in_process(case: Case, part: slice) -> tuple[int, int]:
-    """Forecast a part of the series; the process and its peak memory above the imports."""
+    """Forecast part of the series; return the process id and its peak memory above the imports."""
     before = _prepared(case)
     _fit(case, part)()
     return os.getpid(), max(0, peak_bytes(case.device) - before)
 
 
 def stored_bytes(module: Any) -> int:
-    """Bytes of all parameters and buffers; those that share storage count once."""
+    """Return the bytes of all parameters and buffers, counting shared storage once."""
     tensors = [*module.parameters(), *module.buffers()]
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
     return sum(storages.values())
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """Return the resident memory of this process."""
     return _status("VmRSS")
 
 
 def peak_bytes(device: str) -> int:
-    """Peak memory since `reset_peak`: of torch's allocator on a GPU, resident on a CPU."""
+    """Return the peak memory since `reset_peak`: torch's allocator on a GPU, resident memory on a CPU."""
     if device.startswith("cuda"):
         import torch
 
@@ -238,7 +238,7 @@ def peak_bytes(device: str) -> int:
 
 
 def reset_peak(device: str) -> None:
-    """Let `peak_bytes` begin anew, where the system can."""
+    """Reset `peak_bytes`, if the system supports it."""
     if device.startswith("cuda"):
         import torch
 
@@ -259,7 +259,7 @@ def _status(key: str) -> int:
 
 
 def answer(worker: Worker, line: str) -> dict[str, Any]:
-    """Do what a line asks for."""
+    """Execute a command line."""
     word, *rest = line.split()
     if word == "rates":
         from rankscope_eval.bench.roofline import measure_rates
@@ -270,7 +270,7 @@ def answer(worker: Worker, line: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve until stdin ends."""
+    """Process commands until the end of stdin."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch

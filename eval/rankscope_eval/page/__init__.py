@@ -1,4 +1,4 @@
-"""One self-contained HTML page from any mix of results."""
+"""Self-contained HTML report from any mix of results."""
 
 from rankscope_eval.page.build import Page, build_page
 

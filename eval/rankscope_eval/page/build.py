@@ -71,7 +71,7 @@ class Page:
 def build_page(
     folder: str | Path, *, title: str | None = None, date: str | None = None, out: str | Path | None = None
 ) -> Page:
-    """Draw one page from every result in a folder; the same results give the same bytes.
+    """Build a page from all results in a folder; deterministic in its bytes.
 
     Args:
         folder: where the results are, at any depth.

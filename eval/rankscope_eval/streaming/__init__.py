@@ -1,4 +1,4 @@
-"""Forecasts of files that do not fit into memory: chunks in, parts out, on this machine or several."""
+"""Streaming forecasts of files larger than memory, on one machine or a cluster."""
 
 from rankscope_eval.streaming.folder import StreamReport
 from rankscope_eval.streaming.run import forecast_stream

@@ -1,4 +1,4 @@
-"""A folder of forecasts in parts: a record of each, their common settings, and the report of a run."""
+"""Folder of forecast parts, with a record per part, the settings and the report."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rankscope_eval.streaming.job import Part
 SCHEMA = "rankscope/forecast-parts@1"
 RECORDS = "_parts.jsonl"
 UNFINISHED = "_parts"
-"""Folder of the records until all are there."""
+"""Folder of records while a run is unfinished."""
 NAMED = 20
-"""Rows that a report names; the folder names all."""
+"""Maximum skipped rows in a report; the folder lists all."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A finished part."""
+    """Record of a finished part."""
 
     number: int
     file: str
@@ -37,15 +37,15 @@ class Record:
 
 
 class PartFolder:
-    """Parts ``part-000000.parquet`` and on, a line on each in ``_parts.jsonl``, their settings in ``_manifest.json``.
+    """Folder of parts ``part-000000.parquet``, …, with records in ``_parts.jsonl`` and settings in ``_manifest.json``.
 
-    A part is written whole or not at all, its record after it. A finished folder is a function of the settings and the
-    input, byte for byte: nothing in it tells when it was written, in how many goes, or by whom.
+    Parts are written atomically, each followed by its record. A finished folder is a deterministic function of settings
+    and input, byte for byte: it contains no timestamps, host names or traces of interruptions.
 
     Args:
-        root: the folder.
-        model: name of the model; another name for the same weights is no other model.
-        settings: what the forecasts depend on.
+        root: path of the folder.
+        model: name of the model; not part of the settings that must match on resume.
+        settings: settings that determine the forecasts.
     """
 
     def __init__(self, root: Path, model: str, settings: Mapping[str, Any]) -> None:
@@ -57,15 +57,15 @@ class PartFolder:
 
     @contextlib.contextmanager
     def opened(self, resume: bool, force: bool) -> Iterator[None]:
-        """Begin, or go on with what is there; nobody else can until the block ends.
+        """Start or resume a run, holding a lock for the duration of the block.
 
         Raises:
-            OutputError: what stands there is something else, was begun with other settings, or cannot be written to.
+            OutputError: the folder holds something else, was started with other settings, or is not writable.
             OptionError: both ``resume`` and ``force``.
         """
         with self._store.open(resume, force) as store:
             if store.finished:
-                shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)  # of a process killed at the very end
+                shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)  # left by a process killed at the very end
                 lines = (self.root / RECORDS).read_text(encoding="utf-8").splitlines()
                 found = [codec.parse(Record, json.loads(line), RECORDS) for line in lines]
             else:
@@ -75,7 +75,7 @@ class PartFolder:
             yield
 
     def add(self, part: Part) -> Record:
-        """Write a part, then its record."""
+        """Write a part and its record."""
         name = f"part-{part.number:06d}"
         record = Record(part.number, f"{name}.{self._format}", len(part.content), part.series, part.nan_only, part.bad)
         with atomic_file(self.root / record.file) as path:
@@ -85,7 +85,7 @@ class PartFolder:
         return record
 
     def finish(self) -> None:
-        """Say that all parts are there."""
+        """Mark the folder as complete."""
         records = [self.records[number] for number in sorted(self.records)]
         with atomic_file(self.root / RECORDS) as path:
             path.write_text("".join(f"{codec.text(record)}\n" for record in records), encoding="utf-8")
@@ -100,20 +100,20 @@ class PartFolder:
 
 @dataclass(frozen=True)
 class StreamReport:
-    """A finished folder of forecasts.
+    """Report of a streaming run.
 
     Attributes:
-        folder: where the parts are.
-        model: its name.
-        horizon: steps.
-        series: forecasts in the folder.
-        parts: files.
-        parts_kept: files that an earlier run had finished.
-        nan_only: series without a number, whose forecasts are NaN.
-        left_out: rows that could not be used.
-        named: the first of these.
-        seconds: that this run took, opening the model included.
-        series_per_second: of this run, once the model is open; on a cluster its opening counts.
+        folder: output folder.
+        model: name of the model.
+        horizon: forecast horizon in steps.
+        series: number of series forecast.
+        parts: number of files.
+        parts_kept: files finished by an earlier run.
+        nan_only: series without values, with NaN forecasts.
+        left_out: number of skipped rows.
+        named: the first skipped rows.
+        seconds: wall time of this run, including loading the model.
+        series_per_second: throughput of this run, excluding loading (except on a cluster).
     """
 
     folder: str

@@ -1,4 +1,4 @@
-"""From a chunk of rows to the bytes of a part: the work of a process, here or on another machine."""
+"""Forecast a chunk of rows and encode the result; runs in local processes and on a cluster."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster,
 
 @dataclass(frozen=True)
 class Job:
-    """Settings that every chunk is forecast with.
+    """Settings of a streaming run.
 
     Attributes:
-        model: one to open, or one that is open.
-        how: it forecasts; its seed is that of the first chunk, the others have seeds derived from it.
-        horizon: steps.
-        levels: of the quantiles, ascending.
-        season_length: of the baselines; that of each series' frequency by default.
-        context: values of each series that the model sees; its own context by default.
-        stop: whether a damaged row ends the run.
-        path: of the input, for errors.
-        unit: what its rows are called.
-        layout: where names, times and values stand in it.
+        model: model name or an open forecaster.
+        how: forecasting settings; the seed applies to the first chunk, and seeds of later chunks derive from it.
+        horizon: forecast horizon in steps.
+        levels: quantile levels, ascending.
+        season_length: season length of the baselines (default: from the frequency).
+        context: context length (default: the model's).
+        stop: stop at a damaged row.
+        path: path of the input, for errors.
+        unit: name of a row in error messages.
+        layout: layout of the input.
         shape: ``rows`` or ``lists``, see `encode`.
-        format: of the parts.
+        format: file format of the parts.
     """
 
     model: str | Forecaster
@@ -57,11 +57,11 @@ class Part:
     """Forecasts of a chunk.
 
     Attributes:
-        number: of the chunk.
-        content: of the part's file; empty where damaged rows end the run.
-        series: how many were forecast.
-        nan_only: how many of them hold no number, so that their forecasts are NaN.
-        bad: rows that were left out, or that end the run.
+        number: chunk number.
+        content: encoded file; empty if damaged rows stop the run.
+        series: number of series forecast.
+        nan_only: number of series without values, with NaN forecasts.
+        bad: damaged rows, skipped or stopping the run.
     """
 
     number: int
@@ -72,10 +72,10 @@ class Part:
 
 
 def forecast_chunk(job: Job, chunk: Rows) -> Part:
-    """Forecast the series of a chunk: a function of its arguments, wherever it runs.
+    """Forecast the series of a chunk; deterministic, independent of where it runs.
 
     Raises:
-        RankscopeError: the model cannot be opened or cannot forecast these series.
+        RankscopeError: the model cannot be opened or fails on these series.
     """
     series, bad = to_series(chunk, job.layout, job.path, job.unit)
     if bad and job.stop:
@@ -89,7 +89,7 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
         values[there] = _forecasts(forecaster, [one for one, some in zip(shown, there, strict=True) if some], job)
     lost = there & np.isnan(values).any(axis=(1, 2))
     for one in (series[place] for place in np.flatnonzero(lost).tolist()):
-        reason = f"{job.path}: model {forecaster.name!r} forecasts NaN for series {one.item_id!r}."
+        reason = f"{job.path}: model {forecaster.name!r} returned NaN for series {one.item_id!r}."
         bad.append(BadRow(0, one.item_id, reason))
     if bad and job.stop:
         return Part(chunk.number, b"", 0, 0, tuple(bad))
@@ -99,7 +99,7 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
 
 
 def chunk_seed(seed: int, number: int) -> int:
-    """Seed of a chunk: the given one for the first, which is all that a small file has.
+    """Return the seed of a chunk; the first chunk uses ``seed`` itself.
 
     >>> chunk_seed(7, 0), chunk_seed(7, 1) != chunk_seed(7, 2)
     (7, True)
@@ -109,13 +109,13 @@ def chunk_seed(seed: int, number: int) -> int:
 
 @lru_cache(maxsize=1)
 def opened(model: str, how: Forecasting) -> Forecaster:
-    """Open a model, once in a process."""
+    """Open a model, once per process."""
     quiet_imports()
     return open_forecaster(model, how)
 
 
 def _forecasts(forecaster: Forecaster, series: Sequence[Series], job: Job) -> np.ndarray:
-    """Values of `forecast_values`; series of one season at a time, whatever stands beside them."""
+    """Return `forecast_values`, computed per season length."""
     values = np.empty((len(series), 1 + len(job.levels), job.horizon))
     seasons = np.array([job.season_length or seasonality(one.start.freqstr) for one in series])
     for season in np.unique(seasons).tolist():
@@ -130,15 +130,14 @@ def _forecasts(forecaster: Forecaster, series: Sequence[Series], job: Job) -> np
 
 
 def encode(series: Sequence[Series], values: np.ndarray, levels: Sequence[float], shape: str, format: str) -> bytes:
-    """A table of forecasts in a format; NaN stays NaN.
+    """Encode forecasts as a table; NaN stays NaN.
 
     Args:
-        series: what was forecast.
-        values: of `forecast_values`.
-        levels: of the quantiles.
-        shape: ``rows``, one per series and step (item_id, timestamp, mean, a column per quantile), or ``lists``, one
-            row per series with a list in every column of forecasts; its timestamp is that of the first step, and its
-            freq tells the others.
+        series: input series.
+        values: output of `forecast_values`.
+        levels: quantile levels.
+        shape: ``rows``, one row per series and step (item_id, timestamp, mean, a column per quantile), or ``lists``,
+            one row per series with list columns, the timestamp of the first step and the frequency.
         format: ``parquet``, ``csv`` (``rows`` only) or ``arrow``.
     """
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Forecasts of a file of any length: chunks in, parts out."""
+"""Streaming forecasts of files of any length."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 CHUNK = 4096
 AHEAD = 2
-"""Chunks that are read ahead on a cluster, for every one that is forecast."""
+"""Chunks to prefetch on a cluster per chunk in progress."""
 SAMPLED = 64
-"""Places, of a MiB each, at which a large input is looked at to tell it from another."""
+"""Number of 1-MiB samples that fingerprint a large input."""
 
 
 def forecast_stream(
@@ -55,35 +55,35 @@ def forecast_stream(
     force: bool = False,
     progress: Progress = silent,
 ) -> StreamReport:
-    """Forecast every series of a file that may be larger than memory into a folder of parts.
+    """Stream forecasts of a file of any size to a folder of parts.
 
-    Memory is that of the model, a chunk and its forecasts, however long the file is, and eight bytes per series to
-    notice names that come twice. A run that was stopped goes on behind its last whole part, and ends with the same
-    bytes as one that was not: chunks depend on the file alone, random numbers on the seed and the chunk.
+    Memory use is that of the model, a chunk and its forecasts, plus eight bytes per series to detect repeated ids. A
+    resumed run continues after the last complete part and gives byte-identical results: chunks depend only on the file,
+    and random numbers only on the seed and the chunk number.
 
     Args:
-        model: a baseline, a checkpoint, or an open forecaster.
-        input: Parquet, Arrow, CSV or JSON lines, see `open_stream`.
-        horizon: steps.
-        out: the folder.
-        how: the model forecasts.
+        model: baseline, checkpoint, or open forecaster.
+        input: Parquet, Arrow, CSV or JSON-lines file, see `open_stream`.
+        horizon: forecast horizon in steps.
+        out: output folder.
+        how: forecasting settings.
         chunk: series per part.
-        quantiles: levels in (0, 1).
-        columns: names of the id, time and target columns, where they are not the usual ones.
-        freq: frequency, where the file does not tell it.
-        season_length: of the baselines.
-        context: values of each series that the model sees; as many as it can by default.
-        shape: ``rows`` (one per series and step) or ``lists`` (one row per series).
-        format: of the parts: ``parquet``, ``csv`` or ``arrow``.
-        on_error: ``stop`` at a damaged row, or ``skip`` it and count it; finished parts stay either way.
-        engine: where chunks are forecast: one after the other here, or on a cluster, whose machines need rankscope and
-            the model (a hub id, a bundled name, or a folder that all see under one path) and share no storage.
-        resume: go on with what is in the folder, if anything is.
-        force: start anew.
-        progress: told how many series are done, and how many per second.
+        quantiles: quantile levels in (0, 1).
+        columns: non-default names of the id, time and target columns.
+        freq: frequency (default: from the file).
+        season_length: season length of the baselines.
+        context: context length (default: the model's).
+        shape: ``rows`` (one row per series and step) or ``lists`` (one row per series).
+        format: file format of the parts: ``parquet``, ``csv`` or ``arrow``.
+        on_error: ``stop`` at a damaged row, or ``skip`` and count it; finished parts are kept in both cases.
+        engine: local engine or cluster. Cluster nodes need rankscope and the model (a hub id, a bundled name, or a
+            folder available under the same path) but no shared storage.
+        resume: continue an interrupted run, if there is one.
+        force: start over.
+        progress: progress callback with series done and series per second.
 
     Raises:
-        RankscopeError: the file, the model or an option cannot be used, or the folder holds something else.
+        RankscopeError: invalid file, model or option, or the folder holds something else.
     """
     how = how or Forecasting()
     engine = replace(engine or Engine(), device=how.device)
@@ -99,7 +99,7 @@ def forecast_stream(
         if value not in choices:
             raise OptionError(unknown_choice(name, value, choices))
     if (shape, format) == ("lists", "csv"):
-        raise OptionError("layout 'lists' has no place in CSV: use format parquet or arrow, or layout rows.")
+        raise OptionError("layout 'lists' is not supported in CSV; use format parquet or arrow, or layout rows.")
     begun = time.perf_counter()
     source, weights = _opened(model, context, how.revision)
     title = model.name if isinstance(model, Forecaster) else str(model)
@@ -153,7 +153,7 @@ def _fill(
     engine: Engine,
     progress: Progress,
 ) -> float:
-    """Make the parts that are missing; return series per second."""
+    """Compute the missing parts; return series per second."""
     if folder.finished:
         return 0.0
     if engine.name == "local" and not isinstance(source, Forecaster):  # before the clock starts
@@ -162,7 +162,7 @@ def _fill(
     before = sum(record.series for record in folder.records.values())
     done, begun = 0, time.perf_counter()
     todo = _missing(stream.chunks, folder)
-    # Ray Data reads files in blocks of its own; a part, its random numbers with it, is to depend on the file alone
+    # not Ray Data, which reads files in its own blocks: parts and random numbers must depend only on the file
     for part in fan_out(partial(_part, job), todo, engine, 1, ahead=AHEAD):
         if part.bad and job.stop:
             raise DataError(_stopped(part.bad[0].reason, folder))
@@ -184,7 +184,7 @@ def _missing(chunks: Iterator[Rows], folder: PartFolder) -> Iterator[Rows]:
 
 
 def _speed(before: int, done: int, seconds: float, stream: Stream) -> str:
-    """Speed, and the count of series where a file does not tell their total."""
+    """Format the throughput, with the series so far if the total is unknown."""
     speed = f"{done / max(1e-9, seconds):,.0f} series/s"
     return speed if stream.series else f"{before + done:,} series, {min(stream.source.share(), 1.0):.0%} read, {speed}"
 

@@ -1,4 +1,4 @@
-"""Size against loss: every method of compression at every size, scored beside the original (the paper's Table 2)."""
+"""Trade-off of size and accuracy: compression methods across size ratios (the paper's Table 2)."""
 
 from __future__ import annotations
 

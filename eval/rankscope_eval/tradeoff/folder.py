@@ -1,4 +1,4 @@
-"""A table 2 on disk: its settings, the moments of every seed, one entry per point, and the table itself."""
+"""Folder of a Table 2 run: settings, calibration moments, one entry per point, and the table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rankscope.measure.tradeoff import (
 
 SCHEMA = "rankscope/table2-settings@1"
 ORIGINAL = "original"
-"""Entry that is no point."""
+"""Name of the entry with the original's scores."""
 _HEADS = {
     "relative_WQL": "rel. WQL",
     "relative_MASE": "rel. MASE",
@@ -43,15 +43,15 @@ _HEADS = {
 
 
 class Table2Folder:
-    """The folder of a table.
+    """Folder of a Table 2 run.
 
-    ``entries/<point>.json`` is what is known of a point, ``entries/original.json`` the original's own scores,
-    ``calibration/seed-<n>.safetensors`` the moments of a seed, ``work`` the model that is measured now.
+    ``entries/<point>.json`` holds the result of a point, ``entries/original.json`` the original's scores,
+    ``calibration/seed-<n>.safetensors`` the calibration moments of a seed, and ``work`` the model being measured.
 
     Args:
-        root: the folder.
-        model: name of the model; another name for the same weights is no other table.
-        settings: what the table is a function of.
+        root: path of the folder.
+        model: name of the model; not part of the settings that must match on resume.
+        settings: settings that determine the table.
     """
 
     def __init__(self, root: Path, model: str, settings: Mapping[str, Any]) -> None:
@@ -60,18 +60,18 @@ class Table2Folder:
         self._store = RunStore(root, "a table 2", SCHEMA, settings, facts={"model": model}, items="entries", owns=owns)
 
     def moments(self, seed: int) -> Path:
-        """File of the moments of a seed."""
+        """Return the path of a seed's calibration moments."""
         return self.root / "calibration" / f"seed-{seed}.safetensors"
 
     @contextlib.contextmanager
     def opened(self, resume: bool, force: bool) -> Iterator[None]:
-        """Begin the table or go on with it; nobody else can until the block ends.
+        """Start or resume the table, holding a lock for the duration of the block.
 
         Raises:
             OutputError: see `RunStore.open`.
         """
         with self._store.open(resume, force):
-            for path in (self.work, *self.root.glob("work.*"), *self.root.glob(".work.*")):  # of a killed run
+            for path in (self.work, *self.root.glob("work.*"), *self.root.glob(".work.*")):  # left by a killed run
                 shutil.rmtree(path, ignore_errors=True)
             yield
 
@@ -79,20 +79,20 @@ class Table2Folder:
         return point.name in self._store
 
     def points(self) -> list[Table2Point]:
-        """Every point that is known."""
+        """Return all measured points."""
         names = (name for name in self._store.names() if name != ORIGINAL)
         return [point for name in names if (point := self._store.get(name, Table2Point))]
 
     def keep(self, point: Table2Point) -> None:
-        """Remember a point."""
+        """Store a point."""
         self._store.put(point.name, point)
 
     def original(self) -> Original | None:
-        """Measurements of the original; None before there are any."""
+        """Return the original's measurements, or None if missing."""
         return self._store.get(ORIGINAL, Original)
 
     def keep_original(self, original: Original) -> None:
-        """Remember the original's own scores."""
+        """Store the original's measurements."""
         self._store.put(ORIGINAL, original)
 
     def write(self, report: Table2Report) -> None:
@@ -106,7 +106,7 @@ class Table2Folder:
 
 
 def markdown(report: Table2Report) -> str:
-    """The table in Markdown; where a row has several seeds, the median and in brackets minimum and maximum."""
+    """Format the table as Markdown; with several seeds, as median (min–max)."""
     rows = report.rows
     shown = [name for name in _HEADS if any(getattr(row.median, name) is not None for row in rows)]
     lines = [f"# Table 2 of {report.model}", "", "Relative to the original; lower is better but for the overlap.", ""]

@@ -1,4 +1,4 @@
-"""Output of a compressed model beside the original's: likeliest tokens, quantiles, and how well a text is expected."""
+"""Compare outputs of a compressed model and its original: top tokens, quantiles and log-perplexity."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ BATCH_SIZE = 16
 
 @dataclass(frozen=True)
 class TeacherPass:
-    """One teacher-forced batch.
+    """Teacher-forced batch.
 
     Attributes:
         inputs: keyword arguments of ``module.forward``.
-        labels: the token that follows what the decoder has read, by position.
-        real: positions whose label is no padding.
+        labels: next token at each position.
+        real: mask of positions whose label is not padding.
     """
 
     inputs: dict[str, Tensor]
@@ -40,16 +40,16 @@ class TeacherPass:
 def teacher_passes(
     module: Any, family: Family, series: CalibrationSet, batch_size: int = BATCH_SIZE
 ) -> Iterator[TeacherPass]:
-    """Batches in which the decoder reads what was and not what it said.
+    """Yield teacher-forced batches.
 
-    Chronos-T5's decoder reads the shifted history, as in the paper's own measurement; that of a text model reads the
-    tokens that follow those in the encoder.
+    The decoder of Chronos-T5 reads the shifted history, as in the paper; that of a text model reads the tokens after
+    those in the encoder.
 
     Raises:
         FamilyError: the model has no tokens.
     """
     if family.strategy == "continuous":
-        raise FamilyError(f"a {family.title} model has no tokens to compare: compare its quantiles.")
+        raise FamilyError(f"a {family.title} model has no tokens to compare; compare its quantiles.")
     for start in range(0, len(series), batch_size):
         context, future = series.context[start : start + batch_size], series.future[start : start + batch_size]
         if family.strategy == "text":
@@ -63,10 +63,10 @@ def teacher_passes(
 
 @torch.no_grad()
 def logits_of(module: Any, batch: TeacherPass) -> Float[Tensor, "series tokens vocabulary"]:
-    """Logits of a batch in at least float32.
+    """Compute the logits of a batch, in at least float32.
 
     Raises:
-        DataError: one is not finite.
+        DataError: a logit is not finite.
     """
     logits = module(**batch.inputs).logits
     if not bool(torch.isfinite(logits).all()):
@@ -83,7 +83,7 @@ def top_tokens(
     batch_size: int = BATCH_SIZE,
     progress: Progress | None = None,
 ) -> Int[Tensor, "positions k"]:
-    """The k likeliest next tokens at every position that is no padding, series after series.
+    """Return the top-k next tokens at every non-padding position, concatenated over series.
 
     Raises:
         FamilyError: the model has no tokens.
@@ -100,13 +100,13 @@ def top_tokens(
 
 
 def mean_overlap(first: Int[Tensor, "positions k"], second: Int[Tensor, "positions k"]) -> float:
-    """Mean over positions of the Jaccard overlap |A ∩ B| / |A ∪ B| of two sets of k different tokens (Q8).
+    """Compute the mean Jaccard overlap |A ∩ B| / |A ∪ B| of two sets of k distinct tokens over positions (Q8).
 
     >>> mean_overlap(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[2, 1], [4, 5]])) == (1 + 1 / 3) / 2
     True
 
     Raises:
-        DataError: there is no position.
+        DataError: there are no positions.
     """
     assert first.shape == second.shape
     if not len(first):
@@ -122,14 +122,14 @@ def mean_overlap(first: Int[Tensor, "positions k"], second: Int[Tensor, "positio
 def quantile_forecasts(
     pipeline: Any, context: Float[Tensor, "series time"], horizon: int, levels: Sequence[float], batch_size: int = 32
 ) -> Float[Tensor, "series horizon levels"]:
-    """Quantile forecasts of a pipeline that emits them: Chronos-Bolt's or Chronos-2's.
+    """Return the quantile forecasts of a Chronos-Bolt or Chronos-2 pipeline.
 
     Raises:
         DataError: a forecast is not finite.
     """
     found = []
     for part in context.split(batch_size):
-        rows = [row[int(torch.isfinite(row).int().argmax()) :] for row in part]  # histories are filled up on the left
+        rows = [row[int(torch.isfinite(row).int().argmax()) :] for row in part]  # histories are left-padded
         quantiles, _ = pipeline.predict_quantiles(rows, prediction_length=horizon, quantile_levels=list(levels))
         found += [row.float().cpu().reshape(horizon, len(levels)) for row in quantiles]
     stacked = torch.stack(found)
@@ -143,9 +143,9 @@ def quantile_distance(
     second: Float[Tensor, "series horizon levels"],
     context: Float[Tensor, "series time"],
 ) -> float:
-    """Mean |q̃ − q| over series, horizon and levels, each series in units of its history's standard deviation.
+    """Compute the mean |q̃ − q| over series, horizon and levels, scaled by the standard deviation of each history.
 
-    A series whose history is constant has no such unit and is left out.
+    Series with a constant history are excluded.
 
     Raises:
         DataError: every history is constant.
@@ -163,7 +163,7 @@ def quantile_distance(
 def text_windows(
     tokens: Int[Tensor, " tokens"], count: int, *, context: int = CONTEXT, horizon: int = HORIZON
 ) -> CalibrationSet:
-    """At most ``count`` windows from the second half of a text, side by side: those to be scored.
+    """Return at most ``count`` contiguous windows from the second half of a text, for scoring.
 
     Raises:
         DataError: the second half is shorter than one window.
@@ -178,7 +178,7 @@ def text_windows(
 def log_perplexity(
     module: Any, checkpoint: Checkpoint, windows: CalibrationSet, progress: Progress | None = None
 ) -> float:
-    """LPPL (Q9): mean cross-entropy in nats of the tokens that follow, given those in the encoder and before.
+    """Compute the log-perplexity LPPL (Q9): mean cross-entropy of the next tokens, in nats.
 
     Raises:
         DataError: a logit is not finite.

@@ -1,4 +1,4 @@
-"""The paper's Table 2 on any checkpoint: compress by every method to every ratio, and measure what it costs."""
+"""The paper's Table 2 for any checkpoint: compression methods across size ratios."""
 
 from __future__ import annotations
 
@@ -26,22 +26,21 @@ from rankscope_eval.tradeoff.scorers import OVERLAP_SEED, ForecastScorer, TextSc
 RATIOS = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint")
 HEALED = "+healed"
-"""End of the name of a method whose models are healed after they are compressed."""
+"""Suffix of methods that are healed after compression."""
 HEAL_STEPS = 300
 SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The points of a table.
+    """Grid of points.
 
     Attributes:
-        ratios: size ratios over the attention matrices, in (0, 1].
-        methods: as `rankscope.compress.compress` takes them; ``joint+healed`` is one that is healed afterwards.
-        allocations: names of `rankscope.choices.ALLOCATIONS` that every method is tried with; none for each method's
-            own default.
-        seeds: of calibration sets and healings; a method that has no seed is measured once.
-        heal_steps: optimiser steps of a healing, on batches of 32 series.
+        ratios: size ratios of the attention matrices, in (0, 1].
+        methods: methods of `rankscope.compress.compress`; ``joint+healed`` is healed afterwards.
+        allocations: names of `rankscope.choices.ALLOCATIONS`, combined with every method (default: each method's own).
+        seeds: seeds for calibration and healing; methods without randomness are measured once.
+        heal_steps: optimiser steps of healing, with batches of 32 series.
     """
 
     ratios: tuple[float, ...] = RATIOS
@@ -69,7 +68,7 @@ class Grid:
                 raise OptionError(f"seed {seed!r} is not usable: give a whole number from 0 to {OVERLAP_SEED - 1}.")
 
     def points(self) -> tuple[Table2Point, ...]:
-        """All points, not yet measured, largest ratio first."""
+        """Return all points, unmeasured, largest ratio first."""
         found = []
         ratios = sorted(set(self.ratios), reverse=True)
         for ratio, method, allocation in product(ratios, self.methods, self.allocations or ("default",)):
@@ -86,12 +85,12 @@ HEALED_NAMES = tuple(f"{name}{HEALED}" for name in METHOD_NAMES)
 
 
 def heals(method: str) -> bool:
-    """Return True if models of a method are healed."""
+    """Return whether a method includes healing."""
     return method.endswith(HEALED)
 
 
 def plain(method: str) -> str:
-    """Name of a method without healing.
+    """Return the name of a method without the healing suffix.
 
     >>> plain("joint+healed")
     'joint'
@@ -100,7 +99,7 @@ def plain(method: str) -> str:
 
 
 def seeded(method: str) -> bool:
-    """Return True if a method depends on a seed: that of the series that it looks at or is healed on, or its own."""
+    """Return whether a method depends on a seed, for calibration, healing or its own randomness."""
     return heals(method) or needs_calibration(method) or method == "random"
 
 
@@ -114,36 +113,36 @@ def run_table2(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Table2Report:
-    """Compress a model to every point of a grid and measure each against the original.
+    """Compress a model at every point of a grid and compare each with the original.
 
-    Everything is measured as the original was: the same series, seeds, device. A run that was stopped, however, goes on
-    with ``resume``; points that are done are kept, and a larger grid adds to them.
+    All measurements use the same series, seeds and device as for the original. ``resume`` continues an interrupted run
+    and keeps finished points; a larger grid adds to them.
 
     Args:
-        model: an open checkpoint, or what `open_checkpoint` takes.
-        out: folder of the table; it holds ``table2.json``, ``.csv``, ``.md``, ``.png`` and ``.svg`` in the end.
+        model: open checkpoint, or an argument of `open_checkpoint`.
+        out: output folder, for ``table2.json``, ``.csv``, ``.md``, ``.png`` and ``.svg``.
         grid: ratios, methods, allocations, seeds.
-        options: what is measured, and on what.
-        resume: go on with the table in ``out``.
-        force: measure the table in ``out`` anew.
-        progress: told ``(points done, points, what)``.
+        options: data and measurement settings.
+        resume: continue the table in ``out``.
+        force: overwrite the table in ``out``.
+        progress: callback ``(points done, points, what)``.
 
     Returns:
-        All points in ``out``. One whose ratio is out of reach, or that could not be measured, says so.
+        All points in ``out``, including unreachable ratios and failures with their reasons.
 
     Raises:
-        OptionError: an option is unknown or out of range, or a text model has no text.
-        OutputError: ``out`` exists, holds something else, or a table that was measured otherwise.
-        DataError: the suite, its data, the calibration set or the text cannot be used.
-        CheckpointError: the model cannot be read.
-        RankscopeError: another process measures this table.
+        OptionError: an option is unknown or out of range, or no text is given for a text model.
+        OutputError: ``out`` exists, holds something else, or a table with other settings.
+        DataError: invalid suite, data, calibration set or text.
+        CheckpointError: unreadable model.
+        RankscopeError: another process is working on this table.
     """
     points = (grid or Grid()).points()
     checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model)
     scorer = _scorer(checkpoint, options or TradeoffOptions())
     settings = {"model": checkpoint.source, "weights": fingerprint(checkpoint), **scorer.settings()}
     known = {name: value for name, value in settings.items() if name != "model"}
-    if checkpoint.family.forecastable:  # calibrated, probed and healed on generated series
+    if checkpoint.family.forecastable:  # calibration, probing and healing use synthetic series
         known["corpus_version"] = CORPUS_VERSION
     folder = Table2Folder(Path(out).resolve(), checkpoint.source, known)
     with folder.opened(resume, force):
@@ -164,7 +163,7 @@ def _scorer(checkpoint: Checkpoint, options: TradeoffOptions) -> ForecastScorer 
 
 
 class _Run:
-    """Measures what is left to measure."""
+    """Run of the unmeasured points."""
 
     def __init__(
         self, checkpoint: Checkpoint, scorer: ForecastScorer | TextScorer, folder: Table2Folder, progress: Progress
@@ -172,7 +171,7 @@ class _Run:
         self.checkpoint, self.scorer, self.folder, self.progress = checkpoint, scorer, folder, progress
 
     def go(self, points: Sequence[Table2Point]) -> None:
-        """Measure all points that are not known."""
+        """Measure all missing points."""
         left = [point for point in points if point not in self.folder]
         original = self.folder.original()
         if original is None:

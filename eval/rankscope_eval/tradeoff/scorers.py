@@ -1,4 +1,4 @@
-"""Compressed models against their original: forecasts by scores and agreement, text models by log-perplexity."""
+"""Score compressed models against the original: accuracy and agreement of forecasts, log-perplexity of text models."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ from rankscope_eval.tradeoff.overlap import (
 )
 
 OVERLAP_SEED = 1_000_000
-"""Seed of the series that outputs are compared on: no calibration set has it."""
+"""Seed of the comparison series, distinct from all calibration seeds."""
 TIMED, ROUNDS = 8, 3
-"""Series, or windows of a text, of the batch that is timed, and how often."""
+"""Batch size (series or text windows) and repetitions for timing."""
 DEFAULT_TEXT = "text:256"
 
 
 @dataclass(frozen=True)
 class TradeoffOptions:
-    """Data and settings that compressed models are measured with.
+    """Data and measurement settings.
 
     Attributes:
-        suite: shipped suite or YAML file that forecasts are scored on; ``embedded`` by default.
-        data: folder of local data files.
-        max_series: only the first series of each data set.
-        how: models forecast.
-        overlap_series: generated series, or windows of a text, that outputs are compared on.
-        calibration: name of the set that methods look at, ``mixture:256`` by default; ``text:N`` with a text model.
-        text: file of a text model.
+        suite: shipped suite or YAML file for scoring (default: ``embedded``).
+        data: folder with local data files.
+        max_series: use only the first series of each data set.
+        how: forecasting settings.
+        overlap_series: synthetic series, or text windows, for comparing outputs.
+        calibration: calibration set (default: ``mixture:256``); ``text:N`` for a text model.
+        text: text file for a text model.
     """
 
     suite: str | None = None
@@ -76,11 +76,11 @@ class TradeoffOptions:
 
 
 class ForecastScorer:
-    """WQL and MASE on a suite, and the overlap of tokens or the distance of quantiles on generated series."""
+    """Scorer of WQL and MASE on a suite, and of token overlap or quantile distance on synthetic series."""
 
     def __init__(self, checkpoint: Checkpoint, options: TradeoffOptions) -> None:
         if options.text is not None:
-            raise OptionError(f"{checkpoint.source} forecasts series: a text is of no use, leave it out.")
+            raise OptionError(f"{checkpoint.source} is a time-series model; leave out the text.")
         self.checkpoint = checkpoint
         self.options = replace(options, calibration=options.calibration or DEFAULT)
         suite = read_suite(options.suite or DEFAULT_SUITE, options.data, max_series=options.max_series)
@@ -89,7 +89,7 @@ class ForecastScorer:
         self.calibration(0)
 
     def settings(self) -> dict[str, Any]:
-        """Suite, series, seeds, device."""
+        """Return suite, series, seeds and device."""
         options = self.options
         suite = self.scorer.suite.suite
         tasks = hashlib.sha256(repr(suite.tasks).encode()).hexdigest()[:16]
@@ -105,12 +105,12 @@ class ForecastScorer:
         }
 
     def calibration(self, seed: int) -> CalibrationSet:
-        """Generated series, or windows of a user's."""
+        """Return synthetic series, or windows of the user's."""
         name = self.options.calibration or DEFAULT
         return calibration_set(name, context=self.context, horizon=self.horizon, seed=seed)
 
     def probe(self, seed: int) -> CalibrationSet | None:
-        """Generated series, as `rankscope.compress.sensitivity` makes them."""
+        """Return synthetic series, as in `rankscope.compress.sensitivity`."""
         return None
 
     def original(self, progress: Progress) -> Original:
@@ -120,7 +120,7 @@ class ForecastScorer:
     def compare(
         self, folder: Path, original: Original, progress: Progress
     ) -> tuple[Measures, tuple[DatasetScore, ...]]:
-        """Score a model on the suite, compare its outputs, time its forecasts."""
+        """Score a model on the suite, compare its outputs and time its forecasts."""
         smaller = open_checkpoint(folder)
         pipeline = self._open(smaller)
         scores = self._scores(pipeline, progress)
@@ -183,7 +183,7 @@ class ForecastScorer:
 
 
 class TextScorer:
-    """Log-perplexity and the overlap of tokens over windows of a text; calibration looks at another part of it."""
+    """Scorer of log-perplexity and token overlap on a text; calibration uses a different part of it."""
 
     def __init__(self, checkpoint: Checkpoint, options: TradeoffOptions) -> None:
         if options.text is None:
@@ -193,7 +193,7 @@ class TextScorer:
             )
         for name in ("suite", "data", "max_series"):
             if getattr(options, name) is not None:
-                raise OptionError(f"{name} says how to score forecasts, but {checkpoint.source} is a text model.")
+                raise OptionError(f"{name} applies to forecasts, but {checkpoint.source} is a text model.")
         if not any(site.stack == "decoder" for site in checkpoint.sites(["all"])):
             raise FamilyError(f"{checkpoint.source} has no decoder: only encoder-decoder models predict text.")
         self.checkpoint = checkpoint
@@ -204,27 +204,27 @@ class TextScorer:
         self.calibration(0)
 
     def settings(self) -> dict[str, Any]:
-        """The text, by its tokens, seeds and device."""
+        """Return the text (by its tokens), seeds and device."""
         digest = hashlib.sha256(self.tokens.numpy().tobytes()).hexdigest()[:16]
         return {"text": digest, "windows": len(self.windows), **_settings(self.options)}
 
     def calibration(self, seed: int) -> CalibrationSet:
-        """Windows of the first half of the text."""
+        """Return windows of the first half of the text."""
         return calibration_windows(self.tokens, self._count, seed)
 
     def probe(self, seed: int) -> CalibrationSet | None:
-        """Other windows of the first half of the text."""
+        """Return other windows of the first half of the text."""
         return calibration_windows(self.tokens, PROBED_WINDOWS, seed + PROBE_SEED)
 
     def original(self, progress: Progress) -> Original:
-        """Measure how well the original expects the text."""
+        """Measure the original's log-perplexity."""
         lppl = log_perplexity(self._module, self.checkpoint, self.windows, progress)
         return Original(**_sizes(self.checkpoint), LPPL=lppl)
 
     def compare(
         self, folder: Path, original: Original, progress: Progress
     ) -> tuple[Measures, tuple[DatasetScore, ...]]:
-        """Measure log-perplexity, overlap and the time of a pass."""
+        """Measure log-perplexity, overlap and the time of a forward pass."""
         smaller = open_checkpoint(folder)
         module = self._module_of(smaller)
         lppl = log_perplexity(module, smaller, self.windows, progress)
@@ -263,13 +263,14 @@ class TextScorer:
 def _text_count(name: str) -> int:
     kind, _, number = name.partition(":")
     if kind != "text" or not number.isdigit() or int(number) < 1:
-        what = f"calibration {name!r} is of no use with a text model"
-        raise OptionError(f"{what}: try {DEFAULT_TEXT}, windows of its text.")
+        raise OptionError(
+            f"calibration {name!r} is not supported for text models; use windows of its text, such as {DEFAULT_TEXT}."
+        )
     return int(number)
 
 
 def _relative(scores: tuple[DatasetScore, ...], original: tuple[DatasetScore, ...], metric: str) -> float:
-    """Geometric mean over data sets.
+    """Compute the geometric mean over data sets of score / original score.
 
     Raises:
         DataError: no data set has a usable ratio.
@@ -286,7 +287,7 @@ def _finite(score: float) -> float | None:
 
 
 def _settings(options: TradeoffOptions) -> dict[str, Any]:
-    """Settings that every measurement depends on."""
+    """Return the settings that all measurements depend on."""
     return {
         "seed": options.how.seed,
         "overlap_series": options.overlap_series,
@@ -298,7 +299,7 @@ def _settings(options: TradeoffOptions) -> dict[str, Any]:
 
 
 def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Count what a checkpoint stores and caches, by the names of `Original` and `Measures`."""
+    """Return the stored and cached sizes of a checkpoint, under the field names of `Original` and `Measures`."""
     return {
         "parameters": checkpoint.parameters,
         "bytes": checkpoint.bytes,
@@ -307,7 +308,7 @@ def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _times(original: Callable[[], Any], model: Callable[[], Any]) -> dict[str, float]:
-    """Time a model against the original, turn by turn, by the names of `Measures`."""
+    """Time a model against the original in interleaved rounds, under the field names of `Measures`."""
     seconds = alternate({"original": timed(original), "model": timed(model)}, ROUNDS)
     ratio = ratios(seconds["model"], seconds["original"]).median
     return {"forecast_seconds": median(seconds["model"]), "time_ratio": ratio}

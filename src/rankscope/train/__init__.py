@@ -1,4 +1,4 @@
-"""Train Chronos-T5 and Chronos-Bolt models from scratch on generated series; each name is loaded when it is used."""
+"""Pretraining and fine-tuning of Chronos-T5 and Chronos-Bolt; names are imported lazily."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HOMES = {
     "write_shards": "data.shard_writer",
     "open_shards": "data.shards",
 }
-"""Name → its module in this package: a process that writes shards must not load torch."""
+"""Name → module; lazy, since processes that write shards must not import torch."""
 
 __all__ = [
     "ModelShape",

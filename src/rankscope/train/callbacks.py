@@ -1,4 +1,4 @@
-"""Callbacks of transformers' Trainer: checks, logs, scores, spectra, snapshots; import it where a run begins."""
+"""Trainer callbacks: divergence checks, logs, validation, spectra, snapshots. Imports transformers."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from rankscope.train.run_folder import KEPT_MODELS, newest, seal, tidy
 from rankscope.train.spectra import SpectraLog, due
 
 STRIDE = 10
-"""On a GPU the losses are looked at every so many steps, since looking makes the device wait."""
+"""Steps between loss checks on a GPU, since each check synchronises the device."""
 
 
 @contextlib.contextmanager
 def as_saved(model: Any) -> Iterator[Any]:
-    """Yield the module in evaluation mode, in its own number format; put everything back afterwards.
+    """Yield the module in evaluation mode and its own dtype; restore everything afterwards.
 
-    Put back are the training mode of every submodule, the forward pass that mixed precision or compilation replaced,
-    ``config.use_cache``, and the random states of Python, NumPy and torch: training goes on as if nothing had been.
+    Restores the training mode of every submodule, the forward pass replaced by mixed precision or compilation,
+    ``config.use_cache``, and the random states of Python, NumPy and torch, so that training is not affected.
     """
     modes = {module: module.training for module in model.modules()}
     replaced = model.__dict__.pop("forward", None)
@@ -75,14 +75,14 @@ def _restore(states: tuple[Any, ...]) -> None:
 
 
 class Health(TrainerCallback):
-    """Looks at every loss, and at all weights before they are stored."""
+    """Divergence check of losses, and of weights before they are saved."""
 
     def __init__(self, meter: LossMeter, run: RunStore) -> None:
         self.meter = meter
         self.run = run
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        """Raise `RankscopeError`, naming the last good snapshot, where the run has diverged."""
+        """Raise `RankscopeError` with the last good snapshot if the run has diverged."""
         self.meter.step()
         storing = control.should_save or control.should_training_stop
         if not (storing or control.should_log or args.device.type == "cpu" or state.global_step % STRIDE == 0):
@@ -100,24 +100,24 @@ class Health(TrainerCallback):
         last = newest(self.run.root)
         if last is None:
             raise RankscopeError(
-                f"{problem}: there is no snapshot before it. Start anew with --force and a lower learning_rate or "
+                f"{problem}, before the first snapshot. Restart with --force and a lower learning_rate or "
                 "max_grad_norm."
             )
         if processes.is_main():
             self.run.note(diverged=problem)
         raise RankscopeError(
-            f"{problem}: the last good snapshot is {last.folder}. Go on from it with --resume and a lower "
-            "learning_rate or max_grad_norm, or start anew with --force."
+            f"{problem}. Last good snapshot: {last.folder}. Continue from it with --resume and a lower "
+            "learning_rate or max_grad_norm, or restart with --force."
         )
 
 
 def _finite(model: torch.nn.Module) -> bool:
-    # NaN and Inf survive a sum, which is cheaper than looking at every entry; sums that overflow are looked at again
+    # NaN and Inf propagate through sums, which are cheaper than elementwise checks; overflowing sums are rechecked
     return all(bool(p.detach().sum().isfinite()) or bool(p.detach().isfinite().all()) for p in model.parameters())
 
 
 class Logs(TrainerCallback):
-    """Writes a line every ``log_steps`` steps, and one for the rest at the end."""
+    """Logging every ``log_steps`` steps and at the end."""
 
     def __init__(
         self, config: PretrainConfig, run: Path, meter: LossMeter, clock: Clock, events: Events, progress: Progress
@@ -133,11 +133,11 @@ class Logs(TrainerCallback):
         self.clock.take()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ask for a last line where the steps are no multiple of ``log_steps``."""
+        """Request a last line if the steps are not a multiple of ``log_steps``."""
         control.should_log = control.should_log or control.should_training_stop
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Write the line in the main process; all of them take part in the mean."""
+        """Write a line in the main process, with the mean over all processes."""
         if not logs or "loss" not in logs:
             return
         step = state.global_step
@@ -156,7 +156,7 @@ class Logs(TrainerCallback):
 
 
 def short(value: float) -> str:
-    """Write a rate in three digits.
+    """Format a rate compactly.
 
     >>> short(3.14159), short(36.2), short(4712.0), short(2.5e6)
     ('3.1', '36', '4.7k', '2.5M')
@@ -168,7 +168,7 @@ def short(value: float) -> str:
 
 
 class Scores(TrainerCallback):
-    """Scores the network every ``validation.every`` steps and at the end, in the main process."""
+    """Validation every ``validation.every`` steps and at the end, in the main process."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class Scores(TrainerCallback):
 
 
 class Spectra(TrainerCallback):
-    """Logs in the main process, and lets no snapshot count whose spectra are not on disk."""
+    """Logging of spectra in the main process, flushed to disk before each snapshot."""
 
     def __init__(self, plan: Snapshots, log: SpectraLog, clock: Clock) -> None:
         self.plan, self.log, self.clock = plan, log, clock
@@ -219,7 +219,7 @@ class Spectra(TrainerCallback):
         self._take(state.global_step, model)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Wait for what is under way."""
+        """Wait for pending writes."""
         self.log.finish()
 
     def _take(self, step: int, model: Any) -> None:
@@ -229,7 +229,7 @@ class Spectra(TrainerCallback):
 
 
 class Keeping(TrainerCallback):
-    """Writes a checkpoint, readable like any other, after each of the asked steps."""
+    """Permanent checkpoints after the requested steps."""
 
     def __init__(self, steps: tuple[int, ...], run: Path) -> None:
         self.steps, self.run = frozenset(steps), run
@@ -252,14 +252,14 @@ class Keeping(TrainerCallback):
 
 
 class Sealing(TrainerCallback):
-    """Seals every snapshot that the Trainer has written, then removes the oldest ones."""
+    """Sealing of snapshots written by the Trainer, and removal of old ones."""
 
     def __init__(self, meter: LossMeter, run: Path) -> None:
         self.meter = meter
         self.run = run
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let the cadence of this call hold: a resumed state brings its old one."""
+        """Restore the intervals of this call, which a resumed state overrides."""
         state.logging_steps, state.save_steps = args.logging_steps, args.save_steps
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

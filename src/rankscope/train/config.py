@@ -1,4 +1,4 @@
-"""One dataclass says everything about a pretraining run, and one YAML file holds it."""
+"""Configuration of a pretraining run, as a dataclass and as YAML."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ class ModelShape:
         dropout_rate: dropout while training.
         initializer_factor: scale of the initial weights (0.05 in the published Chronos configs).
         feed_forward_proj: activation of the feed-forward layers, ``relu`` or, gated, e.g. ``gated-gelu``.
-        relative_attention_num_buckets: distances that a position bias tells apart.
-        relative_attention_max_distance: distance, in tokens, from which on it tells none apart.
-        layer_norm_epsilon: what keeps the layer norms from dividing by zero.
-        tie_word_embeddings: whether Chronos-T5 reads tokens out with its vocabulary, or has a head of its own.
-        start: ``published`` leaves the weights as the stock model draws them. ``broad`` gives position biases a
-            spread, the vocabulary of Chronos-T5 unit variance, and every Linear of Chronos-Bolt's patch blocks the
-            scale of its own fan-in. ``recency`` besides lets every head look back a distance of its own, through
-            values and outputs of full scale, and ``ordered`` tells the vocabulary the order of its bins; see
-            `rankscope.train.starts`. At the published start a network
-            forecasts nothing but the level for many thousands of steps, which short runs cannot afford.
+        relative_attention_num_buckets: buckets of the relative position bias.
+        relative_attention_max_distance: distance in tokens beyond which all positions share a bucket.
+        layer_norm_epsilon: epsilon of the layer norms.
+        tie_word_embeddings: tie the output head of Chronos-T5 to its vocabulary.
+        start: weight initialisation, see `rankscope.train.starts`. ``published`` keeps the stock initialisation.
+            ``broad`` gives position biases a non-zero variance, the vocabulary of Chronos-T5 unit variance, and the
+            Linear layers of Chronos-Bolt's patch blocks fan-in scaling. ``recency`` additionally makes each head attend
+            at its own distance, with full-scale values and outputs, and ``ordered`` initialises the vocabulary in bin
+            order. With the published initialisation a network forecasts only the level for many thousands of steps,
+            which is too slow for short runs.
     """
 
     d_model: int = 128
@@ -94,13 +94,12 @@ class EmbeddingStart:
     """Origin of the embedding (Chronos-T5: the vocabulary; Chronos-Bolt: the input patch block).
 
     Attributes:
-        source: ``random`` draws it; ``inherit`` takes it from ``model`` (the paper's "reuse"); ``chebyshev``
+        source: ``random``; ``inherit`` copies it from ``model`` (the paper's "reuse"); ``chebyshev``
             builds a vocabulary of exact rank ``rank`` (App. H, Chronos-T5 only).
         model: checkpoint to inherit from: a folder, a hub id or a bundled name.
         rank: algebraic rank of the Chebyshev vocabulary.
-        frozen: whether training, weight decay included, leaves it as it is. The vocabulary of Chronos-T5 also reads
-            the tokens out, unless ``model.tie_word_embeddings`` is false: frozen, it is so in both roles. (A Chebyshev
-            vocabulary gets a head of its own in any case.)
+        frozen: exclude the embedding from training and weight decay. For Chronos-T5 this includes the tied output
+            head, unless ``model.tie_word_embeddings`` is false. (A Chebyshev vocabulary always gets its own head.)
         rate: learning rate of the embedding, as a multiple of the other weights'. A random vocabulary of 4,096 bins
             learns too slowly at theirs: a step moves only the bins that occur in its batch.
     """
@@ -135,9 +134,9 @@ class Validation:
     """Scores during training.
 
     Attributes:
-        every: steps between scores, 0 for none.
+        every: steps between validations, 0 for none.
         suite: name or file of the suite.
-        series: at most this many series of each task, 0 for all.
+        series: maximum series per task, 0 for all.
     """
 
     every: int = 0
@@ -153,9 +152,9 @@ class Snapshots:
     """Spectra logged during training (Fig. 13).
 
     Attributes:
-        steps: after which optimiser steps; 0 is the start.
-        every: besides, after every multiple of this many steps; 0 for none.
-        roles: which matrices, as the ``--sites`` option of ``spectrum`` names them.
+        steps: optimiser steps to log after; 0 is the initial state.
+        every: additionally log every this many steps; 0 for none.
+        roles: matrices to log, as in ``spectrum --sites``.
     """
 
     steps: tuple[int, ...] = ()
@@ -166,7 +165,7 @@ class Snapshots:
         check_least(self, 0, ("steps", "every"), "spectra.")
         if set(self.roles) <= set("qkvo"):
             return
-        from rankscope.families import SELECTORS  # loads torch, which processes that write shards do without
+        from rankscope.families import SELECTORS  # imports torch, which processes that write shards avoid
 
         for role in self.roles:
             if role not in SELECTORS:
@@ -180,13 +179,13 @@ class PretrainConfig:
     Attributes:
         family: ``chronos-t5`` (quantised values, cross-entropy) or ``chronos-bolt`` (patches, quantile loss).
         model: size of the network.
-        context: longest history, observations.
-        horizon: observations to forecast.
-        low_rank: ranks by design, None for the stock network.
-        embedding: where the embedding comes from.
-        weights: checkpoint whose weights the run begins with, in place of ``model.start``; empty for none.
-        mixture: what the generated corpus is made of.
-        shards: folder that ``rankscope synth`` wrote; its series replace the generated ones. Empty for none.
+        context: maximum context length.
+        horizon: forecast horizon.
+        low_rank: low-rank design, None for the stock network.
+        embedding: initialisation of the embedding.
+        weights: checkpoint to initialise from, instead of ``model.start``; empty for none.
+        mixture: composition of the synthetic corpus.
+        shards: folder written by ``rankscope synth``, used instead of generating series; empty for none.
         bank_kernels: kernels in the KernelSynth bank.
         bank_draws: draws of each kernel.
         max_steps: optimiser steps.
@@ -195,20 +194,20 @@ class PretrainConfig:
         learning_rate: peak learning rate of AdamW.
         weight_decay: decoupled weight decay.
         beta2: second-moment decay of AdamW.
-        max_grad_norm: gradients are clipped to this norm.
+        max_grad_norm: gradient-clipping norm.
         warmup_steps: steps of linear warm-up.
-        schedule: how the rate falls afterwards.
+        schedule: learning-rate schedule after the warm-up.
         decay_steps: for ``warmup_stable_decay``, steps of the final decay.
-        save_steps: steps between snapshots from which a stopped run goes on.
+        save_steps: steps between snapshots for resuming.
         log_steps: steps between log lines.
-        keep_steps: steps after which the model is kept for good, in the folder ``kept``; 0 is the start.
-        precision: ``auto`` is bf16 where the device multiplies it natively (CUDA; on a CPU a product is timed), else
+        keep_steps: steps after which to save a permanent checkpoint in the folder ``kept``; 0 is the initial state.
+        precision: ``auto`` is bf16 if the device supports it natively (on a CPU determined by timing a matmul), else
             fp32.
-        compile: whether torch.compile fuses the network.
-        gradient_checkpointing: whether activations are computed again in the backward pass to save memory.
-        validation: scores during training.
-        spectra: spectra logged during training.
-        seed: the run is a function of it.
+        compile: use torch.compile.
+        gradient_checkpointing: recompute activations in the backward pass to save memory.
+        validation: validation during training.
+        spectra: spectra to log during training.
+        seed: random seed.
     """
 
     family: str = "chronos-t5"
@@ -274,7 +273,7 @@ class PretrainConfig:
 
     @property
     def family_record(self) -> Family:
-        """The record of its family."""
+        """Family record."""
         from rankscope.families import FAMILIES
 
         return FAMILIES[self.family]
@@ -284,7 +283,7 @@ def read_config(path: Path | str) -> PretrainConfig:
     """Read a run from YAML.
 
     Raises:
-        OptionError: the file is missing, no YAML mapping, names an unknown field or has a value that makes no sense.
+        OptionError: the file is missing or not a YAML mapping, or a field is unknown or invalid.
     """
     return codec.build(PretrainConfig, codec.load(path, "config", OptionError), where=f"config {path}")
 
@@ -293,6 +292,6 @@ def config_from_dict(values: Mapping[str, Any]) -> PretrainConfig:
     """Build a run from nested dicts.
 
     Raises:
-        OptionError: a field is unknown, or a value is of another kind than the field or makes no sense.
+        OptionError: a field is unknown, or a value has the wrong type or is invalid.
     """
     return codec.build(PretrainConfig, values)

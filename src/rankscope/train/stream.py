@@ -17,7 +17,7 @@ from rankscope.io.atomic import atomic_file
 from rankscope.train import processes
 from rankscope.train.config import PretrainConfig
 from rankscope.train.data.kernelsynth import kernel_bank
-from rankscope.train.data.mixture import corpus_batch, history_lengths, spoil
+from rankscope.train.data.mixture import augment, corpus_batch, history_lengths
 from rankscope.train.data.pool import random_window, read_pool
 from rankscope.train.data.shards import Shards, open_shards
 
@@ -119,7 +119,7 @@ def stored_batch(
     series = [random_window(rng, values, length, _least(config)) for values in shards.draw(rng, n)]
     whole = np.stack(series)
     kept = history_lengths(rng, n, config.context, config.mixture)
-    return spoil(rng, whole[:, : config.context], whole[:, config.context :], kept, config.mixture)
+    return augment(rng, whole[:, : config.context], whole[:, config.context :], kept, config.mixture)
 
 
 def _least(config: PretrainConfig) -> int:

@@ -52,7 +52,7 @@ def rates(folder, curve):
 def test_the_message_can_be_followed(diverged, tmp_path):
     _, message = diverged
     named = tmp_path / "out.run" / "checkpoint-4"
-    assert f"the last good snapshot is {named}. Go on from it with --resume and a lower" in message
+    assert f"Last good snapshot: {named}. Continue from it with --resume and a lower" in message
     assert "\n" not in message
     assert describe(named).family.name == "chronos-bolt"
     checkpoint = rankscope.open_checkpoint(named)

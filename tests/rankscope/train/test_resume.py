@@ -156,7 +156,7 @@ def test_a_run_that_replaces_goes_on_without_being_told_again(tiny, tmp_path):
     again = training_run(tiny(), tmp_path / "out", "fp32", 1)
     assert again.check(resume=True, force=False).step == 3
     assert again.replaces
-    with pytest.raises(OptionError, match="give one of them"):
+    with pytest.raises(OptionError, match="mutually exclusive"):
         pretrain(tiny(), tmp_path / "out", device="cpu", resume=True, force=True)
 
 

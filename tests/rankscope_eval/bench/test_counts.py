@@ -126,8 +126,8 @@ def test_bytes_of_caches_are_those_of_the_tensors(
 
         monkeypatch.setattr(fast.model.network, name, made)
 
-    watched("remember")
-    watched("room")
+    watched("encode_context")
+    watched("allocate")
     forecast(fast, case)
     assert cache_bytes(network, case) == max(sum(bytes_[i : i + 2]) for i in range(0, len(bytes_), 2))
 

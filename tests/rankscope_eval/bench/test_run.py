@@ -100,9 +100,9 @@ def test_a_report_of_two_runtimes_a_peer_and_a_reference(folder: Any, work_of: A
     [
         ("bundled:fats", "did you mean 'fast'"),
         ("bundled:fast:float23", "did you mean 'float32'"),
-        ("bundled:fast:float32:x", "write MODEL"),
-        ("bundled:", "write MODEL"),
-        ("naive:fast", "one runtime"),
+        ("bundled:fast:float32:x", "of the form MODEL"),
+        ("bundled:", "of the form MODEL"),
+        ("naive:fast", "takes no runtime"),
     ],
 )
 def test_what_cannot_be_read_is_refused(text: str, part: str) -> None:
@@ -121,7 +121,7 @@ def test_sizes_below_one_are_refused(sizes: dict[str, Any]) -> None:
 def test_models_that_cannot_forecast_are_refused_before_anything_starts(t5_folder: Path, chronos2_folder: Path) -> None:
     for model, part in (
         (str(t5_folder), "cannot forecast with"),
-        (f"{chronos2_folder}:fast", "does not know Chronos-2"),
+        (f"{chronos2_folder}:fast", "does not support Chronos-2"),
     ):
         with pytest.raises(RankscopeError, match=part):
             run_bench([model], Settings())
@@ -158,7 +158,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Ch
         ("is killed", CaseError, "is killed:stock: its process was killed by SIGKILL"),
         ("fails", CaseError, "fails:stock: ValueError: it is wrong"),
         ("refuses", OptionError, "refuses:stock: it is wrong"),
-        ("sleeps", CaseError, "sleeps:stock: no answer to load in 0.5 s"),
+        ("sleeps", CaseError, "sleeps:stock: no response to load within 0.5 s"),
     ],
 )
 def test_a_child_that_fails_gives_one_line_and_no_hang(

@@ -172,7 +172,7 @@ def test_a_forecast_of_nan_is_an_error_of_its_series(tmp_path: Path, listed: Pat
         return [QuantileForecast(c, e["start"], keys) for c, e in zip(cells, entries, strict=True)], 0
 
     model = Forecaster("odd", run)
-    with pytest.raises(DataError, match="model 'odd' forecasts NaN for series 's4'"):
+    with pytest.raises(DataError, match="model 'odd' returned NaN for series 's4'"):
         forecast_stream(model, listed, 2, tmp_path / "a", **HOW)
     report = forecast_stream(model, listed, 2, tmp_path / "b", on_error="skip", **HOW)
     assert (report.series, report.left_out) == (SERIES - 1, 1)
@@ -190,8 +190,8 @@ def test_a_forecast_of_nan_is_an_error_of_its_series(tmp_path: Path, listed: Pat
         ({"on_error": "ignore"}, "on_error 'ignore' is not known"),
         ({"shape": "wide"}, "layout 'wide'"),
         ({"format": "xls"}, "format 'xls'"),
-        ({"shape": "lists", "format": "csv"}, "no place in CSV"),
-        ({"resume": True, "force": True}, "give one of them"),
+        ({"shape": "lists", "format": "csv"}, "not supported in CSV"),
+        ({"resume": True, "force": True}, "mutually exclusive"),
         ({"model": "nowhere/at-all"}, "nowhere/at-all"),
         ({"input": "gone.parquet"}, r"gone\.parquet does not exist"),
     ],

@@ -262,7 +262,7 @@ def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> No
         ({}, {"data": "nowhere"}, "data folder nowhere"),
         ({}, {"calibration": "mixture:0"}, "at least 1"),
         ({}, {"calibration": "nowhere.csv"}, "nowhere.csv"),
-        ({}, {"text": "x.txt"}, "forecasts series"),
+        ({}, {"text": "x.txt"}, "is a time-series model"),
         ({}, {"how": Forecasting(device="tpu")}, "device 'tpu'"),
         ({}, {"how": Forecasting(dtype="int3")}, "dtype 'int3'"),
     ],
@@ -282,8 +282,8 @@ def test_text_models_want_a_text_and_nothing_else(
     text = str(tmp_path / "ids.txt")
     wrong: list[tuple[TradeoffOptions, str]] = [
         (TradeoffOptions(), "--text FILE"),
-        (TradeoffOptions(text=text, max_series=3), "max_series says how to score forecasts"),
-        (TradeoffOptions(text=text, calibration="mixture:8"), "try text:256"),
+        (TradeoffOptions(text=text, max_series=3), "max_series applies to forecasts"),
+        (TradeoffOptions(text=text, calibration="mixture:8"), "windows of its text, such as text:256"),
         (TradeoffOptions(text=str(tmp_path / "nowhere")), "cannot be read"),
     ]
     for options, part in wrong:

@@ -1,1 +1,1 @@
-"""Series to pretrain on: generated, mixed, corrupted and streamed, every batch a function of the seed and its index."""
+"""Training data: synthetic series, mixing, augmentation and streaming, deterministic for a seed and batch index."""

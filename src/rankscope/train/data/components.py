@@ -1,4 +1,4 @@
-"""Components of generated series: wandering paths, trends, noise, and seasons that swell, shrink and slip."""
+"""Components of synthetic series: smooth random paths, trends, noise, and seasonality with drifting shape."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Series = Float[np.ndarray, "series time"]
 Column = Float[np.ndarray, "series 1"]
 
 KNOTS = 12
-"""Points that a slow path wanders between."""
+"""Knots of a smooth random path."""
 PHASES = 1024
-"""Points of a season that a shape is tabulated at."""
+"""Grid points per seasonal shape."""
 WAVES = 12
-"""Most harmonics of a smooth shape."""
+"""Maximum harmonics of a smooth seasonal shape."""
 FREE_SHARE = 0.25
-"""Share of series whose period is that of no calendar."""
+"""Fraction of series with a period unrelated to any calendar."""
 FREE_PERIODS = (3.0, 320.0)
 FITTING_SHARE = 0.75
-"""Share of the series too short for two of their seasons that get a calendar with shorter ones."""
+"""Fraction of the series shorter than two seasons that get a calendar with shorter ones."""
 
 
 def normal(rng: np.random.Generator, n: int, length: int) -> Series:
@@ -33,14 +33,14 @@ def normal(rng: np.random.Generator, n: int, length: int) -> Series:
 
 @functools.lru_cache(maxsize=16)
 def _between(length: int) -> Float[np.ndarray, "knots time"]:
-    """Weights that join `KNOTS` points to a smooth path."""
+    """Return interpolation weights from `KNOTS` points to a smooth path."""
     at = np.linspace(0, KNOTS - 1, length)
     weight = np.exp(-0.5 * ((at[None, :] - np.arange(KNOTS)[:, None]) / 0.7) ** 2)
     return (weight / weight.sum(axis=0)).astype(np.float32)
 
 
 def wandering(rng: np.random.Generator, n: int, length: int) -> Series:
-    """Draw slow paths, about as large at their ends as a standard normal value."""
+    """Draw smooth random paths of about unit scale."""
     steps = rng.standard_normal((n, KNOTS), dtype=np.float32) / np.float32(KNOTS**0.5)
     path: Series = (2 * np.cumsum(steps, axis=1)) @ _between(length)
     return path - path.mean(axis=1, keepdims=True)
@@ -57,7 +57,7 @@ def autoregressive(shocks: Series, memory: Column) -> Series:
 
 
 def cycles(rng: np.random.Generator, n: int, length: int) -> Series:
-    """Draw stochastic cycles, autoregressions of order 2 with a period from 4 to 120 that is not kept exactly."""
+    """Draw stochastic cycles: AR(2) processes with pseudo-periods from 4 to 120."""
     from scipy.signal import lfilter
 
     period = np.exp(rng.uniform(np.log(4), np.log(120), n))
@@ -72,7 +72,7 @@ def cycles(rng: np.random.Generator, n: int, length: int) -> Series:
 
 
 def noise(rng: np.random.Generator, n: int, length: int) -> Series:
-    """Draw noise of unit variance: normal, heavy-tailed, or with some memory."""
+    """Draw unit-variance noise: normal, heavy-tailed or autocorrelated."""
     found = normal(rng, n, length)
     kind = rng.random(n)
     heavy = np.flatnonzero(kind < 0.2)
@@ -84,7 +84,7 @@ def noise(rng: np.random.Generator, n: int, length: int) -> Series:
 
 
 def trend(rng: np.random.Generator, n: int, length: int, span: Column) -> Series:
-    """Draw trends that change by about one over the last ``span`` observations, each of one of ten sorts."""
+    """Draw trends of ten kinds that change by about one over the last ``span`` observations."""
     sorts = (_flat, _line, _bent, _walk, _smooth, _reverting, _growth, _damped, _saturating, _drift)
     odds = [0.16, 0.13, 0.1, 0.16, 0.08, 0.12, 0.06, 0.08, 0.05, 0.06]
     pick = rng.choice(len(sorts), size=n, p=odds)
@@ -97,7 +97,7 @@ def trend(rng: np.random.Generator, n: int, length: int, span: Column) -> Series
 
 
 def _time(length: int, span: Column) -> Series:
-    """Time from 0 at the first observation that is seen to 1 at the last."""
+    """Return time scaled to 0 at the first visible observation and 1 at the last."""
     return ((np.arange(length, dtype=np.float32) - length) / span + 1).astype(np.float32)
 
 
@@ -114,7 +114,7 @@ def _line(rng: np.random.Generator, t: Series, span: Column) -> Series:
 
 
 def _bent(rng: np.random.Generator, t: Series, span: Column) -> Series:
-    """Lines with a few changes of slope."""
+    """Draw piecewise linear trends."""
     bends = normal(rng, *t.shape) * (rng.random(t.shape, dtype=np.float32) < 4 / span)
     return np.cumsum(np.cumsum(bends, axis=1) + _slope(rng, t), axis=1) / span * 2
 
@@ -137,13 +137,13 @@ def _growth(rng: np.random.Generator, t: Series, span: Column) -> Series:
 
 
 def _damped(rng: np.random.Generator, t: Series, span: Column) -> Series:
-    """Trends that come to rest."""
+    """Draw damped trends."""
     rate = np.exp(rng.uniform(0.0, 2.0, (len(t), 1))).astype(np.float32)
     return 2 * _slope(rng, t) * -np.expm1(-rate * np.maximum(t, -1)) / rate
 
 
 def _saturating(rng: np.random.Generator, t: Series, span: Column) -> Series:
-    """Logistic curves."""
+    """Draw logistic curves."""
     middle = rng.uniform(0.1, 1.2, (len(t), 1)).astype(np.float32)
     return 2 * _slope(rng, t) * np.tanh((t - middle) * rng.uniform(2, 8, (len(t), 1)).astype(np.float32))
 
@@ -157,11 +157,11 @@ Table = Float[np.ndarray, "series phases"]
 
 @dataclass(frozen=True)
 class Calendar:
-    """Periods that occur together at one sampling rate.
+    """Seasonal periods that occur together at a sampling rate.
 
     Attributes:
-        periods: observations in a season, the shortest first; 0 where there is none.
-        weight: relative frequency among generated series.
+        periods: season lengths, shortest first; 0 for none.
+        weight: sampling weight.
     """
 
     periods: tuple[float, float, float]
@@ -187,7 +187,7 @@ CALENDARS: dict[str, Calendar] = {
 
 @dataclass(frozen=True)
 class Periods:
-    """Periods of every series: (series, 1) each, 0 for none; ``outer`` and ``third`` lie around ``inner`` or within."""
+    """Periods per series, (series, 1) each, 0 for none; ``outer`` and ``third`` complement ``inner``."""
 
     inner: Column
     outer: Column
@@ -199,7 +199,7 @@ def draw_periods(rng: np.random.Generator, span: Int[np.ndarray, " series"]) -> 
 
     Args:
         rng: source of all randomness.
-        span: observations that will be seen of each: seasons should mostly be seen twice.
+        span: visible observations per series; seasons should mostly fit twice.
     """
     n = len(span)
     table = np.array([calendar.periods for calendar in CALENDARS.values()])
@@ -235,14 +235,14 @@ def periods_of(calendar: str, n: int) -> Periods:
 def season(
     rng: np.random.Generator, period: Column, length: int, *, slips: bool = False, swells: bool = False
 ) -> Series:
-    """Draw a repeating shape of unit variance for every series; zero where its period is.
+    """Draw a periodic shape of unit variance per series; zero for period 0.
 
     Args:
         rng: source of all randomness.
-        period: observations in a season.
-        length: observations in all.
-        slips: whether the phase wanders, for some of them.
-        swells: whether the amplitude does.
+        period: season lengths.
+        length: number of observations.
+        slips: let the phase drift for some series.
+        swells: let the amplitude drift for some series.
     """
     shape = _shapes(rng, period)
     phase = np.arange(length, dtype=np.float32) / np.maximum(period, 1.0).astype(np.float32)
@@ -256,7 +256,7 @@ def season(
 
 
 def day_of_week(rng: np.random.Generator, periods: Periods, length: int) -> Series:
-    """Factor of the inner season by its place in an outer one of seven: working days alike, the weekend another."""
+    """Return a day-of-week factor of the inner season: equal for working days, different at weekends."""
     n = len(periods.inner)
     factor = 1 + rng.normal(0, 0.08, (n, 7))
     factor[:, 5:] *= rng.uniform(0.1, 1.4, (n, 1))
@@ -267,7 +267,7 @@ def day_of_week(rng: np.random.Generator, periods: Periods, length: int) -> Seri
 
 
 def _shapes(rng: np.random.Generator, period: Column) -> Table:
-    """Shapes over one season, each of one of six sorts, with mean 0 and variance 1."""
+    """Draw seasonal shapes of six kinds with mean 0 and variance 1."""
     n = len(period)
     sorts = (_waves, _slots, _bumps, _halves, _pulses, _saws)
     pick = rng.choice(len(sorts), size=n, p=[0.34, 0.2, 0.24, 0.1, 0.06, 0.06])
@@ -288,14 +288,14 @@ _SINES = np.sin(2 * np.pi * np.outer(_ORDER, _GRID)).astype(np.float32)
 
 
 def _waves(rng: np.random.Generator, period: Column) -> Table:
-    """Harmonics whose amplitudes decay at a rate of the series' own."""
+    """Draw harmonics with geometrically decaying amplitudes."""
     amplitude = rng.normal(size=(2, len(period), WAVES)) * _ORDER ** -rng.uniform(0.3, 3.0, (len(period), 1))
     amplitude *= (period >= 2 * _ORDER) | (_ORDER == 1)
     return (amplitude[0] @ _COSINES + amplitude[1] @ _SINES).astype(np.float32)
 
 
 def _slots(rng: np.random.Generator, period: Column) -> Table:
-    """A value of its own for every phase, most of them small."""
+    """Draw independent values per phase, mostly small."""
     n = len(period)
     slots = np.clip(np.round(period), 2, 200)
     values = rng.normal(size=(n, 200)) * np.where(rng.random((n, 200)) < rng.uniform(0.1, 1.0, (n, 1)), 1.0, 0.15)
@@ -303,7 +303,7 @@ def _slots(rng: np.random.Generator, period: Column) -> Table:
 
 
 def _bumps(rng: np.random.Generator, period: Column) -> Table:
-    """One to three rounded peaks, as of a morning and an evening."""
+    """Draw one to three smooth peaks, like morning and evening peaks."""
     shape = np.zeros((len(period), PHASES), dtype=np.float32)
     for _ in range(3):
         centre = rng.random((len(period), 1), dtype=np.float32)
@@ -314,13 +314,13 @@ def _bumps(rng: np.random.Generator, period: Column) -> Table:
 
 
 def _halves(rng: np.random.Generator, period: Column) -> Table:
-    """Something that happens during a part of the season only, as daylight does."""
+    """Draw activity confined to part of the season, like daylight."""
     up = np.cos(2 * np.pi * (_GRID - rng.random((len(period), 1)))) - rng.uniform(-0.6, 0.6, (len(period), 1))
     return (np.maximum(up, 0.0) ** rng.uniform(0.4, 2.0, (len(period), 1))).astype(np.float32)
 
 
 def _pulses(rng: np.random.Generator, period: Column) -> Table:
-    """On for a part of the season, off for the rest, with a soft or a hard edge."""
+    """Draw on/off pulses with soft or hard edges."""
     width = rng.uniform(0.08, 0.7, (len(period), 1))
     distance = np.abs((_GRID - rng.random((len(period), 1)) + 0.5) % 1.0 - 0.5)
     return np.clip((width / 2 - distance) * np.exp(rng.uniform(1.5, 5.0, (len(period), 1))) + 0.5, 0, 1).astype(
@@ -329,7 +329,7 @@ def _pulses(rng: np.random.Generator, period: Column) -> Table:
 
 
 def _saws(rng: np.random.Generator, period: Column) -> Table:
-    """A rise and a fall of different lengths."""
+    """Draw asymmetric sawtooth shapes."""
     top = rng.uniform(0.02, 0.98, (len(period), 1))
     at = (_GRID + rng.random((len(period), 1))) % 1.0
     return np.where(at < top, at / top, (1 - at) / (1 - top)).astype(np.float32)

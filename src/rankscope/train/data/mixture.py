@@ -1,4 +1,4 @@
-"""The corpus: structured series, KernelSynth draws and TSMixup of both, shortened and punctured like real histories."""
+"""Training corpus: structured series, KernelSynth and TSMixup, with truncated histories and missing values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rankscope.train.data.structured import seasonal_series, structured_series
 Series = Float[np.ndarray, "series time"]
 Bank = Float[np.ndarray, "draws longer"]
 Source = Callable[[np.random.Generator, int, int], Series]
-"""Gives so many series of such a length."""
+"""Function of (rng, n, length) that generates series."""
 
 
 CORPUS_VERSION = 2
@@ -28,9 +28,9 @@ run that names none is of version 1, from before the kinds of `rankscope.train.d
 SHARES = (
     "kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share", "short_batches"
 )  # fmt: skip
-"""Fields of a `Mixture` that are shares."""
+"""Fields of `Mixture` that are fractions."""
 SHORTEST_CONTEXT = 64
-"""Histories of a whole batch are not halved to less than this."""
+"""Minimum context length of short batches."""
 MOST_MIXED = 3
 """K of the paper: the largest number of series in a mixture."""
 CONCENTRATION = 1.5
@@ -39,22 +39,22 @@ CONCENTRATION = 1.5
 
 @dataclass(frozen=True)
 class Mixture:
-    """Shares of the corpus and how histories are spoiled.
+    """Composition and augmentation of the training corpus.
 
     Attributes:
-        kernel_share: share of series that come from the KernelSynth bank.
-        mixup_share: share that are convex mixtures of 2 or 3 series (TSMixup), out of all.
-        short_share: share of series whose history is cut to a random shorter length.
-        shortest: the fewest observations a cut history keeps.
-        missing_share: share of series with values missing, at random or for stretches.
+        kernel_share: fraction of series from the KernelSynth bank.
+        mixup_share: fraction of convex mixtures of 2 or 3 series (TSMixup).
+        short_share: fraction of series with a randomly truncated history.
+        shortest: minimum length of a truncated history.
+        missing_share: fraction of series with missing values, single or in runs.
         concentration: Dirichlet concentration of the mixing weights (Chronos paper: 1.5).
-        files: the user's series files, Parquet, CSV, JSONL or Arrow; none by default.
-        file_share: share of series that are windows of those files; the others may be mixed with them.
-        seasonal_share: share of plain seasonal series once the curriculum is over; they replace any others.
-        curriculum: optimiser steps over which the share of plain seasonal series falls from all to
-            ``seasonal_share``: seasons are learnt soonest where nothing is larger than they are.
-        short_batches: share of batches whose longest history is half the context, or a quarter, or less, down to
-            `SHORTEST_CONTEXT`; they cost less. During the curriculum it falls from all.
+        files: the user's series files (Parquet, CSV, JSONL or Arrow); default none.
+        file_share: fraction of series that are windows of those files; the others may be mixed with them.
+        seasonal_share: fraction of purely seasonal series after the curriculum, replacing any others.
+        curriculum: optimiser steps over which the fraction of purely seasonal series decreases from 1 to
+            ``seasonal_share``; seasonality is learnt fastest when it dominates.
+        short_batches: fraction of batches with a context of 1/2, 1/4, … of the maximum, down to `SHORTEST_CONTEXT`,
+            which are cheaper. Decreases from 1 during the curriculum.
     """
 
     kernel_share: float = 0.15
@@ -88,7 +88,7 @@ class Mixture:
             )
 
     def seasonal_share_at(self, step: int) -> float:
-        """Return the share of plain seasonal series in the batch of an optimiser step.
+        """Return the fraction of purely seasonal series at an optimiser step.
 
         >>> Mixture(seasonal_share=0.5, curriculum=100).seasonal_share_at(50)
         0.75
@@ -96,13 +96,13 @@ class Mixture:
         return self._falling(self.seasonal_share, step)
 
     def draw_context(self, rng: np.random.Generator, context: int, step: int, multiple: int = 1) -> int:
-        """Draw the longest history of a batch: ``context``, or for some batches a shorter one.
+        """Draw the context length of a batch: ``context``, or shorter for some batches.
 
         Args:
             rng: source of all randomness.
-            context: the longest history of all.
+            context: maximum context length.
             step: optimiser step, for the curriculum.
-            multiple: what a shorter history is a multiple of.
+            multiple: shorter contexts are a multiple of this.
 
         >>> sorted({Mixture(short_batches=1.0).draw_context(np.random.default_rng(n), 512, 0, 16) for n in range(50)})
         [64, 128, 256]
@@ -114,7 +114,7 @@ class Mixture:
         return -(-shorter // multiple) * multiple
 
     def _falling(self, share: float, step: int) -> float:
-        """Return what falls from 1 to ``share`` during the curriculum."""
+        """Return the fraction at a step, decreasing from 1 to ``share`` during the curriculum."""
         left = max(0.0, 1 - step / self.curriculum) if self.curriculum else 0.0
         return share + (1 - share) * left
 
@@ -132,25 +132,25 @@ def corpus_batch(
     """Draw ``n`` training examples.
 
     Args:
-        rng: source of all randomness; the batch is a function of its state.
+        rng: random generator.
         n: number of examples.
-        context: longest history.
-        horizon: observations to forecast.
-        mixture: shares of the corpus.
+        context: maximum context length.
+        horizon: forecast horizon.
+        mixture: composition of the corpus.
         bank: KernelSynth series at least ``context + horizon`` long, or None for none.
         pool: series of ``mixture.files``, or None for none.
         step: optimiser step, for the curriculum.
 
     Returns:
-        Histories (series, context) in float32 with NaN where there is no observation, and futures (series, horizon),
-        where only the user's series can have NaN.
+        Histories (series, context) in float32 with NaN for missing values, and futures (series, horizon), with NaN only
+        from the user's series.
     """
     kept = history_lengths(rng, n, context, mixture)
     kernels = None if bank is None else functools.partial(_windows_of, bank)
     series = clean_series(rng, n, context + horizon, kept + horizon, mixture, kernels, pool)
     plain = np.flatnonzero(rng.random(n) < mixture.seasonal_share_at(step))
     series[plain] = seasonal_series(rng, len(plain), context + horizon)
-    return spoil(rng, series[:, :context].astype(np.float32), series[:, context:].astype(np.float32), kept, mixture)
+    return augment(rng, series[:, :context].astype(np.float32), series[:, context:].astype(np.float32), kept, mixture)
 
 
 def clean_series(
@@ -162,15 +162,15 @@ def clean_series(
     kernels: Source | None,
     pool: SeriesPool | None,
 ) -> Series:
-    """Draw ``n`` whole series of the corpus: structured ones, with KernelSynth, the user's and mixtures among them.
+    """Draw ``n`` series of the corpus before augmentation: structured, KernelSynth, user series and mixtures.
 
     Args:
         rng: source of all randomness.
         n: number of series.
         length: observations in each.
-        seen: how many of the last observations will be looked at, per series; see `structured_series`.
-        mixture: shares of the corpus.
-        kernels: gives standardised KernelSynth series, or None for none.
+        seen: visible observations at the end of each series; see `structured_series`.
+        mixture: composition of the corpus.
+        kernels: generates standardised KernelSynth series, or None.
         pool: the user's series, or None for none.
 
     Returns:
@@ -186,20 +186,20 @@ def clean_series(
 
 
 def history_lengths(rng: np.random.Generator, n: int, context: int, mixture: Mixture) -> Int[np.ndarray, " series"]:
-    """Draw the length of each history: log-uniform for those that are cut, else ``context``."""
+    """Draw history lengths: log-uniform for truncated ones, else ``context``."""
     least = min(mixture.shortest, context)
     kept = np.exp(rng.uniform(np.log(least), np.log(context), n)).astype(int)
     return np.where(rng.random(n) < mixture.short_share, kept, context)
 
 
-def spoil(
+def augment(
     rng: np.random.Generator,
     history: Float[np.ndarray, "series context"],
     future: Float[np.ndarray, "series horizon"],
     kept: Int[np.ndarray, " series"],
     mixture: Mixture,
 ) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
-    """Cut histories to their lengths and puncture some; where nothing of one is left, its future is not asked for."""
+    """Truncate histories and insert missing values; futures of empty histories are masked."""
     n, context = history.shape
     absent = np.arange(context)[None, :] < (context - kept)[:, None]
     absent |= _gaps(rng, n, context, mixture.missing_share)
@@ -210,7 +210,7 @@ def spoil(
 
 
 def _gaps(rng: np.random.Generator, n: int, context: int, share: float) -> Bool[np.ndarray, "series context"]:
-    """Draw what is missing: single values of one half of the series that miss anything, stretches of the other."""
+    """Draw a mask of missing values: single values for half of the affected series, runs for the others."""
     absent = np.zeros((n, context), dtype=bool)
     for row in np.flatnonzero(rng.random(n) < share):
         if rng.random() < 0.5:
@@ -244,7 +244,7 @@ def _with_kernels(rng: np.random.Generator, series: Series, share: float, source
 
 
 def mean_scaled(series: Series) -> Series:
-    """Divide each series by the mean of its absolute observed values; one of zeros stays as it is."""
+    """Divide each series by the mean absolute value of its observations; all-zero series are unchanged."""
     seen = ~np.isnan(series)
     total = np.where(seen, np.abs(series), 0.0).sum(axis=1, keepdims=True)
     scale = total / np.maximum(seen.sum(axis=1, keepdims=True), 1)
@@ -252,7 +252,7 @@ def mean_scaled(series: Series) -> Series:
 
 
 def mixed_counts(rng: np.random.Generator, n: int, most: int = MOST_MIXED) -> Int[np.ndarray, " mixture"]:
-    """Draw how many series go into each of ``n`` mixtures: 1 … K with equal odds."""
+    """Draw the number of components of ``n`` mixtures, uniform in 1 … K."""
     return rng.integers(1, most + 1, n)
 
 
@@ -262,7 +262,7 @@ def mix(
     counts: Int[np.ndarray, " mixture"],
     concentration: float = CONCENTRATION,
 ) -> Float[np.ndarray, "mixture time"]:
-    """Mix each run of ``counts`` consecutive parts, every part in one mixture.
+    """Mix consecutive groups of ``counts`` series.
 
     Args:
         rng: source of the weights.
@@ -285,14 +285,14 @@ def mix(
 
 
 def mix_within(rng: np.random.Generator, series: Series, share: float, concentration: float) -> Series:
-    """Replace a share of a batch by mixtures of 2 or 3 of its series, drawn with replacement.
+    """Replace a fraction of a batch by mixtures of 2 or 3 of its series, drawn with replacement.
 
-    What is not replaced plays the part of the paper's mixtures of one.
+    The remaining series correspond to the paper's mixtures of one.
 
     Args:
         rng: source of all randomness.
         series: the batch (series, time).
-        share: share of the batch to replace.
+        share: fraction of the batch to replace.
         concentration: Dirichlet concentration of the weights.
 
     Returns:
@@ -306,7 +306,7 @@ def mix_within(rng: np.random.Generator, series: Series, share: float, concentra
     partners = rng.integers(0, n, (len(chosen), MOST_MIXED))
     weights = rng.dirichlet(np.full(MOST_MIXED, concentration), len(chosen))
     pairs = rng.random(len(chosen)) < 0.5
-    weights[pairs, MOST_MIXED - 1] = 0.0  # what is left of a Dirichlet vector, scaled, is one of the other parts
+    weights[pairs, MOST_MIXED - 1] = 0.0  # a subvector of a Dirichlet vector, renormalised, is Dirichlet
     weights /= weights.sum(axis=1, keepdims=True)
     mixed = series.copy()
     mixed[chosen] = np.einsum("nk,nkt->nt", weights, scaled[partners])
