@@ -37,7 +37,7 @@ def test_a_check_that_fails_is_exit_code_1(cli: Any, monkeypatch: pytest.MonkeyP
 def test_the_table_shows_what_is_printed_wrongly(cli: Any) -> None:
     result = cli("theory", "cor1-lower", "--instances", "40")
     assert result.exit_code == 0
-    assert "as printed (the same for k ≤ d − d_h) it fails at" in result.stdout
+    assert "as printed (the range alone: the same for k ≤ d − d_h) it fails at" in result.stdout
 
 
 def test_experiments_give_their_data(cli: Any, tmp_path: Path) -> None:

@@ -129,6 +129,19 @@ def theorem3_printed(sigma_next: float, *, d_model: int, bound: float) -> float:
     return bound * (1 + 2 * bound**3) * math.sqrt(d_model) * sigma_next
 
 
+def one_token_lower(
+    w_v: Float[Tensor, "d_out d_model"], xi: Float[Tensor, "d_model n"], rank: int, tokens: int
+) -> float:
+    """Bound from below on the worst error over inputs of one repeated token, for any W̃_Q, W̃_K and W̃_V of rank r.
+
+    √(L/N)·(Σ_{i>r} σ_i(W_VΞ)²)^{1/2}. Where U repeats x_j, softmax averages equal columns, so queries and keys do not
+    matter and the error is √L‖(W_V − W̃_V)x_j‖. Its squares over the N tokens sum to L‖(W_V − W̃_V)Ξ‖_F² (Eckart, Young).
+    With W_V = √d·I and Ξ = s·I_d it is √(L(d−r))·s ≥ √L·σ_{r+1}: no W̃ at all meets O(√d σ_{r+1}) for every L.
+    """
+    rest = torch.linalg.svdvals(w_v @ xi)[rank:]
+    return math.sqrt(tokens / xi.shape[1]) * float(rest.square().sum().sqrt())
+
+
 def theorem3_lower(sigma_next: float) -> float:
     """Bound σ_{r+1}/4 from below on the error of any W̃_V of rank r, in the construction of Theorem 3 (ii)."""
     return sigma_next / 4
@@ -165,6 +178,15 @@ def theorem6_lower(sigma_next: float) -> float:
 def theorem6_upper(sigma: Float[Tensor, " d_model"], rank: int, heads: int) -> float:
     """Bound 4√h σ_{hr+1} on the error of heads that have a sketch of rank r + 1 of their own (Thm 6 ii)."""
     return 4 * math.sqrt(heads) * float(sigma[heads * rank])
+
+
+def theorem6_attained(sigma: Float[Tensor, " d_model"], rank: int, heads: int) -> float:
+    """Bound (√5/2)σ_{hr+1} on the error of `theorem6_sketches`: sharper than the printed 4√h σ_{hr+1} by 3.6√h.
+
+    The error is diagonal on the first d columns, at most σ_{hr+1}; each of the L − d others is 1/L of the sum of at
+    most d − hr cut values. Its square is at most σ_{hr+1}²(1 + d(L−d)/L²) ≤ (5/4)σ_{hr+1}².
+    """
+    return math.sqrt(5) / 2 * float(sigma[heads * rank])
 
 
 def theorem6_construction(sigma: Float[Tensor, " d_model"], tokens: int, heads: int) -> Attention:

@@ -14,6 +14,24 @@ from rankscope_paper.bounds.compression import Attention, _diagonal_input
 E2 = math.exp(2.0)
 
 
+def head_factor(heads: int) -> float:
+    """cosh(1)√h: σ_{hm+1}(Y) ≤ cosh(1)√h σ_{m+1}(U) under the hypotheses of Theorem 4, in place of the paper's e²h.
+
+    Scores in [−1, 1] leave Σp² ≤ cosh²(1)/L in every column of the softmax (Kantorovich), so ‖P‖_F ≤ cosh(1); and
+    YᵀY = ΣY_iᵀY_i adds squares over heads.
+    """
+    return math.cosh(1) * math.sqrt(heads)
+
+
+def theorem4_sharp(sigma: Float[Tensor, " d_model"], heads: int, depth: float) -> Float[Tensor, " d_model"]:
+    """Theorem 4 (i) with its best constants here: c = `head_factor` for e²h and 1/(1 − c/√D) for 2; needs √D > c.
+
+    Never above `theorem4_upper`. The 2 stands for 1/σ_1(Z) and tends to 1 as D grows.
+    """
+    weight = head_factor(heads) / math.sqrt(depth)
+    return _sum_bound(sigma, heads, weight) / (1 - weight)
+
+
 def theorem4_upper(sigma: Float[Tensor, " d_model"], heads: int, depth: float) -> Float[Tensor, " d_model"]:
     """Bound on σ_k(Z)/σ_1(Z), k = 1 … d, for Z = U + MH-Attn(U)/√D (Thm 4 i, eq. 5).
 
@@ -24,25 +42,25 @@ def theorem4_upper(sigma: Float[Tensor, " d_model"], heads: int, depth: float) -
 
 
 def corollary1_upper(sigma: Float[Tensor, " d_model"], heads: int) -> Float[Tensor, " d_model"]:
-    """Bound (1 + e²h) σ_{⌈k/(h+1)⌉} on σ_k(Z), k = 1 … d, with D = 1 (Cor 1).
+    """Bound (1 + cosh(1)√h) σ_{⌈k/(h+1)⌉} on σ_k(Z), k = 1 … d, with D = 1 (Cor 1).
 
-    The best j in σ_k(Z) ≤ σ_{k−j+1} + e²h σ_{⌊(j−1)/h⌋+1} reaches that index and no further. The paper prints
-    ⌊(k+1)/(h+1)⌋ + 1, one more where k or k + 1 is a multiple of h + 1: an input of rank 1 can have an output of rank
-    h + 1, whose last singular value no σ_2 bounds.
+    The best j in σ_k(Z) ≤ σ_{k−j+1} + c σ_{⌊(j−1)/h⌋+1} reaches that index and no further; it is ⌊(k−1)/(h+1)⌋ + 1. The
+    paper prints k + 1 for k − 1, one index more where k or k + 1 is a multiple of h + 1: an input of rank 1 can have an
+    output of rank h + 1, whose last singular value no σ_2 bounds. Equal tokens reach 1 + √h at k = 1.
     """
     k = torch.arange(1, len(sigma) + 1)
-    return (1 + E2 * heads) * sigma[-(-k // (heads + 1)) - 1]
+    return (1 + head_factor(heads)) * sigma[-(-k // (heads + 1)) - 1]
 
 
 def corollary1_printed(sigma: Float[Tensor, " d_model"], heads: int) -> Float[Tensor, " d_model"]:
-    """Bound that Corollary 1 prints, with the constant of `corollary1_upper`: (1 + e²h) σ_{⌊(k+1)/(h+1)⌋+1}.
+    """Bound that Corollary 1 prints, with the constant of `corollary1_upper`: (1 + cosh(1)√h) σ_{⌊(k+1)/(h+1)⌋+1}.
 
     Kept to show where it fails; infinite where the index is beyond d.
     """
     k = torch.arange(1, len(sigma) + 1)
     index = (k + 1) // (heads + 1)
     padded = torch.cat([sigma, sigma.new_full((1,), math.inf)])
-    return (1 + E2 * heads) * padded[index.clamp(max=len(sigma))]
+    return (1 + head_factor(heads)) * padded[index.clamp(max=len(sigma))]
 
 
 def theorem4_lower(sigma: Float[Tensor, " d_model"], heads: int, depth: float) -> Float[Tensor, " d_model"]:

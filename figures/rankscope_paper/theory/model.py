@@ -321,6 +321,7 @@ _ON_MODELS: dict[str, Callable[[Probe], Found]] = {
     "cor1": _single_layer,
     "cor1-lower": _construction,
     "thm5": _compression,
+    "one-token": _construction,
     "thm6-lower": _construction,
     "thm6-upper": _construction,
 }

@@ -43,8 +43,56 @@ def test_theorem_4_by_brute_force(sigma: torch.Tensor, heads: int, depth: float)
         terms = [float(sigma[k - j] + weight * sigma[(j - 1) // heads]) for j in range(1, k + 1)]
         assert float(got[k - 1]) == pytest.approx(2 * min(terms))
         # Corollary 1 is one choice of j with D = 1, so never the smaller of the two
-        one = [float(sigma[k - j] + bounds.flow.E2 * heads * sigma[(j - 1) // heads]) for j in range(1, k + 1)]
+        factor = bounds.head_factor(heads)
+        one = [float(sigma[k - j] + factor * sigma[(j - 1) // heads]) for j in range(1, k + 1)]
         assert float(bounds.corollary1_upper(sigma, heads)[k - 1]) >= min(one) * (1 - 1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(SPECTRA, st.sampled_from([1, 2, 4]), st.floats(1, 1e3))
+def test_the_sharper_theorem_4_is_never_above_the_printed_one(sigma: torch.Tensor, heads: int, factor: float) -> None:
+    sigma, depth = sigma / sigma[0], (2 * bounds.flow.E2 * heads * factor) ** 2
+    sharp, printed = bounds.theorem4_sharp(sigma, heads, depth), bounds.theorem4_upper(sigma, heads, depth)
+    assert bool((sharp <= printed).all())
+
+
+def test_scores_in_the_unit_interval_leave_softmax_a_norm_of_cosh_1() -> None:
+    # a share s of the scores at 1 and the rest at −1: Kantorovich's bound is met at s = 1/(1 + e²)
+    norms = []
+    for high in range(1, 1000):
+        p = torch.softmax(torch.tensor([1.0] * high + [-1.0] * (1000 - high), dtype=torch.float64), dim=0)
+        norms.append(float(p.norm()) * 1000**0.5)
+    assert max(norms) == pytest.approx(torch.cosh(torch.tensor(1.0)).item(), rel=1e-4)
+    assert max(norms) <= bounds.head_factor(1)
+    draws = torch.rand(1000, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1
+    assert float(torch.softmax(draws, dim=1).norm(dim=1).max()) * 50**0.5 <= bounds.head_factor(1)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_no_matrices_of_rank_r_meet_the_printed_theorem_5(heads: int) -> None:
+    """W̃ trained on the very inputs: the printed bound fails for all of them once L is large."""
+    d, rank, size = 4, 3, 0.5
+    xi, eye = size * torch.eye(d, dtype=torch.float64), torch.eye(d, dtype=torch.float64)
+    w_v = (d / heads) ** 0.5 * eye
+    assert bounds.one_token_lower(w_v, xi, rank, 10_000) >= 100 * size * (1 - 1e-12) / heads**0.5
+    # eye·√d_h meets the hypotheses with C = 1
+    assert bounds.one_token_lower(w_v, xi, rank, 10_000) > 5 * bounds.theorem3_printed(size, d_model=d, bound=1.0)
+    generator = torch.Generator().manual_seed(0)
+    factors = [
+        torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for shape in ((d, rank), (rank, d), (d, d), (d, d))
+    ]
+    optimiser = torch.optim.Adam(factors, lr=0.03)
+    inputs = xi.mT[:, :, None].expand(-1, -1, 25)
+    whole = bounds.multi_head_attention(inputs, eye, eye, w_v, heads)
+    for _ in range(300):
+        optimiser.zero_grad()
+        cut = bounds.multi_head_attention(inputs, factors[2], factors[3], factors[0] @ factors[1], heads)
+        worst = (whole - cut).flatten(1).norm(dim=1)
+        worst.norm(p=8).backward()
+        optimiser.step()
+    limit = bounds.one_token_lower(w_v, xi, rank, 25)
+    assert limit * (1 - 1e-12) <= float(worst.detach().max()) <= 1.1 * limit
 
 
 @settings(max_examples=25, deadline=None)

@@ -60,3 +60,20 @@ def test_the_constant_of_corollary_2(beta: float, j: int) -> None:
 def test_a_wider_ellipse_pays_for_late_singular_values() -> None:
     assert bounds.corollary2_optimised(1.0, 32, 20) < 1e-4 * bounds.corollary2(1.0, 32, 20)
     assert bounds.corollary2(0.5, 32, 5, gate=4.0) == bounds.corollary2(2.0, 32, 5)
+
+
+@pytest.mark.parametrize("nu", [1, 2, 3])
+def test_the_sharper_theorem_1_is_below_the_printed_one_by_what_the_docs_say(nu: int) -> None:
+    for tokens, (least, most) in ((None, (12, 323)), (50, (2.0, 118))):
+        loose = [
+            bounds.theorem1_variation(1.0, nu, 41, j, tokens) / bounds.theorem1_splines(1.0, nu, 41, j, tokens)
+            for j in range(nu + 2, 40)
+        ]
+        assert least < min(loose)
+        assert max(loose) < most
+
+
+def test_the_distance_of_a_hinge_from_a_constant_is_the_textbooks() -> None:
+    # (x − t)₊ from constants in L²: the variance of a hinge; largest over t at −1, where it is x + 1
+    in_mean, _ = bounds.spline_distance(1, 1)
+    assert in_mean == pytest.approx(1.01 * (2 / 3) ** 0.5, rel=1e-3)

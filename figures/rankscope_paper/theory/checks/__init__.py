@@ -2,6 +2,7 @@
 
 from rankscope_paper.theory.check import Check
 from rankscope_paper.theory.checks.compression import (
+    ONE_TOKEN,
     THEOREM_3,
     THEOREM_3_LOWER,
     THEOREM_5,
@@ -24,6 +25,7 @@ _ALL = (
     COROLLARY_1,
     COROLLARY_1_LOWER,
     THEOREM_5,
+    ONE_TOKEN,
     THEOREM_6_LOWER,
     THEOREM_6_UPPER,
 )
