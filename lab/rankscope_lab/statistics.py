@@ -1,4 +1,4 @@
-"""Means over seeds, paired tests one at a time or adjusted over several claims, bootstrap intervals."""
+"""Means over seeds, Welch's and paired tests one at a time or adjusted by Holm's method, bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -45,6 +45,28 @@ def spread(values: Sequence[float | int], *, population: bool = False) -> Spread
     mean = float(np.mean(values)) if values else math.nan
     std = float(np.std(values, ddof=0 if population else 1)) if len(values) > 1 else None
     return Spread(mean, std, len(values))
+
+
+def welch(first: Spread, second: Spread) -> float | None:
+    """Two-sided p of Welch's t-test on sample means and deviations; None below two numbers a side, or without spread.
+
+    >>> round(welch(Spread(2.161, 0.023, 5), Spread(2.155, 0.019, 20)) or 0, 3)
+    0.611
+    """
+    if first.n < 2 or second.n < 2 or not first.std or second.std is None:
+        return None
+    found = stats.ttest_ind_from_stats(
+        first.mean, first.std, first.n, second.mean, second.std, second.n, equal_var=False
+    )
+    return float(found.pvalue)
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """p-values adjusted by Holm's method, in their order."""
+    from statsmodels.stats.multitest import multipletests  # most of a second, on no other path
+
+    adjusted: list[float] = multipletests(values, method="holm")[1].tolist() if values else []
+    return adjusted
 
 
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -207,8 +229,6 @@ def judged(claims: Sequence[Claim]) -> tuple[Finding, ...]:
     Claims whose two sides share no seed are left out; all others count in the adjustment. Where all differences are
     equal, as with ε-ranks that differ by the same number in every seed, there is no t-test, and the sign test judges.
     """
-    from statsmodels.stats.multitest import multipletests  # most of a second, on no other path
-
     finite = [replace(one, values=_finite(one.values), others=_finite(one.others)) for one in claims]
     kept = [(one, paired(one.values, one.others)) for one in finite if one.values.keys() & one.others.keys()]
     families: dict[tuple[str, str], list[int]] = {}
@@ -216,7 +236,7 @@ def judged(claims: Sequence[Claim]) -> tuple[Finding, ...]:
         families.setdefault((claim.question, claim.setting), []).append(position)
     adjusted: dict[int, float] = {}
     for members in families.values():
-        values = multipletests([p_value(kept[one][1]) for one in members], method="holm")[1].tolist()
+        values = holm([p_value(kept[one][1]) for one in members])
         adjusted |= dict(zip(members, values, strict=True))
     return tuple(_finding(*one, adjusted[position]) for position, one in enumerate(kept))
 

@@ -10,7 +10,7 @@ import scipy.stats
 from scipy import stats
 from scipy.special import stdtr
 
-from rankscope_lab.statistics import Claim, bootstrap_interval, judged, paired, spread
+from rankscope_lab.statistics import Claim, Spread, bootstrap_interval, holm, judged, paired, spread, welch
 
 
 def test_summary_is_the_sample_deviation_and_the_populations_where_asked() -> None:
@@ -140,3 +140,33 @@ def test_adjustment_stays_within_question_and_setting() -> None:
     low, high = sorted(alone[:2])
     assert sorted(one.adjusted for one in found[:2]) == [2 * low, max(2 * low, high)]  # Holm
     assert [one.adjusted for one in found[2:]] == alone[2:]
+
+
+@pytest.mark.parametrize(("n", "m", "scale"), [(5, 20, 3.0), (2, 20, 1.0), (7, 3, 0.2)])
+def test_welch_is_scipys_test_on_the_samples_and_its_formula(n: int, m: int, scale: float) -> None:
+    rng = np.random.default_rng(n)
+    first, second = rng.normal(0.5, scale, n), rng.normal(0, 1, m)
+    found = welch(spread(first.tolist()), spread(second.tolist()))
+    assert found == pytest.approx(stats.ttest_ind(first, second, equal_var=False).pvalue, rel=1e-9)
+    a, b = first.var(ddof=1) / n, second.var(ddof=1) / m
+    degrees = (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (m - 1))
+    t = (first.mean() - second.mean()) / math.sqrt(a + b)
+    assert found == pytest.approx(2 * stdtr(degrees, -abs(t)), rel=1e-9)
+
+
+def test_welch_needs_two_numbers_and_a_spread() -> None:
+    published = Spread(2.0, 0.1, 20)
+    for ours in (Spread(math.nan, None, 0), Spread(2.0, None, 1), Spread(2.0, 0.0, 5)):
+        assert welch(ours, published) is None
+    assert welch(Spread(2.0, 0.1, 5), Spread(2.0, None, 20)) is None
+
+
+def test_holm_step_by_step() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.uniform(0, 0.2, 9).tolist()
+    slow, largest = [0.0] * 9, 0.0
+    for rank, position in enumerate(sorted(range(9), key=values.__getitem__)):
+        largest = max(largest, min(1.0, (9 - rank) * values[position]))
+        slow[position] = largest
+    assert holm(values) == pytest.approx(slow)
+    assert holm([]) == []

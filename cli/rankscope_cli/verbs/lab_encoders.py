@@ -79,8 +79,9 @@ def run(
 
     Trains the runs that the requested tables need and prints results next to published ones. Each run is one file in
     DIR, shared between tables; rerun the same command to resume. The verdict column tells whether a mean lies within
-    one or two published standard deviations, inside a published interval, or outside. Diverged runs are counted but
-    excluded from means. The tables are saved as DIR/audit.json and .csv.
+    one or two published standard deviations, inside a published interval, or outside. Means that
+    differ from published ones by Welch's t-test are listed, with p adjusted by Holm's method over all numbers shown.
+    Diverged runs are counted but excluded from means. The tables are saved as DIR/audit.json and .csv.
 
     Examples:
         rankscope lab encoders --quick --out audit/
@@ -181,12 +182,40 @@ def show_audit(report: AuditReport, console: Console) -> None:
         _show_findings(report.findings, console)
     diverged = f", {report.diverged} diverged" if report.diverged else ""
     console.print(f"{report.runs} of {report.needed} runs{diverged}", markup=False)
-    judged = [row.verdict for table in report.tables for row in table.rows if row.verdict]
-    if judged:
-        counts = {name: judged.count(name) for name in dict.fromkeys(judged)}
-        console.print(", ".join(f"{count} × {name}" for name, count in counts.items()), markup=False)
+    _show_agreement(report, console)
     if report.warning:
         console.print(report.warning, style="bold", markup=False)
+
+
+def _show_agreement(report: AuditReport, console: Console) -> None:
+    """Print how many numbers agree, constants and repeats left out, and what Welch's tests find."""
+    from rankscope_lab.statistics import ALPHA
+
+    judged = [row.verdict for row in report.counted]
+    if not judged:
+        return
+    counts = {name: judged.count(name) for name in dict.fromkeys(judged)}
+    said = ", ".join(f"{count} × {name}" for name, count in counts.items())
+    console.print(f"{len(judged)} numbers without constants and repeats: {said}", markup=False)
+    tested = [row for row in report.counted if row.p is not None]
+    if not tested:
+        return
+    apart = [row for row in tested if row.p is not None and row.p < ALPHA]
+    clear = sum(row.adjusted is not None and row.adjusted < ALPHA for row in apart)
+    console.print(
+        f"Welch's t-test on {len(tested)} of them: {len(apart)} differ at {ALPHA:g}, {clear} by Holm. "
+        "Few seeds find only large differences.",
+        markup=False,
+    )
+    if not apart:
+        return
+    table = plain_table()
+    add_columns(table, ["", "", "", "diff.", "p", "Holm p"], left=3)
+    for row in apart:
+        table.add_row(
+            row.setting, row.encoder, row.title, _signed(row.difference, row.digits), _p(row.p), _p(row.adjusted)
+        )
+    print_table(table, console)
 
 
 def _show_table(result: TableResult, console: Console) -> None:

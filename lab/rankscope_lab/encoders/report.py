@@ -13,13 +13,14 @@ from rankscope_lab.encoders.run_spec import ENCODERS, EPOCHS, ETTH1, RunResult, 
 from rankscope_lab.encoders.tables.compute import (
     PAIRED,
     PairedTable,
+    adjust,
     compute_paired,
     compute_table,
     paired_runs,
     table_runs,
 )
 from rankscope_lab.encoders.tables.paper import TABLES
-from rankscope_lab.encoders.tables.spec import PUBLISHED_SEEDS, Protocol, TableResult
+from rankscope_lab.encoders.tables.spec import PUBLISHED_SEEDS, Protocol, Row, TableResult
 from rankscope_lab.machine import FLOAT32
 
 if TYPE_CHECKING:
@@ -132,6 +133,11 @@ class AuditReport:
         return " ".join(said)
 
     @property
+    def counted(self) -> tuple[Row, ...]:
+        """Judged numbers without constants and repeats."""
+        return tuple(row for table in self.tables for row in table.rows if row.counted)
+
+    @property
     def protocol(self) -> dict[str, Any]:
         """Size of the runs asked for, and whether it is the paper's."""
         asked = self.asked
@@ -170,6 +176,9 @@ class AuditReport:
                         "published_std": printed.std if printed else None,
                         "difference": row.difference,
                         "verdict": row.verdict,
+                        "welch_p": row.p,
+                        "holm_p": row.adjusted,
+                        "counted": row.counted,
                     }
                 )
         return pd.DataFrame(rows)
@@ -193,7 +202,7 @@ def audit_report(asked: Protocol, results: Iterable[RunResult], etth1: RunData |
         diverged=sum(run.diverged for run in there),
         cut_short=sum(run.cut for run in there),
         rounded=sum(run.precision != FLOAT32 for run in there),
-        tables=tuple(compute_table(TABLES[name], runs, asked) for name in asked.tables if name in TABLES),
+        tables=adjust([compute_table(TABLES[name], runs, asked) for name in asked.tables if name in TABLES]),
         paired=compute_paired(runs, asked) if PAIRED in asked.tables else None,
         findings=compute_findings(runs, asked, etth1) if FINDINGS in asked.tables else None,
     )

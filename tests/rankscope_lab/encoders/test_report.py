@@ -12,6 +12,7 @@ from rankscope.io import codec
 from rankscope_lab.encoders import runs
 from rankscope_lab.encoders.report import (
     CHOICES,
+    AuditReport,
     audit_report,
     audit_runs,
     needs_etth1,
@@ -85,3 +86,46 @@ def test_runs_are_read_and_forgotten(tmp_path: Path) -> None:
     (tmp_path / f"{specs[1].id}.json").write_text("[]")
     with pytest.raises(DataError, match=specs[1].id):
         stored_runs(tmp_path, specs)
+
+
+RESULTS = Path(__file__).parents[3] / "benchmarks/results/lab/encoders"
+PAGE = Path(__file__).parents[3] / "docs/lab/encoders.md"
+SIX = ["sum", "concat", "linear", "linear-ortho", "mlp", "linear-ppe"]
+
+
+def stored_report(tables: list[str], seeds: int = 5) -> AuditReport:
+    asked = protocol(tables, seeds=seeds, encoders=SIX)
+    return audit_report(asked, stored_runs(RESULTS, audit_runs(asked)))
+
+
+def test_the_page_states_the_counts_of_the_stored_runs() -> None:
+    report = stored_report(["1", "5", "8", "9", "10", "11", "13"])
+    verdicts = [row.verdict for row in report.counted]
+    tested = [row for row in report.counted if row.p is not None]
+    clear = [row for row in tested if row.p is not None and row.p < 0.05]
+    numbers = [verdicts.count(one) for one in ("within", "within 2", "inside", "outside")]
+    assert sum(numbers) == len(verdicts)
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"constants and repeats {len(verdicts)} numbers" in page
+    assert (
+        "{} are within one standard deviation, {} within two, {} inside a printed interval and {} outside".format(
+            *numbers
+        )
+        in page
+    )
+    assert f"For {len(tested)} of them" in page
+    assert f"finds {len(clear)} of those different" in page
+    adjusted = [row.adjusted for row in tested if row.adjusted is not None]
+    assert f"(least: {min(adjusted):.3f})" in page
+    # Holm, by its definition
+    least = min(row.p for row in tested if row.p is not None)
+    assert min(adjusted) == pytest.approx(len(tested) * least)
+
+
+def test_constants_and_repeats_do_not_count() -> None:
+    alone, both = stored_report(["1"]), stored_report(["1", "2"])
+    assert {row.measure for row in alone.counted} == {"nll", "accuracy"}
+    assert not any(row.counted for row in both.tables[1].rows if row.setting == "C=4")
+    assert len(both.counted) > len(alone.counted) == 12
+    fixed = [row for row in stored_report(["11"]).tables[0].rows if row.encoder == "linear"]
+    assert any(row.verdict and not row.counted for row in fixed)  # positions that are not trained

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rankscope_lab.encoders.published import (
+    Published,
     PublishedTest,
     agrees,
     published_seeds,
@@ -16,7 +17,7 @@ from rankscope_lab.encoders.published import (
 from rankscope_lab.encoders.run_spec import RunResult, RunSpec
 from rankscope_lab.encoders.tables.paper import NLL_COLUMN, SETTINGS
 from rankscope_lab.encoders.tables.spec import Column, Protocol, Row, Runs, TableResult, TableSpec, runs_of
-from rankscope_lab.statistics import Paired, bootstrap_interval, differences, paired, spread
+from rankscope_lab.statistics import Paired, Spread, bootstrap_interval, differences, holm, paired, spread, welch
 
 
 def table_runs(table: TableSpec, asked: Protocol) -> list[RunSpec]:
@@ -125,6 +126,41 @@ def _row(
         published,
         difference,
         "" if column.timing else judged,
+        p=None if column.timing or column.exact else _welch(table, summary, published),
+    )
+
+
+def _welch(table: TableSpec, ours: Spread, published: Published | None) -> float | None:
+    if table.population or published is None or published.std is None:
+        return None
+    return welch(ours, Spread(published.mean, published.std, published_seeds(table.id)))
+
+
+def adjust(tables: Sequence[TableResult]) -> tuple[TableResult, ...]:
+    """Mark the numbers that count, constants and repeats left out, and adjust their p over all tables (Holm).
+
+    A repeat is a measure of an encoder's runs that an earlier table has: Table 2 at C = 4 is Table 1.
+    """
+    seen: set[tuple[object, ...]] = set()
+    marked = []
+    for table in tables:
+        rows = []
+        for row in table.rows:
+            key = (row.encoder, row.measure, *sorted(row.values.items()))
+            rows.append(replace(row, counted=bool(row.verdict) and not row.constant and key not in seen))
+            seen.add(key)
+        marked.append(replace(table, rows=tuple(rows)))
+    tested = [row.p for table in marked for row in table.rows if row.counted and row.p is not None]
+    adjusted = iter(holm(tested))
+    return tuple(
+        replace(
+            table,
+            rows=tuple(
+                replace(row, adjusted=next(adjusted)) if row.counted and row.p is not None else row
+                for row in table.rows
+            ),
+        )
+        for table in marked
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rankscope_lab.data.channels import DRIVERS
-from rankscope_lab.encoders.published import Published
+from rankscope_lab.encoders.published import DIFFERS, EQUAL, Published
 from rankscope_lab.encoders.run_spec import EPOCHS, NLL, RunResult, RunSpec
-from rankscope_lab.statistics import Spread
+from rankscope_lab.statistics import ROUNDING, Spread
 
 Measure = Callable[[RunResult], float | None]
 """A number of a run; none where it was not measured."""
@@ -294,6 +294,11 @@ class Row:
         published: the printed number; none: not printed.
         difference: measured − printed.
         verdict: of `rankscope_lab.encoders.published.verdict`; empty where it cannot be given.
+        p: of Welch's t-test against the printed mean and deviation, `rankscope_lab.statistics.welch`; none where print
+            states no sample deviation, or ours has none.
+        counted: a judged number that is no constant and not of runs that an earlier table judged by it.
+        adjusted: p by Holm's method over the counted numbers of all tables asked for; none for others, and
+            where p is none.
     """
 
     setting: str
@@ -310,6 +315,16 @@ class Row:
     published: Published | None
     difference: float | None
     verdict: str
+    p: float | None = None
+    counted: bool = False
+    adjusted: float | None = None
+
+    @property
+    def constant(self) -> bool:
+        """True for a count, and for a number that is the same in every seed."""
+        return self.verdict in (EQUAL, DIFFERS) or (
+            self.overall.std is not None and self.overall.std <= ROUNDING * abs(self.overall.mean)
+        )
 
 
 @dataclass(frozen=True)
