@@ -1,5 +1,5 @@
-"""Experiments on what surrounds attention: input encoders, kinds of layers, tokenizers, and the ranks that they set.
+"""Experiments of the companion papers: input encoders, layer types, tokenizers, and their effect on ranks.
 
 `blocks`, `data`, `kernels` and `measure` are shared; `encoders`, `slt` and `tokenizers` are one study each; `ranks`
-asks what their models have in common.
+compares their models.
 """

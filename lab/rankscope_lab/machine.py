@@ -1,4 +1,4 @@
-"""Machine of a run in a few words, the number format of its matrix products, and its use of memory."""
+"""Machine description, matmul precision and memory settings of a run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _medium() -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """Let the allocator of this process keep large blocks for reuse: each new page costs a fault (glibc alone)."""
+    """Configure glibc's allocator to keep large blocks, avoiding page faults."""
     if not sys.platform.startswith("linux"):
         return
     trim, mapped = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD

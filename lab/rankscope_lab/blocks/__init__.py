@@ -1,4 +1,4 @@
-"""Building blocks of time-series transformers, one file per noun, as plain modules."""
+"""Building blocks of time-series transformers as plain modules."""
 
 from rankscope_lab.blocks.attention import (
     MultiHeadAttention,

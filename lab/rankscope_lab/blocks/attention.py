@@ -30,10 +30,9 @@ def scaled_dot_product(
         q: queries.
         k: keys.
         v: values.
-        mask: true where a query may look at a key.
-        causal: tokens of a time step, of which no query may look at a later one: true (1) for plain sequences; 0: all
-            may look at all.
-        dropout: share of the weights set to 0; the others grow by 1 / (1 − dropout).
+        mask: True where a query may attend to a key.
+        causal: tokens per time step for causal masking (True or 1 for plain sequences); 0 for no masking.
+        dropout: dropout rate of the attention weights.
     """
     weights = attention_weights(q, k, mask=mask, causal=causal)
     return F.dropout(weights, dropout) @ v if dropout else weights @ v
@@ -46,7 +45,7 @@ def attention_weights(
     mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
     causal: int = False,
 ) -> Float[Tensor, "*axes queries keys"]:
-    """The weights of `scaled_dot_product`: each row sums to 1."""
+    """Compute the attention weights of `scaled_dot_product`; each row sums to 1."""
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if causal:
         queries, keys = scores.shape[-2:]
@@ -57,7 +56,7 @@ def attention_weights(
 
 
 def causal_mask(queries: int, keys: int, step: int, device: torch.device) -> Bool[Tensor, "queries keys"]:
-    """True where a key's time step is not later than the query's; ``step`` tokens share a time step."""
+    """Return a causal mask with ``step`` tokens per time step, True where attention is allowed."""
     query, key = (torch.arange(count, device=device) // step for count in (queries, keys))
     return query[:, None] >= key
 
@@ -71,7 +70,7 @@ def fused_dot_product(
     causal: int = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*axes queries d_value"]:
-    """`scaled_dot_product` by torch's fused kernels."""
+    """Compute `scaled_dot_product` with torch's fused kernels."""
     if causal and (causal > 1 or mask is not None):
         earlier = causal_mask(q.shape[-2], k.shape[-2], causal, q.device)
         mask = earlier if mask is None else mask & earlier
@@ -80,13 +79,13 @@ def fused_dot_product(
 
 
 class MultiHeadAttention(nn.Module):
-    """``heads`` attentions side by side, their outputs joined by one linear map.
+    """Multi-head attention.
 
     Parameters, their names and their initial draws are those of ``nn.MultiheadAttention``: a packed query/key/value
     matrix (Xavier-uniform, bias 0) and an output map (default weights, bias 0), so weights can be copied either way.
 
     Attributes:
-        attend: what mixes values; a faster function of the same signature may take its place.
+        attend: attention function, replaceable by a faster one with the same signature.
     """
 
     def __init__(self, d_model: int, heads: int, dropout: float = 0.0) -> None:
@@ -112,17 +111,17 @@ class MultiHeadAttention(nn.Module):
         """Attend from ``x`` to itself, or to ``source`` (cross-attention).
 
         Args:
-            x: where queries come from.
-            source: where keys and values come from; none: ``x``.
-            mask: true where a query may look at a key; broadcasts to batch × heads × queries × keys.
-            causal: tokens of a time step, of which no query looks at a later one; 0: all look at all.
+            x: input of the queries.
+            source: input of keys and values (default: ``x``).
+            mask: True where a query may attend to a key; broadcasts to batch × heads × queries × keys.
+            causal: tokens per time step for causal masking; 0 for none.
         """
         q, k, v = self._project(x, source)
         mixed = self.attend(q, k, v, mask=mask, causal=causal, dropout=self.dropout if self.training else 0.0)
         return self.out_proj(mixed.transpose(-2, -3).flatten(-2))
 
     def _project(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, ...]:
-        """Queries, keys, values: batch × heads × tokens × d_head."""
+        """Project queries, keys and values to batch × heads × tokens × d_head."""
         if source is None:
             packed = F.linear(x, self.in_proj_weight, self.in_proj_bias)
             parts = packed.chunk(3, -1)

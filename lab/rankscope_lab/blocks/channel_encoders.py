@@ -1,4 +1,4 @@
-"""Encoders of several channels: C values of a time step become one token of width d_model, position included.
+"""Multichannel encoders: map C values per time step to one token of width d_model, including positions.
 
 Source: Lehtinen 2026, section 2.2. Parameters and initial draws are those of the published runs: ``linear`` is not
 ``nn.Linear(C, d_model)`` there, it holds a bias per channel (only their sum matters) and weights of variance 1/d_model.
@@ -23,7 +23,7 @@ about a third of ‖P‖_F² (0.56² = 0.31; 0.34 before training)."""
 
 
 class ChannelEncoder(nn.Module):
-    """Base of all encoders: the table of positions, which they add."""
+    """Base class of the encoders, with the positional table."""
 
     positions: Tensor
 
@@ -32,21 +32,21 @@ class ChannelEncoder(nn.Module):
         self.register_buffer("positions", sinusoid(length, d_model), persistent=False)
 
     def position(self, length: int) -> Float[Tensor, "time d_model"]:
-        """Vectors added at each of the first ``length`` steps.
+        """Return the position vectors of the first ``length`` steps.
 
         Raises:
-            OptionError: there are fewer positions.
+            OptionError: the table is shorter.
         """
         check_length(length, len(self.positions))
         return self.positions[:length]
 
     def penalty(self) -> Float[Tensor, ""] | None:
-        """A term of the training loss, or none."""
+        """Return an additional loss term, or None."""
         return None
 
 
 class SumEncoder(ChannelEncoder):
-    """Σ_k (w v_k + e_k) + p(t): one direction for all channels, so only their sum gets through."""
+    """Σ_k (w v_k + e_k) + p(t): a single direction for all channels, which preserves only their sum."""
 
     def __init__(self, channels: int, d_model: int, length: int) -> None:
         super().__init__(d_model, length)
@@ -89,19 +89,19 @@ class LinearEncoder(ChannelEncoder):
 
 
 class OrthoEncoder(LinearEncoder):
-    """`LinearEncoder` with a penalty on rows W_k that are not orthogonal: λ Σ_{i<j} (W_i·W_j)²."""
+    """`LinearEncoder` with an orthogonality penalty λ Σ_{i<j} (W_i·W_j)²."""
 
     STRENGTH = 0.01
 
     def penalty(self) -> Float[Tensor, ""]:
-        """The penalty; every pair counts once, rows as they are."""
+        """Return the penalty; each pair counts once, rows are not normalised."""
         return self.STRENGTH * (self.weight @ self.weight.T).triu(1).square().sum()
 
 
 class ProjectedEncoder(LinearEncoder):
-    """`LinearEncoder` whose positions pass a learned linear map: Σ_k (W_k v_k + b_k) + W_pos p(t) + b_pos (linear-ppe).
+    """`LinearEncoder` with projected positions (linear-ppe): Σ_k (W_k v_k + b_k) + W_pos p(t) + b_pos.
 
-    ``orthogonal`` starts W_pos as a random rotation and b_pos at 0: a control that turns positions and keeps size.
+    ``orthogonal`` initialises W_pos as a random rotation and b_pos at 0, as a control that preserves norms.
     """
 
     def __init__(self, channels: int, d_model: int, length: int, *, orthogonal: bool = False) -> None:
@@ -130,7 +130,7 @@ class MlpEncoder(ChannelEncoder):
 
 
 class ConcatEncoder(ChannelEncoder):
-    """[W_0 v_0 + b_0 ‖ … ‖ W_{C−1} v_{C−1} + b_{C−1}] + p(t): every channel has its own d_model / C dimensions.
+    """[W_0 v_0 + b_0 ‖ … ‖ W_{C−1} v_{C−1} + b_{C−1}] + p(t): d_model / C dimensions per channel.
 
     Raises:
         OptionError: C does not divide d_model.
@@ -150,7 +150,7 @@ class ConcatEncoder(ChannelEncoder):
 
 
 class ScalarEncoder(ChannelEncoder):
-    """w v + b + p(t) for one value per token: what ``ci`` and ``cat`` begin with.
+    """w v + b + p(t) for one value per token, as used by ``ci`` and ``cat``.
 
     With ``channels`` a vector e_k ~ N(0, 1) of the channel is added (``cat``); positions are those of time.
     """
@@ -161,6 +161,6 @@ class ScalarEncoder(ChannelEncoder):
         self.channel = nn.Parameter(torch.randn(channels, d_model)) if channels else None
 
     def forward(self, x: Channels) -> Float[Tensor, "batch time channels d_model"]:
-        """Encode every value by itself."""
+        """Encode each value separately."""
         tokens = self.scalar(x[..., None]) + self.position(x.shape[1])[:, None]
         return tokens if self.channel is None else tokens + self.channel

@@ -1,4 +1,4 @@
-"""Tokens of a series and their positions: learned rows, overlapping patches, masks of padding, tables of positions."""
+"""Token embeddings, patches, padding masks and positional encodings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankscope.errors import DataError, OptionError
 
 
 class TokenEmbedding(nn.Module):
-    """√d_model times a learned row per token.
+    """Token embedding scaled by √d_model.
 
     Rows are drawn from N(0, 1/d_model), so that tokens begin with components of variance 1, about what sinusoidal
     positions have (1/2). Source: Vaswani et al. 2017, section 3.4.
@@ -23,12 +23,12 @@ class TokenEmbedding(nn.Module):
         nn.init.normal_(self.table.weight, std=d_model**-0.5)
 
     def forward(self, ids: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens d_model"]:
-        """Look tokens up."""
+        """Embed token ids."""
         return self.table(ids) * self.scale
 
 
 def patch_count(length: int, patch: int, stride: int) -> int:
-    """Whole patches in a series: ⌊(length − patch) / stride⌋ + 1; values after the last whole patch are left out.
+    """Return the number of complete patches, ⌊(length − patch) / stride⌋ + 1; trailing values are dropped.
 
     Raises:
         DataError: the series is shorter than a patch.
@@ -44,22 +44,22 @@ def patch_count(length: int, patch: int, stride: int) -> int:
 def patches(
     x: Float[Tensor, "batch time variables"], patch: int, stride: int
 ) -> Float[Tensor, "batch_variables patches patch"]:
-    """Patches of every variable on its own, batch-major then variable; patch i begins at step i · stride."""
+    """Split each variable into patches, batch-major then variable; patch i starts at step i · stride."""
     patch_count(x.shape[1], patch, stride)
     return x.transpose(1, 2).unfold(-1, patch, stride).flatten(0, 1)
 
 
 def key_padding_mask(lengths: Int[Tensor, " batch"], tokens: int) -> Bool[Tensor, "batch 1 1 tokens"]:
-    """True where a key is no padding, for sequences that are padded at their end; broadcasts over heads and queries.
+    """Return a key mask for right-padded sequences, True for real tokens; broadcasts over heads and queries.
 
-    Zeros alone would not do: a padded token has a key, takes its share of the softmax, and adds its value's bias.
+    Zero padding is not sufficient: padded tokens would take part in the softmax and add the bias of the values.
 
     Args:
         lengths: real tokens of each sequence.
         tokens: length with padding.
 
     Raises:
-        DataError: a sequence without tokens (no key would be left), or longer than ``tokens``.
+        DataError: a sequence is empty or longer than ``tokens``.
 
     >>> key_padding_mask(torch.tensor([1, 3]), 3)[:, 0, 0].tolist()
     [[True, False, False], [True, True, True]]
@@ -71,7 +71,7 @@ def key_padding_mask(lengths: Int[Tensor, " batch"], tokens: int) -> Bool[Tensor
 
 
 def sinusoid(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
-    """Fixed positions: dimension 2i holds sin(t·w_i), dimension 2i+1 cos(t·w_i), w_i = 10000^(−2i/d_model).
+    """Return sinusoidal positions: sin(t·w_i) in dimension 2i, cos(t·w_i) in 2i+1, w_i = 10000^(−2i/d_model).
 
     Computed in float64 and rounded once to float32. Source: Vaswani et al. 2017, section 3.5.
 
@@ -86,10 +86,10 @@ def sinusoid(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
 
 
 def check_length(used: int, length: int) -> None:
-    """Refuse a series that is longer than a table of positions.
+    """Check that a series is not longer than a positional table.
 
     Raises:
-        OptionError: it is.
+        OptionError: the series is longer.
     """
     if used > length:
         raise OptionError(
@@ -98,7 +98,7 @@ def check_length(used: int, length: int) -> None:
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds `sinusoid` to tokens; no parameters, no scaling, no dropout."""
+    """Additive sinusoidal positions without parameters, scaling or dropout."""
 
     table: Tensor
 
@@ -113,7 +113,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Adds a learned vector per position, drawn from N(0, 1)."""
+    """Additive learned positions, initialised from N(0, 1)."""
 
     def __init__(self, length: int, d_model: int) -> None:
         super().__init__()
@@ -126,10 +126,10 @@ class LearnedPositions(nn.Module):
 
 
 class MultiplicativePositions(nn.Module):
-    """Multiplies tokens by a learned vector per position, drawn from N(0, 1), plus a constant ``offset``.
+    """Multiplicative learned positions, initialised from N(0, 1), plus a constant ``offset``.
 
-    Source: Sparse-Layered Transformers. At offset 0 about half of the signs flip at the start; at offset 1 and weight 0
-    tokens pass as they are.
+    Source: Sparse-Layered Transformers. At offset 0 about half of the signs flip initially; offset 1 with zero weights
+    is the identity.
     """
 
     def __init__(self, length: int, d_model: int, offset: float = 0.0) -> None:

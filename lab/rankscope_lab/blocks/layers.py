@@ -1,4 +1,4 @@
-"""Layers of a transformer: add & norm, feed-forward, and blocks that attend, project, or decode."""
+"""Transformer layers: add & norm, feed-forward, and attention, projection and decoder blocks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AddNorm(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch tokens d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch tokens d_model"]:
-        """Run ``sublayer`` on tokens and add what comes of it to them."""
+        """Apply ``sublayer`` with residual connection and normalisation."""
         if self.pre:
             return x + self.drop(sublayer(self.norm(x)))
         return self.norm(x + self.drop(sublayer(x)))
@@ -85,13 +85,13 @@ class AttentionBlock(nn.Module):
 
         Args:
             d_model: width of tokens.
-            heads: of the attention.
+            heads: number of attention heads.
             d_ff: inner width of the feed-forward layer.
             dropout: of attention weights, both feed-forward outputs and (``drop_output``) the attention's output.
             norm: ``pre`` or ``post``.
-            causal: tokens of a time step, of which none looks at a later one; 0: all look at all.
-            drop_output: whether dropout acts on the attention's output.
-            activation: of the feed-forward layer.
+            causal: tokens per time step for causal masking; 0 for none.
+            drop_output: apply dropout to the attention output.
+            activation: activation of the feed-forward layer.
         """
         super().__init__()
         if norm not in NORMS:
@@ -106,7 +106,7 @@ class AttentionBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch tokens d_model"], mask: Bool[Tensor, "*#axes #queries #keys"] | None = None
     ) -> Float[Tensor, "batch tokens d_model"]:
-        """Pass tokens on; ``mask`` is true where a token may look at another."""
+        """Apply the block; ``mask`` is True where attention is allowed."""
         if self.pre:
             x = x + self.drop(self.attention(self.norm1(x), mask=mask, causal=self.causal))
             return x + self.feed_forward(self.norm2(x))
@@ -115,7 +115,7 @@ class AttentionBlock(nn.Module):
 
 
 class ProjectionBlock(nn.Module):
-    """u = LN(x + GELU(A x)), then LN(u + FFN u); A has no bias and no dropout. Tokens never see one another."""
+    """u = LN(x + GELU(A x)), then LN(u + FFN u), token-wise; A has no bias and no dropout."""
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -125,15 +125,15 @@ class ProjectionBlock(nn.Module):
         self.norm2 = nn.LayerNorm(d_model)
 
     def forward(self, x: Float[Tensor, "batch tokens d_model"]) -> Float[Tensor, "batch tokens d_model"]:
-        """Pass tokens on, each for itself."""
+        """Apply the block token-wise."""
         x = self.norm1(x + F.gelu(self.projection(x)))
         return self.norm2(x + self.feed_forward(x))
 
 
 class DecoderBlock(nn.Module):
-    """Causal self-attention, cross-attention, feed-forward, each followed by add & norm (Vaswani et al. 2017, 3.1).
+    """Causal self-attention, cross-attention and feed-forward, each with add & norm (Vaswani et al. 2017, 3.1).
 
-    The layer computes what ``nn.TransformerDecoderLayer`` does.
+    Equivalent to ``nn.TransformerDecoderLayer``.
     """
 
     def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float = 0.0, *, causal: bool = True) -> None:
@@ -141,10 +141,10 @@ class DecoderBlock(nn.Module):
 
         Args:
             d_model: width of tokens.
-            heads: of both attentions.
+            heads: heads of both attentions.
             d_ff: inner width of the feed-forward layer.
             dropout: of attention weights, of the feed-forward layer's inner values, and of each sublayer's output.
-            causal: no token looks at a later one.
+            causal: mask future tokens.
         """
         super().__init__()
         self.causal = causal
@@ -162,12 +162,12 @@ class DecoderBlock(nn.Module):
         memory: Float[Tensor, "batch source d_model"],
         source_mask: Bool[Tensor, "*#axes #tokens #source"] | None = None,
     ) -> Float[Tensor, "batch tokens d_model"]:
-        """Pass tokens on.
+        """Apply the block.
 
         Args:
-            x: the decoder's tokens.
-            memory: what the encoder put out.
-            source_mask: true where a token may look at a token of the encoder.
+            x: decoder tokens.
+            memory: encoder outputs.
+            source_mask: True where a token may attend to an encoder token.
         """
         x = self.norm1(x, lambda u: self.attention(u, causal=self.causal))
         x = self.norm2(x, lambda u: self.cross_attention(u, memory, mask=source_mask))

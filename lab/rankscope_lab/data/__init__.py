@@ -1,1 +1,1 @@
-"""Data of the lab: a generated benchmark of channels, and the ETT tables."""
+"""Data sets: a synthetic multichannel benchmark, and the ETT tables."""

@@ -1,4 +1,4 @@
-"""A generated benchmark whose outcome depends on which channel is which (Lehtinen 2026, section 2.4)."""
+"""Synthetic multichannel benchmark with channel-specific effects on the outcome (Lehtinen 2026, section 2.4)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from rankscope.errors import OptionError
 LENGTH = 160
 BINS = 32
 WIDEN = 1e-3
-"""By how much the first and the last bin edge are moved outwards."""
+"""Margin by which the outer bin edges are widened."""
 LEAD = 7
-"""Leading steps whose outcome is set to 0: the longest lag."""
+"""Leading steps with outcome 0, equal to the longest lag."""
 DRIVERS = 4
-"""Channels that enter the outcome; the others distract."""
+"""Number of driver channels; the others are distractors."""
 
 
 @dataclass(frozen=True)
 class ChannelBenchmark:
-    """Series of several channels and an outcome that they drive.
+    """Multichannel series with an outcome.
 
     Attributes:
-        inputs: standardised per series and channel; they never hold the outcome.
+        inputs: channels, standardised per series and channel, without the outcome.
         outcome: y, 0 in the first seven steps.
         labels: bin of each outcome.
-        edges: of the bins: quantiles of all outcomes, ends widened.
+        edges: bin edges: quantiles of all outcomes, with widened ends.
     """
 
     inputs: Float[np.ndarray, "series time channels"]
@@ -37,14 +37,14 @@ class ChannelBenchmark:
 
 
 def channel_benchmark(channels: int, series: int, seed: int, *, length: int = LENGTH) -> ChannelBenchmark:
-    """Draw the benchmark: a channel is three sinusoids plus an AR(1) process, the outcome a function of four.
+    """Generate the benchmark: channels are three sinusoids plus AR(1) noise, the outcome a function of four channels.
 
     y_t = tanh(s₀(t−3) s₁(t)) + 0.6 sin(1.3 s₂(t−7)) + 0.4·[s₃(t) > 0]·s₀(t) for t ≥ 7, and 0 before.
 
     Args:
         channels: at least four; those after the fourth have no influence on the outcome.
-        series: how many.
-        seed: of the numbers; other channels or lengths give other data.
+        series: number of series.
+        seed: random seed; data also depend on the number of channels and the length.
         length: time steps.
 
     Raises:
@@ -90,7 +90,7 @@ def _outcome(s: Float[np.ndarray, "series channels time"]) -> Float[np.ndarray, 
 
 
 def bin_edges(values: Float[np.ndarray, "*axes"], bins: int = BINS) -> Float[np.ndarray, " bins_and_one"]:
-    """Edges of ``bins`` bins of equal mass: quantiles by linear interpolation, the two ends moved out by 0.001."""
+    """Return the edges of ``bins`` equal-mass bins: interpolated quantiles, with the ends widened by 0.001."""
     edges = np.quantile(values, np.linspace(0.0, 1.0, bins + 1))
     edges[0] -= WIDEN
     edges[-1] += WIDEN
@@ -98,5 +98,5 @@ def bin_edges(values: Float[np.ndarray, "*axes"], bins: int = BINS) -> Float[np.
 
 
 def bin_of(values: Float[np.ndarray, "*axes"], edges: Float[np.ndarray, " bins_and_one"]) -> Int[np.ndarray, "*axes"]:
-    """Bin of each value: the edges at or below it, less one; values outside fall into the first or the last bin."""
+    """Return the bin index of each value; values outside the range fall into the first or last bin."""
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2).astype(np.int64)

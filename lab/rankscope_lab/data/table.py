@@ -1,4 +1,4 @@
-"""A table of variables over time from a CSV file, such as ETTh1."""
+"""Multivariate tables from CSV files, such as ETTh1."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rankscope.series import Columns, read_series
 
 TIME = "date"
 ETT = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
-"""Variables of the four ETT files; OT is the one to forecast."""
+"""Variables of the four ETT files; OT is the target."""
 _ETT_FILE = re.compile(r"ETT[hm][12]", re.IGNORECASE)
 
 
 def benchmark_columns(path: str | Path) -> tuple[str, ...] | None:
-    """Columns that a file of this name has to have, in their order; None for tables without a fixed set.
+    """Return the required columns of a benchmark file, in order; None for other tables.
 
     >>> benchmark_columns("data/etth2.csv") == ETT, benchmark_columns("weather.csv")
     (True, None)
@@ -31,14 +31,14 @@ def benchmark_columns(path: str | Path) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True)
 class VariableTable:
-    """Variables over time, one row a step, without gaps.
+    """Multivariate time series without gaps, one row per step.
 
     Attributes:
-        name: of the file, without its suffix.
-        columns: the variables' names.
-        values: float64.
-        source: the file's path.
-        freq: the step in pandas' words; None where the times do not tell it.
+        name: file stem.
+        columns: names of the variables.
+        values: values in float64.
+        source: path of the file.
+        freq: pandas frequency; None if unknown.
     """
 
     name: str
@@ -49,7 +49,7 @@ class VariableTable:
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits of the SHA-256 of columns and values, wherever the file lies and whatever its name."""
+        """Return 16 hexadecimal digits of the SHA-256 of columns and values, independent of the file's path."""
         found = hashlib.sha256("\0".join(self.columns).encode())
         found.update(np.ascontiguousarray(self.values, dtype="<f8").tobytes())
         return found.hexdigest()[:16]
@@ -60,12 +60,12 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, *, ignore
 
     Args:
         path: the file.
-        columns: those wanted, in this order; none: all but the time.
-        ignore_times: take the rows as they stand, one step each, whatever their times say, as benchmarks do with files
-            whose clock stumbles (Weather repeats a time).
+        columns: columns to read, in this order (default: all but the time).
+        ignore_times: treat each row as one step regardless of its time, as benchmarks do for irregular files (Weather
+            repeats a time).
 
     Raises:
-        DataError: the file is none that `rankscope.series` reads, a column is missing, or a step is without a value.
+        DataError: the file is unreadable, a column is missing, or a value is missing.
     """
     found = read_series(
         path, format="wide_csv", columns=Columns(time=TIME), numbers=False, dated=False, ignore_times=ignore_times

@@ -1,4 +1,4 @@
-"""Training, validation and test windows of a table: split in time order, scaled, cut into look-back and horizon."""
+"""Training, validation and test windows of a table: chronological split, scaling, look-back and horizon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rankscope_lab.data.table import ETT, VariableTable
 
 FIFTHS, MONTHS = "fifths", "months"
 SPLITS = (FIFTHS, MONTHS)
-"""`split_rows` says what they are."""
+"""Names of the splits; see `split_rows`."""
 MONTH = 30
 """Days of a month in the split of the ETT tables."""
 PARTS = ("train", "validation", "test")
@@ -24,20 +24,20 @@ PARTS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows of the three parts; those after the last part are unused."""
+    """Row ranges of the three parts; later rows are unused."""
 
     train: range
     validation: range
     test: range
 
     def reaching_back(self, steps: int) -> Parts:
-        """Validation and test that begin ``steps`` rows earlier, so that look-backs may lie in the part before."""
+        """Extend validation and test ``steps`` rows into the past, so that look-backs overlap the previous part."""
         earlier = (range(max(part.start - steps, 0), part.stop) for part in (self.validation, self.test))
         return Parts(self.train, *earlier)
 
 
 def split_rows(table: VariableTable, split: str) -> Parts:
-    """Rows of each part, in time order.
+    """Split rows chronologically.
 
     ``fifths``: test is the last ⌊T/5⌋ rows, validation as many before it, training the rest. ``months``: the four ETT
     tables have 12, 4 and 4 months of 30 days, their other rows are unused; any other table has its first ⌊0.7 T⌋ rows
@@ -71,7 +71,7 @@ def split_rows(table: VariableTable, split: str) -> Parts:
 
 
 def steps_per_day(table: VariableTable) -> int:
-    """Rows of 24 hours; 0 where the table's step does not divide a day."""
+    """Return the rows per 24 hours; 0 if the step does not divide a day."""
     with quiet():
         try:
             steps = pd.Timedelta(days=1) / pd.Timedelta(pd.tseries.frequencies.to_offset(table.freq))
@@ -81,12 +81,12 @@ def steps_per_day(table: VariableTable) -> int:
 
 
 class Windows:
-    """All windows of one part, at every row: a view of its values, of which only the asked ones are ever copied.
+    """All windows of a part, with stride 1, as views.
 
     Attributes:
-        values: of the part, rows × variables.
-        lookback: steps that a model sees.
-        horizon: steps that it forecasts.
+        values: values of the part, rows × variables.
+        lookback: look-back window in steps.
+        horizon: forecast horizon in steps.
     """
 
     def __init__(self, values: Float[Tensor, "time variables"], lookback: int, horizon: int, name: str) -> None:
@@ -109,14 +109,14 @@ class Windows:
     def batch(
         self, at: Int[Tensor, " batch"]
     ) -> tuple[Float[Tensor, "batch lookback variables"], Float[Tensor, "batch horizon variables"]]:
-        """Return look-backs and horizons of the windows that begin at these rows."""
+        """Return look-backs and horizons of the windows starting at these rows."""
         both = self._all[at].transpose(1, 2)
         return both[:, : self.lookback], both[:, self.lookback :]
 
 
 @dataclass(frozen=True)
 class ForecastData:
-    """A table ready for training.
+    """Scaled and windowed data of a table.
 
     Attributes:
         name: of the table.
@@ -141,7 +141,7 @@ class ForecastData:
     digest: str = ""
 
     def to(self, device: str) -> ForecastData:
-        """The same on another device."""
+        """Move to another device."""
         train, validation, test = (
             Windows(old.values.to(device), old.lookback, old.horizon, self.name)
             for old in (self.train, self.validation, self.test)
@@ -152,16 +152,16 @@ class ForecastData:
 def forecast_data(
     table: VariableTable, split: str, lookback: int, horizon: int, *, reach_back: bool = False
 ) -> ForecastData:
-    """Scale every variable by mean and standard deviation of the training rows, and cut windows.
+    """Standardise each variable by the training rows and build windows.
 
-    A variable that is constant in training is 0 throughout: there is no scale to put its later values on.
+    Variables that are constant in the training part are set to 0, since they have no scale.
 
     Args:
         table: variables over time.
         split: ``fifths`` or ``months``, see `split_rows`.
         lookback: steps that a model sees.
         horizon: steps that it forecasts.
-        reach_back: whether look-backs of validation and test may begin in the part before.
+        reach_back: let look-backs of validation and test overlap the previous part.
 
     Raises:
         DataError: a part is shorter than one window.
@@ -187,7 +187,7 @@ def forecast_data(
 
 
 def check_season(season: int, lookback: int) -> None:
-    """Refuse a table or a look-back that `seasonal_naive` cannot forecast from.
+    """Check that `seasonal_naive` is applicable.
 
     Raises:
         DataError: the season is longer than the look-back, or the table has none.
@@ -201,7 +201,7 @@ def check_season(season: int, lookback: int) -> None:
 def seasonal_naive(
     past: Float[Tensor, "batch lookback variables"], horizon: int, season: int
 ) -> Float[Tensor, "batch horizon variables"]:
-    """Each step repeats the value of one season earlier.
+    """Forecast each step with the value one season earlier.
 
     >>> seasonal_naive(torch.tensor([[[1.0], [2.0], [3.0]]]), 3, 2)[0, :, 0].tolist()
     [2.0, 3.0, 2.0]

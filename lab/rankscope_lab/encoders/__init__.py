@@ -1,1 +1,1 @@
-"""Audit of input encoders for series of several channels."""
+"""Audit of input encoders for multichannel series."""

@@ -1,4 +1,4 @@
-"""Tensors of a run, and what needs no transformer on ETTh1: repeat the current bin, count transitions, count bins."""
+"""Data of the audit runs, and ETTh1 baselines without a transformer: current bin, transition table, bin frequencies."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ TARGET = "OT"
 
 @dataclass(frozen=True)
 class Part:
-    """Series and what is predicted at each step.
+    """Inputs and targets.
 
     Attributes:
-        inputs: what the model sees.
+        inputs: model inputs.
         targets: bins (int64), or outcomes (float32) under MSE; the target of step t is scored at step t − 1.
     """
 
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RunData:
-    """Both parts."""
+    """Training and validation parts."""
 
     train: Part
     validation: Part

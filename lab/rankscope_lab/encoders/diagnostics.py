@@ -1,4 +1,4 @@
-"""Diagnostics of a trained model: ridge probes of its stream, its answers with a channel masked, and all of them."""
+"""Diagnostics of trained models: ridge probes of the residual stream and accuracy with masked channels."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def position_scores(
     inputs: Float[Tensor, "series time channels"],
     labels: Int[Tensor, "series time"],
 ) -> tuple[Float[Tensor, "series scored"], Float[Tensor, "series scored"]]:
-    """Score a model's logits position by position: what it says at step t predicts the bin at step t + 1.
+    """Score a model's logits by position; the output at step t predicts the bin at step t + 1.
 
     Args:
         model: inputs → logits, batch × time × bins; in evaluation mode, on the device of the inputs.
@@ -94,7 +94,7 @@ def position_scores(
         labels: bins.
 
     Returns:
-        −log of the probability given to the bin that came, and whether that bin was the likeliest (1 or 0).
+        Negative log-likelihood of the true bin, and 1 if it is the most likely one, else 0.
     """
     nll, right = [], []
     for x, y in zip(inputs.split(_BATCH), labels.split(_BATCH), strict=True):

@@ -1,4 +1,4 @@
-"""Findings beside the audit's tables: constant outcomes, the size of projected positions, baselines, chance."""
+"""Additional findings of the audit: constant outcomes, scale of projected positions, baselines, chance level."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _C4 = SETTINGS["C=4"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One measured number.
+    """Measured value.
 
     Attributes:
         topic: ``zeros``, ``positions``, ``baselines``, ``angles``.

@@ -1,4 +1,4 @@
-"""Directions of channels and positions in the stream: cosines, norms, shares of variance, overlap."""
+"""Geometry of channel directions and positions: cosines, norms, variance fractions, overlap."""
 
 from __future__ import annotations
 

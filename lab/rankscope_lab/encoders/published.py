@@ -1,4 +1,4 @@
-"""Published values of the audit, and how near a measured one is."""
+"""Published values of the audit, and comparison with measured ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several tables of the audit at once: which runs they need, and what they show."""
+"""Audit report: required runs and tables."""
 
 from __future__ import annotations
 

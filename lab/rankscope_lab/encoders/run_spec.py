@@ -1,4 +1,4 @@
-"""One run of the audit, and what came of it."""
+"""Specification and result of an audit run."""
 
 from __future__ import annotations
 

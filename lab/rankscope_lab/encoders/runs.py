@@ -1,4 +1,4 @@
-"""Runs of the audit in a folder: one JSON per run, the final weights beside it, and the state of those not finished.
+"""Run folder of the audit: one JSON file per run, final weights, and states of unfinished runs.
 
 ``DIR/<run id>.json`` is a `RunResult`; ``.safetensors`` holds the weights after the last epoch; ``.state`` belongs to
 a run that was interrupted, or cut short by `ComputeOptions.stop`, and is removed when the run has all its epochs. A run

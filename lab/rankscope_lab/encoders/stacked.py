@@ -1,4 +1,4 @@
-"""Many seeds of one setting at once: their parameters lie in one stack, and one step moves all of them.
+"""Batched training of several seeds with stacked parameters.
 
 A small model leaves a GPU idle between its many small kernels; ``torch.func.vmap`` over stacked parameters turns S of
 them into one of S times the work. Each seed keeps its own data, its own order of batches, its own gradient norm and its

@@ -1,4 +1,4 @@
-"""One run of the audit, by itself."""
+"""Training of a single audit run."""
 
 from __future__ import annotations
 

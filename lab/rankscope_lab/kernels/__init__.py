@@ -1,4 +1,4 @@
-"""Faster dropout, attention and feed-forward layers for models of `rankscope_lab.blocks` that train on one CPU core."""
+"""Compiled dropout, attention and feed-forward layers for training `rankscope_lab.blocks` models on one CPU core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["accelerate", "library"]
 
 
 class CompiledDropout(nn.Dropout):
-    """Dropout by the compiled function, in training on float32 on the CPU; elsewhere as torch does it."""
+    """Compiled dropout for float32 CPU training; falls back to torch."""
 
     compiled: ctypes.CDLL
 
@@ -28,7 +28,7 @@ class CompiledDropout(nn.Dropout):
 
 
 class CompiledAttention(MultiHeadAttention):
-    """Self-attention without a mask by the compiled function; everything else as its base does it."""
+    """Compiled self-attention without a mask; falls back to its base class."""
 
     compiled: ctypes.CDLL
 
@@ -50,7 +50,7 @@ class CompiledAttention(MultiHeadAttention):
 
 
 class CompiledFeedForward(FeedForward):
-    """GELU layers by the compiled functions, in training in float32 on the CPU; elsewhere as its base does it."""
+    """Compiled GELU feed-forward for float32 CPU training; falls back to its base class."""
 
     compiled: ctypes.CDLL
 
@@ -67,14 +67,14 @@ def _fits(x: Tensor) -> bool:
 
 
 def accelerate(model: nn.Module) -> bool:
-    """Let the compiled functions do the model's dropout, self-attention and feed-forward layers with GELU.
+    """Replace a model's dropout, self-attention and GELU feed-forward layers by compiled ones.
 
-    Parameters stay what they are, and whoever looks at the model finds its modules where they were.
+    Parameters and module names are unchanged.
 
-    Which elements are dropped changes (other random numbers), and results in the last digits.
+    Dropout masks differ (other random numbers), and results differ in the last digits.
 
     Returns:
-        Whether anything was replaced: not without a C++ compiler.
+        True if anything was replaced; False without a C++ compiler.
     """
     compiled = library()
     if compiled is None:

@@ -1,4 +1,4 @@
-"""The functions of ``cpu.cpp``, compiled once per machine by the C++ compiler that is there."""
+"""Functions of ``cpu.cpp``, compiled once per machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SIGNATURES = {
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled functions; none where no compiler is found or it fails.
+    """Return the compiled library; None if there is no compiler or it fails.
 
     The result is kept in the user's cache folder under a name made of the source, the flags and the processor.
     """
@@ -76,7 +76,7 @@ def _processor() -> str:
 
 
 def _compile(compiler: str, target: Path) -> None:
-    """Compile beside the target and rename: processes that start together do not see half a file."""
+    """Compile to a temporary file and rename, so that concurrent processes never see a partial file."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / "lab.so"

@@ -1,4 +1,4 @@
-"""Attention, feed-forward and dropout by the compiled functions, with gradients."""
+"""Autograd functions for compiled attention, feed-forward and dropout."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Dropout(torch.autograd.Function):
-    """A mask that is a hash of position and seed, so that backward makes it again."""
+    """Dropout with a mask hashed from position and seed, recomputed in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropout: float, compiled: ctypes.CDLL) -> Tensor:
@@ -83,7 +83,7 @@ def _drop(x: Tensor, ctx: Any) -> Tensor:
 
 
 class _FeedForward(torch.autograd.Function):
-    """Both maps and what is between them, piece by piece; backward makes the inner activations again."""
+    """Chunked feed-forward; the backward pass recomputes the inner activations."""
 
     @staticmethod
     def forward(

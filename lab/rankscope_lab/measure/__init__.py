@@ -1,4 +1,4 @@
-"""Ranks of one trained model of the lab: its weights, and what runs through its layers."""
+"""Ranks of a trained lab model: weights and activations."""
 
 from rankscope_lab.measure.model import EPS, measure, rank_record, watch_layers
 from rankscope_lab.measure.record import ModelRanks, Ranks, StreamRanks, WeightRanks

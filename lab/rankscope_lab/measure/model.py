@@ -1,4 +1,4 @@
-"""Ranks of a whole model on a batch: its matrices, and the streams through its layers."""
+"""Ranks of a model's weights and of its activations on a batch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class CentredTriangle:
 
 @contextlib.contextmanager
 def watch_layers(layers: Sequence[Layer]) -> Iterator[dict[Place, CentredTriangle]]:
-    """Watch every layer's input, what its feed-forward half reads, and the output of the last layer of each stack.
+    """Record every layer's input, the input of its feed-forward part, and the output of the last layer of each stack.
 
     `rankscope.measure.hooks.watch` is not used because it takes a block's second argument for a mask of padding; the
     blocks of the lab take masks of pairs there.
@@ -100,7 +100,7 @@ STORED = 64
 
 
 def measure(model: nn.Module, batch: Tensor | tuple[Tensor, ...] | None, eps: Sequence[float] = EPS) -> ModelRanks:
-    """Measure a model made of the lab's blocks: all its matrices, and every layer's input on a batch.
+    """Measure the ranks of all matrices of a lab model, and of every layer's input on a batch.
 
     The model runs once, in eval mode and without gradients; its mode is restored. Spectra are float64.
 

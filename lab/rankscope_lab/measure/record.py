@@ -1,4 +1,4 @@
-"""Ranks of a model as records, and as JSON both ways."""
+"""Records of model ranks, with JSON serialisation."""
 
 from __future__ import annotations
 

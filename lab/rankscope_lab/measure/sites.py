@@ -1,4 +1,4 @@
-"""A module made of the lab's blocks as a checkpoint: its layers, and its matrices and biases by site."""
+"""Layers, matrices and biases of a lab model, by site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs of a run: mean loss, speed, curves as CSV files, and event files for TensorBoard."""
+"""Training logs: mean loss, throughput, CSV curves and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ TENSORBOARD_MISSING = "tensorboard is not installed, so no event files are writt
 
 
 class LossMeter:
-    """Mean loss since the last log line, summed where the loss is, so that no step waits for the device.
+    """Mean loss since the last log line, accumulated on the device to avoid synchronisation.
 
-    transformers keeps its own sum, but forgets it when a run is resumed between two log lines; this one is stored
-    with every snapshot, so the curve of a resumed run is the curve of an undisturbed one.
+    Unlike the Trainer's own sum it is saved with every snapshot, so that a resumed run has the same loss curve.
     """
 
     def __init__(self) -> None:
@@ -37,7 +36,7 @@ class LossMeter:
         self.finite = torch.ones((), dtype=torch.bool)
 
     def add(self, loss: Float[Tensor, ""]) -> None:
-        """Take the loss of one micro-batch, already divided by their number."""
+        """Add the loss of a micro-batch, already divided by the number of micro-batches."""
         value = loss.detach().float()
         self.total = self.total.to(value.device) + value
         self.finite = self.finite.to(value.device) & value.isfinite()
@@ -47,22 +46,22 @@ class LossMeter:
         self.steps += 1
 
     def state(self) -> tuple[float, int]:
-        """Sum of the losses, averaged over processes, and the steps in it. All processes must ask together."""
+        """Return the sum of losses, averaged over processes, and its number of steps. Collective operation."""
         return float(processes.mean(self.total)), self.steps
 
     def restore(self, total: float, steps: int) -> None:
-        """Go on from a stored state."""
+        """Restore a saved state."""
         self.total, self.steps = torch.tensor(total, dtype=torch.float32), steps
 
     def take(self) -> float:
-        """Mean loss per step since the last call, over all processes, which must ask together."""
+        """Return the mean loss per step since the last call, over all processes. Collective operation."""
         total, steps = self.state()
         self.total, self.steps = torch.zeros_like(self.total), 0
         return total / max(steps, 1)
 
 
 class Clock:
-    """Time spent on training since the last log line, without the pauses for scores and spectra."""
+    """Training time since the last log line, excluding validation and spectra."""
 
     def __init__(self) -> None:
         self.since = time.perf_counter()
@@ -70,7 +69,7 @@ class Clock:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Do not count what happens in the block."""
+        """Exclude the block from the time."""
         begun = time.perf_counter()
         try:
             yield
@@ -78,7 +77,7 @@ class Clock:
             self.paused += time.perf_counter() - begun
 
     def take(self) -> float:
-        """Seconds of training since the last call."""
+        """Return the seconds of training since the last call."""
         now = time.perf_counter()
         spent = now - self.since - self.paused
         self.since, self.paused = now, 0.0
@@ -86,19 +85,19 @@ class Clock:
 
 
 def series_per_step(config: PretrainConfig) -> int:
-    """Series that one optimiser step sees, over all processes."""
+    """Return the series per optimiser step, over all processes."""
     return config.batch_size * config.accumulation * processes.count()
 
 
 def tokens_per_series(config: PretrainConfig) -> int:
-    """Positions that encoder and decoder attend to for one series, special tokens included."""
+    """Return the encoder and decoder tokens per series, including special tokens."""
     if config.family_record.strategy == "continuous":
         return config.context // config.model.patch_size + 1 + 1  # patches, register token; one decoder step
     return config.context + 1 + config.horizon + 1  # each ends in EOS
 
 
 def append_row(file: Path, row: Mapping[str, Any]) -> None:
-    """Add a line; the first one brings the header. Later rows must have the columns of the first."""
+    """Append a row, with a header for the first; all rows must have the same columns."""
     fresh = not file.exists()
     with file.open("a", newline="", encoding="utf-8") as handle:
         writer = csv.DictWriter(handle, list(row))
@@ -108,7 +107,7 @@ def append_row(file: Path, row: Mapping[str, Any]) -> None:
 
 
 def read_rows(file: Path) -> list[dict[str, str]]:
-    """Read the whole lines of a curve, in order; a last one that was cut off does not count."""
+    """Read the rows of a curve, ignoring a truncated last line."""
     if not file.exists():
         return []
     text = file.read_text(encoding="utf-8")
@@ -117,7 +116,7 @@ def read_rows(file: Path) -> list[dict[str, str]]:
 
 
 def forget_after(file: Path, step: int) -> None:
-    """Drop the lines of steps that will be taken again, and what was cut off."""
+    """Drop the rows after ``step``, which will be repeated, and a truncated last line."""
     if not file.exists():
         return
     kept = [row for row in read_rows(file) if int(row["step"]) <= step]
@@ -136,10 +135,10 @@ def last_value(file: Path, column: str) -> float:
 
 
 class Events:
-    """Writes scalars by step into ``folder``; does nothing without one."""
+    """TensorBoard writer for ``folder``; a no-op without one."""
 
     def __init__(self, folder: Path | None, step: int = 0) -> None:
-        """Open the files; ``step`` is where the run goes on: what was written after it no longer counts."""
+        """Open the files; events after ``step``, where the run resumes, are purged."""
         self.writer: Any = None
         if folder is None:
             return
@@ -151,7 +150,7 @@ class Events:
         self.writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def add(self, step: int, values: Mapping[str, Any], group: str = "train") -> None:
-        """Add the values of one step, each as ``group/name``; None is left out."""
+        """Add the values of a step as ``group/name``, skipping None."""
         if self.writer is None:
             return
         for name, value in values.items():
@@ -166,5 +165,5 @@ class Events:
 
 
 def tensorboard_installed() -> bool:
-    """Return True if the package tensorboard is installed."""
+    """Return whether tensorboard is installed."""
     return importlib.util.find_spec("tensorboard") is not None

@@ -1,4 +1,4 @@
-"""A run in the words of transformers' Trainer, with the data in order; import it where a run begins."""
+"""Trainer with sequential data, and its arguments. Imports transformers."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ SCHEDULES = {
 }
 COMPILER = "inductor"
 PRODUCTS = 12
-"""Products that are timed in each number format; the fastest counts."""
+"""Timed matmuls per dtype; the fastest counts."""
 PAYS = 1.5
-"""Least speed-up for which bfloat16 is chosen: about 4 with instructions for it, below 1 without."""
+"""Minimum speed-up to choose bfloat16: about 4 with hardware support, below 1 without."""
 RATE = "rate"
-"""Key of a parameter group: its peak learning rate as a multiple of the run's, 1 where it is missing."""
+"""Key of a parameter group for its learning-rate multiplier (default 1)."""
 PATIENCE = 4 * 3600
-"""Seconds that processes wait for the one that scores, before torch gives them up for lost."""
+"""Distributed timeout in seconds, long enough for validation in the main process."""
 
 
 def training_arguments(config: PretrainConfig, run: Path, device: str, workers: int) -> TrainingArguments:
-    """Translate a run; under a launcher this also connects the processes with each other.
+    """Build the Trainer's arguments; under a launcher this also initialises the process group.
 
     Args:
         config: the run.
         run: folder of its snapshots.
         device: ``auto``, ``cpu`` or ``cuda``.
-        workers: processes that make batches, per training process.
+        workers: data-loading processes per training process.
 
     Raises:
-        OptionError: a device that cannot be chosen here, or a number of workers below 0.
+        OptionError: invalid device, or a negative number of workers.
     """
     if device not in ("auto", "cpu", "cuda", "cuda:0"):
         raise OptionError(f"device {device!r} cannot be chosen for training: set CUDA_VISIBLE_DEVICES, use cuda.")
@@ -88,19 +88,18 @@ def training_arguments(config: PretrainConfig, run: Path, device: str, workers: 
         "ddp_timeout": PATIENCE,
     }
     arguments = TrainingArguments(**settings)
-    if arguments.n_gpu > 1:  # one process drives one GPU: a launcher starts one for each
+    if arguments.n_gpu > 1:  # one GPU per process; use a launcher for several
         arguments._n_gpu = 1
     return arguments
 
 
 def resolve_precision(config: PretrainConfig, device: str, begun: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return ``fp32`` or ``bf16``: what ``precision: auto`` means on this device.
+    """Resolve ``precision: auto`` to ``fp32`` or ``bf16`` for this device.
 
     Args:
         config: the run.
         device: ``auto``, ``cpu`` or ``cuda``.
-        begun: settings of the unfinished run that this one goes on from: it keeps its precision, as a timing on a busy
-            machine may come out otherwise.
+        begun: settings of the run to resume, whose precision is kept, since timings vary.
     """
     if config.precision != "auto":
         return config.precision
@@ -115,7 +114,7 @@ def resolve_precision(config: PretrainConfig, device: str, begun: Mapping[str, A
 
 @functools.cache
 def multiplies_bfloat16() -> bool:
-    """Return True if bfloat16 pays on this processor: seen in timed products, as flags may promise too much."""
+    """Return whether bfloat16 is faster on this processor, by timing matmuls, since CPU flags are unreliable."""
     best = {}
     for dtype in (torch.float32, torch.bfloat16):
         factors = torch.ones(1024, 256, dtype=dtype), torch.ones(256, 1024, dtype=dtype)
@@ -129,9 +128,9 @@ def multiplies_bfloat16() -> bool:
 
 
 class Loop(Trainer):
-    """Takes the series in order, counts every loss in ``meter``, and goes by its own peak rate, not a snapshot's.
+    """Trainer with sequential sampling, a loss meter, and its own peak learning rate instead of a snapshot's.
 
-    The peak rate of the embedding is ``embedding_rate`` times that of the other weights.
+    The learning rate of the embedding is scaled by ``embedding_rate``.
     """
 
     def __init__(self, *args: Any, meter: LossMeter, embedding_rate: float = 1.0, **settings: Any) -> None:
@@ -150,7 +149,7 @@ class Loop(Trainer):
         return SequentialSampler(data)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """Create AdamW, with a parameter group for the embedding where its rate is another."""
+        """Create AdamW, with a separate parameter group for the embedding if its rate differs."""
         optimizer = super().create_optimizer(model)
         if self.embedding_rate != 1 and not any(RATE in group for group in optimizer.param_groups):
             split_embedding(optimizer, embedding_parameters(self.model).values(), self.embedding_rate)
@@ -161,7 +160,7 @@ class Loop(Trainer):
         set_peak(self.optimizer, self.lr_scheduler, self.args.learning_rate)
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute the loss of one micro-batch, on a CPU through the passes written for it."""
+        """Compute the loss of a micro-batch, with the fast CPU pass if available."""
         if not self.fast:
             return super().compute_loss(model, inputs, *args, **kwargs)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.args.bf16):
@@ -175,7 +174,7 @@ class Loop(Trainer):
 
 
 def split_embedding(optimizer: torch.optim.Optimizer, embedding: Iterable[Tensor], rate: float) -> None:
-    """Move the embedding's parameters into groups of their own, at ``rate`` times the rate of the groups they leave."""
+    """Move the embedding's parameters to separate groups with ``rate`` times the learning rate."""
     moved = {id(one) for one in embedding}
     for group in list(optimizer.param_groups):
         mine = [one for one in group["params"] if id(one) in moved]
@@ -185,13 +184,13 @@ def split_embedding(optimizer: torch.optim.Optimizer, embedding: Iterable[Tensor
 
 
 def set_peak(optimizer: Any, schedule: Any, peak: float) -> None:
-    """Let an optimiser and its schedule go on with another peak rate than they were stored with, at the same step.
+    """Change the peak learning rate of a restored optimiser and schedule, keeping the step.
 
-    Both remember the peak that they were made with; the share of it that a step has is the schedule's own.
+    Both store their initial peak rate; the schedule's factor per step is unchanged.
     """
     shares = [share(schedule.last_epoch) for share in schedule.lr_lambdas]
     for group, share in zip(optimizer.param_groups, shares, strict=True):
         group["initial_lr"] = peak * group.get(RATE, 1.0)
         group["lr"] = group["initial_lr"] * share
     schedule.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-    schedule._last_lr = [group["lr"] for group in optimizer.param_groups]  # what the next log line tells
+    schedule._last_lr = [group["lr"] for group in optimizer.param_groups]  # for the next log line

@@ -1,4 +1,4 @@
-"""Fresh networks in the published formats of Chronos-T5 and Chronos-Bolt, and where their embedding comes from."""
+"""Build untrained Chronos-T5 and Chronos-Bolt networks in the published formats, and initialise their embedding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LOW_LIMIT, HIGH_LIMIT = -15.0, 15.0
 PAD, EOS, SPECIAL_TOKENS = 0, 1, 2
 STARTERS = {"broad": start_broadly, "recency": start_recent, "ordered": start_ordered}
-"""``model.start`` → what rewrites the weights that the stock model drew."""
+"""``model.start`` → initialisation function."""
 _DEFAULTS = {"feed_forward_proj": "relu"}
 """Values of fields that a config may leave out."""
 HEAD = "lm_head.weight"
@@ -45,7 +45,9 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
         CheckpointError: the checkpoint to inherit from cannot be read.
     """
     model: Any = _BUILDERS[config.family](config)
-    if config.model.start in STARTERS and not model.shared.weight.is_meta:  # a meta network only counts numbers
+    if (
+        config.model.start in STARTERS and not model.shared.weight.is_meta
+    ):  # meta networks are only used to count parameters
         STARTERS[config.model.start](model)
     if not config.model.tie_word_embeddings and config.family_record.vocabulary is not None:
         untie_head(model)
@@ -147,7 +149,7 @@ def _by_design(t5: T5Config, config: PretrainConfig) -> dict[str, Any]:
 
 
 _BUILDERS = {"chronos-t5": _chronos_t5, "chronos-bolt": _chronos_bolt}
-"""Family → what makes a fresh network of it."""
+"""Family → constructor."""
 
 
 def embedding_parameters(model: Any) -> dict[str, nn.Parameter]:
@@ -158,10 +160,9 @@ def embedding_parameters(model: Any) -> dict[str, nn.Parameter]:
 
 
 def freeze_embedding(model: Any) -> None:
-    """Keep training from changing the embedding: the optimiser, and with it weight decay, never sees it.
+    """Freeze the embedding; it is excluded from the optimiser and weight decay.
 
-    The vocabulary of a Chronos-T5 with a tied head also reads the tokens out, so it is frozen in both roles: the
-    network learns to point at a read-out that stays where it is.
+    For a Chronos-T5 with a tied head this also freezes the output projection.
     """
     for weight in embedding_parameters(model).values():
         weight.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""The loss of a stock Chronos-T5 or Chronos-Bolt on a CPU, its stacks run through `rankscope.train.sublayers`."""
+"""Fast CPU training loss of stock Chronos-T5 and Chronos-Bolt, using `rankscope.train.sublayers`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ States = Float[Tensor, "series tokens d_model"]
 
 
 def has_fast_pass(model: Any) -> bool:
-    """Return True if `fast_loss` computes what the model's own forward pass does: a stock network on a CPU.
+    """Return whether `fast_loss` supports the model: a stock network on a CPU.
 
-    Stock means ReLU layers without dropout, dense matrices, and no activations computed again.
+    That is, ReLU without dropout, dense matrices, and no gradient checkpointing.
     """
     stack = getattr(model, "encoder", None)
     return (
@@ -35,8 +35,8 @@ def fast_loss(model: Any, batch: Mapping[str, Tensor]) -> Float[Tensor, ""]:
     """Compute the training loss of a batch, in bfloat16 under ``torch.autocast``, else in float32.
 
     Args:
-        model: one that `has_fast_pass` knows.
-        batch: what the collators of `rankscope.train.stream` make.
+        model: model accepted by `has_fast_pass`.
+        batch: output of the collators of `rankscope.train.stream`.
     """
     with _fast_stacks(model):
         if "labels" not in batch:
@@ -79,7 +79,7 @@ def _run(
     encoder_attention_mask: Tensor | None = None,
     **_: Any,
 ) -> Any:
-    """Forward pass of a T5 stack."""
+    """Run a T5 stack."""
     from transformers.modeling_outputs import BaseModelOutput
 
     dtype = _format()
@@ -90,15 +90,15 @@ def _run(
         bias = first.compute_bias(tokens, tokens)[0]
         if stack.is_decoder:
             bias = bias.masked_fill(torch.ones(tokens, tokens, dtype=torch.bool).triu(1), -torch.inf)
-        mask, encoded_mask = _shut_out(attention_mask), _shut_out(encoder_attention_mask)
+        mask, encoded_mask = _padding_mask(attention_mask), _padding_mask(encoder_attention_mask)
         x = states.float().reshape(-1, width)
         for block in stack.block:
             norm, own = block.layer[0].layer_norm, block.layer[0].SelfAttention
             weights = (own.q.weight, own.k.weight, own.v.weight, own.o.weight)
             x = SelfAttention.apply(x, norm.weight, *weights, bias, mask, series, norm.variance_epsilon, dtype)
             if encoder_hidden_states is not None:
-                look = _look_once if tokens == 1 else _look
-                x = look(block.layer[1], x, encoder_hidden_states, encoded_mask, dtype)
+                cross_attend = _cross_attend_once if tokens == 1 else _cross_attend
+                x = cross_attend(block.layer[1], x, encoder_hidden_states, encoded_mask, dtype)
             norm, dense = block.layer[-1].layer_norm, block.layer[-1].DenseReluDense
             x = FeedForward.apply(x, norm.weight, dense.wi.weight, dense.wo.weight, norm.variance_epsilon, dtype)
         final = stack.final_layer_norm
@@ -106,16 +106,16 @@ def _run(
         return BaseModelOutput(last_hidden_state=x.view(series, tokens, width))
 
 
-def _shut_out(attention_mask: Tensor | None) -> Float[Tensor, "series tokens"] | None:
-    """Scores to add, -inf where a token is padding; None where there is no padding."""
+def _padding_mask(attention_mask: Tensor | None) -> Float[Tensor, "series tokens"] | None:
+    """Return the additive padding mask, or None without padding."""
     if attention_mask is None:
         return None
     padding: Bool[Tensor, "series tokens"] = attention_mask == 0
     return torch.zeros(padding.shape).masked_fill_(padding, -torch.inf) if bool(padding.any()) else None
 
 
-def _look(layer: Any, x: Tensor, encoded: States, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Cross-attention of several tokens per series."""
+def _cross_attend(layer: Any, x: Tensor, encoded: States, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Apply cross-attention for several tokens per series."""
     norm, cross = layer.layer_norm, layer.EncDecAttention
     weights = (cross.q.weight, cross.k.weight, cross.v.weight, cross.o.weight)
     flat = encoded.flatten(0, 1)
@@ -123,8 +123,8 @@ def _look(layer: Any, x: Tensor, encoded: States, mask: Tensor | None, dtype: to
     return CrossAttention.apply(x, flat, norm.weight, *weights, mask, *sizes)  # type: ignore[no-any-return]
 
 
-def _look_once(layer: Any, x: Tensor, encoded: States, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Cross-attention of one token per series: keys and values need not exist, as qᵀ(K e) = (Kᵀq)ᵀe, and V likewise."""
+def _cross_attend_once(layer: Any, x: Tensor, encoded: States, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Apply cross-attention for one token per series without materialising keys and values: qᵀ(K e) = (Kᵀq)ᵀe."""
     cross, heads = layer.EncDecAttention, layer.EncDecAttention.n_heads
     seen = encoded.to(dtype)
 

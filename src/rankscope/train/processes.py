@@ -1,4 +1,4 @@
-"""One run in several processes: the main one writes and reports, the others wait, and an error ends them all."""
+"""Rank-0 execution with error propagation."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from rankscope.errors import RankscopeError
 Result = TypeVar("Result")
 
 RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
-"""Variables in which torchrun, accelerate and the MPI launchers tell a process its number."""
+"""Environment variables with the rank, as set by torchrun, accelerate and MPI launchers."""
 
 
 class PeerFailed(RankscopeError):
-    """Another process stopped the run and has said why: this one ends without a word."""
+    """Failure in another process, which reports it; this one exits silently."""
 
 
 def is_main() -> bool:
-    """Return True if this process writes and reports: the only one, or the first that a launcher started."""
+    """Return whether this is the main process (rank 0)."""
     if joined():
         return int(torch.distributed.get_rank()) == 0
     return next((int(os.environ[name]) for name in RANKS if name in os.environ), 0) == 0
 
 
 def count() -> int:
-    """Number of processes that train together."""
+    """Return the number of processes of the run."""
     return int(torch.distributed.get_world_size()) if joined() else 1
 
 
 def on_main(work: Callable[[], Result]) -> Result:
-    """Let the main process do ``work`` while the others wait, and hand its result to all.
+    """Run ``work`` in the main process and broadcast its result.
 
     Args:
-        work: called in the main process only; what it returns must be picklable.
+        work: called in the main process only; the result must be picklable.
 
     Raises:
-        PeerFailed: in every other process, where ``work`` raised in the main one (which raises the error itself).
+        PeerFailed: in all other processes if ``work`` raised in the main one, which raises the original error.
     """
     if not joined():
         return work()
@@ -61,13 +61,13 @@ def on_main(work: Callable[[], Result]) -> Result:
 
 
 def together(work: Callable[[], Result]) -> Result:
-    """Let every process do ``work``; if it fails in any of them, it fails in all.
+    """Run ``work`` in every process; a failure in one fails all.
 
     Args:
-        work: called in every process; the processes may meet in it only before anything that fails in some of them.
+        work: called in every process; collective operations in it must precede anything that may fail in only some.
 
     Raises:
-        PeerFailed: in all processes but the first whose ``work`` raised (which raises the error itself).
+        PeerFailed: in all processes but the first failing one, which raises the original error.
     """
     if not joined():
         return work()
@@ -88,7 +88,7 @@ def together(work: Callable[[], Result]) -> Result:
 
 
 def mean(value: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """Average of a number over all processes."""
+    """Average a scalar over all processes."""
     if not joined():
         return value
     total = value.clone()
@@ -97,17 +97,17 @@ def mean(value: Float[Tensor, ""]) -> Float[Tensor, ""]:
 
 
 def joined() -> bool:
-    """Return True if a launcher's processes have been connected with each other."""
+    """Return whether the process group is initialised."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def wait() -> None:
-    """Wait until all processes have come here."""
+    """Wait for all processes (barrier)."""
     if joined():
         torch.distributed.barrier()
 
 
 def leave() -> None:
-    """Close the connection to the other processes, as torch asks for at the end of a program."""
+    """Destroy the process group at the end of the program."""
     if joined():
         torch.distributed.destroy_process_group()

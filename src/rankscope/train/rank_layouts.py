@@ -1,4 +1,4 @@
-"""Layouts of a network under a rank schedule, and what they save: stored numbers and cache of every layer."""
+"""Layouts of a network under a rank schedule, and their savings in parameters and cache by layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule r(i): how rank grows with depth (section 5 of the paper, and its released code)."""
+"""Rank schedule r(i) over depth (section 5 of the paper, and its released code)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RankDesign:
 
 
 def rank_at(design: RankDesign, depth: int, most: int) -> int:
-    """Rank r(i) at ``depth`` i, counted from 0; the one owner of the definition.
+    """Return the rank r(i) at ``depth`` i, counted from 0.
 
     Args:
         design: r0, alpha and the rule.

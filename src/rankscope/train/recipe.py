@@ -1,4 +1,4 @@
-"""A pretraining run for a published model's shape: Chronos' own recipe, or that of a model trained here."""
+"""Pretraining config for a model's shape, from Chronos' published recipe or the model's own pretrain.json."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_design(
     precision: str | None = None,
     force: bool = False,
 ) -> DesignReport:
-    """Write the folder of a by-design run: ``pretrain.yaml``, ``config.json`` and ``design.json``, whole or not at all.
+    """Write the folder of a low-rank design atomically: ``pretrain.yaml``, ``config.json`` and ``design.json``.
 
     Args:
         source: the stock model whose shape is taken; its weights are not read.

@@ -1,4 +1,4 @@
-"""The folder of an unfinished training: snapshots that are whole or do not count, and how it goes on from them."""
+"""Run folder of an unfinished training: sealed snapshots and resume."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from rankscope.io.atomic import atomic_file, refuse_existing, sync
 from rankscope.io.run_store import MANIFEST, RunStore, refuse_both
 
 SUFFIX = ".run"
-"""A run into ``out`` keeps its snapshots in ``out.run`` until it is done."""
+"""Suffix of the run folder: a run into ``out`` keeps snapshots in ``out.run`` until it is done."""
 SEAL = "complete.json"
-"""Written last: a snapshot without it was cut off."""
+"""Seal file, written last; a snapshot without it is incomplete."""
 KEPT = 2
-"""Snapshots that are kept."""
+"""Number of snapshots to keep."""
 KEPT_MODELS = "kept"
-"""Folder of the models that the config asks to keep; it goes into the finished checkpoint."""
+"""Folder of permanent checkpoints (``keep_steps``), moved into the finished checkpoint."""
 END = ("max_steps", "decay_steps")
-"""Settings that may change while the learning rate has not begun to depend on them."""
+"""Settings that may change on resume as long as the learning rate does not depend on them yet."""
 REMEDIES = ("learning_rate", "max_grad_norm")
-"""Settings that may be lowered where a run diverged: it is another run from there on, and says so."""
+"""Settings that may be lowered on resume after divergence; the change is recorded."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A point from which a run goes on exactly.
+    """Snapshot for exact resume.
 
     Attributes:
         folder: weights, optimiser, schedule and random states, as transformers' Trainer writes them.
@@ -46,7 +46,7 @@ class Snapshot:
 
 
 def seal(folder: Path, loss_total: float, loss_steps: int) -> None:
-    """Declare a snapshot whole: every file in it is synced, then named with its size in the seal."""
+    """Seal a snapshot: sync every file, then list files and sizes in the seal."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
     for path in files:
         sync(path)
@@ -60,32 +60,32 @@ def seal(folder: Path, loss_total: float, loss_steps: int) -> None:
 
 
 def snapshots(run: Path) -> list[Snapshot]:
-    """Whole snapshots of a run, the oldest first; the others are passed over."""
+    """Return the sealed snapshots of a run, oldest first."""
     found = [one for path in run.glob("checkpoint-*") if (one := _read(path)) is not None]
     return sorted(found, key=lambda one: one.step)
 
 
 def newest(run: Path) -> Snapshot | None:
-    """Return the snapshot that a resumed run goes on from, or None."""
+    """Return the snapshot to resume from, or None."""
     return next(reversed(snapshots(run)), None)
 
 
 def tidy(run: Path) -> None:
-    """Remove all but the newest whole snapshots; the last good one always stays."""
+    """Remove old snapshots, always keeping the last good one."""
     kept = {one.folder for one in snapshots(run)[-KEPT:]}
     for path in run.glob("checkpoint-*"):
         if path not in kept:
-            (path / SEAL).unlink(missing_ok=True)  # first, so that half a folder never counts
+            (path / SEAL).unlink(missing_ok=True)  # first, so that a partially deleted folder is not valid
             shutil.rmtree(path, ignore_errors=True)
 
 
 def beside(target: Path) -> Path:
-    """Folder of the run that makes ``target``."""
+    """Return the run folder of ``target``."""
     return target.with_name(f"{target.name}{SUFFIX}")
 
 
 def begun_with(target: Path) -> dict[str, Any]:
-    """Settings of the unfinished run that makes ``target``; empty where there is none."""
+    """Return the settings of the unfinished run of ``target``; empty if there is none."""
     try:
         return dict(json.loads((beside(target) / MANIFEST).read_text(encoding="utf-8"))["settings"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -93,7 +93,7 @@ def begun_with(target: Path) -> dict[str, Any]:
 
 
 class TrainingRun:
-    """Training into a folder: until the result is there, its snapshots and curves lie beside it, in ``<out>.run``.
+    """Training run into a folder, with snapshots and curves in ``<out>.run`` until it is finished.
 
     Args:
         target: folder of the result.
@@ -121,7 +121,7 @@ class TrainingRun:
         return list(self.store.facts.get("changes") or ())
 
     def check(self, resume: bool, force: bool) -> Snapshot | None:
-        """Refuse what may not be begun or gone on with; return the snapshot that the run goes on from.
+        """Check that the run can be started or resumed; return the snapshot to resume from.
 
         Raises:
             OutputError: the target or an unfinished run into it exists, or what is to be resumed is another run.
@@ -150,7 +150,7 @@ class TrainingRun:
 
     @contextlib.contextmanager
     def open(self, resume: bool, force: bool) -> Iterator[None]:
-        """Begin or go on, and leave in the folder whole snapshots alone; no other process can until the block ends.
+        """Start or resume the run, holding a lock for the block; removes incomplete snapshots.
 
         Raises:
             OutputError: see `check`; or another process is at work on the run.
@@ -180,7 +180,7 @@ class TrainingRun:
 
 
 def _still_open(was: Mapping[str, Any], now: Mapping[str, Any], step: int) -> bool:
-    """Return True if the learning rate of the first ``step`` steps is the same under both ends."""
+    """Return whether the learning rates of the first ``step`` steps are equal for both schedule lengths."""
     begins = min(settings["max_steps"] - settings["decay_steps"] for settings in (was, now))
     schedule = now["schedule"]
     return schedule == "constant" or (schedule == "warmup_stable_decay" and step <= begins)

@@ -1,4 +1,4 @@
-"""Singular values of the weights while they are trained (Fig. 13)."""
+"""Singular values of the weights during training (Fig. 13)."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def due(plan: Snapshots, step: int) -> bool:
 
 
 def forget_after(run: Path, step: int) -> None:
-    """Drop the spectra of steps that a run will take again."""
+    """Drop the spectra of steps that will be repeated."""
     for file in (run / PARTS).glob("[0-9]*.parquet"):
         if int(file.stem) > step:
             file.unlink()
 
 
 class SpectraLog:
-    """Writes one Parquet file per logged step into a folder of the run, and gathers them at the end.
+    """Log of spectra: one Parquet file per logged step in the run folder, merged at the end.
 
     On the CPU the decomposition happens at once, on all cores. A GPU does not wait for it: the weights are copied and
     decomposed in a thread while training goes on.
@@ -88,7 +88,7 @@ class SpectraLog:
         self.running.append(self.thread.submit(self._write, step, copies))
 
     def finish(self) -> None:
-        """Wait until everything taken so far is on disk, and raise what went wrong in the thread."""
+        """Wait for pending writes and raise errors of the writer thread."""
         while self.running:
             self.running.pop(0).result()
 

@@ -1,4 +1,4 @@
-"""Weights that training begins with: drawn where a short run cannot afford the published start, or a checkpoint's."""
+"""Weight initialisation for short runs, and from checkpoints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXACT_OFFSETS = 1024
 
 @torch.no_grad()
 def start_broadly(model: Any) -> None:
-    """Spread the position biases; give the vocabulary unit variance, Bolt's patch blocks that of their fan-in."""
+    """Apply ``broad``: random position biases, a unit-variance vocabulary, fan-in scaling of Bolt's patch blocks."""
     for name, weight in model.named_parameters():
         if "relative_attention_bias" in name:
             torch.nn.init.normal_(weight, std=POSITION_SPREAD)
@@ -91,7 +91,7 @@ def start_recent(model: Any) -> None:
 
 @torch.no_grad()
 def start_ordered(model: Any) -> None:
-    """Start as `start_recent`, with a vocabulary of Chronos-T5 that knows the order of its bins.
+    """Apply `start_recent` and initialise the vocabulary of Chronos-T5 in bin order.
 
     Bin centres lie along waves of many frequencies, with some noise of every bin's own: a network whose bins are
     strangers to each other spends thousands of steps on finding out which are neighbours, more than a short run has.
@@ -114,7 +114,7 @@ def _fall_with_distance(
 
 
 def _order_vocabulary(model: Any) -> None:
-    """Give bins of Chronos-T5 that are near each other like embeddings of unit variance; special tokens stay random."""
+    """Initialise neighbouring bins of Chronos-T5 with similar unit-variance embeddings; special tokens stay random."""
     weight, settings = model.shared.weight, model.config.chronos_config
     special, limits = settings["n_special_tokens"], settings["tokenizer_kwargs"]
     bins = torch.linspace(limits["low_limit"], limits["high_limit"], len(weight) - special)
@@ -184,7 +184,7 @@ def shape_of(source: Description) -> ModelShape:
 
 
 def continue_from(config: PretrainConfig, model: str) -> PretrainConfig:
-    """Let a run begin with the weights of a checkpoint, whose family and, where the run names none, shape it takes.
+    """Configure a run to start from a checkpoint, taking its family and, unless the run sets one, its shape.
 
     Args:
         config: the run.

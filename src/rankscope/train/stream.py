@@ -1,4 +1,4 @@
-"""Series of a run, as a function of the seed and their index: a stopped run goes on with those it would have seen."""
+"""Training data stream, deterministic for a seed and index, so that resumed runs see the same series."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rankscope.train.data.pool import random_window, read_pool
 from rankscope.train.data.shards import Shards, open_shards
 
 FARTHEST = 20.0
-"""Targets further from the history's mean than this many of its deviations teach nothing and are left out."""
+"""Targets farther than this many standard deviations from the history's mean are masked."""
 BLOCK = 64
 """Most series that are generated in one go: more gain little speed, fewer would lose some."""
 BANK = "bank.npy"
@@ -31,7 +31,7 @@ SPARE = 64
 
 
 class SeriesStream(Dataset):
-    """Endless-looking map-style data set whose batches are generated, or read from shards, when they are asked for.
+    """Map-style data set that generates batches, or reads them from shards, on demand.
 
     ``torch.utils.data`` hands a whole batch of indices to `__getitems__`; the first of them seeds the batch, so the
     stream needs no state, any worker can make any batch, and skipping forward is free. accelerate deals whole batches
@@ -46,11 +46,11 @@ class SeriesStream(Dataset):
         shards: Shards | None = None,
         processes: int = 1,
     ) -> None:
-        """Open what the config names and is not given.
+        """Open the data sources of the config that are not given.
 
         Args:
             config: the run.
-            bank: KernelSynth series to draw from; of no use with shards.
+            bank: KernelSynth series to draw from; unused with shards.
             shards: opened ``config.shards``.
             processes: how many share a step's series, for the curriculum.
 
@@ -68,7 +68,7 @@ class SeriesStream(Dataset):
 
     @property
     def skipped(self) -> int:
-        """Damaged shard files that were left out."""
+        """Number of skipped damaged shard files."""
         return 0 if self.shards is None else len(self.shards.damaged)
 
     def __len__(self) -> int:
@@ -104,12 +104,12 @@ class SeriesStream(Dataset):
 def stored_batch(
     rng: np.random.Generator, n: int, config: PretrainConfig, shards: Shards
 ) -> tuple[Float[np.ndarray, "series context"], Float[np.ndarray, "series horizon"]]:
-    """Random windows of random series of a folder of shards, their histories spoiled as those of generated series.
+    """Draw random windows of random series of a folder of shards, with the augmentation of synthetic series.
 
     Args:
         rng: source of all randomness.
         n: number of examples.
-        config: the run; of its mixture only what spoils histories has a meaning here.
+        config: run config; only the augmentation settings of its mixture apply.
         shards: the series.
 
     Returns:
@@ -135,7 +135,7 @@ def _check_lengths(shards: Shards, config: PretrainConfig) -> None:
 
 
 def _beside(rows: list[dict[str, torch.Tensor]]) -> Float[torch.Tensor, "series context"]:
-    """Histories side by side; shorter ones begin with NaN."""
+    """Stack histories, left-padding with NaN."""
     longest = max(len(row["context"]) for row in rows)
     pad = torch.nn.functional.pad
     return torch.stack([pad(one, (longest - len(one), 0), value=torch.nan) for one in (r["context"] for r in rows)])
@@ -229,7 +229,7 @@ def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress:
 
 
 def kernel_series(config: PretrainConfig, run: Path, progress: Progress) -> Float[np.ndarray, "series time"] | None:
-    """Draw the KernelSynth bank, or read the one that the run has drawn before; None where none is asked for."""
+    """Generate the KernelSynth bank, or read the run's existing one; None if not needed."""
     if config.bank_kernels < 1 or config.mixture.kernel_share <= 0:
         return None
     file = run / BANK

@@ -1,4 +1,4 @@
-"""T5's sublayers for training on a CPU: packed products in one number format, with their gradients written out.
+"""T5 sublayers for CPU training: fused matmuls in one dtype, with explicit gradients.
 
 The stock modules take some twenty small operations and as many intermediate tensors per sublayer, which on a processor
 that multiplies bfloat16 natively cost as much as the products. Here the norm's gain goes into the weights behind it,
@@ -16,7 +16,7 @@ from torch import Tensor
 
 Rows = Float[Tensor, "rows d_model"]
 IGNORED = -100
-"""Label that is not learnt from."""
+"""Ignored label."""
 ROWS_AT_ONCE = 128
 """Rows of logits that are in memory at a time."""
 

@@ -1,1 +1,1 @@
-"""Tables of the audit, computed from runs and printed beside the published numbers."""
+"""Tables of the audit, with published values."""

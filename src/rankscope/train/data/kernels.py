@@ -1,4 +1,4 @@
-"""The kernel bank of KernelSynth and random compositions of it, as the Chronos paper publishes them.
+"""Kernel bank of KernelSynth and random compositions, as published in the Chronos paper.
 
 Source: arXiv 2403.07815, appendix A (Table 2 and Algorithm 2), and the list in the paper's released script for what the
 table leaves open: periods that serve several calendars stand several times, and the numbers of white noise are
@@ -17,12 +17,12 @@ from jaxtyping import Float
 Matrix = Float[np.ndarray, "rows columns"]
 
 MOST_KERNELS = 5
-"""J of the paper: the largest number of base kernels in a composition."""
+"""J of the paper: maximum number of base kernels in a composition."""
 
 
 @dataclass(frozen=True)
 class BaseKernel:
-    """One entry of the bank.
+    """Entry of the kernel bank.
 
     Attributes:
         name: a key of `SMOOTH`, ``periodic`` or ``white``.
@@ -66,7 +66,7 @@ SMOOTH: dict[str, Callable[[Matrix, Matrix, float], Matrix]] = {
     "rbf": lambda x, y, value: np.exp(-0.5 * ((x - y) / value) ** 2),
     "rational-quadratic": lambda x, y, value: (1 + (x - y) ** 2 / (2 * value)) ** -value,
 }
-"""Kernels that are analytic functions of two points of the unit interval, given as a column and a row."""
+"""Analytic kernels on the unit interval, as functions of a column and a row of points."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Composition:
 
     Attributes:
         bases: 1 to J base kernels.
-        products: for every kernel but the first, whether it multiplies what stands before it or is added to it.
+        products: for every kernel but the first, True to multiply and False to add.
     """
 
     bases: tuple[BaseKernel, ...]
@@ -89,14 +89,14 @@ class Composition:
 
 
 def random_composition(rng: np.random.Generator, most: int = MOST_KERNELS) -> Composition:
-    """Draw a composition: 1 to ``most`` kernels of the bank, each joined by a sum or a product with equal odds."""
+    """Draw a composition of 1 to ``most`` kernels, joined by sums or products with equal probability."""
     count = int(rng.integers(1, most + 1))
     picks = rng.integers(0, len(BANK), count)
     return Composition(tuple(BANK[p] for p in picks), tuple(bool(b) for b in rng.random(count - 1) < 0.5))
 
 
 def grid(length: int) -> Float[np.ndarray, " time"]:
-    """Times of the observations: 0 … 1."""
+    """Return the times of the observations, 0 … 1."""
     return np.linspace(0.0, 1.0, length)
 
 
@@ -107,7 +107,7 @@ def periodic_row(periods: tuple[int, ...], lags: Float[np.ndarray, " lag"]) -> F
 
 
 def covariance(composition: Composition, length: int) -> Float[np.ndarray, "time time"]:
-    """Covariance matrix of a composition on ``length`` observations, entry by entry: the definition itself.
+    """Compute the covariance matrix of a composition on ``length`` observations directly from the definition.
 
     >>> kernel = Composition((BaseKernel("periodic", 2.0), BaseKernel("white", 0.5)), (False,))
     >>> covariance(kernel, 3).round(3)

@@ -1,4 +1,4 @@
-"""KernelSynth: Gaussian-process series, each from a kernel composed at random (Chronos paper, arXiv 2403.07815).
+"""KernelSynth: Gaussian-process series with random composite kernels (Chronos paper, arXiv 2403.07815).
 
 The draws are exact, without a covariance matrix: a few FFTs in place of n³ operations. Every composition of the bank
 has the form
@@ -35,11 +35,11 @@ from rankscope.engine import Progress, silent
 from rankscope.train.data.kernels import SMOOTH, BaseKernel, Composition, grid, periodic_row, random_composition
 
 TOLERANCE = 1e-9
-"""Largest difference between the covariance of the draws and the kernel, in units of the largest variance."""
+"""Maximum error of the covariance, relative to the largest variance."""
 DROPPED = 1e-12
-"""Features and Fourier modes below this share of the whole are left out: rounding is about as large."""
+"""Relative threshold below which features and Fourier modes are dropped, about the size of rounding errors."""
 LONGEST_RING = 65536
-"""Periods whose common multiple is longer are split."""
+"""Longest common multiple of periods on one ring; longer ones are split."""
 NOTABLE = 25
 """Modes that a periodic kernel has above `DROPPED`, counting both signs: it bounds the cost of a split."""
 SHARP = BaseKernel("rbf", 0.1)
@@ -49,7 +49,7 @@ Periods = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Structure:
-    """A composed kernel in the form above.
+    """Composite kernel in the form above.
 
     Attributes:
         smooth: Q_P at all pairs of Chebyshev nodes, by the periods of P, sorted.
@@ -66,7 +66,7 @@ def draw(rng: np.random.Generator, kernel: Composition, n: int, length: int) -> 
     Args:
         rng: source of all randomness.
         kernel: the composition.
-        n: number of paths; their factors are shared, so that more cost little.
+        n: number of paths; factors are shared, so more paths cost little.
         length: observations in each.
 
     Returns:
@@ -88,7 +88,7 @@ def draw(rng: np.random.Generator, kernel: Composition, n: int, length: int) -> 
 
 
 def structure(kernel: Composition, length: int) -> Structure:
-    """Bring a composition into the form Σ P·Q + noise by the rules of sums and products."""
+    """Convert a composition to the form Σ P·Q + noise."""
     nodes = _nodes_for(kernel)
     total = _structure_of(kernel.bases[0], length, nodes)
     for times, base in zip(kernel.products, kernel.bases[1:], strict=True):
@@ -99,7 +99,7 @@ def structure(kernel: Composition, length: int) -> Structure:
 
 @functools.lru_cache(maxsize=32)
 def interpolation(length: int, nodes: int) -> Float[np.ndarray, "time node"]:
-    """Matrix that takes a function's values at the Chebyshev nodes to those at the observations (barycentric form)."""
+    """Return the barycentric interpolation matrix from Chebyshev nodes to observations."""
     angle = (2 * np.arange(nodes) + 1) * np.pi / (2 * nodes)
     weight = np.sin(angle) * np.where(np.arange(nodes) % 2, -1.0, 1.0)
     distance = grid(length)[:, None] - _nodes(nodes)[None, :]
@@ -114,7 +114,7 @@ def _nodes(count: int) -> Float[np.ndarray, " node"]:
 
 
 def _nodes_for(kernel: Composition) -> int:
-    """Nodes that resolve the sharpest product there can be: 48 but for the narrow RBF, whose powers get narrower."""
+    """Return the number of nodes that resolve the sharpest product: 48, or more for the narrow RBF and its powers."""
     sharp = sum(base == SHARP for base in kernel.bases)
     return 48 if sharp == 0 else 48 + 24 * sharp
 
@@ -151,7 +151,7 @@ def _product(a: Structure, b: Structure, length: int) -> Structure:
 
 
 def _variance(form: Structure, length: int) -> Float[np.ndarray, " time"]:
-    """Diagonal of the part without noise: every P is 1 at lag 0."""
+    """Return the diagonal of the noise-free part; every P is 1 at lag 0."""
     if not form.smooth:
         return np.zeros(length)
     values = sum(form.smooth.values(), np.zeros(()))
@@ -160,7 +160,7 @@ def _variance(form: Structure, length: int) -> Float[np.ndarray, " time"]:
 
 
 def _root(values: Float[np.ndarray, "node node"]) -> Float[np.ndarray, "node rank"]:
-    """Pivoted Cholesky factor, stopped where what is left is rounding."""
+    """Compute a pivoted Cholesky factor, stopped when the residual is at rounding level."""
     top = float(np.diag(values).max())
     factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(values, tol=DROPPED * top, lower=1)
     root = np.zeros((len(values), rank))
@@ -179,7 +179,7 @@ def _periodic_paths(
 def _complex_paths(
     rng: np.random.Generator, rings: tuple[Periods, ...], n: int, length: int
 ) -> Complex[np.ndarray, "series time"]:
-    """Circular complex paths whose real and imaginary parts each have the product of periodic kernels as covariance."""
+    """Draw complex paths whose real and imaginary parts each have the product of periodic kernels as covariance."""
     if len(rings) == 1:
         size, modes, weights = _spectrum(rings[0])
         noise = np.zeros((n, size), dtype=complex)
@@ -195,9 +195,9 @@ def _complex_paths(
 
 @functools.lru_cache(maxsize=4096)
 def _rings(periods: Periods) -> tuple[Periods, ...]:
-    """Split periods into parts, each with a common multiple of its own, so that a path costs least.
+    """Split periods into groups with separate common multiples, minimising the cost of a path.
 
-    The last part stays on its ring; of the others every notable mode asks for another path of all that follows.
+    The last group stays on its ring; each significant mode of the others needs another path of all later groups.
     """
     best = min(_partitions(tuple(sorted(set(periods)))), key=_cost)
     parts = [tuple(p for p in periods if p in part) for part in best]
@@ -205,7 +205,7 @@ def _rings(periods: Periods) -> tuple[Periods, ...]:
 
 
 def _partitions(items: Periods) -> Iterator[list[Periods]]:
-    """All ways to split up to J distinct items: 52 at most."""
+    """Yield all partitions of up to J distinct items (at most 52)."""
     if len(items) <= 1:
         yield [items]
         return
@@ -229,7 +229,7 @@ def _modes_at_most(part: Periods) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _spectrum(periods: Periods) -> tuple[int, np.ndarray, np.ndarray]:
-    """Length of the ring, the notable frequencies on it, and the amplitudes of a path of unit variance there."""
+    """Return the ring length, its significant frequencies, and the amplitudes of a unit-variance path."""
     size = math.lcm(*periods)
     power = np.fft.fft(periodic_row(periods, np.arange(size, dtype=float))).real / size
     assert power.min() > -DROPPED, "a product of periodic kernels has no negative power"
@@ -238,16 +238,16 @@ def _spectrum(periods: Periods) -> tuple[int, np.ndarray, np.ndarray]:
 
 
 def kernelsynth(rng: np.random.Generator, n: int, length: int, draws: int = 1) -> Float[np.ndarray, "series time"]:
-    """Draw KernelSynth series as the paper does: a kernel composed anew for each, one path of it, as it comes.
+    """Draw KernelSynth series as in the paper: one path per random kernel, unscaled.
 
     Args:
         rng: source of all randomness.
         n: number of series.
         length: observations in each (paper: 1024).
-        draws: paths of each kernel. More than one is faster still, at the price of series that share their kernel.
+        draws: paths per kernel; more than one is faster, but series then share kernels.
 
     Returns:
-        Series (series, time) in float64, neither scaled nor centred; paths of one kernel stand together.
+        Series (series, time) in float64, neither scaled nor centred; paths of a kernel are adjacent.
     """
     series = np.empty((n, length))
     for start in range(0, n, draws):
@@ -257,7 +257,7 @@ def kernelsynth(rng: np.random.Generator, n: int, length: int, draws: int = 1) -
 
 
 def standardised(series: Float[np.ndarray, "series time"]) -> Float[np.ndarray, "series time"]:
-    """Each series with mean 0 and deviation 1; one that is constant to rounding becomes zeros."""
+    """Standardise each series; series constant up to rounding become zeros."""
     centred = series - series.mean(axis=1, keepdims=True)
     spread = centred.std(axis=1, keepdims=True)
     rounding = 1e-9 * np.abs(series).max(axis=1, keepdims=True)
@@ -270,11 +270,11 @@ def kernel_bank(
     """Draw a bank of KernelSynth series: ``kernels`` random kernels, ``draws`` paths of each.
 
     Args:
-        seed: the bank is a function of it.
-        kernels: how many kernels to compose.
-        draws: how many paths each gives.
+        seed: random seed.
+        kernels: number of kernels.
+        draws: paths per kernel.
         length: observations per series.
-        progress: told after every kernel.
+        progress: progress callback.
 
     Returns:
         float32 array (kernels · draws, time), standardised per series, shuffled.

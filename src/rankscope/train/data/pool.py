@@ -1,4 +1,4 @@
-"""Series of the user's files, as a source of training windows beside the generated ones."""
+"""Training windows from the user's series files."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from jaxtyping import Float, Int
 from rankscope.errors import DataError
 
 TRIES = 20
-"""Times that a window is drawn anew when it holds no observed value at all."""
+"""Retries for windows without observed values."""
 
 
 def random_window(
     rng: np.random.Generator, values: Float[np.ndarray, " time"], length: int, least: int
 ) -> Float[np.ndarray, " window"]:
-    """Cut a random window out of a series.
+    """Draw a random window of a series.
 
-    A series of at least ``length`` values gives any of its windows with equal odds. A shorter one gives a window that
-    ends anywhere in its second half, at least ``least`` values in, and is missing before its beginning.
+    Windows of a series with at least ``length`` values are equally likely. For a shorter series, the window ends in its
+    second half, after at least ``least`` values, and is left-padded with NaN.
 
     Args:
         rng: source of all randomness.
         values: the series, at least ``least`` values.
         length: values in the window.
-        least: fewest values of the series in the window, at most ``length``.
+        least: minimum values of the series in the window, at most ``length``.
 
     Returns:
-        The window in float32, NaN at its beginning where the series is too short.
+        Window in float32, left-padded with NaN for short series.
 
     >>> random_window(np.random.default_rng(0), np.arange(3.0), 4, least=3)
     array([nan,  0.,  1.,  2.], dtype=float32)
@@ -45,15 +45,15 @@ def random_window(
 
 @dataclass(frozen=True)
 class SeriesPool:
-    """Series of any lengths in one array, so that a worker process gets them cheaply.
+    """Series of any lengths in one array, cheap to share with worker processes.
 
     Attributes:
-        values: all series, one after the other, in float32 with NaN for missing values.
-        starts: where each begins in ``values``, and the end of the last.
-        first: number of the first series of each file, and the number of series.
-        least: fewest observed values that a series has.
-        short: series left out because they have fewer.
-        constant: series left out because all their observed values are equal.
+        values: concatenated series in float32, with NaN for missing values.
+        starts: start offsets in ``values``, and the end of the last series.
+        first: index of the first series of each file, and the number of series.
+        least: minimum observed values per series.
+        short: number of skipped series with fewer values.
+        constant: number of skipped constant series.
         sources: the files, for messages.
     """
 
@@ -69,13 +69,13 @@ class SeriesPool:
         return len(self.starts) - 1
 
     def windows(self, rng: np.random.Generator, n: int, length: int) -> Float[np.ndarray, "series time"]:
-        """Cut ``n`` windows: a file, a series of it, and a window of that, each with equal odds.
+        """Draw ``n`` windows: a uniform file, a uniform series of it, and a random window.
 
         Returns:
             float32 array (series, time), each row with at least one observed value; see `random_window`.
 
         Raises:
-            DataError: the files are nothing but gaps at this length.
+            DataError: hardly any window of this length has observed values.
         """
         out = np.empty((n, length), dtype=np.float32)
         for row in range(n):
@@ -95,14 +95,13 @@ class SeriesPool:
 
 
 def read_pool(files: Sequence[str | Path], least: int) -> SeriesPool:
-    """Read the series of files in any layout that `rankscope.series` names.
+    """Read series files in any layout supported by `rankscope.series`.
 
-    Series that cannot teach anything are left out and counted: those with fewer than ``least`` observed values, and
-    constant ones.
+    Series with fewer than ``least`` observed values and constant series are skipped and counted.
 
     Args:
         files: at least one.
-        least: fewest observed values of a series that is kept.
+        least: minimum observed values per series.
 
     Raises:
         DataError: a file is missing, unreadable, without rows or without numbers, a series in it is empty, all-NaN

@@ -1,4 +1,4 @@
-"""Shard files: Arrow IPC, read in place, and Parquet, read by row group; and the index that lies beside them.
+"""Shard files: memory-mapped Arrow IPC, Parquet by row group, and their index.
 
 Columns: ``item_id`` (string), ``start`` (timestamp in seconds, arbitrary: 2000-01-01) and ``target`` (list of
 float32). gluonts' ``FileDataset`` (which the chronos training scripts read with, any ``freq``) and the ``arrow`` and
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1024
 """Series per record batch of an Arrow file."""
 GROUP_ROWS = 256
-"""Series per row group of a Parquet file: one group is decoded at a time."""
+"""Series per row group of a Parquet file, the unit of decoding."""
 EPOCH = 946_684_800
 """2000-01-01 in seconds."""
 INDEX = "shards.index.json"
@@ -36,13 +36,13 @@ INDEX = "shards.index.json"
 
 @runtime_checkable
 class ShardReader(Protocol):
-    """An open shard: groups of series, one after the other."""
+    """Open shard: consecutive groups of series."""
 
     groups: Int[np.ndarray, " begins"]
-    """Number of the first series of every group, and the number of series."""
+    """Index of the first series of every group, and the number of series."""
 
     def group(self, index: int) -> tuple[Float[np.ndarray, " value"], Int[np.ndarray, " begins"]]:
-        """Values of a group's series, one after the other, and where each begins, with the end of the last."""
+        """Return the concatenated values of a group's series, and their start offsets with the final end."""
         ...
 
 
@@ -53,14 +53,14 @@ def write_shard(
     series: Float[np.ndarray, "series time"],
     lengths: Int[np.ndarray, " series"],
 ) -> None:
-    """Write series to a file in the format that its suffix names; the bytes are a function of the arguments.
+    """Write series to a file in the format of its suffix; deterministic in its bytes.
 
     Args:
         path: ends in .arrow or .parquet.
         kind: first part of every ``item_id``.
-        first: number of the first series, second part of ``item_id``.
+        first: index of the first series, second part of ``item_id``.
         series: float32 array (series, time).
-        lengths: how many of the last values of each are written.
+        lengths: values to write per series, from the end.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -82,10 +82,10 @@ def write_shard(
 
 
 def open_shard(path: Path) -> ShardReader:
-    """Open a shard by its footer; the series are read when they are asked for.
+    """Open a shard by its footer; series are read lazily.
 
     Raises:
-        DataError: it is truncated, of another format than its suffix says, or has other columns.
+        DataError: truncated, not in the format of its suffix, or with other columns.
     """
     try:
         return READERS[path.suffix](path)
@@ -95,7 +95,7 @@ def open_shard(path: Path) -> ShardReader:
 
 
 class ArrowShard:
-    """An Arrow IPC file, mapped into memory: reading a series touches its pages only."""
+    """Memory-mapped Arrow IPC file."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
@@ -111,7 +111,7 @@ class ArrowShard:
 
 
 class ParquetShard:
-    """A Parquet file: reading a series decodes its row group."""
+    """Parquet file, decoded by row group."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow.parquet as pq
@@ -127,7 +127,7 @@ class ParquetShard:
 
 
 READERS: dict[str, Callable[[Path], ShardReader]] = {".arrow": ArrowShard, ".parquet": ParquetShard}
-"""Suffix → what opens such a file."""
+"""Suffix → reader."""
 
 
 def _schema() -> pa.Schema:
@@ -154,14 +154,14 @@ def _flat(column: Any) -> tuple[Float[np.ndarray, " value"], Int[np.ndarray, " b
 
 @dataclass(frozen=True)
 class ShardFile:
-    """One finished file.
+    """Record of a finished shard.
 
     Attributes:
-        name: in the folder.
-        rows: series in it.
-        shortest: fewest values of a series in it.
-        bytes: its size.
-        sha256: its checksum.
+        name: file name.
+        rows: number of series.
+        shortest: length of the shortest series.
+        bytes: file size.
+        sha256: checksum.
     """
 
     name: str
@@ -177,12 +177,12 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """A folder of shards.
+    """Index of a folder of shards.
 
     Attributes:
-        synthesis: what the series are a function of, together with the content of its files.
-        sources: checksum of every file of the user's, by the path it was given as.
-        left_out: series of those files that were left out, by reason.
+        synthesis: settings that determine the series, together with the files' contents.
+        sources: path of the user's files → checksum.
+        left_out: skipped series of those files, by reason.
         files: the finished shards, in order.
     """
 
@@ -195,11 +195,11 @@ class ShardIndex:
 
     @property
     def complete(self) -> bool:
-        """True if every series has been written."""
+        """Whether all series have been written."""
         return sum(file.rows for file in self.files) == self.synthesis.n
 
     def write(self, folder: Path) -> None:
-        """Put the index into a folder, replacing an earlier one atomically."""
+        """Write the index atomically."""
         codec.write(folder / INDEX, self)
 
 
@@ -207,7 +207,7 @@ def read_index(folder: Path) -> ShardIndex:
     """Read the index of a folder.
 
     Raises:
-        DataError: there is no such folder, no index in it, or it is damaged or of another version.
+        DataError: no such folder, no index, or an index that is damaged or of another version.
     """
     file = folder / INDEX
     if not folder.is_dir():
@@ -221,13 +221,13 @@ def read_index(folder: Path) -> ShardIndex:
 
 
 def checksum(file: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _slow(stream)
 
 
 def _slow(stream: Any) -> str:
-    """SHA-256 in pieces: Python 3.10 has no function for it."""
+    """Compute SHA-256 in chunks (``hashlib.file_digest`` needs Python 3.11)."""
     digest = hashlib.sha256()
     while block := stream.read(1 << 20):
         digest.update(block)

@@ -1,4 +1,4 @@
-"""Shards written by worker processes: each file whole or not at all, a stopped run goes on where it was."""
+"""Write shards atomically in worker processes, with resume."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from rankscope.train.data.shard_files import (
 from rankscope.train.data.synthesis import Synthesis, shard_series
 
 PARTIAL_FOLDER, SHARDS = ".partial", "shards"
-"""Unfinished shards lie in ``<out>.partial/shards``."""
+"""Subfolder of ``<out>.partial`` for shards of an unfinished run."""
 POLL = 0.5
-"""Seconds between two reports of progress."""
+"""Seconds between progress reports."""
 
 
 @dataclass(frozen=True)
 class SynthReport:
-    """A finished folder of shards.
+    """Report of a synthesis run.
 
     Attributes:
-        folder: where it is.
-        kind: of the series.
-        series: how many there are.
-        length: observations per series, at most.
+        folder: output folder.
+        kind: kind of series.
+        series: number of series.
+        length: maximum length of a series.
         shards: number of files.
-        bytes: size of the files together.
-        written: series that this call wrote; the others were there already.
+        bytes: total file size.
+        written: series written by this call; the others existed.
         seconds: wall time of this call.
-        series_per_second: of the series written.
-        mb_per_second: of their files, 10⁶ bytes.
-        left_out: series of the user's files that were left out, by reason.
+        series_per_second: throughput in series.
+        mb_per_second: throughput in MB (10⁶ bytes).
+        left_out: skipped series of the user's files, by reason.
     """
 
     folder: str
@@ -76,26 +76,25 @@ def write_shards(
 ) -> SynthReport:
     """Generate series and write them to a folder of shards.
 
-    Every shard is a function of ``spec`` and its number, to the bit, however many processes there are: each is made
-    in one of them with one thread. Files are finished one by one in ``<out>.partial/shards``, which becomes ``out``
-    when all are there; a run that was killed leaves them for ``resume``.
+    Each shard is a bit-exact function of ``spec`` and its number, independent of the number of processes. Shards are
+    written to ``<out>.partial/shards``, which becomes ``out`` when complete; an interrupted run can be resumed.
 
     Args:
-        spec: what to generate.
-        out: folder of the shards.
+        spec: generation settings.
+        out: output folder.
         workers: processes; 0 for one per CPU core.
-        resume: keep the files that an unfinished run has finished; a finished folder is left as it is.
-        force: replace ``out``, and what an unfinished run left, if they exist.
-        progress: told how many series there are, and how many per second.
+        resume: keep the shards of an interrupted run; a finished folder is left unchanged.
+        force: overwrite ``out`` and any unfinished run.
+        progress: progress callback with series done and series per second.
 
     Returns:
-        The report; ``out`` also holds the index.
+        The report; ``out`` also contains the index.
 
     Raises:
-        OutputError: ``out`` or an unfinished run of it exists, what is to be resumed is of another kind, another
-            process is at work on it, or the disk is full.
+        OutputError: ``out`` or an unfinished run exists, the run to resume has other settings, another process is
+            writing to it, or the disk is full.
         OptionError: both ``resume`` and ``force``.
-        DataError: the user's files cannot be used.
+        DataError: the user's files are invalid.
         RankscopeError: a worker process was killed.
     """
     refuse_both(resume, force)
@@ -107,7 +106,7 @@ def write_shards(
     replaces = force or bool((begun or {}).get("replaces"))
     if resume and target.exists() and (begun is None or _is_whole(target, wanted)):
         found = _same(target, wanted)
-        if begun is not None:  # killed after its shards were published
+        if begun is not None:  # killed after publishing its shards
             store.discard()
         return _report(found, target, 0, 0.0)
     store.check(resume, force)
@@ -124,7 +123,7 @@ def write_shards(
 
 
 def _wanted(spec: Synthesis) -> ShardIndex:
-    """Index of a folder with no files yet; the user's files are read once to see that they can be used."""
+    """Build the index of a new folder; reads the user's files once to validate them."""
     if not spec.files:
         return ShardIndex(spec, {}, {}, ())
     pool = read_pool(spec.files, spec.shortest)
@@ -133,7 +132,7 @@ def _wanted(spec: Synthesis) -> ShardIndex:
 
 
 def _same(folder: Path, wanted: ShardIndex) -> ShardIndex:
-    """Read the index of a folder that a run goes on with, and refuse to make another one of it."""
+    """Read the index of a folder to resume, and check that the settings match."""
     try:
         found = read_index(folder)
     except DataError as error:
@@ -153,7 +152,7 @@ def _is_whole(folder: Path, wanted: ShardIndex) -> bool:
 
 
 def _finished(store: RunStore) -> list[ShardFile]:
-    """Shards that are there whole; what a killed process left half-written is removed."""
+    """Return the complete shards; remove partial files of a killed process."""
     folder = store.root / SHARDS
     for rest in folder.glob(".*"):
         rest.unlink()
@@ -165,7 +164,7 @@ def _finished(store: RunStore) -> list[ShardFile]:
 def _generate(
     spec: Synthesis, store: RunStore, there: list[ShardFile], workers: int, progress: Progress
 ) -> tuple[ShardFile, ...]:
-    """Make the shards that are missing, and keep a record of each; return all."""
+    """Generate the missing shards and record each; return all."""
     files = {file.name: file for file in there}
     todo = [n for n in range(spec.shards) if _file_name(spec, n) not in files]
     if not todo:
@@ -176,7 +175,7 @@ def _generate(
         nonlocal made
         made += series
 
-    # processes, even if it is one: rounding must not depend on a number of threads
+    # always in a worker process with one thread: rounding must not depend on the number of threads
     make = partial(make_shard, spec, store.root / SHARDS)
     with Processes(make, min(workers, len(todo)), tick, threads=1) as pool:
         while todo or pool.busy:
@@ -205,10 +204,10 @@ def _file_name(spec: Synthesis, shard: int) -> str:
 
 
 def make_shard(spec: Synthesis, folder: Path, shard: int, tick: Tick) -> ShardFile:
-    """Generate one shard and write it whole: a function of ``spec`` and its number.
+    """Generate a shard and write it atomically; deterministic in ``spec`` and its number.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
     file = folder / _file_name(spec, shard)
     series, lengths = shard_series(spec, shard, _pool(spec.files, spec.shortest), tick)
@@ -220,7 +219,7 @@ def make_shard(spec: Synthesis, folder: Path, shard: int, tick: Tick) -> ShardFi
 
 @lru_cache(maxsize=1)
 def _pool(files: tuple[str, ...], shortest: int) -> SeriesPool | None:
-    """The user's series, read once in a process."""
+    """Read the user's series, once per process."""
     return read_pool(files, shortest) if files else None
 
 

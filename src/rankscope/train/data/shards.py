@@ -1,4 +1,4 @@
-"""Folders of shards: opened by sizes and footers, read in place, any series at any time."""
+"""Random access to folders of shards."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from rankscope.train.data.shard_files import (
 )
 
 TOGETHER = 32
-"""Series of a batch that come from one row group of a Parquet file, which is decoded as a whole."""
+"""Series per batch drawn from the same Parquet row group, which is decoded as a whole."""
 
 
 @dataclass
 class Shards:
-    """The usable shards of a folder. Open files stay behind when it is sent to another process, which opens its own.
+    """Valid shards of a folder. Open files are not pickled; each process opens its own.
 
     Attributes:
-        folder: where they lie.
-        index: what the folder's index says.
-        files: the usable files.
-        damaged: one line for every file that was left out.
+        folder: path of the folder.
+        index: index of the folder.
+        files: valid files.
+        damaged: one message per skipped file.
     """
 
     folder: Path
@@ -52,14 +52,14 @@ class Shards:
 
     @property
     def shortest(self) -> int:
-        """Fewest values of any series."""
+        """Length of the shortest series."""
         return min(file.shortest for file in self.files)
 
     def series(self, number: int) -> Float[np.ndarray, " time"]:
-        """Read one series of the folder, float32, NaN where a value is missing.
+        """Read a series in float32, with NaN for missing values.
 
         Raises:
-            DataError: its file has been damaged since it was opened.
+            DataError: the file was damaged after opening.
         """
         shard = int(np.searchsorted(self._begins, number, side="right")) - 1
         reader = self._reader(shard)
@@ -68,19 +68,19 @@ class Shards:
         return self._cut(shard, reader.group(group), row - int(reader.groups[group]))
 
     def draw(self, rng: np.random.Generator, n: int) -> list[Float[np.ndarray, " _"]]:
-        """Draw ``n`` series with replacement, each with equal odds.
+        """Draw ``n`` series uniformly with replacement.
 
-        Series of Arrow files are drawn independently. Those of Parquet files share row groups, up to `TOGETHER` a
-        group: the series of a group are as independent as any others, so that a batch is what it would be otherwise.
+        Series of Arrow files are drawn independently; those of Parquet files share row groups, up to `TOGETHER` per
+        group. Series within a group are independent, so the distribution of batches is unchanged.
 
         Raises:
-            DataError: a file has been damaged since it was opened.
+            DataError: a file was damaged after opening.
         """
         if self.index.synthesis.format == "arrow":
             return [self.series(int(number)) for number in rng.integers(0, len(self), n)]
         found = []
         for begin in range(0, n, TOGETHER):
-            number = int(rng.integers(0, len(self)))  # a group has the odds of its size
+            number = int(rng.integers(0, len(self)))  # groups are drawn in proportion to their size
             shard = int(np.searchsorted(self._begins, number, side="right")) - 1
             reader = self._reader(shard)
             group = int(np.searchsorted(reader.groups, number - self._begins[shard], side="right")) - 1
@@ -112,17 +112,17 @@ def open_shards(
 ) -> Shards:
     """Open the shards of a folder.
 
-    Every file's presence, size and footer are checked, which reads a few kilobytes of each. A bit that was flipped
-    inside a file is not noticed that way: ``verify`` compares checksums, reading everything once.
+    Checks the presence, size and footer of every file. This does not detect flipped bits inside a file; ``verify``
+    compares checksums, which reads all files.
 
     Args:
-        folder: what ``rankscope synth`` wrote.
-        skip_damaged: leave damaged files out and say so in `Shards.damaged`, where they are otherwise an error.
+        folder: folder written by ``rankscope synth``.
+        skip_damaged: skip damaged files and list them in `Shards.damaged`, instead of raising.
         verify: compare the checksum of every file.
-        progress: told after every file.
+        progress: progress callback.
 
     Raises:
-        DataError: no such folder, no index, an unfinished folder, a damaged file, or no usable one.
+        DataError: no such folder, no index, an unfinished folder, a damaged file, or no valid file.
     """
     path = Path(folder)
     index = read_index(path)

@@ -1,4 +1,4 @@
-"""Structured series: seasons, trends and noise as of power, weather, sales or demand, with the accidents of real data.
+"""Structured synthetic series: seasonality, trend and noise as in power, weather, sales or demand data, with artefacts.
 
 The ideas are those of published purely synthetic corpora: trend × season × noise with calendar periods (ForecastPFN,
 arXiv 2311.01933), compositions of simple processes (KernelSynth, arXiv 2403.07815), series that are nonlinear functions
@@ -31,17 +31,17 @@ from rankscope.train.data.components import (
 Series = Float[np.ndarray, "series time"]
 Column = Float[np.ndarray, "series 1"]
 HIGHEST = 100.0
-"""Highest level of a series above zero, in its standard deviations."""
+"""Maximum level of a series, in standard deviations."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Lengths and periods, fixed before series of a kind are drawn.
+    """Lengths and periods of a batch of series.
 
     Attributes:
-        length: observations in each.
-        span: how many of the last ones will be looked at (series, 1).
-        periods: of their seasons.
+        length: observations per series.
+        span: visible observations at the end, (series, 1).
+        periods: seasonal periods.
     """
 
     length: int
@@ -54,16 +54,16 @@ class Plan:
         return len(self.span)
 
     def rows(self, chosen: Int[np.ndarray, " some"]) -> Plan:
-        """Return the plan of some of the series."""
+        """Return the plan for a subset of the series."""
         periods = Periods(*(getattr(self.periods, name)[chosen] for name in ("inner", "outer", "third")))
         return Plan(self.length, self.span[chosen], periods)
 
     def mean(self, series: Series) -> Column:
-        """Mean over what will be looked at."""
+        """Return the mean over the visible observations."""
         return (series * self._seen).sum(axis=1, keepdims=True) / self.span
 
     def spread(self, series: Series) -> Column:
-        """Standard deviation over what will be looked at."""
+        """Return the standard deviation over the visible observations."""
         squares = np.square(series - self.mean(series)) * self._seen
         return np.sqrt(squares.sum(axis=1, keepdims=True) / self.span)
 
@@ -79,7 +79,7 @@ def plan_series(
     span: Int[np.ndarray, " series"] | None = None,
     calendar: str | None = None,
 ) -> Plan:
-    """Draw the periods of ``n`` series of which the last ``span`` observations (default: all) will be looked at."""
+    """Draw the periods of ``n`` series with ``span`` visible observations at the end (default: all)."""
     seen = np.full(n, length) if span is None else np.minimum(span, length)
     periods = draw_periods(rng, seen) if calendar is None else periods_of(calendar, n)
     return Plan(length, seen[:, None].astype(np.float32), periods)
@@ -90,12 +90,12 @@ def _log_uniform(rng: np.random.Generator, n: int, low: float, high: float) -> C
 
 
 def _some(rng: np.random.Generator, n: int, share: float) -> Column:
-    """1 for a share of the series, 0 for the others."""
+    """Return 1 for a random fraction of the series, 0 for the others."""
     return (rng.random((n, 1)) < share).astype(np.float32)
 
 
 def _seasons(rng: np.random.Generator, plan: Plan, *, slips: bool = False, swells: bool = False) -> Series:
-    """Draw one to three seasons together, of about unit variance; the inner one may know the day of the week."""
+    """Draw one to three superposed seasons of about unit variance; the inner one may depend on the day of the week."""
     n, length, periods = plan.n, plan.length, plan.periods
     found = season(rng, periods.inner, length, slips=slips, swells=swells) * day_of_week(rng, periods, length)
     for period, share in ((periods.outer, 0.5), (periods.third, 0.25)):
@@ -106,7 +106,7 @@ def _seasons(rng: np.random.Generator, plan: Plan, *, slips: bool = False, swell
 
 
 def plain(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw a season and hardly anything else: what a young network learns seasons from."""
+    """Draw almost pure seasonality, for early training."""
     n, length = plan.n, plan.length
     found = season(rng, plan.periods.inner, length)
     slope = rng.normal(size=(n, 1)) * _some(rng, n, 0.3)
@@ -114,7 +114,7 @@ def plain(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def strong(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw regular seasons, one in another, with a weak trend and little noise, as of power, traffic or heads."""
+    """Draw regular nested seasons with a weak trend and little noise, as in power or traffic data."""
     n, length = plan.n, plan.length
     found = _seasons(rng, plan, swells=True)
     found += _log_uniform(rng, n, 0.05, 1.0) * trend(rng, n, length, plan.span) * _some(rng, n, 0.7)
@@ -122,7 +122,7 @@ def strong(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def weather(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw a season under slow changes as large as it is, and noise that has memory, as of temperatures."""
+    """Draw a season with equally large slow variation and autocorrelated noise, as in temperatures."""
     n, length = plan.n, plan.length
     memory = (1 - _log_uniform(rng, n, 0.002, 0.15)).astype(np.float64)
     fronts = autoregressive(normal(rng, n, length), memory)
@@ -131,7 +131,7 @@ def weather(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def mixed(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw season, trend and noise in any proportions, the noise growing with the level for some."""
+    """Draw season, trend and noise in random proportions, with level-dependent noise for some."""
     n, length = plan.n, plan.length
     found = np.exp(rng.normal(0, 0.9, (n, 1))) * _seasons(rng, plan, slips=True, swells=True) * _some(rng, n, 0.85)
     found += np.exp(rng.normal(-0.4, 1.0, (n, 1))) * trend(rng, n, length, plan.span)
@@ -140,7 +140,7 @@ def mixed(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def multiplicative(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw a level that grows or falls, times a season, times noise, as of sales and passengers."""
+    """Draw trend × season × noise, as in sales and passenger data."""
     n, length = plan.n, plan.length
     level = _log_uniform(rng, n, 0.05, 1.2) * trend(rng, n, length, plan.span)
     relative = _log_uniform(rng, n, 0.03, 0.6) * _seasons(rng, plan)
@@ -149,7 +149,7 @@ def multiplicative(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def drifting(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw seasons whose phase and amplitude wander, and cycles without a fixed period."""
+    """Draw seasons with drifting phase and amplitude, and stochastic cycles."""
     n, length = plan.n, plan.length
     found = season(rng, plan.periods.inner, length, slips=True, swells=True)
     free = np.flatnonzero(rng.random(n) < 0.3)
@@ -159,7 +159,7 @@ def drifting(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def trending(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw trends with a weak season or none, as of economies."""
+    """Draw trends with weak or no seasonality, as in macroeconomic data."""
     n, length = plan.n, plan.length
     found = trend(rng, n, length, plan.span)
     found += 0.2 * _log_uniform(rng, n, 0.1, 2.0) * _some(rng, n, 0.4) * season(rng, plan.periods.inner, length)
@@ -167,7 +167,7 @@ def trending(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def walk(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw random walks, plain, geometric or with noise on top, calm and wild in turns, as of prices."""
+    """Draw random walks (plain, geometric or noisy) with volatility clustering, as in prices."""
     n, length = plan.n, plan.length
     wild = np.exp(0.8 * _some(rng, n, 0.4) * wandering(rng, n, length))
     steps = wild * noise(rng, n, length) + _log_uniform(rng, n, 0.001, 0.1) * rng.normal(size=(n, 1))
@@ -177,7 +177,7 @@ def walk(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def counts(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw numbers of events at a rate with seasons and a trend, some more scattered than independent events."""
+    """Draw event counts with a seasonal rate and trend, overdispersed for some."""
     rate = _rate(rng, plan) * _log_uniform(rng, plan.n, 0.5, 300.0)
     scatter = _log_uniform(rng, plan.n, 0.5, 50.0)
     crowded = rng.standard_gamma(scatter, rate.shape) / scatter
@@ -186,7 +186,7 @@ def counts(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def intermittent(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw demand: mostly nothing, now and then a size, more often in some phases of a season."""
+    """Draw intermittent demand with seasonal occurrence."""
     n, length = plan.n, plan.length
     happens = rng.random((n, length)) < np.minimum(_rate(rng, plan) * _log_uniform(rng, n, 0.03, 0.6), 1.0)
     size = np.ceil(np.exp(_log_uniform(rng, n, 0.1, 1.5) * normal(rng, n, length)) * _log_uniform(rng, n, 1.0, 30.0))
@@ -194,7 +194,7 @@ def intermittent(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def steps(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw levels that hold for a while, with bursts and a season for some, as of servers and machines."""
+    """Draw piecewise constant levels with bursts, and seasonality for some, as in machine metrics."""
     n, length = plan.n, plan.length
     changes = rng.random((n, length), dtype=np.float32) < _log_uniform(rng, n, 1.0, 12.0) / plan.span
     levels = np.cumsum(changes, axis=1) % 64
@@ -209,7 +209,7 @@ def steps(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def composed(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw nonlinear functions of two other series, the second of which may lag behind."""
+    """Draw nonlinear functions of two other series, the second possibly lagged."""
     sides = []
     for _ in range(2):
         side = mixed(rng, plan)
@@ -223,26 +223,26 @@ def composed(rng: np.random.Generator, plan: Plan) -> Series:
 
 
 def _rate(rng: np.random.Generator, plan: Plan) -> Series:
-    """Draw positive rates of about 1 with seasons and a trend."""
+    """Draw positive rates around 1 with seasonality and trend."""
     bent = _log_uniform(rng, plan.n, 0.1, 1.0) * _seasons(rng, plan)
     bent += _log_uniform(rng, plan.n, 0.05, 0.8) * trend(rng, plan.n, plan.length, plan.span)
     return np.exp(np.clip(bent, -4, 3))
 
 
 def _uneven(rng: np.random.Generator, clean: Series) -> Series:
-    """Size of the noise: for a quarter of the series it grows with the level."""
+    """Return the noise scale, level-dependent for a quarter of the series."""
     low, span = clean.min(axis=1, keepdims=True), np.maximum(np.ptp(clean, axis=1, keepdims=True), 1e-6)
     return np.where(_some(rng, len(clean), 0.25) > 0, 0.2 + 1.6 * (clean - low) / span, 1.0)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of series.
+    """Kind of series.
 
     Attributes:
-        draw: makes series of a plan.
-        weight: relative frequency in the corpus.
-        natural: whether values are kept as they come, since zero and whole numbers mean something in them.
+        draw: generates the series of a plan.
+        weight: sampling weight in the corpus.
+        natural: keep values unscaled, since zeros and integers are meaningful.
     """
 
     draw: Callable[[np.random.Generator, Plan], Series]
@@ -263,7 +263,7 @@ KINDS: dict[str, Kind] = {
     "steps": Kind(steps, 5.0),
     "composed": Kind(composed, 3.0),
 }
-"""Seasons that carry are the commonest: nothing else that real series do takes a network as long to learn."""
+"""Strong seasonality has the largest weight: networks take longest to learn it."""
 
 
 def structured_series(
@@ -280,13 +280,13 @@ def structured_series(
         rng: source of all randomness.
         n: number of series.
         length: observations in each.
-        span: how many of the last observations will be looked at, per series (default: all). Trends bend, and
-            levels and amplitudes are set, on that scale, so that a short history has as much to say as a long one.
-        kind: a key of `rankscope.train.data.structured.KINDS`; every series' own is drawn by default.
-        calendar: a key of `rankscope.train.data.components.CALENDARS`, likewise.
+        span: visible observations at the end of each series (default: all); sets the scale of trends, levels and
+            amplitudes, so that short histories are as informative as long ones.
+        kind: key of `rankscope.train.data.structured.KINDS` (default: drawn per series).
+        calendar: key of `rankscope.train.data.components.CALENDARS` (default: drawn per series).
 
     Returns:
-        float32 array (series, time), finite, each series with a level and an amplitude of its own.
+        Finite float32 array (series, time), with individual levels and amplitudes.
 
     Raises:
         OptionError: an unknown kind or calendar.
@@ -311,7 +311,7 @@ def structured_series(
 
 
 def seasonal_series(rng: np.random.Generator, n: int, length: int) -> Series:
-    """Draw ``n`` plain seasonal series, each on a level of its own: nothing in them is larger than the season.
+    """Draw ``n`` purely seasonal series with individual levels; the season dominates.
 
     Args:
         rng: source of all randomness.
@@ -326,7 +326,7 @@ def seasonal_series(rng: np.random.Generator, n: int, length: int) -> Series:
 
 
 def _accidents(rng: np.random.Generator, series: Series, plan: Plan) -> Series:
-    """Shift levels, add outliers, hold values, clip and round, each for a few of the series."""
+    """Add artefacts to some series: level shifts, outliers, stuck values, clipping and rounding."""
     n, length = series.shape
     spread = np.maximum(plan.spread(series), 1e-6)
 
@@ -353,7 +353,7 @@ def _accidents(rng: np.random.Generator, series: Series, plan: Plan) -> Series:
 
 
 def _placed(rng: np.random.Generator, series: Series, plan: Plan) -> Series:
-    """Standardise, then give each series a level and a sign, or make it positive."""
+    """Standardise, then assign a level and sign, or make the series positive."""
     n = len(series)
     series = np.clip((series - plan.mean(series)) / np.maximum(plan.spread(series), 1e-6), -1e3, 1e3)
     how = rng.random((n, 1))

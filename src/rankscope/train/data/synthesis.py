@@ -1,4 +1,4 @@
-"""Kinds of generated series that can be written to shards, and what a shard's content is a function of."""
+"""Kinds of synthetic series for shards, and the settings that determine their content."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Series = Float[np.ndarray, "series time"]
 Lengths = Int[np.ndarray, " series"]
 
 LONGEST = 1 << 20
-"""Most observations per series."""
+"""Maximum observations per series."""
 MOST_VALUES = 2**31 - 1
-"""Most values in one file: Arrow lists count with 32 bits."""
+"""Maximum values per file, since Arrow list offsets have 32 bits."""
 CHUNK = 256
-"""Series generated at a time: it bounds memory, and is part of what a shard is a function of."""
+"""Series generated per chunk; bounds memory, and affects the content of shards."""
 
 
 @dataclass(frozen=True)
 class Synthesis:
-    """Settings that a folder of shards is a function of.
+    """Settings that determine a folder of shards.
 
     Attributes:
-        kind: a key of `KINDS`.
+        kind: key of `KINDS`.
         n: number of series.
-        length: observations per series, at most.
-        min_length: at least; between the two a length is drawn for every series with equal odds. 0 is ``length``.
-        seed: of every random choice.
+        length: maximum length of a series.
+        min_length: minimum length; lengths are uniform in between. 0 means ``length``.
+        seed: random seed.
         shard_size: series per file.
         format: ``arrow`` or ``parquet``.
         files: the user's series files, for kinds ``tsmixup`` and ``mixture``.
-        file_share: share of their series that come from those files.
+        file_share: fraction of series from those files.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Synthesis:
 
     @property
     def shortest(self) -> int:
-        """Fewest observations per series."""
+        """Minimum length of a series."""
         return self.min_length or self.length
 
     @property
@@ -86,7 +86,7 @@ class Synthesis:
         return -(-self.n // self.shard_size)
 
     def rows(self, shard: int) -> int:
-        """Series in one file: ``shard_size``, fewer in the last."""
+        """Number of series of a shard: ``shard_size``, or fewer in the last."""
         return min(self.shard_size, self.n - shard * self.shard_size)
 
 
@@ -96,13 +96,13 @@ def shard_series(
     """Generate the series of one shard.
 
     Args:
-        spec: what to generate.
-        shard: which file of it; the series are a function of ``spec`` and this number.
+        spec: generation settings.
+        shard: shard number; ``spec`` and this number determine the series.
         pool: series of ``spec.files``, read with `rankscope.train.data.pool.read_pool`.
-        tick: told after every chunk how many series it has.
+        tick: called after every chunk with its number of series.
 
     Returns:
-        float32 array (series, ``spec.length``) and the length of each: its last so many values count.
+        float32 array (series, ``spec.length``), right-aligned, and the length of each series.
     """
     rng = np.random.default_rng([spec.seed, 83, shard])
     rows = spec.rows(shard)
@@ -112,7 +112,7 @@ def shard_series(
         part = slice(start, min(start + CHUNK, rows))
         series[part] = KINDS[spec.kind](rng, lengths[part], spec, pool)
         tick(len(lengths[part]))
-    begins = np.argmax(~np.isnan(series), axis=1)  # the user's series and their mixtures may begin later
+    begins = np.argmax(~np.isnan(series), axis=1)  # the user's series and their mixtures may start later
     return series, np.minimum(lengths, spec.length - begins)
 
 
@@ -129,7 +129,7 @@ def _mixture(rng: np.random.Generator, lengths: Lengths, spec: Synthesis, pool: 
 
 
 def _tsmixup(rng: np.random.Generator, lengths: Lengths, spec: Synthesis, pool: SeriesPool | None) -> Series:
-    """Mixtures of 1 to 3 series that are in no other mixture, each scaled over the length of the mixture."""
+    """Draw mixtures of 1 to 3 series, each used once and scaled over the length of the mixture."""
     counts = mixed_counts(rng, len(lengths))
     spans = np.repeat(lengths, counts)
     parts = _sources(rng, spans, spec, pool, 0.0)
@@ -140,7 +140,7 @@ def _tsmixup(rng: np.random.Generator, lengths: Lengths, spec: Synthesis, pool: 
 def _sources(
     rng: np.random.Generator, lengths: Lengths, spec: Synthesis, pool: SeriesPool | None, mixup_share: float
 ) -> Series:
-    """Series of the training corpus before they are spoiled, each KernelSynth one with a kernel of its own."""
+    """Draw series of the training corpus before augmentation, with a separate kernel per KernelSynth series."""
     mixture = Mixture(mixup_share=mixup_share, files=spec.files, file_share=spec.file_share)
     return clean_series(rng, len(lengths), spec.length, lengths, mixture, _fresh_kernels, pool)
 
@@ -155,7 +155,7 @@ KINDS: dict[str, Callable[[np.random.Generator, Lengths, Synthesis, SeriesPool |
     "structured": _structured,
     "mixture": _mixture,
 }
-"""Kind → function from the lengths of a chunk to its series (series, time)."""
+"""Kind → generator of a chunk's series (series, time) from their lengths."""
 
 MIXED = ("tsmixup", "mixture")
-"""Kinds that take series of the user's files."""
+"""Kinds that can include the user's series."""

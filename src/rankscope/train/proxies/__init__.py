@@ -1,4 +1,4 @@
-"""Small models of every family, trained on the CPU in minutes: ranks are only worth measuring on trained weights."""
+"""Small proxy models of every family, trained on CPU in minutes: ranks are meaningful only for trained weights."""
 
 from rankscope.train.proxies.recipe import ProxyModel, ProxyOptions, Recipe
 from rankscope.train.proxies.train import PROXIES, ProxyReport, train_proxy

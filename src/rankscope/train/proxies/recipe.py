@@ -1,4 +1,4 @@
-"""Recipe of a proxy model: a small model of a family, the data that it learns from, and how long."""
+"""Recipe of a proxy model: architecture, data and training length."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Batches = Callable[[int, bool], Batch]
 
 @dataclass(frozen=True)
 class ProxyOptions:
-    """Choices of the user; None is the family's own.
+    """User options; None uses the family's default.
 
     Attributes:
         steps: optimiser steps.
         batch_size: examples per step.
-        learning_rate: its peak.
+        learning_rate: peak learning rate.
         width: d_model.
         layers: layers of each stack.
-        text: file that a text model reads.
-        vocabulary: tokens of a text model.
-        seed: of every random choice.
+        text: training text of a text model.
+        vocabulary: vocabulary size of a text model.
+        seed: random seed.
     """
 
     steps: int | None = None
@@ -55,13 +55,13 @@ class ProxyOptions:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that a run needs, once a family has seen the options.
+    """Resolved recipe of a run.
 
     Attributes:
         model: freshly initialised module whose forward pass takes a batch and returns a ``loss``.
-        batches: what it learns from.
-        data: the data in words, for the model card.
-        loss: the loss in words.
+        batches: training and held-out batches.
+        data: description of the data, for the model card.
+        loss: description of the loss.
         notes: further lines of the model card, as (name, text).
         save: writes the module's folder; its own ``save_pretrained`` where it is None.
         write: further files of the folder, such as a tokenizer.
@@ -87,7 +87,7 @@ class ProxyModel:
         make: makes the recipe; all random choices follow the options' seed.
         steps: optimiser steps.
         batch_size: examples per step.
-        learning_rate: its peak.
+        learning_rate: peak learning rate.
         weight_decay: of AdamW.
         reads_text: whether the options must name a text.
     """

@@ -1,4 +1,4 @@
-"""Proxy models that read text or images: T5 by span corruption, BERT by masked tokens, ViT by classes of images."""
+"""Proxy models for text and images: T5 (span corruption), BERT (masked tokens), ViT (image classification)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rankscope.train.proxies.recipe import Batch, ProxyOptions, Recipe
 WINDOW = 128
 """Tokens of a window of text."""
 HELD_OUT = 0.1
-"""Share of the text, its end, that is not learnt."""
+"""Held-out fraction at the end of the text."""
 NOISE, SPAN = 0.15, 3.0
 """Share of tokens that are hidden, and mean length of a hidden span (T5's own numbers)."""
 SENTINELS = 32
@@ -33,12 +33,12 @@ _STRIDE = 1_000_003
 
 @dataclass(frozen=True)
 class Text:
-    """A text in tokens.
+    """Tokenised text.
 
     Attributes:
         name: of the file.
         tokenizer: a ``PreTrainedTokenizerFast``.
-        learnt: ids of the part that is learnt.
+        learnt: ids of the training part.
         held_out: ids of the rest.
     """
 
@@ -55,7 +55,7 @@ class Text:
 
 
 def prepare_text(options: ProxyOptions, specials: list[str]) -> Text:
-    """Learn a byte-level BPE vocabulary from the learnt part of a text, and tokenise both parts.
+    """Train a byte-level BPE tokenizer on the training part of a text, and tokenise both parts.
 
     Raises:
         OptionError: no text is named.
@@ -98,7 +98,7 @@ def _tokenizer(text: str, size: int, specials: list[str]) -> Any:
 def corrupt_spans(
     ids: Int[np.ndarray, " length"], rng: Generator, first_sentinel: int, eos: int
 ) -> tuple[list[int], list[int]]:
-    """Hide random spans of a window as T5 does: sentinels stand for them, and the labels spell them out.
+    """Corrupt random spans of a window as in T5, replacing them by sentinels.
 
     Args:
         ids: the window.
@@ -107,7 +107,7 @@ def corrupt_spans(
         eos: id that ends both.
 
     Returns:
-        What the encoder reads, and the labels; their lengths depend on the length of ``ids`` only.
+        Encoder inputs and labels; their lengths depend only on the length of ``ids``.
     """
     hidden = max(1, round(len(ids) * NOISE))
     spans = max(1, round(hidden / SPAN))
@@ -194,7 +194,7 @@ def bert(options: ProxyOptions, batch_size: int) -> Recipe:
 def mask_tokens(
     ids: Int[np.ndarray, "n length"], rng: Generator, mask: int, size: int
 ) -> tuple[Int[np.ndarray, "n length"], Int[np.ndarray, "n length"]]:
-    """Hide 15% of the tokens as BERT does: 80% of them by the mask, 10% by a random token, 10% not at all."""
+    """Mask 15% of the tokens as in BERT: 80% by the mask token, 10% by a random token, 10% unchanged."""
     chosen = rng.random(ids.shape) < NOISE
     fate = rng.random(ids.shape)
     read = np.where(chosen & (fate < 0.8), mask, ids)

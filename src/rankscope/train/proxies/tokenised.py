@@ -1,4 +1,4 @@
-"""Proxy models of Time-MoE, WaveToken and TOTEM: embeddings that transformers does not know."""
+"""Proxy models of Time-MoE, WaveToken and TOTEM, whose embeddings are not in transformers."""
 
 from __future__ import annotations
 

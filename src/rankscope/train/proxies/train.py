@@ -22,11 +22,11 @@ from rankscope.train.proxies import series, text_images, tokenised
 from rankscope.train.proxies.recipe import Batch, Batches, ProxyModel, ProxyOptions, Recipe
 
 HELD_OUT = 8
-"""Batches that are held out and scored before and after training."""
+"""Held-out batches, scored before and after training."""
 POINTS = 100
-"""About so many rows of the loss curve."""
+"""Approximate number of rows of the loss curve."""
 _LEAST = 0.1
-"""Share of the peak learning rate that is left at the end."""
+"""Final learning rate as a fraction of the peak."""
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -54,7 +54,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Trained:
-    """Course of a training.
+    """Training history.
 
     Attributes:
         curve: rows (step, mean loss since the last row, learning rate).
@@ -159,24 +159,24 @@ PROXIES: dict[str, ProxyModel] = {
 
 @dataclass(frozen=True)
 class ProxyReport:
-    """A proxy model that was trained.
+    """Report of a trained proxy model.
 
     Attributes:
-        family: its family.
-        out: its folder.
-        parameters: numbers in it.
+        family: model family.
+        out: output folder.
+        parameters: number of parameters.
         steps: optimiser steps.
         batch_size: examples per step.
-        seed: of every random choice.
-        dtype: number format of the stored weights.
+        seed: random seed.
+        dtype: dtype of the stored weights.
         seconds: wall time of training.
-        data: what it learnt from, in words.
-        loss: what the loss is, in words.
+        data: description of the training data.
+        loss: description of the loss.
         loss_start: mean training loss of the first row of the curve.
         loss_end: mean training loss of the last one.
-        held_out_before: loss on what is held out, before training.
-        held_out_after: the same, after it.
-        machine: what it ran on.
+        held_out_before: held-out loss before training.
+        held_out_after: held-out loss after training.
+        machine: machine description.
     """
 
     family: str
@@ -208,15 +208,15 @@ def train_proxy(
     force: bool = False,
     progress: Progress | None = None,
 ) -> ProxyReport:
-    """Train a small model of a family on the CPU and write its folder, whole or not at all.
+    """Train a small model of a family on CPU and write its folder atomically.
 
     Args:
         family: key of `PROXIES`.
         out: folder to write.
-        options: what differs from the family's own settings.
-        dtype: number format of the stored weights: ``float32``, ``float16`` or ``bfloat16``.
-        force: replace ``out`` if it exists.
-        progress: told the steps done.
+        options: overrides of the family's settings.
+        dtype: dtype of the stored weights: ``float32``, ``float16`` or ``bfloat16``.
+        force: overwrite ``out`` if it exists.
+        progress: progress callback.
 
     Raises:
         OptionError: an unknown family or format, or an option that the family cannot use.
@@ -287,7 +287,7 @@ def _machine() -> str:
 
 
 def model_card(proxy: ProxyModel, recipe: Recipe, result: ProxyReport, folder_name: str) -> str:
-    """Write the card: what it is, what it learnt from, how long, and how far the loss came down."""
+    """Write the model card."""
     rows = [
         ("layout", f"{proxy.layout} (safetensors, {result.dtype}; trained in float32)"),
         ("modelled on", proxy.published),

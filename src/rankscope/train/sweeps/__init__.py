@@ -1,4 +1,4 @@
-"""Sweeps: one command trains, resumes, measures and scores every point that a figure of the paper needs."""
+"""Sweeps: train, resume, measure and score all points of a paper figure."""
 
 from rankscope.train.sweeps.points import PointTask, Scoring, run_point
 from rankscope.train.sweeps.run import Engine, SweepPlan, choose_points, plan_sweep, run_sweep

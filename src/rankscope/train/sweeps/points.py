@@ -1,4 +1,4 @@
-"""Points of a sweep: what a folder holds of each, and how one is brought to its end in whatever process it runs."""
+"""Points of a sweep: their state on disk, and execution in any process."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from rankscope.train.sweeps.spec import Point, SweepSpec, with_fields
 REPORT = "sweep"
 """Stem of the files that hold the whole sweep: .json, .csv and .parquet."""
 BEAT = 0.5
-"""Seconds between two beats: how often a point says how far it is."""
+"""Heartbeat interval in seconds."""
 PATIENCE = 120.0
-"""Seconds that a point waits for the process of an earlier attempt to be gone."""
+"""Seconds to wait for the process of an earlier attempt to exit."""
 
 
 class SweepFolder:
@@ -55,7 +55,7 @@ class SweepFolder:
         return self.root / "beats" / f"{point}.json"
 
     def row(self, point: str) -> SweepRow | None:
-        """Row of a point, None where nothing is known of it.
+        """Return the row of a point, or None.
 
         Raises:
             OutputError: its file is damaged.
@@ -63,14 +63,14 @@ class SweepFolder:
         return self.store.get(point, SweepRow)
 
     def forget(self, point: str) -> None:
-        """Delete a point's checkpoint, its snapshots and what is known of it."""
+        """Delete a point's checkpoint, snapshots and row."""
         for path in [self.checkpoint(point), *self.checkpoint(point).parent.glob(f"{point}.*")]:
             shutil.rmtree(path, ignore_errors=True)
         for file in (self.store.path(point), self.beat(point), self.log(point)):
             file.unlink(missing_ok=True)
 
     def report(self, spec: SweepSpec, points: tuple[Point, ...]) -> SweepReport:
-        """All points with what is known of each."""
+        """Return all points with their rows."""
         rows = (self.row(p.name) or SweepRow(p.name, dict(p.fields), codec.plain(p.config)) for p in points)
         return SweepReport(spec.name, spec.about, str(self.root), spec.eps, tuple(rows))
 
@@ -87,7 +87,7 @@ class SweepFolder:
                     frame.to_parquet(path, index=False)
 
     def check(self, spec: SweepSpec, points: tuple[Point, ...]) -> None:
-        """Refuse a folder that holds anything else than this sweep, before anything is written.
+        """Check that the folder is empty or holds this sweep, before anything is written.
 
         Raises:
             OutputError: it is a file, has other content, holds another sweep, or a point of it was begun with another
@@ -146,7 +146,7 @@ class Scoring:
 
 @dataclass(frozen=True)
 class PointTask:
-    """Everything that a process needs to bring a point to its end.
+    """Task of running a point, self-contained for other processes.
 
     Attributes:
         point: which.
@@ -173,7 +173,7 @@ class PointTask:
 
 
 def run_point(task: PointTask, progress: Progress = silent) -> SweepRow:
-    """Bring a point to its end, from wherever an earlier attempt left it; a failure becomes part of the row.
+    """Run a point to completion, resuming earlier attempts; failures are recorded in the row.
 
     Args:
         task: the point.
@@ -269,7 +269,7 @@ def _measured(task: PointTask, folder: SweepFolder, row: SweepRow) -> SweepRow:
 
 
 class Heart:
-    """Says from inside a run how far it is: to the caller, and in a file for whoever looks from another process."""
+    """Progress reporter of a run: to the caller, and to a heartbeat file for other processes."""
 
     def __init__(self, task: PointTask, folder: SweepFolder, row: SweepRow, progress: Progress, *, again: bool) -> None:
         self.row = row
@@ -295,7 +295,7 @@ class Heart:
 
 
 def read_beat(folder: SweepFolder, point: str) -> dict[str, Any]:
-    """Last beat of a point; empty where there is none yet."""
+    """Return the last heartbeat of a point, or an empty one."""
     try:
         found = codec.load(folder.beat(point))
     except DataError:

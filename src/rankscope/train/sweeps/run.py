@@ -1,4 +1,4 @@
-"""Run a sweep: points in order of their needs, spread over a pool, the table written after each."""
+"""Run a sweep: schedule points over a pool in dependency order, writing the table after each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rankscope.train.sweeps.spec import Point, SweepSpec, with_steps
 OVERHEAD = 1e8
 """Multiplications that a step costs besides the matrix products: they decide where models are tiny."""
 RETRIES = 2
-"""Times that a point whose process died is taken up again."""
+"""Retries of a point whose process died."""
 
 
 def step_cost(config: PretrainConfig, parameters: int) -> float:
@@ -42,7 +42,7 @@ class Work(NamedTuple):
 
 
 class Meter:
-    """Adds up the steps of all points, weighted by their cost, and tells a `Progress` about them.
+    """Aggregate progress over all points, weighted by cost.
 
     Args:
         work: what each point has to do.
@@ -107,12 +107,12 @@ def duration(seconds: float | None) -> str:
 
 
 Note = Callable[[str], None]
-"""Told one line when a point is over."""
+"""Callback with one line per finished point."""
 
 
 @dataclass(frozen=True)
 class PlannedPoint:
-    """A point before it runs.
+    """Planned point.
 
     Attributes:
         point: its name.
@@ -212,7 +212,7 @@ def run_sweep(
     progress: Progress = silent,
     note: Note | None = None,
 ) -> SweepReport:
-    """Train, measure and score the points of a sweep; finished ones are skipped, half-done ones go on.
+    """Train, measure and score the points of a sweep; finished points are skipped, unfinished ones resumed.
 
     Args:
         spec: the sweep.
