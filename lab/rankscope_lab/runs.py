@@ -1,4 +1,4 @@
-"""Files of runs in the folder of a study: records, final weights, and the state of a training that is not finished.
+"""Run files of a study: records, final weights, and states of unfinished trainings.
 
 A state is one safetensors file of weights, optimiser, random generators, and a note. Several models whose parameters
 lie in one stack have a state each, from which each can go on alone.
@@ -29,19 +29,19 @@ def run_store(folder: str | Path, what: str) -> RunStore:
 
 
 def write_weights(file: Path, model: nn.Module) -> None:
-    """Write a model's parameters and buffers as safetensors, whole or not at all."""
+    """Write a model's parameters and buffers atomically as safetensors."""
     tensors = {name: one.detach().cpu().contiguous() for name, one in model.state_dict().items()}
     with atomic_file(file) as path:
         save_file(tensors, path)
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Return how many numbers a model trains."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def epoch_ticks(progress: Progress, total: int, what: str, done: int = 0) -> Tick:
-    """Tell ``progress`` of the epochs that are done already, and return what adds those to come."""
+    """Report finished epochs to ``progress``; return a callback that adds further ones."""
 
     def ticks(epochs: int) -> None:
         nonlocal done
@@ -73,7 +73,7 @@ def training_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict
 
 @torch.no_grad()
 def restore_training(tensors: Mapping[str, Tensor], model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
-    """Put `training_tensors` back.
+    """Restore `training_tensors`.
 
     Raises:
         KeyError: a tensor is missing: they are of another model.
@@ -120,7 +120,7 @@ def stack_tensors(
 def restore_stack(
     states: Sequence[Mapping[str, Tensor]], stack: Mapping[str, Tensor], optimiser: torch.optim.Optimizer
 ) -> None:
-    """Put `stack_tensors` back into a fresh stack and its optimiser."""
+    """Restore `stack_tensors` into a new stack and its optimiser."""
     for name, parameter in stack.items():
         parameter.copy_(torch.stack([one[WEIGHT + name] for one in states]))
         if f"{ADAM[0]}/{name}" in states[0]:
@@ -130,13 +130,13 @@ def restore_stack(
 
 
 def random_tensors(order: torch.Generator) -> dict[str, Tensor]:
-    """State of torch's generators, and of the one that orders batches."""
+    """Return the states of torch's generators and of the batch sampler's."""
     found = {GLOBAL: torch.get_rng_state(), ORDER: order.get_state()}
     return found | {CUDA: torch.cuda.get_rng_state()} if torch.cuda.is_available() else found
 
 
 def restore_random(tensors: Mapping[str, Tensor], order: torch.Generator) -> None:
-    """Put `random_tensors` back."""
+    """Restore `random_tensors`."""
     torch.set_rng_state(tensors[GLOBAL])
     order.set_state(tensors[ORDER])
     if CUDA in tensors and torch.cuda.is_available():
@@ -144,7 +144,7 @@ def restore_random(tensors: Mapping[str, Tensor], order: torch.Generator) -> Non
 
 
 def write_state(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write in place of what was there before, in one step.
+    """Write a state atomically, replacing the previous one.
 
     Args:
         path: the file; its folder is made.
@@ -158,7 +158,7 @@ def write_state(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, A
 
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Return tensors and note of `write_state`; None where there is no such file.
+    """Read the tensors and metadata of `write_state`; None if there is no such file.
 
     Raises:
         DataError: the file is damaged.

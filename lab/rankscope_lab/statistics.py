@@ -13,12 +13,12 @@ from scipy import stats
 RESAMPLES = 10_000
 LEVEL = 0.95
 ROUNDING = 1e-12
-"""Differences that vary by less than this share of themselves are equal: those of logs of ranks, say."""
+"""Relative tolerance below which differences count as constant, e.g. of log ranks."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Numbers of several seeds.
+    """Summary over seeds.
 
     Attributes:
         mean: NaN where there is no number.
@@ -70,7 +70,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Percentile interval of 95 % of the mean, by 10,000 resamples of the seeds; None below two numbers."""
+    """Return the 95 % percentile bootstrap interval of the mean (10,000 resamples); None below two values."""
     if len(values) < 2:
         return None
     if len(set(values)) == 1:
@@ -111,12 +111,12 @@ class Paired:
 
     @property
     def clear(self) -> bool:
-        """True if the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired:
-    """Compare two settings on the seeds that both have: the t-test of `scipy.stats.ttest_rel`.
+    """Compare two settings on their common seeds with a paired t-test (`scipy.stats.ttest_rel`).
 
     Args:
         first: seed → number.
@@ -151,12 +151,12 @@ def _t_test(gaps: Sequence[float]) -> tuple[float | None, float | None, float | 
 YES, NO, UNCLEAR = "yes", "no", "unclear"
 ALPHA = 0.05
 FEWEST = 3
-"""Pairs below which nothing is claimed."""
+"""Minimum number of pairs for a test."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, and whether the runs bear it out.
+    """Claim to test.
 
     Attributes:
         question: ``a`` to ``d``, see `rankscope_lab.ranks.questions`.
@@ -224,7 +224,7 @@ class Claim:
 
 
 def judged(claims: Sequence[Claim]) -> tuple[Finding, ...]:
-    """Test claims seed by seed; p is adjusted over the claims of one question and setting.
+    """Test claims paired by seed, with p-values adjusted within each question and setting.
 
     Claims whose two sides share no seed are left out; all others count in the adjustment. Where all differences are
     equal, as with ε-ranks that differ by the same number in every seed, there is no t-test, and the sign test judges.
@@ -246,7 +246,7 @@ def _finite(values: Mapping[int, float]) -> dict[int, float]:
 
 
 def p_value(test: Paired) -> float:
-    """That of the t-test; where it has none, since all differences are equal, that of the sign test.
+    """Return the p-value of the t-test or, if all differences are equal, of the sign test.
 
     Five equal differences have 2 · 2⁻⁵ = 0.0625, differences of nothing have 1.
     """

@@ -1,1 +1,1 @@
-"""Ranks of the models that encoders, layers and tokenizers leave, compared."""
+"""Comparison of model ranks across encoders, layer types and tokenizers."""

@@ -1,4 +1,4 @@
-"""Compression curves: shares of a model's layers that can be cut, and the loss it costs."""
+"""Compression curves: loss against the size of truncated layers."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ KINDS = (ATTENTION, PROJECTION, FEED_FORWARD)
 RATIOS = (1.0, 0.5, 0.25, 0.125, 0.0625)
 """Shares that factors of square matrices and heads of the lab's widths meet exactly."""
 UNIFORM = "uniform-ratio"
-"""Every matrix, or head, keeps the same share of its numbers: no worth of one is held against that of another."""
+"""Uniform allocation: every matrix, or head, keeps the same fraction of its parameters."""
 Score = Callable[[nn.Module], float]
-"""Loss of a model on data that the calibration has not seen."""
+"""Loss of a model on data not used for calibration."""
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One kind of layer cut to one size, all else whole.
+    """Truncation of one layer type to one size, leaving the others unchanged.
 
     Attributes:
         kind: ``attention``, ``projection`` or ``feed_forward``.
@@ -70,7 +70,7 @@ def compression_curve(
     ratios: Sequence[float] = RATIOS,
     methods: Sequence[str] = CUTS,
 ) -> tuple[CurvePoint, ...]:
-    """Cut each kind of layer by each method to each ratio, one at a time, and score what is left.
+    """Truncate each layer type by each method to each ratio, one at a time, and score the result.
 
     Args:
         model: left as it is.
@@ -118,7 +118,7 @@ def cuts_of(model: nn.Module, kind: str, method: str, moments: Mapping[Site, Inp
 
 
 def cut_to(model: nn.Module, cuts: Sequence[Cut], ratio: float) -> Plan | None:
-    """Write what is left at a ratio into the model; None, and nothing is written, where rank 1 stores more."""
+    """Write the truncated matrices into the model; return None without changes if even rank 1 is too large."""
     spectra = [cut.spectra({site: matrix_of(model, site) for site in cut.sites}) for cut in cuts]
     flat = [one for part in spectra for one in part]
     if sum(one.after(1) for one in flat) / sum(one.stored for one in flat) > ratio:
@@ -134,7 +134,7 @@ def cut_to(model: nn.Module, cuts: Sequence[Cut], ratio: float) -> Plan | None:
 
 @torch.no_grad()
 def write_cut(model: nn.Module, cut: Cut, plans: Sequence[SitePlan]) -> None:
-    """Write what plans leave of a cut into the model, in the shapes that it has."""
+    """Write the planned truncation of a cut into the model, keeping shapes."""
     matrices = {site: matrix_of(model, site) for site in cut.sites}
     made, biases = cut.stand_ins(matrices, plans), cut.biases(matrices, plans)
     for site, matrix in made.items():

@@ -1,4 +1,4 @@
-"""Questions to the runs, as claims that can be tested seed by seed.
+"""Research questions as testable claims, paired by seed.
 
 a. Does linear-ppe's map of the positions raise the rank of the stream?
 b. Does a projection block pass rank on more gently than attention?
@@ -72,7 +72,7 @@ def measures(eps: Sequence[str]) -> dict[str, Measure]:
 
 
 def claims(runs: Sequence[RankedRun], eps: Sequence[str]) -> list[Claim]:
-    """All claims of questions a to c that the runs allow."""
+    """Return all claims of questions a to c that the runs allow to test."""
     found: list[Claim] = []
     for setting, variants in by_setting(runs, ENCODERS).items():
         found += position_claims(setting, variants, eps)
@@ -157,13 +157,13 @@ def codebook_claims(setting: str, runs: Runs, eps: Sequence[str]) -> Iterator[Cl
 
 
 def change(block: Mapping[str, StreamRanks], place: str, measure: Measure) -> float:
-    """log2 of the rank that comes out over that which goes in; NaN where either is zero."""
+    """Return log2 of output rank / input rank; NaN if either is zero."""
     before, after = measure(block[INPUT]), measure(block[place])
     return math.log2(after / before) if before > 0 and after > 0 else math.nan
 
 
 def stream_of(ranks: ModelRanks) -> tuple[StreamRanks, ...]:
-    """The stream at depth 0, 1, …: what enters each layer, and what leaves the last one; of the first stack."""
+    """Return the activations of the first stack by depth: the input of each layer, and the output of the last."""
     stacks = [one.stack for one in ranks.streams]
     return (*ranks.stream(INPUT, stacks[0]), *ranks.stream(OUTPUT, stacks[0])) if stacks else ()
 

@@ -1,4 +1,4 @@
-"""Finished runs of the lab's studies, with what they say about ranks."""
+"""Finished lab runs with their rank records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEPTH = 3
 
 @dataclass(frozen=True)
 class RankedRun:
-    """One run.
+    """Finished run.
 
     Attributes:
         study: ``encoders``, ``slt`` or ``tokenizers``.
@@ -57,7 +57,7 @@ class RankedRun:
 
     @property
     def weights(self) -> Path | None:
-        """The weights that are judged, where they are kept beside it."""
+        """Path of the evaluated weights, if stored."""
         file = Path(self.source).with_suffix(".safetensors")
         return file if self.source and file.is_file() else None
 
@@ -76,7 +76,7 @@ class RunSet:
 
 
 def read_runs(places: Sequence[str | Path]) -> RunSet:
-    """Find the runs of the lab in files and folders, whatever else lies there.
+    """Find lab runs in files and folders, ignoring other files.
 
     Args:
         places: JSON files, or folders that are searched to the bottom.
@@ -107,7 +107,7 @@ def read_runs(places: Sequence[str | Path]) -> RunSet:
 
 
 def _without_copies(runs: Sequence[RankedRun]) -> list[RankedRun]:
-    """Drop a tokenizer's checkpoint where the run that made it is there, too."""
+    """Drop tokenizer checkpoints whose run is also present."""
     found = [run for run in runs if Path(run.source).name != CHECKPOINT]
     for run in runs:
         copied = any((run.variant, run.seed, run.spectra) == (one.variant, one.seed, one.spectra) for one in found)
@@ -130,7 +130,7 @@ def _files(place: Path) -> list[Path]:
 
 
 def _runs(document: Any, file: Path) -> Iterator[RankedRun | None]:
-    """The runs in a document, None for one that diverged; nothing where it is another document."""
+    """Yield the runs of a document, None for diverged ones; nothing for other documents."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema == EncoderResult.SCHEMA:
         yield _encoder(file)

@@ -1,4 +1,4 @@
-"""The study of ranks: runs in, means over seeds and findings out."""
+"""Rank study: means over seeds, compression curves and findings."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _row(key: Key, ranks: Sequence[Ranks], centred: Sequence[Ranks], eps: Sequen
 
 
 RunCurve = tuple[RankedRun, CurvePoint]
-"""A run, and what cutting one kind of layer by one method to one size did to it."""
+"""Run with the result of truncating one layer type."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def curve_rows(curves: Sequence[RunCurve]) -> tuple[CurveRow, ...]:
 CUT_PAIRS = (("whitened", "svd"), (JOINT, "whitened"))
 """Methods, the better one as claimed first."""
 EQUAL_SIZES = 0.02
-"""Two cuts whose sizes differ by a larger share are not compared: ranks are whole, so a ratio is met from below."""
+"""Maximum relative size difference of comparable cuts; ranks are integers, so sizes stay below the ratio."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class RankStudy:
 
 
 def study_runs(found: RunSet, curves: Sequence[RunCurve] = (), eps: Sequence[float] = DEFAULT_EPS) -> RankStudy:
-    """Answer the questions from runs.
+    """Compute the rank study from runs.
 
     Args:
         found: runs with their ranks.
@@ -218,7 +218,7 @@ def study_runs(found: RunSet, curves: Sequence[RunCurve] = (), eps: Sequence[flo
 
 
 def curve_claims(curves: Sequence[RunCurve]) -> Iterator[Claim]:
-    """Question d: which method loses less; whether attention or projection does, at the same share of their numbers."""
+    """Return the claims of question d: losses of methods, and of attention against projection, at equal size ratios."""
     points: dict[tuple[str, str], dict[_Cut, dict[int, CurvePoint]]] = {}
     for run, point in curves:
         if point.ratio is not None and point.asked < 1:
@@ -244,7 +244,7 @@ _Cut = tuple[str, str, float]
 def _losses(
     found: Mapping[_Cut, Mapping[int, CurvePoint]], first: _Cut, second: _Cut
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """Losses of two cuts over the whole model's, of the seeds in which both reached the same size."""
+    """Return the relative losses of two cuts, for seeds where both reached the same size."""
     one, other = found.get(first, {}), found.get(second, {})
     sides: tuple[dict[int, float], dict[int, float]] = {}, {}
     for seed in one.keys() & other.keys():

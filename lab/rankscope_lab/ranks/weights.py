@@ -1,4 +1,4 @@
-"""Models of finished runs, from the weights beside them: ranks that were not recorded, and what cutting does."""
+"""Models of finished runs from stored weights, for measuring ranks and truncation."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from rankscope_lab.slt.runs import run_data as slt_data
 from rankscope_lab.slt.training import new_model, watched
 
 BATCH = 32
-"""Series, or windows, that go through a model at once."""
+"""Batch size in series or windows."""
 CALIBRATED, SCORED = 128, 256
 """Training series, or windows, that cuts are calibrated on; windows of a forecaster that are scored."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A finished run's model, with the data that it is looked at on.
+    """Model of a finished run, with its data.
 
     Attributes:
         model: with the weights of its run, in eval mode.
@@ -51,7 +51,7 @@ class Restored:
 
 
 def restored(run: RankedRun, data: str | Path | None) -> Restored | None:
-    """A run's model; None where no weights are kept, or where its table is not at hand.
+    """Load a run's model; None if weights or data are missing.
 
     Args:
         run: of an encoder or an SLT study.
@@ -69,7 +69,7 @@ def restored(run: RankedRun, data: str | Path | None) -> Restored | None:
 
 
 def with_ranks(found: RunSet, data: str | Path | None, progress: Progress = silent) -> RunSet:
-    """Measure the runs whose record holds no ranks, where their weights are kept."""
+    """Measure runs without recorded ranks, if their weights are stored."""
     bare = [run for run in found.runs if run.ranks is None and not run.spectra]
     measured: dict[str, RankedRun] = {}
     for done, run in enumerate(bare):
@@ -81,14 +81,14 @@ def with_ranks(found: RunSet, data: str | Path | None, progress: Progress = sile
 
 
 def can_be_cut(found: RunSet) -> list[RankedRun]:
-    """Runs of encoders and forecasters whose weights are kept."""
+    """Return the encoder and forecaster runs with stored weights."""
     return [run for run in found.runs if run.weights is not None and run.spec is not None]
 
 
 def curves_of(
     found: RunSet, data: str | Path | None, ratios: Sequence[float] = RATIOS, progress: Progress = silent
 ) -> tuple[RunCurve, ...]:
-    """Cut the layers of every run that `can_be_cut` names, but for those whose table is not at hand."""
+    """Truncate the layers of every run in `can_be_cut` whose data are available."""
     curves: list[RunCurve] = []
     kept = can_be_cut(found)
     for done, run in enumerate(kept):
@@ -132,7 +132,7 @@ def _forecaster(spec: SltSpec, weights: Path, data: Path) -> Restored:
 
 
 def _spread(count: int, wanted: int) -> Tensor:
-    """Rows that are evenly spread."""
+    """Return evenly spaced rows."""
     return torch.linspace(0, count - 1, min(wanted, count)).round().long()
 
 

@@ -1,1 +1,1 @@
-"""Sparse-layered transformers against attention everywhere."""
+"""Sparse-layered transformers compared with full attention."""

@@ -1,4 +1,4 @@
-"""Ablations: what the published comparison changes at once, one thing at a time; their runs and comparisons."""
+"""Ablations that separate the factors changed together in the published comparison."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SETTINGS, CHOICE, TIME, VALIDATED = "settings", "choice", "time", "validated"
 
 @dataclass(frozen=True)
 class Setting:
-    """A model, normalised or not."""
+    """Model with or without instance normalisation."""
 
     model: str
     revin: bool = False
 
     def __str__(self) -> str:
-        """As tables write it."""
+        """Label used in tables."""
         return f"{self.model}+revin" if self.revin else self.model
 
 
@@ -30,7 +30,7 @@ Side = tuple[Setting, ...]
 
 @dataclass(frozen=True)
 class Ablation:
-    """One question to the benchmark.
+    """Ablation.
 
     Attributes:
         title: what is asked.
@@ -46,7 +46,7 @@ class Ablation:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """All that it compares, each once."""
+        """Distinct settings that it compares."""
         return tuple(dict.fromkeys(one for pair in self.pairs for side in pair for one in side))
 
 
@@ -108,7 +108,7 @@ ABLATIONS: Mapping[str, Ablation] = MappingProxyType(
 
 
 def ablation(name: str) -> Ablation:
-    """The ablation of a name.
+    """Return an ablation by name.
 
     Raises:
         OptionError: there is none.

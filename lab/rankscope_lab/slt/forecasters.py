@@ -1,4 +1,4 @@
-"""Forecasters: patches whose blocks attend or only project (SLT, PatchTST-like), N-BEATS-like, and floors to beat."""
+"""Forecasters: patch transformers with attention or projection blocks (SLT, PatchTST-like), N-BEATS-like, baselines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPSILON = 1e-5
 
 
 class InstanceNorm(nn.Module):
-    """Take mean and standard deviation out of every variable of every window, forecast, and put them back."""
+    """Reversible instance normalisation around a forecaster."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def standardised(
 ) -> tuple[
     Float[Tensor, "batch time variables"], Float[Tensor, "batch 1 variables"], Float[Tensor, "batch 1 variables"]
 ]:
-    """Every window with mean 0 and variance 1 in every variable, and what was taken out of it.
+    """Standardise every variable of every window; return the mean and scale, too.
 
     No gradient flows through mean and standard deviation.
     """
@@ -51,7 +51,7 @@ def standardised(
 
 
 class NBeatsBlock(nn.Module):
-    """Four layers, then one linear map for what they explain of the past and one for the future."""
+    """N-BEATS block: four layers, then linear backcast and forecast heads."""
 
     def __init__(self, lookback: int, width: int, layers: int) -> None:
         super().__init__()
@@ -63,13 +63,13 @@ class NBeatsBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "series lookback"]
     ) -> tuple[Float[Tensor, "series lookback"], Float[Tensor, "series lookback"]]:
-        """Backcast and forecast."""
+        """Return backcast and forecast."""
         inner = self.layers(x)
         return self.backcast(inner), self.forecast(inner)
 
 
 class NBeats(nn.Module):
-    """Blocks that each take what the ones before left over of a variable's past; their forecasts add up.
+    """N-BEATS: residual stack of blocks whose forecasts are summed.
 
     As in the benchmark, a forecast has as many values as the past, of which the first ``horizon`` count; weights are
     shared by variables. Unlike N-BEATS (Oreshkin et al. 2020), it has no basis and one stack.
@@ -173,7 +173,7 @@ class PatchForecaster(nn.Module):
     def hidden(
         self, x: Float[Tensor, "batch lookback variables"]
     ) -> list[Float[Tensor, "batch_variables tokens d_model"]]:
-        """The stream of tokens after embedding and positions, then after every block."""
+        """Return the tokens after embedding and positions, then after every block."""
         if x.shape[1] != self.shape.lookback:
             raise OptionError(f"the model reads {self.shape.lookback} steps, got {x.shape[1]}.")
         stream = [self.positions(self.embedding(patches(x, self.shape.patch, self.shape.stride)))]
@@ -197,7 +197,7 @@ def _block(kind: str, shape: ForecasterShape) -> nn.Module:
 
 
 def moving_average(x: Float[Tensor, "series time"], kernel: int) -> Float[Tensor, "series time"]:
-    """Mean over ``kernel`` (odd) steps around each; the ends are repeated where there are none.
+    """Compute a centred moving average over ``kernel`` (odd) steps, with edge padding.
 
     Source: Zeng et al. 2023, Are Transformers Effective for Time Series Forecasting?
     """
@@ -206,7 +206,7 @@ def moving_average(x: Float[Tensor, "series time"], kernel: int) -> Float[Tensor
 
 
 class DLinear(nn.Module):
-    """One linear map of the moving average, one of what is left; shared by variables, as published."""
+    """DLinear: linear maps of the moving average and of the residual, shared by variables, as published."""
 
     def __init__(self, lookback: int, horizon: int, kernel: int = 25) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ class DLinear(nn.Module):
 
 
 class SeasonalNaive(nn.Module):
-    """The last season, over and over; nothing is learned."""
+    """Seasonal naive forecast."""
 
     def __init__(self, lookback: int, horizon: int, season: int) -> None:
         super().__init__()

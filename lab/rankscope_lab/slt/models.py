@@ -1,4 +1,4 @@
-"""The models of the study by name."""
+"""Models of the study by name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MODELS = (*SHAPES, NBEATS, DLINEAR, NAIVE)
 def build_model(
     name: str, season: int, lookback: int = LOOKBACK, horizon: int = HORIZON, *, revin: bool = False
 ) -> nn.Module:
-    """A new model with torch's default draws.
+    """Build a model with torch's default initialisation.
 
     Args:
         name: one of `MODELS`.

@@ -1,4 +1,4 @@
-"""Published numbers of the SLT benchmark, and how far two publications of the same number lie apart."""
+"""Published results of the SLT benchmark, and the difference between duplicate publications."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PUBLISHED_NOISE, OWN_SPREAD = "published twice", "2 std of ours"
 
 
 def published_mse(spec: RunSpec) -> float | None:
-    """The test MSE that was published for a run's table and model; None under any other setting."""
+    """Return the published test MSE of a run's data set and model; None for other settings."""
     plain = spec.protocol == RELEASED.name and not spec.revin and spec.epochs == RELEASED.epochs
     if not plain or (spec.lookback, spec.horizon) != (LOOKBACK, HORIZON):
         return None
@@ -35,20 +35,20 @@ def published_noise(dataset: str, model: str) -> float | None:
 
 
 def published_speed_up(dataset: str) -> float | None:
-    """Published ratio of inference rates, SLT over PatchTST-like."""
+    """Return the published ratio of inference rates, SLT / PatchTST-like."""
     found: float | None = _table()["speed_up"].get(_spelt(dataset))
     return found
 
 
 def published_gain(dataset: str) -> float | None:
-    """1 − MSE of SLT over MSE of PatchTST-like, from the published numbers."""
+    """Return the published 1 − MSE(SLT) / MSE(PatchTST-like)."""
     row = _row(dataset)
     return 1 - row[SLT] / row[PATCHTST] if row else None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Our mean beside a published number.
+    """Comparison of a mean with a published value.
 
     Attributes:
         published: the number.

@@ -1,4 +1,4 @@
-"""The table of the study: what its runs say."""
+"""Report of the SLT study."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """A model on a table under a protocol, over seeds.
+    """Results of a model on a data set under a protocol, over seeds.
 
     Attributes:
         dataset: the table.
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two settings on a table, paired by seed.
+    """Comparison of two settings on a data set, paired by seed.
 
     Attributes:
         question: name of the ablation.

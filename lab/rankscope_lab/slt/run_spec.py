@@ -1,4 +1,4 @@
-"""One run of the study: the protocol it follows, what it is a function of, and what came of it."""
+"""Protocol, specification and result of an SLT run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAST, BEST = "last", "best"
 
 @dataclass(frozen=True)
 class Protocol:
-    """Everything about a run but data, model and seed.
+    """Evaluation protocol: all settings except data, model and seed.
 
     Attributes:
         name: as options write it.
@@ -65,7 +65,7 @@ PROTOCOLS = {one.name: one for one in (RELEASED, FIELD)}
 
 
 def protocol(name: str) -> Protocol:
-    """The protocol of a name.
+    """Return a protocol by name.
 
     Raises:
         OptionError: there is none.
@@ -102,7 +102,7 @@ class RunSpec:
     lookback: int = LOOKBACK
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run.
+        """Validate the fields.
 
         Raises:
             OptionError: an unknown model, protocol or precision, or numbers out of range.
@@ -159,7 +159,7 @@ class Epoch:
 
     @property
     def finite(self) -> bool:
-        """True if all its errors are numbers."""
+        """Whether all errors are finite."""
         scores = (self.train, self.validation, self.test)
         return all(math.isfinite(value) for score in scores for value in (score.mse, score.mae))
 
@@ -175,7 +175,7 @@ class WindowCounts:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Record of a run, finished or under way.
+    """Record of a finished or unfinished run.
 
     Attributes:
         spec: which.
@@ -207,7 +207,7 @@ class RunResult:
 
     @property
     def diverged(self) -> bool:
-        """An error was not finite: such a run is counted, and enters no mean."""
+        """Whether an error is not finite; such runs are counted but excluded from means."""
         return not all(epoch.finite for epoch in self.epochs)
 
     @property
@@ -217,7 +217,7 @@ class RunResult:
 
     @property
     def best(self) -> Epoch:
-        """The first epoch with the least validation MSE."""
+        """First epoch with the lowest validation MSE."""
         finite = [epoch for epoch in self.epochs if epoch.finite]
         if not finite:
             raise DataError(f"run {self.spec.id} diverged in its first epoch: it has no best one.")
@@ -235,7 +235,7 @@ class RunResult:
         return (seconds[(len(seconds) - 1) // 2] + seconds[len(seconds) // 2]) / 2
 
     def within(self, seconds: float) -> Epoch | None:
-        """The last epoch that was over after so many seconds of training; None where none was."""
+        """Return the last epoch finished within so many seconds of training, or None."""
         spent, found = 0.0, None
         for epoch in self.epochs:
             spent += epoch.seconds

@@ -1,4 +1,4 @@
-"""Runs of the study in a folder: finished ones are read, others trained, here or on a Ray cluster."""
+"""Run folder of the SLT study: finished runs are read, others are trained locally or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_specs(
     ignore_times: bool = False,
     progress: Progress = silent,
 ) -> list[RunResult]:
-    """Train every run that ``out`` does not hold yet; one that was stopped goes on after its last epoch.
+    """Train every run missing in ``out``; interrupted runs resume after their last epoch.
 
     Args:
         specs: of the runs; the same may stand twice.
@@ -78,7 +78,7 @@ def run_specs(
 def run_task(
     spec: RunSpec, ticks: Tick, *, data: str, out: str, device: str = "cpu", ignore_times: bool = False
 ) -> None:
-    """Train one run in this process; write its result, the tested weights beside it; nothing where it is there.
+    """Train a run in this process and write its result and the tested weights; no-op if they exist.
 
     Args:
         spec: of the run.
@@ -121,7 +121,7 @@ def run_data(spec: RunSpec, folder: Path, *, ignore_times: bool = False) -> Fore
 
 
 def check_specs(specs: Sequence[RunSpec], folder: Path, out: Path, *, ignore_times: bool = False) -> None:
-    """Raise what a table, a model or a finished run has to complain of, before hours are spent on other runs.
+    """Validate data sets, models and finished runs before any training.
 
     Raises:
         DataError: a table is missing, damaged, or shorter than a window; a season is longer than the look-back; a

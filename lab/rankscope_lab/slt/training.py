@@ -1,4 +1,4 @@
-"""Training of one run: epochs that can be taken up where they ended, the scores after each, and forecasts' speed."""
+"""Training of an SLT run: resumable epochs, scores per epoch, and inference speed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rankscope_lab.slt.models import build_model
 from rankscope_lab.slt.run_spec import BEST, Epoch, Protocol, RunResult, RunSpec, Score, WindowCounts, protocol
 
 CHUNK = 56
-"""Series of a forward and backward pass on the CPU: more no longer fit into its caches."""
+"""Micro-batch size on a CPU, limited by its caches."""
 
 WATCHED = 16
 """Test windows on which the ranks of the stream are measured."""
@@ -61,14 +61,14 @@ def watched(data: ForecastData) -> Tensor:
 
 
 def new_model(spec: RunSpec, season: int) -> nn.Module:
-    """The model of a run before training: its seed decides the draws."""
+    """Build the untrained model of a run from its seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         return build_model(spec.model, season, spec.lookback, spec.horizon, revin=spec.revin)
 
 
 class Training:
-    """One run from its first epoch, or from where a stopped run left it.
+    """Training of a run, new or resumed.
 
     Every epoch has its own order and its own seed for dropout, so a run that was stopped between epochs ends with the
     numbers that it would have had.
@@ -118,7 +118,7 @@ class Training:
 
     @property
     def over(self) -> bool:
-        """True if the last epoch is done, or the run diverged."""
+        """Whether the last epoch is done or the run diverged."""
         done = self.result.epochs
         return bool(done) and (done[-1].number >= self.spec.epochs or self.result.diverged)
 
@@ -222,7 +222,7 @@ PASSES, WARM_UP, TIMED = 5, 2, 8
 
 
 class Errors:
-    """Adds up errors over batches.
+    """Error accumulator over batches.
 
     Sums stay on the device, so that a GPU need not wait.
     """
@@ -232,7 +232,7 @@ class Errors:
         self._count = 0
 
     def add(self, forecasts: Tensor, targets: Tensor) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         gaps = (forecasts.detach() - targets).float()
         self._sums += torch.stack((gaps.square().mean(), gaps.abs().mean())).double() * gaps.numel()
         self._count += gaps.numel()
@@ -286,6 +286,6 @@ def windows_per_second(
 
 
 def settled(device: str) -> None:
-    """Wait until the device has done what it was asked."""
+    """Synchronise the device."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)

@@ -1,1 +1,1 @@
-"""From linear regression to a transformer: components, and a vector-quantised tokenizer."""
+"""Tokenizer study: linear regression, autoencoders, vector-quantised tokenizers and a transformer."""

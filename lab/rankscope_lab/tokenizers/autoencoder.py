@@ -1,4 +1,4 @@
-"""Autoencoders: windows through a bottleneck, linear or not, beside principal components."""
+"""Linear and nonlinear autoencoders of windows, compared with PCA."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AutoencoderSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained.
+        """Validate the fields.
 
         Raises:
             OptionError: a number out of range.
@@ -62,7 +62,7 @@ class Autoencoder(nn.Module):
         self.decoder = _stack((latent, *reversed(hidden), window), activation)
 
     def forward(self, x: Float[Tensor, "windows window"]) -> Float[Tensor, "windows window"]:
-        """Rebuild windows."""
+        """Reconstruct windows."""
         return self.decoder(self.encoder(x))
 
 
@@ -75,7 +75,7 @@ def _stack(widths: Sequence[int], activation: str) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class AutoencoderResult:
-    """A trained autoencoder.
+    """Result of a trained autoencoder.
 
     Attributes:
         settings: what was asked for.

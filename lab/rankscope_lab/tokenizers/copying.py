@@ -1,4 +1,4 @@
-"""The copy task: a transformer reads eight symbols and writes them again."""
+"""Copy task: a transformer reproduces eight symbols."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rankscope_lab.tokenizers.transformer import Shape, Transformer, shifted, wr
 START = 0
 """The token that the decoder begins with; symbols are 1, 2, …"""
 EVERY = 50
-"""Steps between two looks at the error."""
+"""Steps between evaluations."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class CopySettings:
     shape: Shape = field(default_factory=lambda: Shape(d_model=32, d_ff=64))
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained.
+        """Validate the fields.
 
         Raises:
             OptionError: a number out of range.
@@ -98,21 +98,21 @@ def copier(settings: CopySettings) -> Transformer:
 
 
 def copied(model: Transformer, source: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
-    """Write greedily, step by step, in evaluation mode."""
+    """Decode greedily in evaluation mode."""
     model.eval()
     start = source.new_full((len(source), 1), START)
     return write(model, source, start, source.shape[1], lambda logits: logits.argmax(-1))
 
 
 def wrong(model: Transformer, source: Int[Tensor, "batch length"]) -> float:
-    """Share of symbols that are copied wrongly."""
+    """Return the symbol error rate."""
     return float((copied(model, source) != source).double().mean())
 
 
 def train_copier(
     settings: CopySettings | None = None, *, device: str = "cpu", progress: Progress | None = None
 ) -> CopyResult:
-    """Train by cross-entropy under teacher forcing until nothing is copied wrongly, or for all steps."""
+    """Train with teacher-forced cross-entropy until the error rate is 0, or for all steps."""
     chosen, report = settings or CopySettings(), progress or silent
     with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
         torch.manual_seed(chosen.seed)

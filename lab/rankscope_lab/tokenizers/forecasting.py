@@ -1,4 +1,4 @@
-"""Forecasts of a table by the encoder–decoder transformer, step by step or all at once, beside the seasonal naive."""
+"""Forecasting with the encoder–decoder transformer, autoregressive or direct, compared with seasonal naive."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ForecastSettings:
     shape: Shape = field(default_factory=Shape)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained.
+        """Validate the fields.
 
         Raises:
             OptionError: an unknown mode, or a number out of range.
@@ -104,7 +104,7 @@ class ForecastSettings:
 
 @dataclass(frozen=True)
 class ForecastResult:
-    """A trained forecaster.
+    """Result of a trained forecaster.
 
     Attributes:
         settings: what was asked for.

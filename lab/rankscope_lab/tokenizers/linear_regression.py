@@ -13,7 +13,7 @@ from torch import Tensor
 from rankscope.errors import DataError, OptionError, check_least
 
 BLOWN_UP = 1e6
-"""A loss so many times the first one is not coming back."""
+"""Ratio to the initial loss above which training counts as diverged."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SgdSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what is no descent.
+        """Validate the fields.
 
         Raises:
             OptionError: a number out of range.
@@ -71,7 +71,7 @@ class LinearFit:
 
     @property
     def diverged(self) -> bool:
-        """The loss blew up: η is above what the rows bear."""
+        """Whether the loss diverged because η is too large."""
         return not math.isfinite(self.losses[-1]) or self.losses[-1] > BLOWN_UP * max(self.losses[0], 1e-12)
 
 
@@ -97,7 +97,7 @@ def gradients(
 
 
 def stability_bound(x: Float[Tensor, "rows features"]) -> float:
-    """Largest η of a stable descent on all rows: 1 / λ_max(X̃ᵀX̃ / N), X̃ being X and a column of ones.
+    """Return the largest stable η for full batches: 1 / λ_max(X̃ᵀX̃ / N), with X̃ = [X 1].
 
     The Hessian of L is 2 X̃ᵀX̃ / N, and a step of η keeps an error along an eigenvector by the factor 1 − ηλ, which is
     below 1 in size for η < 2/λ. Batches of few rows may need less.
@@ -109,7 +109,7 @@ def stability_bound(x: Float[Tensor, "rows features"]) -> float:
 def least_squares(
     x: Float[Tensor, "rows features"], y: Float[Tensor, " rows"]
 ) -> tuple[Float[Tensor, " features"], float]:
-    """θ and β of the lowest loss."""
+    """Return the least-squares θ and β."""
     wide = torch.cat([x, x.new_ones(len(x), 1)], 1).double()
     solution = torch.linalg.lstsq(wide, y.double()[:, None], driver="gelsd").solution[:, 0]
     return solution[:-1].to(x), float(solution[-1])

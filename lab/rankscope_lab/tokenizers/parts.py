@@ -1,4 +1,4 @@
-"""Training, validation and test rows on the scale of training, and Adam with a warm-up and a cosine."""
+"""Scaled training, validation and test rows, and Adam with warm-up and cosine decay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of the study of tokenizers, component × setting × seed: what they are a function of, and their records."""
+"""Specification and records of the tokenizer study's runs (component × setting × seed)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Plan:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run.
+        """Validate the fields.
 
         Raises:
             OptionError: an unknown component or update, or a number out of range.

@@ -1,4 +1,4 @@
-"""Carry out one task of the study."""
+"""Execute a run of the tokenizer study."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Data:
 
     @property
     def name(self) -> str:
-        """The table in words."""
+        """Description of the table."""
         rows, variables = self.table.values.shape
         return f"{self.table.name}, {rows} rows, {variables} variables"
 
@@ -75,7 +75,7 @@ class Data:
 
 
 def run_task(task: Task, data: Data, folder: Path, progress: Progress) -> RunRecord:
-    """Train what the task names, and score it.
+    """Train and score a component.
 
     A VQ run that did not diverge leaves a checkpoint in ``folder/vq/<id>``, a transformer its weights in
     ``folder/weights/<id>.safetensors``.

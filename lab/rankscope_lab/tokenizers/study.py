@@ -1,4 +1,4 @@
-"""The study: all runs of a plan in a folder, and the table of what came of them."""
+"""Tokenizer study: all runs of a plan in a folder, and their summary table."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TokenizerReport:
 
     @property
     def diverged(self) -> tuple[str, ...]:
-        """Runs that enter no mean."""
+        """Diverged runs, excluded from means."""
         return tuple(run.task.id for run in self.runs if run.diverged)
 
     def to_frame(self) -> pd.DataFrame:
@@ -107,7 +107,7 @@ def run_study(
     force: bool = False,
     progress: Progress | None = None,
 ) -> TokenizerReport:
-    """Run what the folder does not hold yet, one file per run in ``out/runs``, and sum up.
+    """Execute missing runs, one file each in ``out/runs``, and summarise.
 
     Args:
         table: what components learn from.

@@ -1,4 +1,4 @@
-"""The encoder–decoder transformer, put together from the blocks."""
+"""Encoder–decoder transformer built from `rankscope_lab.blocks`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shape:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built.
+        """Validate the fields.
 
         Raises:
             OptionError: a number out of range.
@@ -123,7 +123,7 @@ def write(
     choose: Callable[[Tensor], Tensor],
     lengths: Int[Tensor, " batch"] | None = None,
 ) -> Shaped[Tensor, "batch written *variables"]:
-    """Write step by step, each step read before the next.
+    """Decode autoregressively.
 
     Args:
         model: in evaluation mode, or dropout will act.

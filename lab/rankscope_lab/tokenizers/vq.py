@@ -1,4 +1,4 @@
-"""A vector-quantised autoencoder as tokenizer of series, and its training on the rows of a table."""
+"""VQ-VAE tokenizer of series, and its training on a table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class VqSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained.
+        """Validate the fields.
 
         Raises:
             OptionError: a number out of range, or a window that codes do not divide.
@@ -136,7 +136,7 @@ class VqPoint:
 
 @dataclass(frozen=True)
 class VqResult:
-    """A trained tokenizer.
+    """Result of a trained tokenizer.
 
     Attributes:
         settings: what was asked for.
@@ -276,7 +276,7 @@ def score(module: Totem, x: Float[Tensor, "windows window"]) -> tuple[Int[Tensor
 
 @dataclass
 class VqTraining:
-    """A tokenizer in training, epoch by epoch."""
+    """Training of a tokenizer."""
 
     module: Totem
     descent: Descent
@@ -321,7 +321,7 @@ class VqTraining:
 
     @torch.no_grad()
     def revive(self, dead: Tensor, batch: Float[Tensor, "windows window"]) -> int:
-        """Codes that the epoch never used start again at latents of its last batch, without momentum."""
+        """Reset codes unused in the epoch to latents of its last batch, with zero momentum."""
         latents = self.module.encode(batch).flatten(0, 1)
         codes = self.module.quantiser.codebook.weight
         count = int(dead.sum())
