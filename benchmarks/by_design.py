@@ -1,10 +1,10 @@
-"""Low rank by design against the stock network at equal steps: size, scores, time and memory, and the paper's Table 3.
+"""Low-rank designs against the stock network at equal steps: size, scores, time and memory (the paper's Table 3).
 
     rankscope sweep benchmarks/by_design.yaml --out by-design/
     python benchmarks/by_design.py by-design/ --suite backtest.yaml --data DIR
 
-Time is that of one ``predict_quantiles`` of a batch, the models in turn in every round; a ratio is the median over the
-rounds of a model's time over the baseline's of the same round.
+Times are of one ``predict_quantiles`` call per batch, interleaved over rounds; ratios are medians over rounds of a
+model's time / the baseline's time in the same round.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAPER = {
 
 
 def attention_numbers(folder: Path) -> int:
-    """Numbers stored in the attention matrices of a checkpoint."""
+    """Return the stored parameters of a checkpoint's attention matrices."""
     from safetensors import safe_open
 
     with safe_open(folder / "model.safetensors", "pt") as file:

@@ -1,4 +1,4 @@
-"""Time and peak memory of `rankscope compress --method joint` on a t5-base-shaped Chronos-T5, phase by phase.
+"""Time and peak memory of `rankscope compress --method joint` on a t5-base-shaped Chronos-T5, by phase.
 
 Writes a random checkpoint in the published format (12 + 12 layers of width 768), compresses it
 to a size ratio of 0.15 in a process of its own, with moments of 256 generated series, and tells each phase:
@@ -31,7 +31,7 @@ VOCABULARY = 4096
 
 
 def forward_flops(shape: dict[str, int], layers: int) -> float:
-    """Multiplications and additions of one series' teacher-forced pass at full length, embedding lookups left out."""
+    """Return the FLOPs of one series' teacher-forced pass at full length, without embedding lookups."""
     d, f = shape["d_model"], shape["d_ff"]
     encoder = layers * (CONTEXT * (8 * d * d + 4 * d * f) + 4 * CONTEXT**2 * d)
     own = HORIZON * (8 * d * d + 4 * d * f) + 4 * HORIZON**2 * d
@@ -40,7 +40,7 @@ def forward_flops(shape: dict[str, int], layers: int) -> float:
 
 
 def run_compress(folder: Path, series: int, probe: int) -> dict[str, Any]:
-    """Compress, and note when every phase begins."""
+    """Compress and record the start of every phase."""
     import torch
 
     from rankscope.compress import CompressOptions, compress
@@ -78,7 +78,7 @@ def run_compress(folder: Path, series: int, probe: int) -> dict[str, Any]:
 
 
 def run_floor(shape: dict[str, int]) -> dict[str, Any]:
-    """Rates of a product as the encoder's MLP makes it, in GFLOP per second."""
+    """Measure matmul rates at the shape of the encoder's MLP, in GFLOP/s."""
     import torch
 
     rates = {}

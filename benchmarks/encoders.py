@@ -1,9 +1,8 @@
-"""Runs of the encoder audit per hour: one by one as published, side by side, and in one stack.
+"""Throughput of encoder-audit runs: sequential as published, in parallel processes, and stacked.
 
-C = 4, d_model 64, 461 series. Four ways take turns: a plain model in this process on all threads (what the published
-runs were); the same with the compiled functions; one process per core, each with a run of its own and the compiled
-functions; two seeds in one stack (``torch.func.vmap``; the way of a GPU). Throughput is run-epochs per second, ratios
-are against the first way within a round.
+C = 4, d_model 64, 461 series. Four interleaved cases: a plain model in this process on all threads (as published); the
+same with compiled functions; one process per core with compiled functions; two stacked seeds (``torch.func.vmap``, as
+on a GPU). Throughput is in run-epochs per second; ratios are to the first case within a round.
 
     python benchmarks/encoders.py --out benchmarks/results/encoders-DATE.json
     python benchmarks/encoders.py --quick
@@ -42,7 +41,7 @@ STEPS = 15
 
 
 def alone(spec: RunSpec, *, kernels: bool) -> Callable[[], float]:
-    """Seconds per run-epoch of one run in this process."""
+    """Time one run in this process, in seconds per run-epoch."""
     data = run_data(spec)
 
     def once() -> float:
@@ -54,7 +53,7 @@ def alone(spec: RunSpec, *, kernels: bool) -> Callable[[], float]:
 
 
 def processes(spec: RunSpec) -> Callable[[], float]:
-    """The same of a run per core, each in a process; the start of the processes is not counted."""
+    """Time one run per core in separate processes, excluding process start-up."""
 
     def once() -> float:
         with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +65,7 @@ def processes(spec: RunSpec) -> Callable[[], float]:
 
 
 def stacked(spec: RunSpec, seeds: int) -> Callable[[], float]:
-    """The same of several seeds in one stack."""
+    """Time several stacked seeds."""
     specs = [replace(spec, seed=seed) for seed in range(seeds)]
     data = [run_data(one) for one in specs]
 
@@ -79,7 +78,7 @@ def stacked(spec: RunSpec, seeds: int) -> Callable[[], float]:
 
 
 def product_rate() -> float:
-    """FLOP/s of float32 products on all threads, the best of ten."""
+    """Measure float32 matmul FLOP/s on all threads, best of ten."""
     a = torch.randn(2048, 2048)
     return 2 * 2048**3 / fastest(lambda: a @ a)
 
@@ -98,7 +97,7 @@ def main() -> None:
         "stack": stacked(spec, 2),
     }
     if library() is None:
-        raise SystemExit("no C++ compiler: there is nothing to compare.")
+        raise SystemExit("no C++ compiler: nothing to compare.")
     floor = FLOPS * STEPS / product_rate()
     seconds = alternate(ways, 1 if options.quick else options.rounds)
     first = seconds["one by one"]

@@ -1,9 +1,9 @@
-"""Growth of the time of a forecast with series, samples, horizon, context and layers, stock and fast.
+"""Scaling of inference time with series, samples, horizon, context and layers, stock and fast.
 
-Random weights in the shape of Chronos-T5 tiny, float32. One size varies, the others stay at a small base; all points of
-all sizes, stock and fast, take turns in this process. An exponent is a slope of log time over log size: median and
-spread over rounds, over the larger half of the values and over all of them. The encoder's attention may grow faster
-than linearly with the context; nothing else should.
+Random weights in the shape of Chronos-T5 tiny, float32. One size varies while the others stay at a small base; all
+points, stock and fast, are interleaved in this process. Exponents are slopes of log time over log size, as median and
+range over rounds, over the larger half of the values and over all of them. Only the encoder's attention may grow faster
+than linearly, with the context.
 
     python benchmarks/growth.py --out benchmarks/results/growth-DATE.json --figure figures/out/growth
     python benchmarks/growth.py --quick --threads 1         # three small values each, three rounds
@@ -25,14 +25,14 @@ from shapes import write_shape
 USED = ("src/rankscope", "eval/rankscope_eval/bench", "benchmarks/shapes.py")
 RUNTIMES = ("stock", "fast")
 TURN = 0.1
-"""Seconds that a turn lasts at least: short forecasts are repeated, and the mean is taken."""
+"""Minimum seconds per turn; short forecasts are repeated and averaged."""
 MAY_EXCEED = "context"
-"""The one size in which time may grow faster than linearly."""
+"""Size in which time may grow faster than linearly."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One forecast.
+    """Sizes of a forecast.
 
     Attributes:
         series: forecast at once.
@@ -60,7 +60,7 @@ VALUES = {
 
 
 def forecaster(pipeline: Any, point: Point) -> Callable[[], float]:
-    """Warm a forecast up and return what makes it and says its seconds: the mean of as many as fill `TURN`."""
+    """Warm up a forecast and return a timed turn: the mean over as many calls as fill `TURN`."""
     import torch
 
     series = torch.randn(point.series, point.context, generator=torch.Generator().manual_seed(0)).cumsum(1)

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: options, a case in a process of its own, and the origin of a result."""
+"""Shared helpers of the benchmarks: options, cases in separate processes, and provenance of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time of a forecast and scores with ranks rounded to multiples of 8.
+"""Inference time and scores with ranks rounded to multiples of 8.
 
 Both bundled models are compressed to one size ratio by `joint` (head widths) and by `whitened` (factors), with and
 without ``--multiple 8``. The two models of a pair forecast in turns, each once a round; a ratio is the median over the
@@ -21,7 +21,7 @@ MODELS, METHODS = ("bundled-bolt", "bundled"), ("joint", "whitened")
 
 
 def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Compress with and without rounding, time one against the other, score both."""
+    """Compress with and without rounding, compare times, and score both."""
     import torch
 
     from rankscope import load_pipeline

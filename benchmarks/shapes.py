@@ -1,4 +1,4 @@
-"""Checkpoints of random weights in published shapes, dense or low rank: good for time and memory, for nothing else."""
+"""Random-weight checkpoints in published shapes, dense or low rank, for time and memory measurements only."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def write_shape(
     context: int = CONTEXT,
     horizon: int = HORIZON,
 ) -> Path:
-    """Write a checkpoint of random weights.
+    """Write a random-weight checkpoint.
 
     Args:
-        folder: where.
+        folder: output folder.
         family: ``chronos-t5`` or ``chronos-bolt``.
         size: a key of `SIZES`.
         layout: ``dense``, ``head-width`` or ``factored``.
-        ratio: share of the attention matrices' numbers that is kept, the same in every matrix.
-        layers: of each stack, in place of the published number.
-        design: ranks that grow with depth, in place of ``layout`` and ``ratio``.
-        context: values that the model reads at most.
-        horizon: steps that it forecasts without reading its own forecast.
+        ratio: fraction of parameters kept in every attention matrix.
+        layers: layers per stack (default: published).
+        design: rank schedule, instead of ``layout`` and ``ratio``.
+        context: maximum context length.
+        horizon: prediction length of one pass.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""SLT against the PatchTST-like baseline: training and forecasting, in turns, on a table of ETTh's size.
+"""SLT against the PatchTST-like baseline: interleaved timing of training and inference at ETTh's size.
 
 In every round each model takes a few training steps (batches of 32 windows, 7 variables) and forecasts test windows in
 eval mode; ratios are within a round. Seconds per epoch are extrapolated from those steps: an epoch of ETTh under the
@@ -26,7 +26,7 @@ PUBLISHED = {"inference": 1.36, "device": "one 16 GB T4"}
 
 
 def made_data(folder: Path) -> Any:
-    """Windows of random numbers, as many as ETTh1 has."""
+    """Generate random windows, as many as ETTh1 has."""
     import numpy as np
     import pandas as pd
 
@@ -41,7 +41,7 @@ def made_data(folder: Path) -> Any:
 
 
 class Case:
-    """One model that is timed."""
+    """Model to time."""
 
     def __init__(self, name: str, data: Any, precision: str, device: str, compiled: bool) -> None:
         import torch
@@ -56,7 +56,7 @@ class Case:
         self.rates: list[float] = []
 
     def measure(self, steps: int) -> None:
-        """One round: some training steps after one that is not timed, and five passes of forecasts."""
+        """Run a round: one warm-up and several timed training steps, and five inference passes."""
         from rankscope_lab.slt.training import settled, windows_per_second
 
         batches = self.order.split(32)
@@ -72,7 +72,7 @@ class Case:
         self.rates.append(windows_per_second(self.run.model, test, self.run.spec.precision, BATCHES)[0])
 
     def row(self, baseline: Case) -> dict[str, Any]:
-        """Result beside another case of the same rounds: above 1 is faster than it."""
+        """Return the result relative to another case of the same rounds; above 1 is faster."""
         return {
             "model": self.name,
             "parameters": self.run.result.parameters,

@@ -1,4 +1,4 @@
-"""Time of linear layers in int8, and of whole forecasts, beside floating point and, where installed, other libraries.
+"""Time of int8 linear layers and forecasts, compared with floating point and other installed libraries.
 
 Layers: (d_out, d_in) of Chronos-T5 base, 1 to 512 tokens, float32, one thread, rounds that alternate between
 
@@ -40,7 +40,7 @@ SERIES, CONTEXT, HORIZON = 8, 512, 8
 
 
 def layers(linear: nn.Linear) -> dict[str, nn.Module]:
-    """The same layer in every way that is installed."""
+    """Return the layer in every available implementation."""
     found: dict[str, nn.Module] = {"float": linear, "int8": Int8Linear(linear)}
     try:
         ao = importlib.import_module("torchao.quantization")
@@ -59,7 +59,7 @@ def layers(linear: nn.Linear) -> dict[str, nn.Module]:
 
 
 def alternated(cases: dict[str, Callable[[], object]], rounds: int, repeats: int) -> dict[str, dict[str, float]]:
-    """Seconds of one call of every case: spread over rounds, in each of which the mean of some calls is taken."""
+    """Return seconds per call of every case, summarised over rounds of several calls."""
 
     def several(work: Callable[[], object]) -> None:
         for _ in range(repeats):

@@ -1,4 +1,4 @@
-"""Item 3: ranks by design at r0 = 3, 5, 7 against the stock tiny shape, at equal steps (Table 3)."""
+"""Low-rank designs with r0 = 3, 5, 7 against the stock tiny shape, at equal steps (Table 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Item 2: Chronos-Bolt at the tiny shape, trained on one GPU in at most 25 minutes; to be bundled."""
+"""Train Chronos-Bolt tiny on one GPU in at most 25 minutes, as a candidate for the bundled model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Item 8: the encoder audit on a GPU: many seeds in one stack against runs one by one, then Tables 1 and 13.
+"""Encoder audit on a GPU: stacked seeds against single runs, then Tables 1 and 13.
 
-Stopped, it goes on where it was: finished runs are read from the folder RUNS. ``--rehearse``: two seeds, two epochs.
+Resumable: finished runs are read from the folder RUNS. ``--rehearse``: two seeds, two epochs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Item 7: both bundled models by joint at 0.15, 0.075 and 0.05, healed for some minutes each at a large batch in bf16.
+"""Heal both bundled models after joint compression to 0.15, 0.075 and 0.05, a few minutes each, large batch, bf16.
 
-A script that was stopped goes on where it was: what is compressed, healed or calibrated already is taken as it is.
+Resumable: existing compressions, healed models and calibrations are reused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Item 4: forecasts of Chronos-T5 base on a GPU, stock against fast, full heads against r0 = 3, beside Chronos-Bolt.
+"""Inference of Chronos-T5 base on a GPU: stock against fast, full heads against r0 = 3, with Chronos-Bolt.
 
 Random weights. 32 series of 512 values, 20 sample paths of 64 steps. The paper compares its low-rank network with the
-full one in the stock code: that comparison is the case ``r0 = 3, stock, float32``.
+full one in the stock code: this is the case ``r0 = 3, stock, float32``.
 
     python benchmarks/gpu/runtime.py                                         # a CUDA machine, some minutes
     python benchmarks/gpu/runtime.py --device cpu --size tiny --quick        # a rehearsal

@@ -1,7 +1,7 @@
-"""Item 9: sparse-layered transformers on a GPU: both protocols, five seeds, every ablation, and speed in turns.
+"""Sparse-layered transformers on a GPU: both protocols, five seeds, all ablations, interleaved timing.
 
-Several runs share the GPU: one alone leaves most of it idle. Seeds are trained one after another, and the table and an
-archive of the runs are written anew after each. Stopped, it goes on where it was, from the folder RUNS.
+Several runs share the GPU, since a single one leaves it mostly idle. Seeds are trained sequentially, and the table and
+an archive of the runs are rewritten after each. Resumable from the folder RUNS.
 
     DATA=PATH/ETTh RUNS=PATH python benchmarks/gpu/slt.py       # a CUDA machine, about an hour
     python benchmarks/gpu/slt.py --rehearse                     # a made table on a CPU, two minutes

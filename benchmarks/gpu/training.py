@@ -1,4 +1,4 @@
-"""Shared by the scripts of this folder: train a config on the GPU at hand, score it, and say what bounded it."""
+"""Shared helpers of the GPU scripts: train a config, score it, and record utilisation."""
 
 from __future__ import annotations
 
