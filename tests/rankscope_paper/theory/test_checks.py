@@ -73,7 +73,7 @@ def of_smaller_values(good: Any) -> Any:
 
 
 BROKEN = [
-    ("thm1i", "theorem1_splines", times(1 / 3)),
+    ("thm1i", "theorem1_splines", times(1 / 2)),
     ("thm1ii", "theorem1_analytic", times(0.9)),
     ("thm1ii", "theorem1_analytic", twice_the_exponent),
     ("cor2", "corollary2_optimised", times(1 / 10)),

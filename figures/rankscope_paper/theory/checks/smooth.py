@@ -21,7 +21,7 @@ _FLOOR = 1e-13
 
 @dataclass(frozen=True)
 class Splines:
-    """φ_i(x) = c_i (x − a_i)₊^ν / ν! + f x^{i mod (ν+1)}: the ν-th derivative is one step of height c_i."""
+    """φ_i(x) = c_i (x − a_i)₊^ν / ν! + f Σ_{m≤ν} cos(i(m+1)) x^m: the ν-th derivative is one step of height c_i."""
 
     nu: int
     knots: Float[np.ndarray, " d"]
@@ -32,7 +32,9 @@ class Splines:
     def values(self, x: np.ndarray) -> np.ndarray:
         """All functions at points x."""
         gap = np.clip(x[None, :] - self.knots[:, None], 0, None)
-        powers = x[None, :] ** (np.arange(len(self.knots)) % (self.nu + 1))[:, None]
+        orders = np.arange(self.nu + 1)
+        rows = np.arange(1, len(self.knots) + 1)
+        powers = np.cos(rows[:, None] * (orders + 1.0)) @ x[None, :] ** orders[:, None]
         return self.heights[:, None] * gap**self.nu / math.factorial(self.nu) + self.free * powers
 
 
@@ -58,18 +60,19 @@ def _draw_splines(kind: str, rng: Generator) -> Splines:
 
 
 def _optimised_splines(rng: Generator, nu: int) -> Splines:
-    """Two knots, where s_{ν+3} over its bound is largest: the ν + 1 largest belong to polynomials without variation."""
+    """Two knots and ν + 3 points where σ_{ν+3} is largest; the ν + 1 first belong to polynomials without variation."""
     d = 24
-    points = np.cos(np.pi * np.arange(160) / 159)
+    start = np.concatenate([[-0.37, 0.37], np.cos(np.pi * np.arange(nu + 3) / (nu + 2))])
 
-    def made(inner: np.ndarray) -> Splines:
-        return Splines(nu, np.repeat(np.clip(inner, -1, 1), d // 2), np.ones(d), points, free=1e3)
+    def made(place: np.ndarray) -> Splines:
+        place = np.clip(place, -1, 1)
+        return Splines(nu, np.tile(place[:2], d // 2), np.ones(d), np.repeat(place[2:], 8), free=1e3)
 
     found = minimize(
-        lambda inner: -float(np.linalg.svd(made(inner).values(points), compute_uv=False)[nu + 2]),
-        np.sort(rng.uniform(-1, 1, 2)),
+        lambda place: -float(np.linalg.svd(made(place).values(made(place).points), compute_uv=False)[nu + 2]),
+        start + rng.normal(0, 0.05, len(start)),
         method="Nelder-Mead",
-        options={"maxiter": 60},
+        options={"maxiter": 300},
     )
     return made(found.x)
 
