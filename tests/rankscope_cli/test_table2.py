@@ -85,7 +85,7 @@ def test_a_failed_point_is_named_and_the_exit_code_is_one(cli: Any, bolt_folder:
         (("--seeds", "0.5"), "--seeds '0.5' is not a list of integers"),
         (("--seeds", "-1"), "--seeds '-1' is not a list of integers"),
         (("--resume", "--force"), "mutually exclusive"),
-        (("--text", "book.txt"), "forecasts series"),
+        (("--text", "book.txt"), "is a time-series model"),
         (("--suite", "embeded"), "did you mean 'embedded'"),
         (("--data", "nowhere"), "data folder nowhere"),
         (("-c", "nowhere.csv"), "nowhere.csv"),
