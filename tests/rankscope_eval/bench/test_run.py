@@ -22,7 +22,7 @@ from rankscope_eval.bench.case import LOCAL
 from rankscope_eval.bench.children import CaseError, Child
 from rankscope_eval.bench.counts import cache_bytes, phases
 from rankscope_eval.bench.turns import Spread, ratios
-from rankscope_eval.bench.worker import _fit, local
+from rankscope_eval.bench.worker import local
 
 
 def test_a_forecast_is_timed() -> None:
@@ -48,7 +48,6 @@ def test_automatic_models_are_fitted_in_a_process_per_core_whose_memory_counts()
     alone, nothing = local(case, cores=1)
     assert len(alone()[0]) == 3
     assert nothing() == 0
-    assert [len(_fit(case, slice(first, None, 2))()[0]) for first in range(2)] == [2, 1]
 
 
 @pytest.mark.slow

@@ -114,7 +114,10 @@ def results(
     documents["theory"] = {"schema": "rankscope/theory@1", "checks": [check, {**check, "id": "thm9", "pass": False}]}
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document))
-    for place in ("figures/rankscope_paper/figures/data/table2_bundled.json", "figures/data/design.json"):
+    for place in (
+        "figures/rankscope_paper/figures/data/table2_bundled.json",
+        "benchmarks/results/by-design-sweep-2026-11-21.json",
+    ):
         shutil.copy(ROOT / place, folder)
     return folder
 
