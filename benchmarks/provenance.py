@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import gc
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+UNITS = frozenset({"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"})
 
 
 def parser(text: str, quick: str = "", **defaults: int | None) -> argparse.ArgumentParser:
@@ -58,12 +60,24 @@ def commit(*used: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Machine that the numbers were measured on."""
-    model = ""
+    """Machine that the numbers were measured on.
+
+    A virtual processor's name may be no more than its brand: family and model tell the generation, and ``units`` the
+    vector and matrix units that decide how fast products are.
+    """
+    facts: dict[str, str] = {}
     with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "system": platform.platform()}
+        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+            name, _, value = line.partition(":")
+            facts[name.strip()] = value.strip()
+    return {
+        "cpu": facts.get("model name", ""),
+        "family": facts.get("cpu family", ""),
+        "model": facts.get("model", ""),
+        "units": sorted(set(facts.get("flags", "").split()) & UNITS),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+    }
 
 
 def conditions() -> dict[str, Any]:
@@ -82,6 +96,14 @@ def peak_mb() -> float:
                 return int(line.split()[1]) * 1024 / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+def reset_peak_mb() -> float:
+    """Reset the peak of `peak_mb`, where the system can; resident memory now, in MB."""
+    gc.collect()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    return peak_mb()
 
 
 def child(script: str, case: str, *words: object) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """Time and memory of forecasts: stock against fast, float32 against bfloat16, dense against head-width, and peers.
 
-Random weights in the shapes of the published checkpoints. In one alternating run per shape and batch: the stock
-pipeline in float32 (the baseline) and bfloat16, the stock pipeline under ``torch.compile`` (--compile), int8 weights,
-the fast runtime in float32 and bfloat16, head widths that keep 0.15 of the attention matrices, and Chronos-Bolt of the
-same size. 20 sample paths of 64 steps from 512 values. From --few series on only the fast cases run beside the
-baseline: every other one takes as long as it.
+Random weights in the shapes of the published checkpoints, 20 sample paths of 64 steps from 512 values. In the same
+rounds at all batch sizes: the stock pipeline in float32 (the baseline), the fast runtime in float32 and bfloat16, head
+widths that keep 0.15 of the attention matrices, and Chronos-Bolt of the same size. So every case is compared with the
+baseline at the same batch size, and with the baseline at whichever takes least time per series, or least memory. In
+rounds of their own, at batches below --few: what takes as long as the baseline (stock in bfloat16, with head widths
+and, by --compile, under ``torch.compile``).
 
     python benchmarks/runtime.py --out benchmarks/results/runtime.json      # a quiet machine, three quarters of an hour
     python benchmarks/runtime.py --quick                                    # tiny, batches 1 and 8, three rounds
-    python benchmarks/runtime.py --table benchmarks/results/runtime-*.json  # docs/benchmarks.md: times as fast (MB)
+    python benchmarks/runtime.py --table benchmarks/results/runtime-*.json  # the tables of docs/benchmarks.md
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from provenance import conditions, origin, parser, save
+from provenance import conditions, origin, parser, save, spread
 from shapes import write_shape
 
 USED = ("src/rankscope", "eval/rankscope_eval/bench", "benchmarks/shapes.py")
@@ -56,14 +57,16 @@ NAMES = {
     "bolt-{}:fast:float32": "Chronos-Bolt, fast",
 }
 """Cases of a size, in the order of the table's rows."""
+BASELINE = next(iter(NAMES))
+
+
+def number(value: float) -> str:
+    """Format a ratio with two digits, or three above ten."""
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 20 else f"{value:.0f}"
 
 
 def cells(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str, int], str]:
-    """Text of every (case, size, batch): how many times as fast as the baseline, and peak memory in MB.
-
-    Memory is absolute, because the baseline can choose its batch: it forecasts a series in about the same time at
-    every batch size, and takes least memory one at a time.
-    """
+    """Text of every (case, size, batch): times as fast as the baseline with as many series, with range, and MB."""
     found = {}
     for size, document in documents.items():
         peaks = {(row["label"], row["batch"]): row["peak_bytes"] / 1e6 for row in document["rows"]}
@@ -71,20 +74,19 @@ def cells(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, str, int], st
             case = next((key for key in NAMES if key.format(size) == ratio["label"]), None)
             if case is None:
                 continue
-            faster = 1 / ratio["seconds"]["median"]
-            text = f"{faster:.1f}" if faster < 20 else f"{faster:.0f}"
+            middle, most, least = (number(1 / ratio["seconds"][key]) for key in ("median", "min", "max"))
+            text = middle if case == BASELINE else f"{middle}<br>{least}–{most}"
             found[case, size, ratio["batch"]] = f"{text} ({peaks[ratio['label'], ratio['batch']]:,.0f})"
     return found
 
 
 def baseline_times(documents: dict[str, dict[str, Any]]) -> dict[tuple[str, int], str]:
     """Milliseconds per series of the baseline by (size, batch)."""
-    baseline = next(iter(NAMES))
     return {
         (size, row["batch"]): f"{1000 * row['seconds']['median'] / row['batch']:,.0f}"
         for size, document in documents.items()
         for row in document["rows"]
-        if row["label"] == baseline.format(size)
+        if row["label"] == BASELINE.format(size)
     }
 
 
@@ -105,15 +107,72 @@ def table(documents: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def against_best(document: dict[str, Any], size: str) -> list[dict[str, Any]]:
+    """Compare cases timed in the baseline's rounds with the baseline at its best batch sizes.
+
+    Returns:
+        By case and batch: time per series over the baseline's at the batch where that is least (by median), round by
+        round; peak memory over the baseline's at the same batch, and over its least at any batch.
+    """
+    rows = [row for row in document["rows"] if not row.get("apart")]
+    stock = [row for row in rows if row["label"] == BASELINE.format(size)]
+    quickest = min(stock, key=lambda row: row["seconds"]["median"] / row["batch"])
+    least = min(row["peak_bytes"] for row in stock)
+    same = {row["batch"]: row["peak_bytes"] for row in stock}
+    return [
+        {
+            "label": row["label"],
+            "batch": row["batch"],
+            "baseline_batch": quickest["batch"],
+            "seconds_per_series": spread(
+                [
+                    mine / row["batch"] / (reference / quickest["batch"])
+                    for mine, reference in zip(row["turns"], quickest["turns"], strict=True)
+                ]
+            ),
+            "peak_over_same_batch": row["peak_bytes"] / same[row["batch"]],
+            "peak_over_least": row["peak_bytes"] / least,
+        }
+        for row in rows
+    ]
+
+
+def best_table(documents: dict[str, dict[str, Any]]) -> str:
+    """Markdown: cases in float32 and bfloat16 against the baseline at its best batch."""
+    lines = [
+        "| | series | times as fast as stock's best | memory over stock's with as many series | over stock's least |",
+        "|---|---|---|---|---|",
+    ]
+    for size, document in documents.items():
+        for row in document.get("against_best", ()):
+            case = next((key for key in NAMES if key.format(size) == row["label"]), None)
+            if case is None or not case.startswith("t5-{}:"):
+                continue
+            middle, most, least = (number(1 / row["seconds_per_series"][key]) for key in ("median", "min", "max"))
+            lines.append(
+                f"| {size}, {NAMES[case]} | {row['batch']} | {middle} ({least}–{most}) "
+                f"| {row['peak_over_same_batch']:.2f} | {number(row['peak_over_least'])} |"
+            )
+    return "\n".join(lines)
+
+
 def quick(case: str) -> bool:
     """True if a case takes much less time than the baseline."""
     return ":fast:" in case or "bolt-" in case
 
 
-def joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Several runs of one size as one document, batch by batch."""
-    lists = ("rows", "ratios", "rates", "failures")
-    return documents[0] | {name: [one for each in documents for one in each[name]] for name in lists}
+def joined(together: dict[str, Any], apart: dict[str, Any] | None, size: str) -> dict[str, Any]:
+    """Join the runs of a size, with the baseline's rows of the first."""
+    found = together
+    if apart is not None:
+        others = {
+            name: [one | {"apart": True} for one in apart[name] if one["label"] != BASELINE.format(size)]
+            for name in ("rows", "ratios")
+        }
+        found = together | {name: [*together[name], *more] for name, more in others.items()}
+        found["failures"] = [*together["failures"], *apart["failures"]]
+        found["rounds_apart"] = apart["rounds"]
+    return found | {"against_best": against_best(found, size)}
 
 
 def short(document: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -135,11 +194,11 @@ def show(document: dict[str, Any]) -> None:
     over = {(one["label"], one["batch"]): one for one in document["ratios"]}
     for row in document["rows"]:
         ratio = over[row["label"], row["batch"]]
-        spread = ratio["seconds"]
+        took = ratio["seconds"]
         roof = "   –" if row["achieved"] is None else f"{100 * row['achieved']:3.0f}%"
         print(
             f"{row['label']:36} batch {row['batch']:3} {1000 * row['seconds']['median']:9.1f} ms  "
-            f"{spread['median']:5.2f} ({spread['min']:.2f}–{spread['max']:.2f})  {row['peak_bytes'] / 1e6:6.0f} MB  "
+            f"{took['median']:5.2f} ({took['min']:.2f}–{took['max']:.2f})  {row['peak_bytes'] / 1e6:6.0f} MB  "
             f"{row['tokens_per_second']:9.0f} tokens/s  roof {roof}",
             flush=True,
         )
@@ -151,12 +210,14 @@ def main() -> None:
     words.add_argument("--sizes", default="tiny,mini,small")
     words.add_argument("--batches", default="1,8,32")
     words.add_argument("--few", type=int, default=32, metavar="SERIES", help="from here on only what is fast")
+    words.add_argument("--apart", type=int, metavar="ROUNDS", help="of what is slow (as many); 0 leaves it out")
     words.add_argument("--compile", action="store_true", help="also the stock pipeline under torch.compile")
     words.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="print the table of these results instead")
     options = words.parse_args()
     if options.table:
         found = [json.loads(file.read_text(encoding="utf-8"))["sizes"] for file in options.table]
-        print(table({size: one for sizes in found for size, one in sizes.items()}))
+        documents = {size: one for sizes in found for size, one in sizes.items()}
+        print(table(documents), best_table(documents), sep="\n\n")
         return
 
     from rankscope.io import codec
@@ -170,12 +231,15 @@ def main() -> None:
         folder = Path(temporary)
         for size in sizes:
             cases = peers(folder, size, options.compile)
-            runs = []
-            for batch in batches:
-                some = cases[:1] + [one for one in cases[1:] if batch < options.few or quick(one)]
-                settings = Settings((batch,), rounds=rounds, threads=options.threads)
-                runs.append(short(codec.plain(run_bench(some, settings, progress=lambda *_: None)), folder))
-            documents[size] = joined(runs)
+            settings = Settings(batches, rounds=rounds, threads=options.threads, together=True)
+            some = [one for one in cases if one == cases[0] or quick(one)]
+            runs = [short(codec.plain(run_bench(some, settings)), folder)]
+            smaller = tuple(batch for batch in batches if batch < options.few)
+            if smaller and options.apart != 0:
+                some = [one for one in cases if one == cases[0] or not quick(one)]
+                settings = Settings(smaller, rounds=options.apart or rounds, threads=options.threads)
+                runs.append(short(codec.plain(run_bench(some, settings)), folder))
+            documents[size] = joined(runs[0], runs[1] if len(runs) > 1 else None, size)
             show(documents[size])
     found = {**origin("runtime", *USED), "conditions": {"before": before, "after": conditions()}, "sizes": documents}
     save(found, options.out)

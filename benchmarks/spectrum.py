@@ -4,16 +4,19 @@ Writes a random checkpoint in the published format (12 + 12 layers of width 768:
 parameters, about 800 MB in float32) into a temporary folder. Then alternates, each in a process of its own:
 
 - ``svdvals``: bare `torch.linalg.svdvals` of the same matrices, one after the other, with torch's threads;
+- ``svdvals-parallel``: the same by `spectrum`'s own loop, a matrix per core and one LAPACK thread in each;
 - ``spectrum``: `rankscope.measure.spectrum.measure_spectrum`, all singular values and per-head ranks;
 - ``weightwatcher``: `WeightWatcher.analyze()` with its default options (no vectors, no randomisation, no plots) on
   a module of exactly these 144 linear layers, so that it neither reads nor fits anything else;
 - ``weightwatcher-no-fits``: the same without its power-law fits, which `spectrum` has no counterpart of.
 
-Seconds are those of the work itself, reading the file included for rankscope and excluded for the other two, which
-favours them; ``process_seconds`` adds start and imports. The floor is what the arithmetic and the bytes would cost
+Seconds are those of the work itself, reading the file included for rankscope and excluded for the others, which
+favours them; ``process_seconds`` adds start and imports. Peak memory is above each case's own imports; WeightWatcher's
+includes the loaded module that it works on. Every case runs once per round, in turns, and
+ratios are taken within a round. The floor is what the arithmetic and the bytes would cost
 at the rates measured in the same run: a float64 matrix product on all cores, and a plain read of the file.
 
-    python benchmarks/spectrum.py                      # everything, about six minutes on two cores
+    python benchmarks/spectrum.py                      # everything, about five minutes on two cores
     python benchmarks/spectrum.py --layers 1 --rounds 1   # a rehearsal
 """
 
@@ -30,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from provenance import child, conditions, fastest, origin, parser, peak_mb, save, spread
+from provenance import child, conditions, fastest, origin, parser, peak_mb, reset_peak_mb, save, spread
 from shapes import SIZES, write_shape
 
 USED = (
@@ -38,7 +41,8 @@ USED = (
     "benchmarks/shapes.py",
 )
 D_MODEL = SIZES["base"]["d_model"]
-WITHOUT_FITS = "weightwatcher-no-fits"
+EPS = 0.05
+PARALLEL, WITHOUT_FITS = "svdvals-parallel", "weightwatcher-no-fits"
 
 
 def run_spectrum(folder: Path, case: str) -> dict[str, Any]:
@@ -48,40 +52,45 @@ def run_spectrum(folder: Path, case: str) -> dict[str, Any]:
     from rankscope.checkpoints import open_checkpoint
     from rankscope.measure.spectrum import measure_spectrum
 
-    imported = peak_mb()
+    torch.linalg.svdvals(torch.randn(D_MODEL, D_MODEL))  # start the thread pool outside the clock, as for svdvals
+    imported = reset_peak_mb()
     start = time.perf_counter()
     report = measure_spectrum(open_checkpoint(folder))
-    seconds = time.perf_counter() - start
-    ranks = sum(row.eps_ranks["0.05"] for row in report.sites)
     return {
-        "seconds": seconds,
+        "seconds": time.perf_counter() - start,
+        "imports_mb": imported,
         "matrices": len(report.sites),
-        "sum_of_ranks_at_0.05": ranks,
-        "peak_mb_after_imports": imported,
+        "sum_of_ranks_at_0.05": sum(row.eps_ranks[f"{EPS}"] for row in report.sites),
         "torch": torch.__version__,
     }
 
 
 def run_svdvals(folder: Path, case: str) -> dict[str, Any]:
-    """Sum of the times of bare `torch.linalg.svdvals`, one matrix after the other."""
+    """Time bare `torch.linalg.svdvals`, one matrix after the other (reading is not timed) or one per core (it is)."""
     import torch
 
     from rankscope.checkpoints import open_checkpoint
+    from rankscope.numerics.parallel import parallel_map
 
     checkpoint = open_checkpoint(folder)
+    names = [site.name for site in checkpoint.sites()]
     torch.linalg.svdvals(torch.randn(D_MODEL, D_MODEL))  # start the thread pool outside the clock
-    seconds, ranks = 0.0, 0
-    sites = checkpoint.sites()
-    for site in sites:
-        w = checkpoint.tensor(site.name)
+    imported, seconds, spectra = reset_peak_mb(), 0.0, []
+    if case == PARALLEL:
         start = time.perf_counter()
-        sigma = torch.linalg.svdvals(w)
-        seconds += time.perf_counter() - start
-        ranks += int((sigma > 0.05 * sigma[0]).sum())
+        spectra += parallel_map(lambda name: torch.linalg.svdvals(checkpoint.tensor(name)), names)
+        seconds = time.perf_counter() - start
+    else:
+        for name in names:
+            w = checkpoint.tensor(name)
+            start = time.perf_counter()
+            spectra.append(torch.linalg.svdvals(w))
+            seconds += time.perf_counter() - start
     return {
         "seconds": seconds,
-        "matrices": len(sites),
-        "sum_of_ranks_at_0.05": ranks,
+        "imports_mb": imported,
+        "matrices": len(names),
+        "sum_of_ranks_at_0.05": sum(int((sigma > EPS * sigma[0]).sum()) for sigma in spectra),
         "threads": torch.get_num_threads(),
     }
 
@@ -99,6 +108,7 @@ def run_weightwatcher(folder: Path, case: str) -> dict[str, Any]:
 
     warnings.filterwarnings("ignore")
     checkpoint = open_checkpoint(folder)
+    imported = reset_peak_mb()
     layers = torch.nn.ModuleList()
     for site in checkpoint.sites():
         linear = torch.nn.Linear(*reversed(checkpoint.shape(site)), bias=False)
@@ -111,7 +121,8 @@ def run_weightwatcher(folder: Path, case: str) -> dict[str, Any]:
         start = time.perf_counter()
         details = watcher.analyze()
         seconds = time.perf_counter() - start
-    return {"seconds": seconds, "matrices": len(details), "version": weightwatcher.__version__}
+    found = {"seconds": seconds, "imports_mb": imported, "matrices": len(details), "version": weightwatcher.__version__}
+    return found | {"alpha": [round(float(value), 3) for value in details.alpha[:2]]}
 
 
 def run_floor(folder: Path, case: str) -> dict[str, Any]:
@@ -139,6 +150,7 @@ def run_floor(folder: Path, case: str) -> dict[str, Any]:
 
 RUNS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
     "svdvals": run_svdvals,
+    PARALLEL: run_svdvals,
     "spectrum": run_spectrum,
     "weightwatcher": run_weightwatcher,
     WITHOUT_FITS: run_weightwatcher,
@@ -147,12 +159,13 @@ RUNS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
 
 
 def case_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Median, minimum and maximum seconds of the runs of one case, its largest peak, and what it reported last."""
+    """Summarise the seconds of one case, its largest peak above the imports, and what it reported last."""
     return {
         **rows[-1],
         "seconds": spread([row["seconds"] for row in rows]),
+        "turns": [row["seconds"] for row in rows],
         "process_seconds": statistics.median(row["process_seconds"] for row in rows),
-        "peak_mb": max(row["peak_mb"] for row in rows),
+        "peak_mb": max(row["peak_mb"] - row.get("imports_mb", 0.0) for row in rows),
         "runs": len(rows),
     }
 
@@ -171,9 +184,7 @@ def floor_seconds(rates: dict[str, Any], matrices: int) -> dict[str, Any]:
 
 def main() -> None:
     """Write the checkpoint, alternate the cases, and print and save the comparison."""
-    words = parser(__doc__, layers=12)
-    words.add_argument("--rounds", type=int, default=3, help="runs of every case but weightwatcher")
-    words.add_argument("--slow-rounds", type=int, default=1, help="runs of weightwatcher")
+    words = parser(__doc__, layers=12, rounds=3)
     words.add_argument("--case", choices=list(RUNS), help=argparse.SUPPRESS)
     words.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = words.parse_args()
@@ -186,14 +197,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "t5-base-random"
         write_shape(folder, "chronos-t5", "base", layers=options.layers)
-        for round_ in range(max(options.rounds, options.slow_rounds)):
-            for case in RUNS:
-                if round_ < (options.slow_rounds if case.startswith("weightwatcher") else options.rounds):
-                    start = time.perf_counter()
-                    last = child(__file__, case, "--folder", folder)
-                    rows[case].append({**last, "process_seconds": time.perf_counter() - start})
-                    print(f"{case:20} {last['seconds']:8.2f} s  {last['peak_mb']:7.0f} MB", flush=True)
-    result = summary({case: case_summary(found) for case, found in rows.items() if found}, options)
+        for turn in range(options.rounds):
+            cases = list(RUNS)
+            for case in cases[turn % len(cases) :] + cases[: turn % len(cases)]:
+                start = time.perf_counter()
+                last = child(__file__, case, "--folder", folder)
+                rows[case].append({**last, "process_seconds": time.perf_counter() - start})
+                peak = last["peak_mb"] - last.get("imports_mb", 0.0)
+                print(f"{case:22} {last['seconds']:8.2f} s  {peak:7.0f} MB", flush=True)
+    result = summary({case: case_summary(found) for case, found in rows.items()}, options)
     result["conditions"] = {"before": before, "after": conditions()}
     print(json.dumps(result["ratios"], indent=2))
     save(result, options.out)
@@ -201,16 +213,15 @@ def main() -> None:
 
 def summary(cases: dict[str, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """Ratios between the cases, with where and when they were measured."""
-    median = {case: row["seconds"]["median"] for case, row in cases.items()}
     rates = cases.pop("floor")
     floor = floor_seconds(rates, cases["spectrum"]["matrices"])
-    ratios = {
-        "spectrum_over_svdvals": median["spectrum"] / median["svdvals"],
-        "weightwatcher_over_spectrum": median["weightwatcher"] / median["spectrum"],
-        "weightwatcher_without_fits_over_spectrum": median[WITHOUT_FITS] / median["spectrum"],
-        "spectrum_over_floor": median["spectrum"] / sum(floor.values()),
-        "peak_mb": {case: row["peak_mb"] for case, row in cases.items()},
+    reference = cases["spectrum"]["turns"]
+    over = {
+        f"{case}_over_spectrum": spread([mine / ours for mine, ours in zip(row["turns"], reference, strict=True)])
+        for case, row in cases.items()
+        if case != "spectrum"
     }
+    ratios = {**over, "spectrum_over_floor": cases["spectrum"]["seconds"]["median"] / sum(floor.values())}
     return {
         **origin("spectrum", *USED),
         "layers": options.layers,

@@ -3,10 +3,11 @@
 Writes a Parquet file of random walks with a season (one row per series, a list in every row), forecasts it by
 ``rankscope forecast --out DIR`` in a process of its own, and reads that process' resident set from /proc every second.
 A second run is killed (SIGKILL) when half of its parts are there, and resumed; the folders have to be equal byte for
-byte.
+byte. Every round does both, in alternating order; the rates are those of the processes, loading included, by the series
+in the parts that each wrote.
 
     python benchmarks/stream.py --out benchmarks/results/stream-DATE.json --figure figures/out/stream
-    python benchmarks/stream.py --series 2000 --chunk 128
+    python benchmarks/stream.py --series 2000 --chunk 128 --rounds 1
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import conditions, origin, save
+from provenance import conditions, origin, save, spread
 
 LENGTH = 64
 HORIZON = 24
@@ -69,6 +70,7 @@ def resident_mb(pid: int) -> float | None:
 
 def run(command: list[str], out: Path, pace: float, kill_at: int | None = None) -> dict[str, Any]:
     """Run the forecast, sample its memory, and kill it when so many parts are there."""
+    before = len(list(out.glob("part-*")))
     begun = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     samples = []
@@ -81,16 +83,13 @@ def run(command: list[str], out: Path, pace: float, kill_at: int | None = None) 
             process.send_signal(signal.SIGKILL)
             break
         time.sleep(pace)
+    seconds = time.monotonic() - begun
     text = process.communicate()[0]
     if kill_at is None and process.returncode:
         raise SystemExit(f"{' '.join(command)} failed")
     report = json.loads(text.splitlines()[-1]) if text.strip() else None
-    return {"seconds": round(time.monotonic() - begun, 2), "report": report, "samples": samples}
-
-
-def series_per_second(one: dict[str, Any], chunk: int) -> float:
-    """Rate of a run by the parts that it added: of the killed and the resumed run too."""
-    return round(chunk * (one["samples"][-1][2] - one["samples"][0][2]) / one["samples"][-1][0], 1)
+    parts = len(list(out.glob("part-*"))) - before
+    return {"seconds": round(seconds, 2), "parts": parts, "report": report, "samples": samples}
 
 
 def flatness(samples: list[list[float]]) -> dict[str, float]:
@@ -118,6 +117,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--model", default="bundled-bolt")
     parser.add_argument("--layout", default="rows", choices=("rows", "lists"))
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pace", type=float, default=1.0, help="seconds between two samples")
     parser.add_argument("--work", type=Path, help="folder for the series and the forecasts; a temporary one by default")
     parser.add_argument("--out", type=Path, help="JSON file of the result")
@@ -136,34 +136,52 @@ def main() -> None:
         return [sys.executable, "-m", "rankscope_cli", *words, *how, "--device", "cpu", "--json", *more]
 
     whole, broken = work / "whole", work / "broken"
-    for folder in (whole, broken):
-        shutil.rmtree(folder, ignore_errors=True)
+
+    def undisturbed() -> dict[str, Any]:
+        return {"whole": run(command(whole), whole, options.pace)}
+
+    def interrupted() -> dict[str, Any]:
+        killed = run(command(broken), broken, options.pace, kill_at=max(1, parts // 2))
+        return {"killed": killed, "resumed": run(command(broken, "--resume"), broken, options.pace)}
+
+    before, rounds, identical = conditions(), [], True
+    for number in range(options.rounds):
+        for folder in (whole, broken):
+            shutil.rmtree(folder, ignore_errors=True)
+        order = (undisturbed, interrupted) if number % 2 == 0 else (interrupted, undisturbed)
+        rounds.append({name: one for work_ in order for name, one in work_().items()})
+        identical = identical and same_bytes(whole, broken)
+        print({name: one["seconds"] for name, one in rounds[-1].items()}, flush=True)
+    names = ("whole", "killed", "resumed")
+    wrote = {name: [min(options.series, options.chunk * one[name]["parts"]) for one in rounds] for name in names}
+    took = {name: [one[name]["seconds"] for one in rounds] for name in names}
+    detour = [killed + resumed for killed, resumed in zip(took["killed"], took["resumed"], strict=True)]
     result = {
         **origin("stream", *USED),
-        "conditions": conditions(),
+        "conditions": {"before": before, "after": conditions()},
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "series": options.series,
         "length": LENGTH,
         "horizon": HORIZON,
+        "rounds": options.rounds,
         "input_mb": round(data.stat().st_size / 1e6, 1),
-        "runs": {
-            "whole": run(command(whole), whole, options.pace),
-            "killed": run(command(broken), broken, options.pace, kill_at=max(1, parts // 2)),
-            "resumed": run(command(broken, "--resume"), broken, options.pace),
+        "output_mb": round(sum(path.stat().st_size for path in whole.iterdir()) / 1e6, 1),
+        "runs": rounds[0],
+        "seconds": took,
+        "series_per_second": {
+            name: spread([count / seconds for count, seconds in zip(wrote[name], took[name], strict=True)])
+            for name in names
         },
+        "interrupted_over_whole": spread([two / one for two, one in zip(detour, took["whole"], strict=True)]),
+        "memory": {name: flatness(one["samples"]) for name, one in rounds[0].items()},
+        "identical": identical,
     }
-    result["output_mb"] = round(sum(path.stat().st_size for path in whole.iterdir()) / 1e6, 1)
-    result["series_per_second"] = {name: series_per_second(one, options.chunk) for name, one in result["runs"].items()}
-    result["memory"] = {name: flatness(one["samples"]) for name, one in result["runs"].items()}
-    result["identical"] = same_bytes(whole, broken)
     if options.figure is not None:
         from rankscope.plots import memory_over_time, save_figure
 
         save_figure(memory_over_time(result), options.figure)
     save(result, options.out)
-    shown = {name: value for name, value in result.items() if name != "runs"}
-    shown["runs"] = {name: {key: one[key] for key in ("seconds", "report")} for name, one in result["runs"].items()}
-    print(json.dumps(shown, indent=1))
+    print(json.dumps({name: value for name, value in result.items() if name != "runs"}, indent=1))
     if options.work is None:
         shutil.rmtree(work)
     if not result["identical"]:

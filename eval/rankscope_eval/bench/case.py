@@ -29,6 +29,8 @@ class Settings:
         threads: torch threads per process (default: torch's).
         seed: seed of series and sampling.
         timeout: time limit in seconds for loading and warm-up, and for each round.
+        together: time all batch sizes in the same rounds, which makes them comparable; every model is then in memory
+            once per batch size.
     """
 
     batches: tuple[int, ...] = (1, 8, 32)
@@ -40,6 +42,7 @@ class Settings:
     threads: int | None = None
     seed: int = 0
     timeout: float = 900.0
+    together: bool = False
 
     def __post_init__(self) -> None:
         counts = {"num_samples": self.num_samples, "horizon": self.horizon, "context": self.context}

@@ -7,6 +7,8 @@ import platform
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from rankscope_eval.bench.children import CaseError, Child
 from rankscope_eval.bench.counts import Phase
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow, Failure
 from rankscope_eval.bench.roofline import Rates, best, floor_seconds
-from rankscope_eval.bench.turns import Spread, alternate, ratios
+from rankscope_eval.bench.turns import Spread, Turn, alternate, ratios
 
 
 def run_bench(
@@ -58,8 +60,9 @@ def run_bench(
     failures: list[Failure] = []
     measured: dict[str, list[Rates]] = {}
     work: dict[tuple[str, int], list[Phase]] = {}
-    for batch in settings.batches:
-        found, failed = _one_batch([sized(one, settings, batch) for one in cases], settings, measured, work, progress)
+    sections = [[sized(one, settings, batch) for one in cases] for batch in settings.batches]
+    for section in [list(chain(*sections))] if settings.together else sections:
+        found, failed = _one_section(section, settings, measured, work, progress)
         rows += found
         failures += failed
     if not rows:
@@ -79,42 +82,41 @@ def run_bench(
     )
 
 
-def _one_batch(
+def _one_section(
     cases: Sequence[Case],
     settings: Settings,
     measured: dict[str, list[Rates]],
     work: dict[tuple[str, int], list[Phase]],
     progress: Progress,
 ) -> tuple[list[BenchRow], list[Failure]]:
-    """Time the cases of one batch size; store rates in `measured` and phases in `work`."""
+    """Time cases in the same rounds; store rates in `measured` and phases in `work`."""
     failures: list[Failure] = []
-    loaded: dict[str, dict[str, Any]] = {}
-    batch = cases[0].batch
+    loaded: dict[Case, dict[str, Any]] = {}
     total = len(cases) + settings.rounds * (len(cases) + 1)
     with ExitStack() as stack:
-        children = {one.label: stack.enter_context(Child(one)) for one in cases}
+        children = {one: stack.enter_context(Child(one)) for one in cases}
         meter = stack.enter_context(Child(replace(cases[0], model="rates of the machine", runtime=LOCAL)))
-        for number, (label, child) in enumerate(children.items()):
-            progress(number, total, f"batch {batch}: loading {label}")
+        for number, (case, child) in enumerate(children.items()):
+            progress(number, total, f"batch {case.batch}: loading {case.label}")
             try:
-                loaded[label] = child.ask("load", settings.timeout)
+                loaded[case] = child.ask("load", settings.timeout)
             except CaseError as error:
-                failures.append(Failure(label, batch, str(error)))
+                failures.append(Failure(case.label, case.batch, str(error)))
                 continue
-            work[label, batch] = [Phase(**one) for one in loaded[label].get("phases", ())]
-        formats = [said["dtype"] for label, said in loaded.items() if children[label].case.runtime != LOCAL]
-        peaks: dict[str, int] = {}
-        lost: dict[str, str] = {}
+            work[case.label, case.batch] = [Phase(**one) for one in loaded[case].get("phases", ())]
+        formats = [said["dtype"] for case, said in loaded.items() if case.runtime != LOCAL]
+        peaks: dict[Case, int] = {}
+        lost: dict[Case, str] = {}
 
-        def turn(label: str) -> float:
-            if label in lost:
+        def turn(case: Case) -> float:
+            if case in lost:
                 return float("nan")
             try:
-                said = children[label].ask("forecast", settings.timeout)
+                said = children[case].ask("forecast", settings.timeout)
             except CaseError as error:
-                lost[label] = str(error)
+                lost[case] = str(error)
                 return float("nan")
-            peaks[label] = said["peak_bytes"]
+            peaks[case] = said["peak_bytes"]
             return float(said["seconds"])
 
         def meter_turn() -> float:
@@ -124,16 +126,16 @@ def _one_batch(
                 measured.setdefault(dtype, []).append(Rates(dtype, said["flops_per_second"], pairs))
             return 0.0
 
-        works = {label: (lambda label=label: turn(label)) for label in loaded}
-        begun = len(cases)
+        works: dict[Case | None, Turn] = {case: partial(turn, case) for case in loaded}
+        begun, sizes = len(cases), ", ".join(map(str, dict.fromkeys(one.batch for one in cases)))
         seconds = alternate(
-            {**works, "": meter_turn},
+            {**works, None: meter_turn},
             settings.rounds,
-            lambda done: progress(begun + done, total, f"batch {batch}: timing"),
+            lambda done: progress(begun + done, total, f"batch {sizes}: timing"),
         )
-    failures += [Failure(label, batch, reason) for label, reason in lost.items()]
-    kept = [one for one in cases if one.label in loaded and one.label not in lost]
-    return [_row(one, loaded[one.label], seconds[one.label], peaks[one.label]) for one in kept], failures
+    failures += [Failure(case.label, case.batch, reason) for case, reason in lost.items()]
+    kept = [case for case in loaded if case not in lost]
+    return [_row(case, loaded[case], seconds[case], peaks[case]) for case in kept], failures
 
 
 def _row(case: Case, said: dict[str, Any], seconds: tuple[float, ...], peak: int) -> BenchRow:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import linear_regression, median
-from typing import Any
+from typing import Any, TypeVar
 
 from rankscope.errors import OptionError
 
+Name = TypeVar("Name")
 Turn = Callable[[], float]
 """Callable that runs one repetition and returns its seconds."""
 
@@ -49,8 +50,8 @@ def timed(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counte
 
 
 def alternate(
-    works: Mapping[str, Turn], rounds: int, after: Callable[[int], None] = lambda done: None
-) -> dict[str, tuple[float, ...]]:
+    works: Mapping[Name, Turn], rounds: int, after: Callable[[int], None] = lambda done: None
+) -> dict[Name, tuple[float, ...]]:
     """Run all works once per round, rotating the order (A B, B A, A B; A B C, B C A, …).
 
     Args:
@@ -62,7 +63,7 @@ def alternate(
         Seconds by name, one value per round.
     """
     names = list(works)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    seconds: dict[Name, list[float]] = {name: [] for name in names}
     done = 0
     for number in range(rounds):
         first = number % len(names) if names else 0

@@ -164,6 +164,10 @@ def settled(case: Case) -> int:
     """Import the modules of the case, reset the peak, and return the resident bytes."""
     for name in IMPORTS[case.runtime == LOCAL]:  # so that code does not count as model memory
         import_module(name)
+    if case.runtime == "compile":
+        import torch
+
+        torch.compile(torch.neg)(torch.ones(1))  # imports the compiler
     gc.collect()
     reset_peak(case.device)
     return resident_bytes()

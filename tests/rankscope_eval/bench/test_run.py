@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,25 @@ def test_a_forecast_is_timed() -> None:
     (row,) = run_bench(["naive"], settings).rows
     assert (row.label, row.batch, len(row.turns)) == ("naive:local", 2, 2)
     assert 0 < row.seconds.min <= row.seconds.median <= row.seconds.max
+
+
+def test_batch_sizes_that_are_timed_together_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    ask = Child.ask
+
+    def watched(self: Child, line: str, timeout: float) -> dict[str, Any]:
+        turns.extend([self.case.batch] * (line == "forecast"))
+        return ask(self, line, timeout)
+
+    monkeypatch.setattr(Child, "ask", watched)
+    settings = Settings(batches=(1, 2), horizon=2, context=16, rounds=2, threads=1)
+    apart = run_bench(["naive"], settings)
+    assert turns == [1, 1, 2, 2]
+    turns.clear()
+    together = run_bench(["naive"], replace(settings, together=True))
+    assert turns == [1, 2, 2, 1]
+    assert [row.batch for row in apart.rows] == [row.batch for row in together.rows] == [1, 2]
+    assert [one.batch for one in together.ratios] == [1, 2]
 
 
 @pytest.mark.slow
