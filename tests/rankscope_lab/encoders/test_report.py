@@ -122,6 +122,20 @@ def test_the_page_states_the_counts_of_the_stored_runs() -> None:
     assert min(adjusted) == pytest.approx(len(tested) * least)
 
 
+def test_every_mean_of_tables_1_and_6_is_within_the_published_spread() -> None:
+    rows = stored_report(["1"]).tables[0].rows
+    judged = [row for row in rows if row.measure in ("nll", "accuracy")]
+    assert {row.encoder for row in judged} == set(SIX)
+    assert {row.verdict for row in judged} == {"within"}
+    asked = protocol(["6"], seeds=3, encoders=["mlp"])
+    table = audit_report(asked, stored_runs(RESULTS, audit_runs(asked))).tables[0]
+    assert {row.verdict for row in table.rows if row.counted} == {"within"}
+    (etth1,) = stored_report(["13"]).tables
+    losses = [row for row in etth1.rows if row.measure == "nll"]
+    assert [row.verdict for row in losses].count("within") == len(losses) - 1
+    assert {row.verdict for row in losses} == {"within", "within 2"}
+
+
 def test_constants_and_repeats_do_not_count() -> None:
     alone, both = stored_report(["1"]), stored_report(["1", "2"])
     assert {row.measure for row in alone.counted} == {"nll", "accuracy"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,3 +184,22 @@ def test_weights_of_the_best_validation_on_both_sides() -> None:
 def test_a_misspelt_ablation_is_refused() -> None:
     with pytest.raises(OptionError, match="did you mean 'offset'"):
         ablation("ofset")
+
+
+RESULTS = Path(__file__).parents[3] / "benchmarks/results/lab/slt"
+
+
+def test_the_stored_runs_give_the_verdicts_of_the_page() -> None:
+    """By the rules of the script two models are within what was published, SLT is below it and ahead."""
+    runs = [
+        codec.read(RunResult, file)
+        for table in ("ETTh1", "ETTh2")
+        for model in ("slt", "patchtst", "nbeats")
+        for file in sorted(RESULTS.glob(f"{table}-released-{model}-e10-s*.json"))
+    ]
+    rows = {(row.dataset, row.model): row for row in study_report(runs).rows}
+    assert all(row.mse.n == 3 for row in rows.values())
+    found = {key: row.verdict.word for key, row in rows.items() if row.verdict is not None}
+    expected = {"slt": "lower", "patchtst": "within", "nbeats": "within"}
+    assert found == {(table, model): said for table in ("ETTh1", "ETTh2") for model, said in expected.items()}
+    assert all(rows[table, "slt"].mse.mean < rows[table, "patchtst"].mse.mean for table in ("ETTh1", "ETTh2"))
