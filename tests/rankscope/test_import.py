@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import grimp
+import networkx
 import pytest
 
 import rankscope
@@ -40,3 +42,13 @@ def test_every_public_name_resolves() -> None:
         assert name in dir(rankscope)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = rankscope.nothing
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    """Not inside functions either: import-linter's layers do not see a circle within a package."""
+    packages = ("rankscope", "rankscope_eval", "rankscope_lab", "rankscope_paper", "rankscope_cli")
+    graph = grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
+    imports = networkx.DiGraph(
+        (one, other) for one in graph.modules for other in graph.find_modules_directly_imported_by(one)
+    )
+    assert [sorted(circle) for circle in networkx.strongly_connected_components(imports) if len(circle) > 1] == []

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from rankscope.choices import ON_DAMAGE, PART_FORMATS, PART_LAYOUTS
 from rankscope.engine import Progress, silent
-from rankscope.engine.pool import Engine, Tick, fan_out
+from rankscope.engine.fan_out import fan_out
+from rankscope.engine.pool import Engine, Tick
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.series import Columns
 from rankscope.series.files import Rows

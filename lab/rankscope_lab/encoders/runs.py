@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from rankscope.engine import Progress, silent
-from rankscope.engine.pool import Engine, Tick, available_cores, fan_out
+from rankscope.engine.fan_out import fan_out
+from rankscope.engine.pool import Engine, Tick, available_cores
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope_lab.encoders.data import RunData, run_data
 from rankscope_lab.encoders.diagnostics import diagnose

@@ -11,7 +11,8 @@ import torch
 
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.engine.pool import Engine, Tick, available_cores, fan_out
+from rankscope.engine.fan_out import fan_out
+from rankscope.engine.pool import Engine, Tick, available_cores
 from rankscope.errors import DataError, unknown_choice
 from rankscope_lab.data.table import VariableTable, benchmark_columns, read_table
 from rankscope_lab.data.windows import ForecastData, forecast_data

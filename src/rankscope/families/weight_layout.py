@@ -245,9 +245,7 @@ def low_rank_config(
     """
     target = family.low_rank
     if target is None:
-        from rankscope.families import compressible
-
-        raise FamilyError(f"there is no low-rank class of {family.title} models: {compressible()} have one.")
+        raise FamilyError(f"there is no low-rank class of {family.title} models: rankscope families lists who has one.")
     block: dict[str, Any] = {"version": VERSION, "family": family.name, "method": method}
     if storage != "float":
         block["storage"] = storage

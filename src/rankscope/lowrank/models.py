@@ -106,7 +106,7 @@ def widen_heads(model: nn.Module, layouts: Mapping[str, Layout]) -> None:
             stack = model.get_submodule(name.split(".")[0])
             _put(model, name, HeadWidthAttention(stock, stack.config, layout))
         elif _is_chronos2(stock):
-            from rankscope.lowrank.chronos import HeadWidthMHA
+            from rankscope.lowrank.chronos2_heads import HeadWidthMHA
 
             _put(model, name, HeadWidthMHA(stock, layout))
         else:

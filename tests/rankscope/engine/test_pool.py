@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from rankscope.engine import cluster
-from rankscope.engine.pool import Engine, Here, Processes, Tick, WorkerLost, WorkerTraceback, fan_out, open_pool
+from rankscope.engine.fan_out import fan_out, open_pool
+from rankscope.engine.pool import Engine, Here, Processes, Tick, WorkerLost, WorkerTraceback
 from rankscope.errors import OptionError, RankscopeError
 
 LOCAL = Engine()
@@ -28,7 +29,8 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not inst
 SCRIPT = """
     import os, signal, sys, time
     from pathlib import Path
-    from rankscope.engine.pool import Engine, fan_out
+    from rankscope.engine.fan_out import fan_out
+    from rankscope.engine.pool import Engine
 
     def work(task, tick):
         folder, number, fails = task

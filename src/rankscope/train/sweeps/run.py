@@ -11,7 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import visible_gpus
-from rankscope.engine.pool import Engine, Pool, available_cores, open_pool
+from rankscope.engine.fan_out import open_pool
+from rankscope.engine.pool import Engine, Pool, available_cores
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.measure.sweep import SweepReport, SweepRow
 from rankscope.train.config import EmbeddingStart, PretrainConfig
