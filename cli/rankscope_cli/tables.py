@@ -49,9 +49,9 @@ def print_table(table: Table, console: Console) -> None:
     from rich.cells import cell_len
 
     for column in table.columns:
-        if column.no_wrap:
-            cells = [column.header, *column.cells]
-            column.min_width = max(cell_len(line) for cell in cells for line in str(cell).splitlines() or [""])
+        cells = [column.header, *column.cells]
+        longest = max(cell_len(line) for cell in cells for line in str(cell).splitlines() or [""])
+        column.min_width = longest if column.no_wrap else min(longest, column.min_width or longest)
     console.print(table, crop=False, markup=False)
 
 

@@ -23,6 +23,7 @@ from rankscope_eval.report import EvalReport, EvalRow, summarise
 from rankscope_eval.scorer import score_suite, score_task
 from rankscope_eval.sources import LoadedSuite, read_suite
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task
+from rankscope_eval.verdict import MARGIN, check_margin
 
 ROWS_SCHEMA = "rankscope/eval-rows@1"
 
@@ -36,6 +37,7 @@ def evaluate(
     tasks: Sequence[str] | None = None,
     max_series: int | None = None,
     baseline: str | Forecaster | None = None,
+    margin: float = MARGIN,
     kept: str | Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -55,6 +57,7 @@ def evaluate(
         tasks: names of the tasks to run (default: all).
         max_series: use only the first series of each data set (published protocol: all).
         baseline: denominator of relative scores, also evaluated (default: seasonal-naive).
+        margin: relative difference that verdicts count as none (`rankscope_eval.verdict`).
         kept: folder to store finished rows in until the report is written; None stores none.
         resume: reuse rows in ``kept`` with the same models, tasks and settings.
         progress: called as ``progress(done, total, what)``.
@@ -66,6 +69,7 @@ def evaluate(
         raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
     if resume and kept is None:
         raise OptionError("resume requires kept, the folder of finished rows.")
+    check_margin(margin)
     started = time.perf_counter()
     how = how or Forecasting()
     if not isinstance(suite, LoadedSuite):
@@ -106,7 +110,7 @@ def evaluate(
         max_series=suite.max_series,
         seconds=time.perf_counter() - started,
         rows=tuple(rows),
-        summary=summarise(rows, list(dict.fromkeys(_name(one) for one in models)), _name(base)),
+        summary=summarise(rows, list(dict.fromkeys(_name(one) for one in models)), _name(base), margin),
         published=tuple(one for one in suite.suite.published if one.dataset in {row.dataset for row in rows}),
         skipped=tuple(skipped),
     )

@@ -64,14 +64,19 @@ def relative_scores(model: Scored, baseline: Scored) -> Relative:
     >>> relative_scores({"a": 1.0, "b": 2.0, "c": 0.0}, {"a": 2.0, "b": 1.0, "c": 1.0})
     Relative(value=1.0, datasets=2, left_out=('c',))
     """
-    names = [*model, *(name for name in baseline if name not in model)]
-    ratios = {}
-    for name in names:
-        ours, theirs = model.get(name), baseline.get(name)
-        if ours is not None and theirs is not None and all(0 < score < math.inf for score in (ours, theirs)):
-            ratios[name] = ours / theirs
-    left_out = tuple(name for name in names if name not in ratios)
+    ratios = usable_ratios(model, baseline)
+    left_out = tuple(name for name in {**model, **baseline} if name not in ratios)
     return Relative(geometric_mean(ratios.values()), len(ratios), left_out)
+
+
+def usable_ratios(model: Scored, baseline: Scored) -> dict[str, float]:
+    """``model[d] / baseline[d]`` of the data sets in which both are finite and positive."""
+    pairs = ((name, ours, baseline.get(name)) for name, ours in model.items())
+    return {
+        name: ours / theirs
+        for name, ours, theirs in pairs
+        if ours is not None and theirs is not None and 0 < ours < math.inf and 0 < theirs < math.inf
+    }
 
 
 @dataclass(frozen=True)

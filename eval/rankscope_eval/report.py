@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.io import codec
-from rankscope_eval.relative import Draws, Interval, Sums, interval, relative_scores, resample
+from rankscope.measure.tradeoff import Verdict
+from rankscope_eval.relative import Draws, Interval, Sums, interval, relative_scores, resample, usable_ratios
 from rankscope_eval.suites import PublishedScore
+from rankscope_eval.verdict import MARGIN, judge
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +55,8 @@ class EvalSummary:
     """Relative scores of one model over one benchmark; ``left_out`` names unusable ratios.
 
     The intervals, of 95 %, say how far the relative scores can be trusted (`rankscope_eval.relative`); None where
-    there is nothing to resample. One that holds 1 is no clear difference.
+    there is nothing to resample. The verdicts are of 90 % intervals and name the worst data set
+    (`rankscope_eval.verdict`); None in reports of earlier releases.
     """
 
     model: str
@@ -65,6 +68,8 @@ class EvalSummary:
     left_out: tuple[str, ...] = ()
     MASE_interval: Interval | None = None
     WQL_interval: Interval | None = None
+    MASE_verdict: Verdict | None = None
+    WQL_verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,9 @@ class EvalReport:
         return text
 
 
-def summarise(rows: Sequence[EvalRow], models: Sequence[str], baseline: str) -> tuple[EvalSummary, ...]:
+def summarise(
+    rows: Sequence[EvalRow], models: Sequence[str], baseline: str, margin: float = MARGIN
+) -> tuple[EvalSummary, ...]:
     """Relative scores of each model, per benchmark and (where there are several) over all data sets."""
     benchmarks = list(dict.fromkeys(row.benchmark for row in rows))
     groups = [(name, [row for row in rows if row.benchmark == name]) for name in benchmarks]
@@ -133,7 +140,7 @@ def summarise(rows: Sequence[EvalRow], models: Sequence[str], baseline: str) -> 
     found = []
     for model in models:
         draws = _draws(rows, model, baseline)
-        found += [_summary(group, model, baseline, name, draws) for name, group in groups]
+        found += [_summary(group, model, baseline, name, draws, margin) for name, group in groups]
     return tuple(found)
 
 
@@ -158,22 +165,25 @@ def _summary(
     baseline: str,
     benchmark: str,
     draws: Mapping[str, tuple[Draws | None, Draws | None]],
+    margin: float,
 ) -> EvalSummary:
     ours, theirs = _by_data_set(rows, model), _by_data_set(rows, baseline)
-    values, intervals = [], []
+    values, intervals, verdicts = [], [], []
     left_out: list[str] = []
     for position, metric in enumerate(("MASE", "WQL")):
-        relative = relative_scores(
-            {name: getattr(row, metric) for name, row in ours.items()},
-            {name: getattr(row, metric) for name, row in theirs.items()},
-        )
-        known = [draws[name][position] for name in ours if name in draws]
-        usable = [one for one in known if one is not None]
+        scores, base = ({name: getattr(row, metric) for name, row in of.items()} for of in (ours, theirs))
+        relative, ratios = relative_scores(scores, base), usable_ratios(scores, base)
+        known = {name: pair[position] for name, pair in draws.items() if name in ratios}
+        usable = [one for name in ratios if (one := known.get(name)) is not None]
         values.append(relative)
         # One of fewer data sets than the mean's would not be that mean's interval.
         intervals.append(interval(usable) if len(usable) == relative.datasets else None)
+        verdict = judge(known, ratios, margin)
+        verdicts.append(replace(verdict, worst=None if verdict.worst is None else ours[verdict.worst].dataset))
         left_out += [f"{metric}: {name}" for name in relative.left_out]
     mase, wql = values
+    mase_interval, wql_interval = intervals
+    mase_verdict, wql_verdict = verdicts
     return EvalSummary(
         model,
         baseline,
@@ -182,5 +192,8 @@ def _summary(
         mase.value,
         wql.value,
         tuple(dict.fromkeys(left_out)),
-        *intervals,
+        mase_interval,
+        wql_interval,
+        mase_verdict,
+        wql_verdict,
     )

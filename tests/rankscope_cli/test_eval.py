@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from rankscope.measure.tradeoff import Verdict
 from rankscope_cli.verbs.eval import show_eval
 from rankscope_eval import evaluation
 from rankscope_eval.report import EvalReport, EvalSummary
@@ -54,23 +56,43 @@ def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str])
     assert len(measured) == 8
 
 
-def test_intervals_stand_beside_the_scores() -> None:
+def test_intervals_and_verdicts_stand_beside_the_scores() -> None:
+    worse = Verdict("worse", 0.02, (1.13, 12.0), "taylor", 14.0, (1.1, 90.0))
     summary = (
         EvalSummary("mine", "naive", "long", 9, 0.9, 1.25, (), (0.8, 1.01), (1.125, 12.5)),
         EvalSummary("mine", "naive", "short", 1, 0.95, 0.97),
+        EvalSummary("mine", "naive", "all", 10, 0.99, 1.2, (), (0.98, 1.0), (1.1, 13.0), Verdict("held", 0.02), worse),
     )
     lines = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary))
     head = next(position for position, line in enumerate(lines) if "benchmark" in line)
-    assert lines[head].split() == ["model", "benchmark", "sets", "MASE", "95", "%", "WQL", "95", "%"]
-    assert lines[head + 2].split() == ["mine", "long", "9", "0.900", "0.800–1.010", "1.250", "1.125–12.500"]
-    assert lines[head + 3].split() == ["mine", "short", "1", "0.950", "–", "0.970", "–"]
-    assert "95 %: bootstrap over data sets and series; with 1 inside, no clear difference" in lines
-    without = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[1:]))
-    assert not any("bootstrap" in line for line in without)
+    assert lines[head].split() == ["model", "benchmark", "ratio", "95", "%", "verdict"]
+    assert lines[head + 2].split() == ["mine", "long", "(9)", "WQL", "1.250", "1.125–12.500", "–"]
+    assert lines[head + 3].split() == ["MASE", "0.900", "0.800–1.010", "–"]
+    assert lines[head + 4].split() == ["mine", "short", "(1)", "WQL", "0.970", "–", "–"]
+    assert lines[head + 6].split() == ["mine", "all", "(10)", "WQL", "1.200", "1.100–13.000", "worse"]
+    assert lines[head + 7].split() == ["MASE", "0.990", "0.980–1.000", "held", "within", "2", "%"]
+    assert "95 %: bootstrap over data sets and series" in lines
+    assert "verdict: two one-sided tests at 5 % (90 % interval) against 0.980–1.020" in lines
+    assert "worst of mine on all: WQL 14.000 on taylor (shown worse)" in lines
+    without = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[1:2]))
+    assert not any("bootstrap" in line or "verdict:" in line for line in without)
     few = "–: an interval needs 3 data sets, or 3 series of a single one"
     assert few in lines
     assert few in without
     assert few not in shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[:1]))
+
+
+def test_a_margin_is_used_and_checked(cli: Any, refused: Any) -> None:
+    words = []
+    for margin in ("0.001", "0.9"):
+        found = cli("eval", "naive", "--tasks", "macrodata", "--margin", margin, "--json")
+        (summary,) = json.loads(found.stdout)["summary"]
+        assert summary["WQL_verdict"]["margin"] == float(margin)
+        words.append(summary["WQL_verdict"]["word"])
+    assert words[1] == "held"
+    assert words[0] != "held"
+    assert "--margin" in refused("eval", "naive", "--margin", "1.5")
+    assert "share between 0 and 1" in refused("eval", "naive", "--margin", "0")
 
 
 def shown(report: EvalReport) -> list[str]:

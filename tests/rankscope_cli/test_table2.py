@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rankscope.measure.tradeoff import FAILED, OUT_OF_REACH, Measures, Original, Table2Point, Table2Report
+from rankscope.measure.tradeoff import (
+    FAILED,
+    OUT_OF_REACH,
+    Judgement,
+    Measures,
+    Original,
+    Table2Point,
+    Table2Report,
+    Verdict,
+)
 
-HEAD = "method allocation size rel. WQL MASE distance time"
+HEAD = "method verdict WQL 95 % MASE 95 % worst set"
 
 
 @pytest.fixture
@@ -32,6 +42,8 @@ def test_one_document_and_on_with_it(
     svd, joint = first["rows"]
     assert (svd["seeds"], joint["seeds"], joint["state"]) == ([], [0, 1], "done")
     assert set(joint["relative_WQL"]) == {"median", "min", "max"}
+    assert [one["method"] for one in first["judgements"]] == ["svd", "joint"]
+    assert first["judgements"][1]["WQL_verdict"]["margin"] == 0.02
     assert joint["quantile_distance"]["min"] > 0
     again = cli("table2", bolt_folder, "-r", "0.6,0.01", "-m", "svd", "--out", out, *quick, "--resume")
     assert again.exit_code == 0
@@ -65,6 +77,23 @@ def test_the_table_fits_a_terminal() -> None:
     table = rows[: next(i for i, row in enumerate(rows) if row.startswith("svd at"))]
     assert max(map(len, table)) <= 80
     assert any("17.90 (12.35–23.46)" in row for row in table)
+
+
+def test_verdicts_take_the_place_of_ranges_over_calibrations() -> None:
+    import io
+
+    from rich.console import Console
+
+    from rankscope_cli.verbs.table2 import show_table2
+
+    held, worse = Verdict("held", 0.02, (0.99, 1.01), "nn5", 1.04), Verdict("worse", 0.02, (1.1, 1.3), "ETTh", 1.456)
+    judged = Judgement(0.075, "joint+healed", "uniform-ratio", None, 1.001, 1.2, (0.985, 1.012), None, held, worse)
+    stream = io.StringIO()
+    show_table2(replace(a_table(), judgements=(judged,)), Console(file=stream, width=80, highlight=False))
+    rows = [line.split() for line in stream.getvalue().splitlines()]
+    assert rows[1] == HEAD.split()
+    assert ["joint+healed", "worse", "1.001", "0.98–1.01", "1.200", "–", "1.46", "ETTh"] in rows
+    assert ["svd", "failed"] in rows
 
 
 def test_a_failed_point_is_named_and_the_exit_code_is_one(cli: Any, bolt_folder: Path, monkeypatch, tmp_path) -> None:

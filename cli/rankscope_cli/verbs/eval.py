@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope_eval import EvalReport
-    from rankscope_eval.report import EvalRow
+    from rankscope_eval.report import EvalRow, EvalSummary
 
 
 def run(
@@ -35,6 +35,9 @@ def run(
     tasks: Annotated[
         list[str] | None, opt.value("--tasks", "NAME,…", "Run only these tasks of the suite.", short="-t")
     ] = None,
+    margin: Annotated[
+        float, opt.value("--margin", "SHARE", "Relative difference that verdicts count as none.", min=0, max=1)
+    ] = 0.02,
     max_series: Annotated[
         int | None, opt.count("--max-series", "Use only the first N series of each data set.")
     ] = None,
@@ -57,6 +60,8 @@ def run(
 
     MODEL may also be naive, seasonal-naive, auto-ets or auto-theta. Lower scores are better. Relative scores are
     geometric means over data sets of score / baseline score, with 95 % bootstrap intervals over data sets and series.
+    Verdicts are those of two one-sided tests (5 % each): held within the margin, better, at most the margin worse,
+    worse, or not shown.
     CSV output has the columns that chronos-forecasting publishes. With --out, finished rows are saved immediately;
     --resume continues after an interrupt or an error.
 
@@ -84,6 +89,7 @@ def run(
                 tasks=opt.words(tasks),
                 max_series=max_series,
                 baseline=baseline,
+                margin=margin,
                 kept=kept,
                 resume=resume,
                 progress=progress,
@@ -166,20 +172,48 @@ def _show_summary(report: EvalReport, console: Console) -> None:
 
     console.print(f"relative to {report.baseline}: geometric means, lower is better", style="bold", markup=False)
     table = plain_table()
-    add_columns(table, ["model", "benchmark", "sets", "MASE", "95 %", "WQL", "95 %"], left=2, folds=True)
+    add_columns(table, ["model", "benchmark", "", "ratio", "95 %", "verdict"], left=3, folds=True)
+    table.columns[-1].justify = "left"
     for row in report.summary:
-        mase = [ratio_text(row.relative_MASE, 3), _interval(row.MASE_interval)]
-        wql = [ratio_text(row.relative_WQL, 3), _interval(row.WQL_interval)]
-        table.add_row(row.model, row.benchmark, str(row.datasets), *mase, *wql)
+        sets = f"{row.benchmark} ({row.datasets})"
+        for metric in ("WQL", "MASE"):
+            ratio, ends, verdict = (getattr(row, name.format(metric)) for name in _MEASURED)
+            first = [row.model, sets] if metric == "WQL" else ["", ""]
+            table.add_row(*first, metric, ratio_text(ratio, 3), _interval(ends), str(verdict or MISSING))
     print_table(table, console)
-    if any(row.MASE_interval or row.WQL_interval for row in report.summary):
-        console.print("95 %: bootstrap over data sets and series; with 1 inside, no clear difference", markup=False)
+    for line in _legend(report.summary):
+        console.print(line, markup=False)
     if any(row.WQL_interval is None and 0 < row.datasets < FEWEST for row in report.summary):
         console.print(f"–: an interval needs {FEWEST} data sets, or {FEWEST} series of a single one", markup=False)
     for row in report.summary:
         if row.left_out:
             names = ", ".join(row.left_out)
             console.print(f"left out of {row.model} on {row.benchmark}: {names} (no usable ratio).", markup=False)
+
+
+_MEASURED = ("relative_{}", "{}_interval", "{}_verdict")
+
+
+def _legend(summary: Sequence[EvalSummary]) -> Iterator[str]:
+    """Explain intervals and verdicts, and name the worst data sets."""
+    from rankscope_eval.verdict import NOT_SHOWN
+
+    verdicts = [one for row in summary for one in (row.WQL_verdict, row.MASE_verdict) if one is not None]
+    if any(row.MASE_interval or row.WQL_interval for row in summary):
+        yield "95 %: bootstrap over data sets and series"
+        if verdicts:
+            margin = verdicts[0].margin
+            yield f"verdict: two one-sided tests at 5 % (90 % interval) against {1 / (1 + margin):.3f}–{1 + margin:.3f}"
+        if any(one.word == NOT_SHOWN for one in verdicts):
+            yield "not shown: the interval is too wide; more series or data sets narrow it"
+    for row in summary:
+        worst = [
+            f"{metric} {ratio_text(verdict.worst_ratio, 3)} on {verdict.worst}{' (shown worse)' * verdict.worse_there}"
+            for metric, verdict in (("WQL", row.WQL_verdict), ("MASE", row.MASE_verdict))
+            if row.datasets > 1 and verdict is not None and verdict.worst is not None
+        ]
+        if worst:
+            yield f"worst of {row.model} on {row.benchmark}: {', '.join(worst)}"
 
 
 def _interval(ends: tuple[float, float] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,6 +62,13 @@ def run(
     data: opt.ScoreData = None,
     max_series: opt.MaxSeries = None,
     num_samples: opt.Samples = 20,
+    sampling_seeds: Annotated[
+        int, opt.count("--sampling-seeds", "Seeds to draw sample paths with; losses are averaged.", opt.SCORES)
+    ] = 1,
+    margin: Annotated[
+        float,
+        opt.value("--margin", "SHARE", "Relative difference that verdicts count as none.", opt.SCORES, min=0, max=1),
+    ] = 0.02,
     overlap_series: Annotated[
         int, opt.count("--overlap-series", "Synthetic series for comparing outputs with the original's.", opt.SCORES)
     ] = 1000,
@@ -74,6 +82,7 @@ def run(
     batch_size: opt.BatchSize = 32,
     device: opt.Device = "auto",
     dtype: opt.Dtype = None,
+    runtime: opt.Runtime = "stock",
     revision: opt.Revision = None,
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
@@ -83,6 +92,7 @@ def run(
     The paper's Table 2 for your model. Each point is compressed, scored relative to the original, compared with it
     token by token (or quantile by quantile), timed against it in interleaved rounds, and deleted. DIR receives
     table2.json, .csv, .md, .png and .svg. --resume continues an interrupted run and can add ratios, methods or seeds.
+    Scores have 95 % intervals over data sets and series, and verdicts as those of rankscope eval.
     METHOD+healed runs rankscope heal after compression. Text models are scored by log-perplexity on the second half of
     a text.
 
@@ -104,7 +114,9 @@ def run(
         suite=suite,
         data=data,
         max_series=max_series,
-        how=Forecasting(num_samples, batch_size, seed, device, dtype, "stock"),
+        how=Forecasting(num_samples, batch_size, seed, device, dtype, runtime),
+        sampling_seeds=sampling_seeds,
+        margin=margin,
         overlap_series=overlap_series,
         calibration=calibration,
         text=text,
@@ -157,24 +169,64 @@ _SPREAD = ("relative_WQL", "relative_LPPL")
 
 def show_table2(report: Table2Report, console: Console) -> None:
     """Print one row per ratio, method and allocation, and the reasons for missing points."""
-    shown = [name for name in _COLUMNS if any(getattr(row.median, name) is not None for row in report.rows)]
-    console.print(f"{report.model}: relative to the original, medians over seeds (min–max)", style="bold", markup=False)
+    judged = bool(report.judgements)
+    what = "geometric means over data sets" if judged else "medians over seeds (min–max)"
+    console.print(f"{report.model}: relative to the original, {what}", style="bold", markup=False)
     table = plain_table()
-    add_columns(table, ["method", "allocation", "size", *(_COLUMNS[name] for name in shown)], left=2)
+    shown = [name for name in _COLUMNS if any(getattr(row.median, name) is not None for row in report.rows)]
+    if judged:
+        add_columns(table, ["method", "verdict", "WQL", "95 %", "MASE", "95 %", "worst set"], left=2)
+        table.columns[-1].justify = "left"
+    else:
+        add_columns(table, ["method", "allocation", "size", *(_COLUMNS[name] for name in shown)], left=2)
     last: Table2Row | None = None
     for row in report.rows:
         if last is None or last.ratio != row.ratio:
             table.add_section()
             table.add_row(f"ratio {row.ratio:g}")
-        cells = [_cell(row, name) for name in shown]
-        method = row.method if row.heal_steps is None else f"{row.method} {row.heal_steps}"
-        table.add_row(f"  {method}", row.allocation, ratio_text(row.median.reached, 3), *cells)
+        if judged:
+            table.add_row(f"  {_method(row, report.rows)}", *_judged(row))
+        else:
+            cells = [_cell(row, name) for name in shown]
+            size = ratio_text(row.median.reached, 3)
+            table.add_row(f"  {_method(row, [])}", row.allocation, size, *cells)
         last = row
     print_table(table, console)
-    if any(row.heal_steps for row in report.rows):
-        console.print("+healed N: distilled from the original for N steps after compression", markup=False)
-    for reason in dict.fromkeys(f"{row.method} at {row.ratio:g}: {row.reason}" for row in report.rows if row.reason):
-        console.print(reason, markup=False)
+    for line in _legend(report):
+        console.print(line, markup=False)
+
+
+def _method(row: Table2Row, rows: Sequence[Table2Row]) -> str:
+    """Name a row: with the allocation where one of ``rows`` of this method has another, and steps of healing."""
+    several = len({one.allocation for one in rows if one.method == row.method and one.judgement is not None}) > 1
+    words = [row.method, *[row.allocation] * several, *([] if row.heal_steps is None else [str(row.heal_steps)])]
+    return " ".join(words)
+
+
+def _judged(row: Table2Row) -> list[str]:
+    """Less favourable of the two verdicts, scores, and the largest ratio of a data set, with its name."""
+    if row.judgement is None:
+        return [row.state]
+    one = row.judgement
+    order = ("held", "better", "no worse", "not shown", "worse")
+    word = max((one.WQL_verdict.word, one.MASE_verdict.word), key=order.index)
+    spans = [
+        MISSING if ends is None else f"{ends[0]:.2f}–{ends[1]:.2f}" for ends in (one.WQL_interval, one.MASE_interval)
+    ]
+    worst = max((one.WQL_verdict, one.MASE_verdict), key=lambda verdict: verdict.worst_ratio or 0.0)
+    scores = [ratio_text(one.relative_WQL, 3), spans[0], ratio_text(one.relative_MASE, 3), spans[1]]
+    return [word, *scores, f"{ratio_text(worst.worst_ratio)} {worst.worst or MISSING}"]
+
+
+def _legend(report: Table2Report) -> Iterator[str]:
+    rows = report.rows
+    if report.judgements:
+        margin = report.judgements[0].WQL_verdict.margin
+        yield "95 %: bootstrap over data sets and series; worst set: by the larger ratio of the two"
+        yield f"verdict: less favourable of the two; held: within {100 * margin:g} % by two one-sided tests at 5 %"
+    if any(row.heal_steps for row in rows):
+        yield "+healed N: distilled from the original for N steps after compression"
+    yield from dict.fromkeys(f"{row.method} at {row.ratio:g}: {row.reason}" for row in rows if row.reason)
 
 
 def _cell(row: Table2Row, name: str) -> str:

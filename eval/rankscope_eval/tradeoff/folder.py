@@ -6,7 +6,7 @@ import contextlib
 import math
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ from rankscope.measure.tradeoff import (
     Table2Point,
     Table2Report,
     Table2Row,
+    Verdict,
 )
+from rankscope_eval.relative import Sums
 
-SCHEMA = "rankscope/table2-settings@1"
+SCHEMA = "rankscope/table2-settings@2"
 ORIGINAL = "original"
 """Name of the entry with the original's scores."""
 _HEADS = {
@@ -42,10 +44,27 @@ _HEADS = {
 }
 
 
+@dataclass(frozen=True)
+class KeptPoint:
+    """Point with the sums of its series by data set, which the table omits."""
+
+    point: Table2Point
+    sums: dict[str, Sums]
+
+
+@dataclass(frozen=True)
+class KeptOriginal:
+    """The original's scores with the sums of its series by data set."""
+
+    original: Original
+    sums: dict[str, Sums]
+
+
 class Table2Folder:
     """Folder of a Table 2 run.
 
-    ``entries/<point>.json`` holds the result of a point, ``entries/original.json`` the original's scores,
+    ``entries/<point>.json`` holds the result of a point, ``entries/original.json`` the original's scores, both with the
+    sums of every series,
     ``calibration/seed-<n>.safetensors`` the calibration moments of a seed, and ``work`` the model being measured.
 
     Args:
@@ -78,22 +97,22 @@ class Table2Folder:
     def __contains__(self, point: Table2Point) -> bool:
         return point.name in self._store
 
-    def points(self) -> list[Table2Point]:
+    def points(self) -> list[KeptPoint]:
         """Return all measured points."""
         names = (name for name in self._store.names() if name != ORIGINAL)
-        return [point for name in names if (point := self._store.get(name, Table2Point))]
+        return [kept for name in names if (kept := self._store.get(name, KeptPoint))]
 
-    def keep(self, point: Table2Point) -> None:
+    def keep(self, point: Table2Point, sums: Mapping[str, Sums]) -> None:
         """Store a point."""
-        self._store.put(point.name, point)
+        self._store.put(point.name, KeptPoint(point, dict(sums)))
 
-    def original(self) -> Original | None:
+    def original(self) -> KeptOriginal | None:
         """Return the original's measurements, or None if missing."""
-        return self._store.get(ORIGINAL, Original)
+        return self._store.get(ORIGINAL, KeptOriginal)
 
-    def keep_original(self, original: Original) -> None:
+    def keep_original(self, kept: KeptOriginal) -> None:
         """Store the original's measurements."""
-        self._store.put(ORIGINAL, original)
+        self._store.put(ORIGINAL, kept)
 
     def write(self, report: Table2Report) -> None:
         """Write table2.json, table2.csv and table2.md."""
@@ -106,10 +125,11 @@ class Table2Folder:
 
 
 def markdown(report: Table2Report) -> str:
-    """Format the table as Markdown; with several seeds, as median (min–max)."""
+    """Format the table as Markdown: scores with intervals and verdicts, then all measures as median (min–max)."""
     rows = report.rows
     shown = [name for name in _HEADS if any(getattr(row.median, name) is not None for row in rows)]
     lines = [f"# Table 2 of {report.model}", "", "Relative to the original; lower is better but for the overlap.", ""]
+    lines += _judged(report) if report.judgements else []
     head = ["ratio", "reached", "method", "allocation", "seeds", *(_HEADS[name] for name in shown)]
     lines += [_line(head), _line(["---"] * len(head))]
     lines += [_line(_cells(row, shown)) for row in rows]
@@ -121,6 +141,31 @@ def markdown(report: Table2Report) -> str:
     lines += [_line(head), _line(["---"] * len(head))]
     lines += [_line([f"{value:.3f}" for value in asdict(row).values()]) for row in PUBLISHED]
     return "\n".join(lines) + "\n"
+
+
+def _judged(report: Table2Report) -> list[str]:
+    margin = report.judgements[0].WQL_verdict.margin
+    head = ["ratio", "method", "allocation"]
+    for metric in ("WQL", "MASE"):
+        head += [f"rel. {metric}", "95 %", "verdict", "worst set"]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for row in report.rows:
+        if (judged := row.judgement) is not None:
+            method = row.method if row.heal_steps is None else f"{row.method}, {row.heal_steps} steps"
+            wql = _scored(judged.relative_WQL, judged.WQL_interval, judged.WQL_verdict)
+            mase = _scored(judged.relative_MASE, judged.MASE_interval, judged.MASE_verdict)
+            lines.append(_line([f"{row.ratio:g}", method, row.allocation, *wql, *mase]))
+    says = (
+        "Scores are averaged over the seeds, then geometric means over data sets; intervals by bootstrap over data "
+        f"sets and series; verdicts by two one-sided tests at 5 % within {100 * margin:g} %."
+    )
+    return [*lines, "", says, "", "All measures, medians over the seeds (min–max):", ""]
+
+
+def _scored(value: float, ends: tuple[float, float] | None, verdict: Verdict) -> list[str]:
+    span = "–" if ends is None else f"{ends[0]:.3f}–{ends[1]:.3f}"
+    there = "–" if verdict.worst_ratio is None else f"{verdict.worst} {verdict.worst_ratio:.3f}"
+    return [f"{value:.3f}", span, verdict.word, there]
 
 
 def _line(cells: list[str]) -> str:

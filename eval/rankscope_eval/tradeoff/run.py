@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
+
+import numpy as np
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import ALLOCATIONS, METHOD_NAMES, Allocation, Method
@@ -18,9 +22,22 @@ from rankscope.compress.options import needs_calibration, validate_ratio
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
 from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
-from rankscope.measure.tradeoff import DONE, FAILED, OUT_OF_REACH, Original, Table2Point, Table2Report
+from rankscope.measure.tradeoff import (
+    DONE,
+    FAILED,
+    OUT_OF_REACH,
+    DatasetScore,
+    Judgement,
+    Original,
+    Table2Point,
+    Table2Report,
+    by_row,
+    row_key,
+)
 from rankscope.train.data.mixture import CORPUS_VERSION
-from rankscope_eval.tradeoff.folder import Table2Folder
+from rankscope_eval.relative import Sums
+from rankscope_eval.report import EvalRow, summarise
+from rankscope_eval.tradeoff.folder import KeptOriginal, KeptPoint, Table2Folder
 from rankscope_eval.tradeoff.scorers import OVERLAP_SEED, ForecastScorer, TextScorer, TradeoffOptions
 
 RATIOS = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
@@ -147,7 +164,7 @@ def run_table2(
     folder = Table2Folder(Path(out).resolve(), checkpoint.source, known)
     with folder.opened(resume, force):
         _Run(checkpoint, scorer, folder, progress or silent).go(points)
-        report = _report(checkpoint, settings, folder)
+        report = _report(checkpoint, settings, folder, scorer.options.margin)
         folder.write(report)
         if any(point.state == DONE for point in report.points):
             from rankscope.plots.style import save_figure
@@ -181,7 +198,8 @@ class _Run:
         for seed in sorted(seeds):
             self._calibrate(seed)
         for done, point in enumerate(left):
-            self.folder.keep(self._measured(point, original, self._within(done, len(left), point.name)))
+            progress = self._within(done, len(left), point.name)
+            self.folder.keep(*self._measured(point, original.original, progress))
             self.progress(done + 1, len(left), point.name)
 
     def _within(self, done: int, total: int, name: str) -> Progress:
@@ -201,19 +219,21 @@ class _Run:
             return None
         return load_calibration(self.folder.moments(point.seed))
 
-    def _measured(self, point: Table2Point, original: Original, progress: Progress) -> Table2Point:
+    def _measured(
+        self, point: Table2Point, original: Original, progress: Progress
+    ) -> tuple[Table2Point, dict[str, Sums]]:
         progress(0, 0, "compressing")
         try:
             made = self._compress(point, progress)
             healed = self._heal(point, progress)
         except (OptionError, FamilyError) as error:
             shutil.rmtree(self.folder.work, ignore_errors=True)
-            return replace(point, state=OUT_OF_REACH, reason=str(error))
+            return replace(point, state=OUT_OF_REACH, reason=str(error)), {}
         point = replace(point, allocation=made.allocation)
         try:
-            measures, scores = self.scorer.compare(self.folder.work, original, progress)
+            measures, scores, sums = self.scorer.compare(self.folder.work, original, progress)
         except (DataError, CheckpointError) as error:
-            return replace(point, state=FAILED, reason=str(error))
+            return replace(point, state=FAILED, reason=str(error)), {}
         finally:
             shutil.rmtree(self.folder.work, ignore_errors=True)
         measures = replace(
@@ -222,7 +242,7 @@ class _Run:
             compress_seconds=made.seconds,
             heal_seconds=None if healed is None else healed.seconds,
         )
-        return replace(point, measures=measures, scores=scores)
+        return replace(point, measures=measures, scores=scores), sums
 
     def _compress(self, point: Table2Point, progress: Progress) -> CompressReport:
         return compress(
@@ -253,13 +273,14 @@ class _Run:
         )
 
 
-def _report(checkpoint: Checkpoint, settings: dict[str, Any], folder: Table2Folder) -> Table2Report:
-    original = folder.original()
-    assert original is not None
+def _report(checkpoint: Checkpoint, settings: dict[str, Any], folder: Table2Folder, margin: float) -> Table2Report:
+    kept = folder.original()
+    assert kept is not None
+    found = {one.point.name: one for one in folder.points()}
     order = dict.fromkeys((*METHODS, *METHOD_NAMES, *HEALED_NAMES))
     rank = {name: position for position, name in enumerate(order)}
     points = sorted(
-        folder.points(),
+        (one.point for one in found.values()),
         key=lambda one: (
             -one.ratio,
             rank.get(one.method, len(rank)),
@@ -268,4 +289,42 @@ def _report(checkpoint: Checkpoint, settings: dict[str, Any], folder: Table2Fold
             one.seed or 0,
         ),
     )
-    return Table2Report(checkpoint.source, checkpoint.family.name, settings, original, tuple(points))
+    judgements = [
+        _judgement([found[point.name] for point in group if point.scores], kept, margin)
+        for group in by_row(points).values()
+        if any(point.scores for point in group)
+    ]
+    return Table2Report(
+        checkpoint.source, checkpoint.family.name, settings, kept.original, tuple(points), tuple(judgements)
+    )
+
+
+def _judgement(points: Sequence[KeptPoint], original: KeptOriginal, margin: float) -> Judgement:
+    """Judge a row: losses averaged over its seeds, against the original's."""
+    rows = [*_rows("model", [(one.point.scores, one.sums) for one in points])]
+    rows += _rows("original", [(original.original.scores, original.sums)])
+    whole = summarise(rows, ["model"], "original", margin)[-1]
+    assert whole.WQL_verdict is not None
+    assert whole.MASE_verdict is not None
+    return Judgement(
+        *row_key(points[0].point),
+        whole.relative_WQL,
+        whole.relative_MASE,
+        whole.WQL_interval,
+        whole.MASE_interval,
+        whole.WQL_verdict,
+        whole.MASE_verdict,
+    )
+
+
+def _rows(name: str, runs: Sequence[tuple[Sequence[DatasetScore], Mapping[str, Sums]]]) -> Iterator[EvalRow]:
+    """Rows of a model, averaged over its runs."""
+    for same in zip(*(scores for scores, _ in runs), strict=True):
+        place = f"{same[0].benchmark}/{same[0].dataset}"
+        mase, wql = (fmean(_known(getattr(one, metric)) for one in same) for metric in ("MASE", "WQL"))
+        sums = np.mean([sums[place] for _, sums in runs], axis=0)
+        yield EvalRow(same[0].benchmark, same[0].dataset, name, mase, wql, len(sums), 0, 0, 0, math.nan, sums=sums)
+
+
+def _known(score: float | None) -> float:
+    return math.nan if score is None else score

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,10 +28,11 @@ from rankscope.measure.tradeoff import DatasetScore, Measures, Original
 from rankscope_eval.bench.turns import alternate, ratios, timed
 from rankscope_eval.forecasters import Forecasting, check_counts, pipeline_forecaster
 from rankscope_eval.metrics import QUANTILES
-from rankscope_eval.relative import relative_scores
+from rankscope_eval.relative import Sums, relative_scores
 from rankscope_eval.scorer import Scorer
 from rankscope_eval.sources import read_suite
 from rankscope_eval.suites import DEFAULT_SUITE
+from rankscope_eval.tradeoff.folder import KeptOriginal
 from rankscope_eval.tradeoff.overlap import (
     log_perplexity,
     mean_overlap,
@@ -40,6 +42,7 @@ from rankscope_eval.tradeoff.overlap import (
     text_windows,
     top_tokens,
 )
+from rankscope_eval.verdict import MARGIN, check_margin
 
 OVERLAP_SEED = 1_000_000
 """Seed of the comparison series, distinct from all calibration seeds."""
@@ -57,6 +60,9 @@ class TradeoffOptions:
         data: folder with local data files.
         max_series: use only the first series of each data set.
         how: forecasting settings.
+        sampling_seeds: seeds that sampled forecasts are drawn with and their losses averaged over; forecasts that are
+            not sampled are made once.
+        margin: relative difference that verdicts count as none.
         overlap_series: synthetic series, or text windows, for comparing outputs.
         calibration: calibration set (default: ``mixture:256``); ``text:N`` for a text model.
         text: text file for a text model.
@@ -66,12 +72,15 @@ class TradeoffOptions:
     data: str | None = None
     max_series: int | None = None
     how: Forecasting = field(default_factory=lambda: Forecasting(runtime="stock"))
+    sampling_seeds: int = 1
+    margin: float = MARGIN
     overlap_series: int = 1000
     calibration: str | None = None
     text: str | None = None
 
     def __post_init__(self) -> None:
-        check_counts(overlap_series=self.overlap_series)
+        check_counts(overlap_series=self.overlap_series, sampling_seeds=self.sampling_seeds)
+        check_margin(self.margin)
         resolve_dtype(self.how.dtype)
 
 
@@ -101,6 +110,8 @@ class ForecastScorer:
             "max_series": options.max_series,
             "num_samples": options.how.num_samples,
             "batch_size": options.how.batch_size,
+            "sampling_seeds": options.sampling_seeds,
+            "runtime": options.how.runtime,
             **_settings(options),
         }
 
@@ -113,17 +124,18 @@ class ForecastScorer:
         """Return synthetic series, as in `rankscope.compress.sensitivity`."""
         return None
 
-    def original(self, progress: Progress) -> Original:
+    def original(self, progress: Progress) -> KeptOriginal:
         """Score the original on the suite."""
-        return Original(**_sizes(self.checkpoint), scores=self._scores(self._pipeline, progress))
+        scores, sums = self._scores(self._pipeline, progress)
+        return KeptOriginal(Original(**_sizes(self.checkpoint), scores=scores), sums)
 
     def compare(
         self, folder: Path, original: Original, progress: Progress
-    ) -> tuple[Measures, tuple[DatasetScore, ...]]:
+    ) -> tuple[Measures, tuple[DatasetScore, ...], dict[str, Sums]]:
         """Score a model on the suite, compare its outputs and time its forecasts."""
         smaller = open_checkpoint(folder)
         pipeline = self._open(smaller)
-        scores = self._scores(pipeline, progress)
+        scores, sums = self._scores(pipeline, progress)
         if self.checkpoint.family.strategy == "continuous":
             near = Measures(quantile_distance=self._distance(pipeline))
         else:
@@ -137,7 +149,7 @@ class ForecastScorer:
             **_sizes(smaller),
             **times,
         )
-        return measures, scores
+        return measures, scores, sums
 
     def _open(self, checkpoint: Checkpoint) -> Any:
         how = self.options.how
@@ -170,9 +182,20 @@ class ForecastScorer:
     def _distance(self, pipeline: Any) -> float:
         return quantile_distance(self._quantiles, self._quantiles_of(pipeline), self._series.context)
 
-    def _scores(self, pipeline: Any, progress: Progress) -> tuple[DatasetScore, ...]:
-        rows = self.scorer.rows(pipeline_forecaster("model", pipeline, self.options.how), progress)
-        return tuple(DatasetScore(r.benchmark, r.dataset, _finite(r.WQL), _finite(r.MASE)) for r in rows)
+    def _scores(self, pipeline: Any, progress: Progress) -> tuple[tuple[DatasetScore, ...], dict[str, Sums]]:
+        """Return scores by data set and the sums of every series, averaged over the sampling seeds."""
+        how, sampled = self.options.how, pipeline.forecast_type.name == "SAMPLES"
+        seeds = range(how.seed, how.seed + (self.options.sampling_seeds if sampled else 1))
+        runs = [
+            self.scorer.rows(pipeline_forecaster("model", pipeline, replace(how, seed=seed)), progress)
+            for seed in seeds
+        ]
+        scores, sums = [], {}
+        for rows in zip(*runs, strict=True):  # one data set by every seed
+            wql, mase = (_finite(fmean(getattr(row, name) for row in rows)) for name in ("WQL", "MASE"))
+            scores.append(DatasetScore(rows[0].benchmark, rows[0].dataset, wql, mase))
+            sums[rows[0].key] = np.mean([row.sums for row in rows], axis=0)
+        return tuple(scores), sums
 
     def _forecast(self, pipeline: Any) -> Callable[[], Any]:
         series = self._series.context[:TIMED]
@@ -216,14 +239,14 @@ class TextScorer:
         """Return other windows of the first half of the text."""
         return calibration_windows(self.tokens, PROBED_WINDOWS, seed + PROBE_SEED)
 
-    def original(self, progress: Progress) -> Original:
+    def original(self, progress: Progress) -> KeptOriginal:
         """Measure the original's log-perplexity."""
         lppl = log_perplexity(self._module, self.checkpoint, self.windows, progress)
-        return Original(**_sizes(self.checkpoint), LPPL=lppl)
+        return KeptOriginal(Original(**_sizes(self.checkpoint), LPPL=lppl), {})
 
     def compare(
         self, folder: Path, original: Original, progress: Progress
-    ) -> tuple[Measures, tuple[DatasetScore, ...]]:
+    ) -> tuple[Measures, tuple[DatasetScore, ...], dict[str, Sums]]:
         """Measure log-perplexity, overlap and the time of a forward pass."""
         smaller = open_checkpoint(folder)
         module = self._module_of(smaller)
@@ -237,7 +260,7 @@ class TextScorer:
             **_sizes(smaller),
             **times,
         )
-        return measures, ()
+        return measures, (), {}
 
     def _module_of(self, checkpoint: Checkpoint) -> Any:
         return checkpoint.module(resolve_dtype(self.options.how.dtype) or torch.float32).to(self.options.how.device)

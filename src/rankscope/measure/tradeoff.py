@@ -141,6 +141,72 @@ class Table2Point:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """Verdict on a relative score, from an interval over data sets and series (`rankscope_eval.verdict` decides it).
+
+    Attributes:
+        word: ``held``: the interval lies within the margin on both sides. Else ``better`` or ``worse``: it lies on one
+            side of 1. Else ``no worse``: its upper end lies within the margin. Else, or without an interval,
+            ``not shown``.
+        margin: largest relative difference that counts as none.
+        interval: 90 %, for two one-sided tests at 5 %; None where there is too little to resample.
+        worst: data set with the largest ratio.
+        worst_ratio: score over the baseline's there.
+        worst_interval: over its series, at a level that allows for its being the worst of so many (Bonferroni).
+    """
+
+    word: str
+    margin: float
+    interval: tuple[float, float] | None = None
+    worst: str | None = None
+    worst_ratio: float | None = None
+    worst_interval: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        """Return the verdict in words.
+
+        >>> str(Verdict("held", 0.02)), str(Verdict("no worse", 0.005)), str(Verdict("worse", 0.02))
+        ('held within 2 %', 'at most 0.5 % worse', 'worse')
+        """
+        share = f"{100 * self.margin:g} %"
+        return {"held": f"held within {share}", "no worse": f"at most {share} worse"}.get(self.word, self.word)
+
+    @property
+    def worse_there(self) -> bool:
+        """True if the score on the worst data set is shown to be worse than the baseline's."""
+        return self.worst_interval is not None and self.worst_interval[0] > 1
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Relative scores of a row with 95 % intervals over data sets and series, and verdicts.
+
+    Attributes:
+        ratio: of the row, with the next three.
+        method: as in `Table2Point`.
+        allocation: as in `Table2Point`.
+        heal_steps: as in `Table2Point`.
+        relative_WQL: geometric mean over data sets of WQL, averaged over the seeds, / WQL of the original.
+        relative_MASE: the same of MASE.
+        WQL_interval: of ``relative_WQL``; None where there is too little to resample.
+        MASE_interval: of ``relative_MASE``.
+        WQL_verdict: on ``relative_WQL``.
+        MASE_verdict: on ``relative_MASE``.
+    """
+
+    ratio: float
+    method: str
+    allocation: str
+    heal_steps: int | None
+    relative_WQL: float
+    relative_MASE: float
+    WQL_interval: tuple[float, float] | None
+    MASE_interval: tuple[float, float] | None
+    WQL_verdict: Verdict
+    MASE_verdict: Verdict
+
+
+@dataclass(frozen=True)
 class Table2Row:
     """A row of the table: all seeds of one ratio, method, allocation and healing.
 
@@ -155,6 +221,7 @@ class Table2Row:
         median: over seeds.
         low: minima over seeds.
         high: maxima over seeds.
+        judgement: intervals and verdicts of the scores; None of a text model, and in tables of 0.1.
     """
 
     ratio: float
@@ -167,6 +234,7 @@ class Table2Row:
     median: Measures
     low: Measures
     high: Measures
+    judgement: Judgement | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +247,7 @@ class Table2Report:
         settings: what the numbers are a function of: suite, series, seeds of forecasts and of the overlap, device.
         original: the model itself.
         points: one per ratio, method, allocation and seed.
+        judgements: one per row whose points have scores.
     """
 
     model: str
@@ -186,17 +255,16 @@ class Table2Report:
     settings: dict[str, Any]
     original: Original
     points: tuple[Table2Point, ...] = field(repr=False)
+    judgements: tuple[Judgement, ...] = field(default=(), repr=False)
 
     SCHEMA: ClassVar = "rankscope/table2@1"
-    KEYS: ClassVar = ("model", "family", "settings", "original", "rows=spreads", "points")
+    KEYS: ClassVar = ("model", "family", "settings", "original", "rows=spreads", "judgements", "points")
 
     @property
     def rows(self) -> tuple[Table2Row, ...]:
         """Points by ratio, method, allocation and healing, in the order of the points."""
-        groups: dict[tuple[float, str, str, int | None], list[Table2Point]] = {}
-        for point in self.points:
-            groups.setdefault((point.ratio, point.method, point.allocation, point.heal_steps), []).append(point)
-        return tuple(_row(points) for points in groups.values())
+        judged = {row_key(one): one for one in self.judgements}
+        return tuple(_row(points, judged.get(key)) for key, points in by_row(self.points).items())
 
     @property
     def failed(self) -> tuple[Table2Point, ...]:
@@ -224,7 +292,20 @@ def read_table2(path: str | Path) -> Table2Report:
     return codec.read(Table2Report, path, "table2.json")
 
 
-def _row(points: Sequence[Table2Point]) -> Table2Row:
+def row_key(one: Table2Point | Judgement) -> tuple[float, str, str, int | None]:
+    """Ratio, method, allocation and healing: what the points of a row have in common."""
+    return one.ratio, one.method, one.allocation, one.heal_steps
+
+
+def by_row(points: Sequence[Table2Point]) -> dict[tuple[float, str, str, int | None], list[Table2Point]]:
+    """Points by row, in their order."""
+    groups: dict[tuple[float, str, str, int | None], list[Table2Point]] = {}
+    for point in points:
+        groups.setdefault(row_key(point), []).append(point)
+    return groups
+
+
+def _row(points: Sequence[Table2Point], judgement: Judgement | None) -> Table2Row:
     first = points[0]
     done = [point for point in points if point.state == DONE]
     lost = [point for point in points if point.state != DONE]
@@ -245,6 +326,7 @@ def _row(points: Sequence[Table2Point]) -> Table2Row:
         over(median),
         over(min),
         over(max),
+        judgement,
     )
 
 
@@ -263,4 +345,17 @@ def _flat(row: Table2Row) -> dict[str, Any]:
     for name in MEASURES:
         middle, low, high = (getattr(one, name) for one in (row.median, row.low, row.high))
         flat |= {name: middle, f"{name}_min": low, f"{name}_max": high}
+    return flat | _flat_judgement(row.judgement)
+
+
+def _flat_judgement(judged: Judgement | None) -> dict[str, Any]:
+    if judged is None:
+        return {}
+    flat: dict[str, Any] = {}
+    for metric in ("WQL", "MASE"):
+        verdict: Verdict = getattr(judged, f"{metric}_verdict")
+        low, high = getattr(judged, f"{metric}_interval") or (None, None)
+        flat |= {f"{metric}_mean": getattr(judged, f"relative_{metric}"), f"{metric}_low": low, f"{metric}_high": high}
+        flat |= {f"{metric}_verdict": verdict.word, f"{metric}_worst": verdict.worst}
+        flat |= {f"{metric}_worst_ratio": verdict.worst_ratio}
     return flat

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -85,6 +86,9 @@ def test_every_point_is_what_the_verbs_would_say(
         small.parameters["after"],
         small.bytes["after"],
     )
+    (judged,) = (one for one in report.judgements if (one.ratio, one.method) == (0.4, "svd"))
+    assert (judged.relative_WQL, judged.relative_MASE) == pytest.approx((scores.relative_WQL, scores.relative_MASE))
+    assert (judged.WQL_interval, judged.WQL_verdict) == (scores.WQL_interval, scores.WQL_verdict)
     assert 0 < measures.overlap < 1
     assert measures.quantile_distance is None
     assert measures.cache_bytes == report.original.cache_bytes
@@ -111,6 +115,61 @@ def test_at_ratio_one_nothing_is_lost(
         assert getattr(row.median, measure) == same
         other = {"overlap": "quantile_distance", "quantile_distance": "overlap"}[measure]
         assert getattr(row.median, other) is None
+
+
+@pytest.fixture
+def several(options: TradeoffOptions, tmp_path: Path) -> TradeoffOptions:
+    """Three data sets of two series."""
+    suite = tmp_path / "three.yaml"
+    rows = (f"- {{name: s{n}, benchmark: b, prediction_length: {n}, offset: -{n}, file: [s.csv]}}\n" for n in (3, 4, 5))
+    suite.write_text("".join(rows))
+    return replace(options, suite=str(suite))
+
+
+def test_rows_are_judged_over_data_sets_and_series(bolt_folder: Path, tmp_path: Path, several: TradeoffOptions) -> None:
+    grid = Grid((0.4,), ("joint",), seeds=(0, 1))
+    report = run_table2(bolt_folder, tmp_path / "out", grid=grid, options=several)
+    (row,) = report.rows
+    judged = row.judgement
+    # the seeds' scores averaged, then the geometric mean, by hand
+    base = [one.WQL for one in report.original.scores]
+    means = [sum(point.scores[place].WQL for point in report.points) / 2 for place in range(3)]
+    ratios = [ours / theirs for ours, theirs in zip(means, base, strict=True)]
+    assert judged.relative_WQL == pytest.approx(math.prod(ratios) ** (1 / 3))
+    assert judged.WQL_verdict.worst_ratio == pytest.approx(max(ratios))
+    assert judged.WQL_verdict.worst == f"s{3 + ratios.index(max(ratios))}"
+    low, high = judged.WQL_interval
+    assert low < judged.relative_WQL < high
+    inner = judged.WQL_verdict.interval
+    assert low < inner[0] < inner[1] < high
+    table = (tmp_path / "out" / "table2.md").read_text()
+    assert f"| {judged.relative_WQL:.3f} | {low:.3f}–{high:.3f} | {judged.WQL_verdict.word} |" in table
+    assert report.to_frame().loc[0, "WQL_worst"] == judged.WQL_verdict.worst
+    # another margin judges the kept sums anew
+    wide = replace(several, margin=0.99)
+    again = run_table2(bolt_folder, tmp_path / "out", grid=grid, options=wide, resume=True)
+    assert again.points == report.points
+    assert again.judgements[0].WQL_interval == judged.WQL_interval
+    assert again.judgements[0].WQL_verdict.margin == 0.99
+
+
+def test_losses_are_averaged_over_sampling_seeds(
+    sampling_folder: Path, bolt_folder: Path, tmp_path: Path, options: TradeoffOptions
+) -> None:
+    grid = Grid((1.0,), ("svd",))
+    single = [
+        run_table2(sampling_folder, tmp_path / f"{seed}", grid=grid, options=replace(options, how=how)).original
+        for seed in (5, 6)
+        for how in [replace(options.how, seed=seed)]
+    ]
+    both = replace(options, how=replace(options.how, seed=5), sampling_seeds=2)
+    original = run_table2(sampling_folder, tmp_path / "both", grid=grid, options=both).original
+    scores = [one.scores[0].WQL for one in single]
+    assert scores[0] != scores[1]
+    assert pytest.approx(sum(scores) / 2) == original.scores[0].WQL
+    direct = run_table2(bolt_folder, tmp_path / "direct", grid=grid, options=both)  # samples nothing
+    alone = run_table2(bolt_folder, tmp_path / "alone", grid=grid, options=options)
+    assert direct.original == alone.original
 
 
 def test_what_is_done_stays_done(
@@ -177,6 +236,7 @@ def test_another_table_is_not_gone_on_with(
     changes: list[dict[str, Any]] = [
         {"num_samples": 4},
         {"overlap_series": 5},
+        {"sampling_seeds": 2},
         {"seed": 1},
         {"calibration": "mixture:9"},
     ]
@@ -258,6 +318,8 @@ def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> No
         ({"seeds": (-1,)}, {}, "seed -1"),
         ({"seeds": (1_000_000,)}, {}, "seed 1000000"),
         ({}, {"overlap_series": 0}, "overlap_series 0"),
+        ({}, {"sampling_seeds": 0}, "sampling_seeds 0"),
+        ({}, {"margin": 0.0}, "share between 0 and 1"),
         ({}, {"suite": "embeded"}, "did you mean 'embedded'"),
         ({}, {"data": "nowhere"}, "data folder nowhere"),
         ({}, {"calibration": "mixture:0"}, "at least 1"),
