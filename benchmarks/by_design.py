@@ -2,6 +2,7 @@
 
     rankscope sweep benchmarks/by_design.yaml --out by-design/
     python benchmarks/by_design.py by-design/ --suite backtest.yaml --data DIR
+    python benchmarks/by_design.py      # times and sizes alone, of random weights in the same shapes
 
 Times are of one ``predict_quantiles`` call per batch, interleaved over rounds; ratios are medians over rounds of a
 model's time / the baseline's time in the same round.
@@ -10,9 +11,12 @@ model's time / the baseline's time in the same round.
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from provenance import conditions, origin, parser, save, spread
+from shapes import write_shape
 
 BASELINE = "baseline"
 PAPER = {
@@ -32,60 +36,90 @@ def attention_numbers(folder: Path) -> int:
         return sum(file.get_tensor(name).numel() for name in names)
 
 
-def main() -> None:
-    """Measure, print the table and write the JSON file."""
-    options = parser(__doc__, rounds=15, batch=32, context=512)
-    options.add_argument("sweep", type=Path, help="folder that `rankscope sweep` wrote")
-    options.add_argument("--suite", default="embedded")
-    options.add_argument("--data")
-    given = options.parse_args()
+def shapes(folder: Path) -> dict[str, Path]:
+    """Write the networks of the sweep with random weights."""
+    from rankscope.train.rank_schedule import RankDesign
 
+    designs = {name: RankDesign(row["r0"], row["alpha"]) for name, row in PAPER.items()}
+    return {
+        name: write_shape(folder / name, "chronos-bolt", "tiny", design=design)
+        for name, design in {BASELINE: None, **designs}.items()
+    }
+
+
+def timed_forecasts(folders: dict[str, Path], batch: int, context: int, rounds: int) -> dict[str, tuple[float, ...]]:
+    """Seconds of a forecast of every model, one number per round."""
     import torch
 
     from rankscope import load_pipeline
-    from rankscope.io import codec
-    from rankscope_eval import evaluate
     from rankscope_eval.bench.turns import alternate, timed
 
-    folders = {
-        path.name: path for path in sorted((given.sweep / "points").iterdir()) if (path / "config.json").exists()
-    }
-    series = torch.randn(given.batch, given.context, generator=torch.Generator().manual_seed(0)).cumsum(1)
+    series = torch.randn(batch, context, generator=torch.Generator().manual_seed(0)).cumsum(1)
     works = {name: load_pipeline(str(path)) for name, path in folders.items()}
     turns = {name: timed(lambda p=p: p.predict_quantiles(series, prediction_length=64)) for name, p in works.items()}
-    times = alternate(turns, given.rounds)
-    base = folders[BASELINE]
-    report = evaluate([str(p) for p in folders.values()], suite=given.suite, data=given.data, baseline=str(base))
+    return alternate(turns, rounds)
+
+
+def scores(folders: dict[str, Path], suite: str, data: str | None) -> dict[str, dict[str, Any]]:
+    """WQL and MASE relative to the baseline, and steps of training."""
+    from rankscope.io import codec
+    from rankscope_eval import evaluate
+
+    report = evaluate([str(p) for p in folders.values()], suite=suite, data=data, baseline=str(folders[BASELINE]))
     summary = {row["model"]: row for row in codec.plain(report)["summary"] if row["benchmark"] == "all"}
-    rows = []
-    for name, folder in folders.items():
-        ratios = [mine / reference for mine, reference in zip(times[name], times[BASELINE], strict=True)]
-        weights = (folder / "model.safetensors").stat().st_size
-        rows.append(
-            {
-                "name": name,
-                "steps": json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))["report"]["steps"],
-                "size": attention_numbers(folder) / attention_numbers(base),
-                "weight_bytes": weights,
-                "space": weights / (base / "model.safetensors").stat().st_size,
-                "seconds": spread(times[name]),
-                "time": spread(ratios),
-                "WQL": summary[str(folder)]["relative_WQL"],
-                "MASE": summary[str(folder)]["relative_MASE"],
-                "paper": PAPER.get(name),
-            }
-        )
+    return {
+        name: {
+            "steps": json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))["report"]["steps"],
+            **{metric: summary[str(folder)][f"relative_{metric}"] for metric in ("WQL", "MASE")},
+        }
+        for name, folder in folders.items()
+    }
+
+
+def main() -> None:
+    """Measure, print the table and write the JSON file."""
+    options = parser(__doc__, rounds=15, batch=32, context=512)
+    options.add_argument("sweep", type=Path, nargs="?", help="folder that `rankscope sweep` wrote")
+    options.add_argument("--suite", default="embedded")
+    options.add_argument("--data")
+    given = options.parse_args()
+    before = conditions()
+    with tempfile.TemporaryDirectory() as temporary:
+        if given.sweep is None:
+            folders, scored = shapes(Path(temporary)), {}
+        else:
+            points = sorted((given.sweep / "points").iterdir())
+            folders = {path.name: path for path in points if (path / "config.json").exists()}
+            scored = scores(folders, given.suite, given.data)
+        times = timed_forecasts(folders, given.batch, given.context, given.rounds)
+        base, rows = folders[BASELINE], []
+        for name, folder in folders.items():
+            ratios = [mine / reference for mine, reference in zip(times[name], times[BASELINE], strict=True)]
+            weights = (folder / "model.safetensors").stat().st_size
+            rows.append(
+                {
+                    "name": name,
+                    "size": attention_numbers(folder) / attention_numbers(base),
+                    "weight_bytes": weights,
+                    "space": weights / (base / "model.safetensors").stat().st_size,
+                    "seconds": spread(times[name]),
+                    "time": spread(ratios),
+                    **scored.get(name, {}),
+                    "paper": PAPER.get(name),
+                }
+            )
     print("point     size  space  time (min–max)        WQL   MASE  | paper: size  time   space  WQL    MASE")
     for row in rows:
         paper = row["paper"]
         beside = "  ".join(f"{paper[k]:.3f}" for k in ("size", "time", "space", "WQL", "MASE")) if paper else "1"
         span = f"{row['time']['median']:.2f} ({row['time']['min']:.2f}–{row['time']['max']:.2f})"
-        mine = f"{row['size']:.3f} {row['space']:.3f}  {span:20} {row['WQL']:.3f}  {row['MASE']:.3f}"
+        said = "  ".join(f"{row[metric]:.3f}" if metric in row else "    –" for metric in ("WQL", "MASE"))
+        mine = f"{row['size']:.3f} {row['space']:.3f}  {span:20} {said}"
         print(f"{row['name']:9} {mine} | {beside}")
     found = {
         **origin("by_design", "src/rankscope", "eval/rankscope_eval"),
-        "conditions": conditions(),
-        "suite": str(given.suite),
+        "conditions": {"before": before, "after": conditions()},
+        "suite": str(given.suite) if scored else None,
         "batch": given.batch,
         "context": given.context,
         "rows": rows,
