@@ -63,7 +63,6 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 figures: $(STAMP) ## Draw all figures into figures/out
 	$(BIN)/rankscope figures --all --out figures/out --force
 	$(BIN)/python benchmarks/peers.py --draw benchmarks/results/peers-2026-11-22.json figures/out/peers
-	$(BIN)/python figures/start_and_end.py
 
 verify-published: $(STAMP) ## With a network: reproduce the published scores of two Chronos models, measure and shrink them
 	$(BIN)/python benchmarks/published.py --folder verify-published

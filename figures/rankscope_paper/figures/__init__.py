@@ -25,6 +25,7 @@ from rankscope_paper.figures import (
     layers,
     overview,
     results,
+    start,
     strategies,
     sweeps,
     values,
@@ -53,7 +54,8 @@ FIGURES: dict[str, Recipe] = {
         *(overview.fig1, embedding.fig2a, embedding.fig2b, embedding.fig2c, sweeps.fig3a, embedding.fig3b),
         *(sweeps.fig4a, sweeps.fig4b, sweeps.fig4c, layers.fig5a, layers.fig5b, layers.fig5c),
         *(results.fig6, values.fig7, strategies.fig8, experiments.fig9, experiments.fig10, experiments.fig11),
-        *(layers.fig12, layers.fig13, heads.fig14, values.fig15, heads.fig16, results.table, lab_ranks.study),
+        *(layers.fig12, layers.fig13, heads.fig14, values.fig15, heads.fig16),
+        *(results.table, lab_ranks.study, start.study),
     )
 }
 """Every figure by its number in the paper."""

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from rankscope.checkpoints import Checkpoint, list_bundled, list_packaged
 from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope.measure.embedding import EmbeddingReport, EmbeddingSpectrum, measure_embedding
 from rankscope.numerics import angle_matrix
-from rankscope.plots import angle_maps, embedding_projection, embedding_spectra
+from rankscope.plots import angle_maps, embedding_projection
+from rankscope.plots.style import MARKS, figure, styled
+from rankscope.train.initial import initial_checkpoints
 from rankscope_paper.figures.recipe import (
     BOLT,
     REFERENCE,
@@ -26,6 +31,7 @@ from rankscope_paper.figures.recipe import (
     Recipe,
     Settings,
     described,
+    labels,
     listed,
     sigma_frame,
     text_model,
@@ -61,28 +67,36 @@ def at_hand() -> tuple[str, ...]:
     ),
 )
 def fig2a(settings: Settings) -> Drawn:
-    """Relative singular values of embedding matrices across modalities."""
-    report, about = _report(settings)
-    report = inputs_of(report)
-    ranks = (f"{row.model} {_rank(row.eps_ranks, 0.1)} of {min(row.tokens, row.d_model)}" for row in report.rows)
+    """Relative singular values of embedding matrices across modalities, and their ε-ranks before and after training."""
+    report, start, about = _report(settings)
+    report, start = inputs_of(report), None if start is None else inputs_of(start)
+    before = {} if start is None else {row.model: row for row in start.rows}
+    ranks = []
+    for row in report.rows:
+        first = f", {_rank(before[row.model].eps_ranks, 0.1)} before training" if row.model in before else ""
+        ranks.append(f"{row.model} {_rank(row.eps_ranks, 0.1)} of {row.largest_rank}{first}")
     caption = (
-        f"Relative singular values σ_j/σ_1 of embedded inputs: of series models {corpus_of(report)}; of image models "
-        f"generated images; of text models the vocabulary. ε-ranks at ε = 0.1: {'; '.join(ranks)}. Measured on {about}."
+        "Top: relative singular values σ_j/σ_1 of embedded inputs; bottom: their ε-ranks over the largest possible, "
+        "ε = 0.1, trained (filled) and before training (crosses). Inputs: of series models "
+        f"{corpus_of(report)}; of image models generated images; of text models the vocabulary. ε-ranks: "
+        f"{'; '.join(ranks)}. Measured on {about}."
     )
+    facts = ("model", "family", "strategy", "matrix", "tokens", "d_model")
     parts = [
-        sigma_frame(
-            row.relative,
-            **{name: getattr(row, name) for name in ("model", "family", "strategy", "matrix", "tokens", "d_model")},
-        )
-        for row in report.rows
+        sigma_frame(row.relative, trained=trained, **{name: getattr(row, name) for name in facts})
+        for trained, rows in ((True, report.rows), (False, before.values()))
+        for row in rows
     ]
-    return Drawn(embedding_spectra(report), pd.concat(parts, ignore_index=True), caption)
+    return Drawn(modalities(report, start), pd.concat(parts, ignore_index=True), caption)
 
 
 def _projection(settings: Settings, points: str) -> Drawn:
-    report, about = _report(settings)
+    report, start, about = _report(settings)
     matrix = "vocabulary" if any(row.matrix == "vocabulary" for row in report.rows) else "corpus"
-    rows = [row for row in report.rows if row.matrix == matrix]
+    named = labels(list(dict.fromkeys(row.model for row in report.rows)))
+    both = [] if start is None else [replace(row, model=f"{named[row.model]}, before training") for row in start.rows]
+    both += [replace(row, model=named[row.model] + (", trained" if start else "")) for row in report.rows]
+    rows = [row for row in both if row.matrix == matrix]
     shares = "; ".join(f"{row.model} {float((row.sigma[:2] ** 2).sum() / (row.sigma**2).sum()):.0%}" for row in rows)
     shown = points if matrix == "vocabulary" else f"the tokens of {corpus_of(report)}"
     many = f"; {len(rows[0].projection.points)} points, drawn at random" if rows[0].tokens > 2048 else ""
@@ -103,7 +117,8 @@ def _projection(settings: Settings, points: str) -> Drawn:
         )
         for row in rows
     ]
-    return Drawn(embedding_projection(report, matrix=matrix), pd.concat(parts, ignore_index=True), caption)
+    shown_rows = replace(report, rows=tuple(rows))
+    return Drawn(embedding_projection(shown_rows, matrix=matrix), pd.concat(parts, ignore_index=True), caption)
 
 
 fig2b = Recipe(
@@ -177,6 +192,21 @@ def measured(
     )
 
 
+def measured_start(
+    checkpoints: Sequence[Checkpoint], signals: Sequence[str], settings: Settings, angle_items: int = ITEMS
+) -> dict[str, EmbeddingReport]:
+    """Measure initial networks under the names of the trained ones, by signal; empty where none can be rebuilt."""
+    with initial_checkpoints(checkpoints) as initial:
+        if not initial:
+            return {}
+        names = {one.source: name for name, one in initial.items()}
+        reports = {signal: measured(list(initial.values()), signal, settings, angle_items) for signal in signals}
+    return {
+        signal: replace(one, rows=tuple(replace(row, model=names[row.model]) for row in one.rows))
+        for signal, one in reports.items()
+    }
+
+
 def corpora(report: EmbeddingReport, checkpoints: Sequence[Checkpoint], number: str) -> dict[str, EmbeddingSpectrum]:
     """Embedded corpus of each checkpoint, by its name.
 
@@ -218,14 +248,86 @@ def corpus_of(report: EmbeddingReport) -> str:
     return f"{kind} ({report.n} series of {report.length} values, seed {report.seed})"
 
 
-def _report(settings: Settings) -> tuple[EmbeddingReport, str]:
+def _report(settings: Settings) -> tuple[EmbeddingReport, EmbeddingReport | None, str]:
+    """Report of the trained networks, that of the initial ones where they are known, and the caption's end."""
     if settings.data is not None:
         report = codec.read(EmbeddingReport, settings.data, "embed.json")
         models = dict.fromkeys(row.model for row in report.rows)
-        return report, f"{', '.join(models)}, as saved in {settings.data.name}"
+        return report, None, f"{', '.join(models)}, as saved in {settings.data.name}"
     checkpoints = settings.checkpoints()
-    return measured(checkpoints, CORPUS, settings), listed(checkpoints)
+    report, start = measured(checkpoints, CORPUS, settings), measured_start(checkpoints, (CORPUS,), settings)
+    return report, start.get(CORPUS), listed(checkpoints)
 
 
 def _rank(ranks: Mapping[str, int], eps: float) -> str:
     return next((str(rank) for key, rank in ranks.items() if float(key) == eps), "not measured")
+
+
+FLOOR, LOWEST = 1e-7, 1e-5
+"""Relative singular values below `FLOOR` are rounding of float32 embeddings; `LOWEST` ends the axis."""
+OTHERS, START = "#a9b8c7", "#6f6f6f"
+ONE_MODEL = 0.13
+"""Height of a model's line in inches."""
+
+
+def modalities(report: EmbeddingReport, start: EmbeddingReport | None = None) -> Figure:
+    """Spectra of embedded inputs, and below them relative ε-ranks at 0.1 of every model, in order.
+
+    The first two series models, text and images have marks of their own; the other series models are grey.
+
+    Args:
+        report: one matrix per model.
+        start: of the same models before training.
+    """
+    named = labels([row.model for row in report.rows])
+    series = [row.model for row in report.rows if row.modality == "series"]
+    rest = [row.model for row in report.rows if row.modality != "series"]
+    looks = {name: mark.kwargs() for name, mark in zip([*series[:2], *rest], MARKS, strict=False)}
+    with styled():
+        height = 2.2 + ONE_MODEL * len(report.rows)
+        fig, (top, below) = figure(2, 1, height=height, height_ratios=(1.6, 0.1 + ONE_MODEL * len(report.rows)))
+        _spectra(top, report, looks, named)
+        _relative_ranks(below, report, start, looks, named)
+    return fig
+
+
+def _spectra(ax: Axes, report: EmbeddingReport, looks: Mapping[str, dict], named: Mapping[str, str]) -> None:
+    grey: dict[str, Any] = {"color": OTHERS, "linewidth": 0.8, "zorder": 0}
+    for row in report.rows:
+        shown = row.relative[row.relative > FLOOR]
+        index = np.arange(1, len(shown) + 1) / row.largest_rank
+        look = looks.get(row.model, grey) | {"markevery": max(len(shown) // 6, 1)}
+        ax.plot(index, shown, label=named[row.model] if row.model in looks else "_", gid=row.model, **look)
+    if len(report.rows) > len(looks):
+        ax.plot([], [], label="other series models", **grey)
+    ax.set_yscale("log")
+    ax.set_ylim(LOWEST, 1.5)
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("index $j$ / smaller side of the matrix")
+    ax.set_ylabel(r"$\sigma_j / \sigma_1$")
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.2, 1.0), ncols=3, columnspacing=0.8)
+
+
+def _relative_ranks(
+    ax: Axes,
+    report: EmbeddingReport,
+    start: EmbeddingReport | None,
+    looks: Mapping[str, dict],
+    named: Mapping[str, str],
+) -> None:
+    def share(row: EmbeddingSpectrum) -> float:
+        return float((row.relative > 0.1).sum()) / row.largest_rank
+
+    rows = sorted(report.rows, key=share)
+    before = {} if start is None else {row.model: share(row) for row in start.rows}
+    for place, row in enumerate(rows):
+        look = looks.get(row.model, {"color": "#5b7186", "marker": "o"}) | {"linestyle": "none"}
+        if row.model in before:
+            ax.plot([share(row), before[row.model]], [place, place], color=OTHERS, linewidth=0.6, zorder=0)
+            ax.plot([before[row.model]], [place], color=START, marker="x", linestyle="none", gid=f"start: {row.model}")
+        ax.plot([share(row)], [place], gid=f"rank: {row.model}", **look)
+    ax.set_yticks(range(len(rows)), [named[row.model] for row in rows])
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlim(0, 1.03)
+    ax.set_ylim(-0.7, len(rows) - 0.3)
+    ax.set_xlabel("0.1-rank / smaller side (×: before training)" if before else "0.1-rank / smaller side")

@@ -35,7 +35,7 @@ _EVERY = 25
 def figure9(result: F1Result) -> Figure:
     """Error of truncated attention against σ_{r+1}, and against the width d, with lines of slope 1 and ½ (Fig. 9)."""
     with styled():
-        fig, (left, right) = figure(1, 2, height=2.2)
+        fig, (left, right) = figure(1, 2)
         for mark, reading in zip(MARKS, result.readings, strict=False):
             run = reading.runs[0]
             label = rf"$\sigma_d = {_SMALLEST[reading.name]}$: {_plus_minus(reading.slope)}"
@@ -73,7 +73,7 @@ def _widths(ax: Axes, result: F1Result) -> None:
 def figure10(result: F2Result) -> Figure:
     """Spectrum of the input with the rank that h sketches are worth, and their distance to it against h (Fig. 10)."""
     with styled():
-        fig, (left, right) = figure(1, 2, height=2.2)
+        fig, (left, right) = figure(1, 2)
         index = np.arange(1, result.d_model + 1)
         left.semilogy(index, result.sigma, color=MARKS[0].colour, gid="spectrum")
         colours = mpl.colormaps[SEQUENCE](np.linspace(0, 0.85, len(result.heads)))
@@ -105,7 +105,7 @@ def figure10(result: F2Result) -> Figure:
 def figure11(result: F3Result) -> Figure:
     """Relative singular values of X and of MH-Attn(X) + X for each number of heads (Fig. 11)."""
     with styled():
-        fig, (ax,) = figure(1, 1, height=2.3)
+        fig, (ax,) = figure()
         index = np.arange(1, result.d_model + 1)
         ax.semilogy(index, result.sigma_in, color="black", linestyle=(0, (4, 2)), label="input", gid="input")
         colours = mpl.colormaps[SEQUENCE](np.linspace(0, 0.9, len(result.heads)))

@@ -23,6 +23,8 @@ from rankscope_paper.figures.sweeps import command, draw_mean_ranks, measured_on
 SCHEMA = "rankscope/head-angles@1"
 DATA = "head_angles.parquet"
 MAKE = "rankscope sweep heads --out DIR && rankscope figures 14 --data DIR"
+LEAST = 45.0
+"""Angle in degrees that is drawn darkest: rows of different heads are nearly at right angles."""
 COLUMNS = ("schema", "model", "heads", "row", "tenths", "about")
 """Of the compact table: one line per row of W_Q, with its angles to the rows after it in tenths of a degree."""
 
@@ -53,11 +55,12 @@ def fig14(settings: Settings) -> Drawn:
         inside.append(f"{title} {np.rad2deg(within):.0f}° and {np.rad2deg(across):.0f}°")
     caption = (
         "Angles between all pairs of rows of W_Q in the first encoder layer; the rows of one head stand together, "
-        f"so that heads are blocks on the diagonal. Mean angle within a head and across heads: {'; '.join(inside)}. "
+        f"so that heads are blocks on the diagonal; angles below {LEAST:g}° look alike. "
+        f"Mean angle within a head and across heads: {'; '.join(inside)}. "
         f"{about}"
     )
     plain = {title: angles for title, (_, angles) in maps.items()}
-    figure = angle_maps(plain, axis="row of $W_Q$", columns=2 if len(maps) < 6 else 3)
+    figure = angle_maps(plain, axis="row of $W_Q$", columns=2 if len(maps) < 6 else 3, least=LEAST)
     return Drawn(figure, angle_frame(plain, "model"), caption, compact=compact_angles(maps, about))
 
 
@@ -87,7 +90,7 @@ def fig16(settings: Settings) -> tuple[Drawn, ...]:
     title = min(maps, key=lambda one: maps[one][0])
     plain = {title: maps[title][1]}
     caption = f"Angles between all pairs of rows of W_Q in the first encoder layer of the model with {title}. {about}"
-    figure = angle_maps(plain, axis="row of $W_Q$", columns=1)
+    figure = angle_maps(plain, axis="row of $W_Q$", columns=1, least=LEAST)
     return drawn, Drawn(figure, angle_frame(plain, "model"), caption, name="angles")
 
 

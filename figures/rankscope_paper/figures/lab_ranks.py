@@ -53,7 +53,14 @@ def study(settings: Settings) -> Drawn:
         "codebooks": _by_codes(study.rows, settings_of[TOKENIZERS]),
         "cuts": _by_ratio(study.curves, cut),
     }
-    return Drawn(lab_ranks(shown), _frame(shown), _caption(study, settings_of, cut))
+    data_set = {name: setting.replace("-", " ").partition(" ")[0] for name, setting in settings_of.items()}
+    named = {
+        "encoders": f"generated series ({data_set[ENCODERS]})",
+        "layers": data_set[SLT],
+        "codebooks": data_set[TOKENIZERS],
+        "cuts": f"{cut[1]} on {cut[0].partition('-')[0]}",
+    }
+    return Drawn(lab_ranks(shown, named), _frame(shown), _caption(study, settings_of, cut))
 
 
 def _largest(rows: Iterable[RankRow], study: str) -> str:
@@ -141,16 +148,13 @@ def _caption(study: RankStudy, settings: Mapping[str, str], cut: tuple[str, str]
     )
 
 
-PANEL = 2.0
-"""Height of a panel in inches."""
-
-
-def lab_ranks(panels: Mapping[str, Lines]) -> Figure:
+def lab_ranks(panels: Mapping[str, Lines], named: Mapping[str, str] | None = None) -> Figure:
     """One panel below the other; those without lines are left out.
 
     Args:
         panels: lines by label, of ``encoders`` and ``layers`` (effective rank of the stream by depth), ``codebooks``
-            (rank by number of codes) and ``cuts`` (loss over the whole model's, by share of numbers kept).
+            (rank by number of codes) and ``cuts`` (loss over the whole model's, by share of parameters kept).
+        named: data set of a panel's runs, for its title.
 
     Raises:
         OptionError: there is nothing to draw, or a panel has more lines than there are marks.
@@ -161,13 +165,13 @@ def lab_ranks(panels: Mapping[str, Lines]) -> Figure:
     if any(len(lines) > len(MARKS) for lines in kept.values()):
         raise OptionError(f"a panel has more than {len(MARKS)} lines: they could not be told apart.")
     with styled():
-        fig, axes = figure(len(kept), 1, height=PANEL * len(kept))
+        fig, axes = figure(len(kept), 1)
         for ax, letter, (name, lines) in zip(axes, "abcd", kept.items(), strict=False):
             title, finish = _PANELS[name]
             for mark, (label, (x, means, spread)) in zip(MARKS, lines.items(), strict=False):
                 ax.errorbar(x, means, spread, label=label, elinewidth=0.6, capsize=1.5, **mark.kwargs())
             finish(ax, lines)
-            ax.set_title(f"({letter})  {title}")
+            ax.set_title(f"({letter})  {title}: {named[name]}" if named and named.get(name) else f"({letter})  {title}")
             ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return fig
 
@@ -191,7 +195,7 @@ def _cuts(ax: Axes, lines: Lines) -> None:
     ax.set_xscale("log")
     plain_ticks(ax.xaxis, (0.1, 0.25, 0.5, 1.0))
     ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
-    ax.set_xlabel("share of the layers' numbers")
+    ax.set_xlabel("share of parameters")
     ax.set_ylabel("loss / whole model")
 
 
@@ -199,5 +203,5 @@ _PANELS = {
     "encoders": ("input encoders", _depth),
     "layers": ("kinds of layers", _depth),
     "codebooks": ("codebooks", _codes),
-    "cuts": ("cutting one kind of layer", _cuts),
+    "cuts": ("one kind of layer cut", _cuts),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from rankscope_paper.figures.recipe import (
     Settings,
     carried,
     described,
+    labels,
     listed,
     sigma_frame,
     text_model,
@@ -133,7 +135,8 @@ def fig5c(settings: Settings) -> Drawn:
 def fig12(settings: Settings) -> Drawn:
     """Count the relative singular values of W_Q and W_MLP in each decade, layer by layer."""
     checkpoints = settings.checkpoints()
-    reports = [_weights(checkpoint, settings) for checkpoint in checkpoints]
+    names = labels([one.source for one in checkpoints])
+    reports = [_weights(one, settings) for one in checkpoints]
     frames = [
         sigma_frame(
             np.asarray(row.sigma) / max(row.sigma[0], np.finfo(float).tiny),
@@ -156,7 +159,8 @@ def fig12(settings: Settings) -> Drawn:
         "feed-forward layer (W_MLP) in every encoder layer, first layer at the top, one shade per decade. Share of "
         f"all that exceed 0.1: {shares}. Measured on {listed(checkpoints)}."
     )
-    return Drawn(histograms(reports), pd.concat(frames, ignore_index=True), caption)
+    named = [replace(report, model=names[report.model]) for report in reports]
+    return Drawn(histograms(named), pd.concat(frames, ignore_index=True), caption)
 
 
 @partial(

@@ -14,9 +14,9 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.errors import OptionError
 from rankscope.measure.spectrum import measure_spectrum
 from rankscope.measure.tradeoff import Table2Report, read_table2
-from rankscope.plots.labels import plain_ticks, short_names, whole_numbers
+from rankscope.plots.labels import plain_ticks, whole_numbers
 from rankscope.plots.style import MARKS, figure, styled
-from rankscope_paper.figures.embedding import CORPUS, corpus_of, inputs_of, measured
+from rankscope_paper.figures.embedding import CORPUS, corpus_of, inputs_of, measured, measured_start
 from rankscope_paper.figures.recipe import (
     BOLT,
     REFERENCE,
@@ -26,6 +26,7 @@ from rankscope_paper.figures.recipe import (
     Recipe,
     Settings,
     carried,
+    labels,
     listed,
     of_modality,
 )
@@ -33,7 +34,7 @@ from rankscope_paper.figures.results import MAKE_TABLE, TABLES
 
 EPS = 0.1
 METHODS = {"svd": "SVD", "whitened": "whitened", "joint": "joint"}
-"""Methods of Table 2 that are drawn: the paper's, and the two that look at what enters a layer."""
+"""Methods of Table 2 that are drawn: the paper's, and two that use calibration statistics."""
 
 
 @partial(
@@ -51,24 +52,33 @@ METHODS = {"svd": "SVD", "whitened": "whitened", "joint": "joint"}
 def fig1(settings: Settings) -> Drawn:
     """Draw embedding spectra by modality, ranks of W_Q by layer, and the cost of compression."""
     checkpoints = settings.checkpoints()
-    sources = [one.source for one in checkpoints]
-    names = dict(zip(sources, short_names(sources), strict=True))
+    names = labels([one.source for one in checkpoints])
     report = measured(checkpoints, CORPUS, settings, angle_items=1)
     embeddings = {names[row.model]: row.relative for row in inputs_of(report).rows}
+    first = measured_start(checkpoints, (CORPUS,), settings, angle_items=1).get(CORPUS)
+    start = {} if first is None else {names[row.model]: row.relative for row in inputs_of(first).rows}
     depth = {names[one.source]: ranks for one in checkpoints if (ranks := _ranks(one, settings.device))}
     table = read_table2(settings.data or carried(TABLES["bundled-bolt"], MAKE_TABLE))
     cost = _cost(table)
     spans = "; ".join(f"{name} {ranks[0]:.2f} to {ranks[-1]:.2f}" for name, ranks in depth.items())
-    shares = "; ".join(f"{name} {(sigma > EPS).mean():.2f}" for name, sigma in embeddings.items())
+    shares = "; ".join(f"{name} {_share(sigma)}{_before(start, name)}" for name, sigma in embeddings.items())
     caption = (
-        f"(a) Relative singular values of embedding matrices: of {corpus_of(report)} for series "
-        f"models, of the vocabulary or of generated images for the others; share above {EPS:g}: {shares}. (b) "
+        f"(a) Relative singular values of embedding matrices (thin: before training): of {corpus_of(report)} for "
+        f"series models, of the vocabulary or of generated images for the others; share above {EPS:g}: {shares}. (b) "
         f"ε-rank of W_Q over the width in every encoder layer, ε = {EPS:g}, first to last: {spans}. (c) WQL of "
         f"{table.model} over the original's after compression, against the share of the attention's numbers that is "
         f"left. Panels a and b measured on {listed(checkpoints)}, seed {settings.seed}; c from the saved "
         f"Table 2 of {table.model}."
     )
-    return Drawn(overview(embeddings, depth, cost), _frame(embeddings, depth, cost), caption)
+    return Drawn(overview(embeddings, depth, cost, start), _frame(embeddings, depth, cost, start), caption)
+
+
+def _share(sigma: np.ndarray) -> str:
+    return f"{(sigma > EPS).mean():.2f}"
+
+
+def _before(start: Mapping[str, np.ndarray], name: str) -> str:
+    return f" ({_share(start[name])} before training)" if name in start else ""
 
 
 def _ranks(checkpoint: Checkpoint, device: str) -> list[float]:
@@ -96,10 +106,16 @@ def _cost(table: Table2Report) -> dict[str, tuple[list[float], list[float]]]:
     return found
 
 
-def _frame(embeddings: Mapping[str, np.ndarray], depth: Mapping[str, Sequence[float]], cost: Curves) -> pd.DataFrame:
+def _frame(
+    embeddings: Mapping[str, np.ndarray],
+    depth: Mapping[str, Sequence[float]],
+    cost: Curves,
+    start: Mapping[str, np.ndarray],
+) -> pd.DataFrame:
     rows = [
-        ("a", name, "relative_sigma", (j + 1) / len(sigma), float(value))
-        for name, sigma in embeddings.items()
+        ("a", name, quantity, (j + 1) / len(sigma), float(value))
+        for quantity, spectra in (("relative_sigma", embeddings), ("relative_sigma before training", start))
+        for name, sigma in spectra.items()
         for j, value in enumerate(np.asarray(sigma))
     ]
     rows += [
@@ -121,13 +137,19 @@ FLOOR = 1e-6
 Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
-def overview(embeddings: Mapping[str, np.ndarray], depth: Mapping[str, Sequence[float]], cost: Curves) -> Figure:
+def overview(
+    embeddings: Mapping[str, np.ndarray],
+    depth: Mapping[str, Sequence[float]],
+    cost: Curves,
+    start: Mapping[str, np.ndarray] | None = None,
+) -> Figure:
     """One panel below the other: embedding spectra, relative ranks by layer, relative score by size.
 
     Args:
         embeddings: model → relative singular values of its embedding matrix, descending.
         depth: model → ε-rank over width of W_Q in each encoder layer.
         cost: method → size ratios of the attention, and the WQL there over the original's.
+        start: as ``embeddings``, before training.
 
     Raises:
         OptionError: one of the three is empty.
@@ -139,8 +161,8 @@ def overview(embeddings: Mapping[str, np.ndarray], depth: Mapping[str, Sequence[
     models = dict.fromkeys((*embeddings, *depth))
     looks = {name: MARKS[i % len(MARKS)].kwargs() for i, name in enumerate(models)}
     with styled():
-        fig, axes = figure(3, 1, height=6.3)
-        _spectra(axes[0], embeddings, looks)
+        fig, axes = figure(3, 1)
+        _spectra(axes[0], embeddings, looks, start or {})
         _depth(axes[1], depth, looks)
         _compressed(axes[2], cost)
         for ax, letter in zip(axes, "abc", strict=True):
@@ -148,8 +170,13 @@ def overview(embeddings: Mapping[str, np.ndarray], depth: Mapping[str, Sequence[
     return fig
 
 
-def _spectra(ax: Axes, embeddings: Mapping[str, np.ndarray], looks: Mapping[str, dict]) -> None:
+def _spectra(
+    ax: Axes, embeddings: Mapping[str, np.ndarray], looks: Mapping[str, dict], start: Mapping[str, np.ndarray]
+) -> None:
     ax.set_title("spectrum of the embedded input")
+    for name, sigma in start.items():
+        place, thin = np.arange(1, len(sigma) + 1) / len(sigma), {"marker": "", "linewidth": 0.5, "zorder": 0}
+        ax.plot(place[sigma > FLOOR], sigma[sigma > FLOOR], gid=f"start: {name}", **(looks[name] | thin))
     for name, sigma in embeddings.items():
         kept = sigma[sigma > FLOOR]
         place = np.arange(1, len(kept) + 1) / len(sigma)
@@ -159,19 +186,19 @@ def _spectra(ax: Axes, embeddings: Mapping[str, np.ndarray], looks: Mapping[str,
     ax.set_ylim(top=1.5)
     ax.set_xlabel("index $j$ / width $d$")
     ax.set_ylabel(r"$\sigma_j / \sigma_1$")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    note = "thin: before training" if start else None
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title=note, title_fontsize=7, alignment="left")
 
 
 def _depth(ax: Axes, depth: Mapping[str, Sequence[float]], looks: Mapping[str, dict]) -> None:
     ax.set_title("rank of $W_Q$ by layer")
     for name, ranks in depth.items():
-        ax.plot(range(len(ranks)), ranks, label=name, gid=f"depth: {name}", **looks[name])
+        ax.plot(range(len(ranks)), ranks, gid=f"depth: {name}", **looks[name])
     ax.set_ylim(0, 1)
     ax.margins(x=0.05)
     whole_numbers(ax)
     ax.set_xlabel("encoder layer")
-    ax.set_ylabel(f"ε-rank / $d$, ε = {EPS:g}")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    ax.set_ylabel(f"{EPS:g}-rank / $d$")
 
 
 def _compressed(ax: Axes, cost: Curves) -> None:

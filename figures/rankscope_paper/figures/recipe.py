@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from rankscope.checkpoints import Checkpoint, describe, list_bundled, open_checkpoint
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError
+from rankscope.plots.labels import short_names
 
 Source = Literal["models", "saved", "nothing"]
 """Source of a recipe: checkpoints that it measures, a saved result, or nothing but its formula."""
@@ -164,6 +165,18 @@ def described(checkpoint: Checkpoint) -> str:
     size = checkpoint.parameters
     count = f"{size / 1e6:.1f} million" if size >= 100_000 else f"{size:,}"
     return f"{checkpoint.source} ({checkpoint.family.title}, {count} parameters)"
+
+
+def labels(sources: Sequence[str]) -> dict[str, str]:
+    """Names of models in a figure: the family of a bundled one, else the last part of the path or hub id.
+
+    >>> labels(["bundled", "bundled-bolt", "amazon/chronos-t5-base"])
+    {'bundled': 'Chronos-T5', 'bundled-bolt': 'Chronos-Bolt', 'amazon/chronos-t5-base': 'chronos-t5-base'}
+    """
+    bundled = list_bundled()
+    short = dict(zip(sources, short_names(list(sources)), strict=True))
+    found = {name: describe(name).family.title if name in bundled else short[name] for name in sources}
+    return found if len(set(found.values())) == len(found) else short
 
 
 def listed(checkpoints: Sequence[Checkpoint]) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.ticker import LogLocator, NullLocator
 
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.io import codec
@@ -20,7 +21,7 @@ from rankscope.measure.tradeoff import Table2Report, read_table2
 from rankscope.plots import pareto, table2
 from rankscope.plots.bench import CostPoint
 from rankscope.plots.labels import short_names
-from rankscope.plots.pareto import draw_front
+from rankscope.plots.pareto import front
 from rankscope.plots.style import MARKS, Mark, figure, styled
 from rankscope_paper.figures.recipe import Drawn, Recipe, Settings, carried
 from rankscope_paper.figures.sweeps import measured_on
@@ -69,11 +70,11 @@ def fig6(settings: Settings) -> Drawn:
         f"full heads at equal steps (700 steps of 32 generated series, seed 0): {ours}; hollow: the paper's Table 3 "
         "(Chronos-T5 base, 200,000 steps, in-domain scores). Below: the bundled models as they are and compressed, "
         f"beside local methods, relative to {peers['reference']}, in seconds per series of a batch of "
-        f"{peers['batch']} on {peers['machine']['cores']} cores; whiskers span {peers['rounds']} rounds, the step "
-        f"line joins points that none beats. Scores: six public data sets, first {peers['max_series']} series of "
+        f"{peers['batch']} on {peers['machine']['cores']} cores; whiskers span {peers['rounds']} rounds; scores that "
+        f"no faster model reaches are filled. Scores: six public data sets, first {peers['max_series']} series of "
         f"each; measured {peers['date']}."
     )
-    return Drawn(frontier(design, models, relative_to=str(peers["reference"])), pd.DataFrame(rows), caption)
+    return Drawn(frontier(design, models), pd.DataFrame(rows), caption)
 
 
 @partial(
@@ -152,7 +153,10 @@ def _peers(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[Cos
     return document, kinds
 
 
-METRICS = ("WQL", "MASE")
+COST_COLUMNS = ("time", "WQL", "MASE")
+PAPER = Mark("#8a8a8a", "D", "-", filled=False)
+LINE = 0.155
+"""Height of a model's line in inches."""
 
 
 @dataclass(frozen=True)
@@ -174,64 +178,81 @@ class DesignPoint:
     published: bool = False
 
 
-def frontier(
-    design: Sequence[DesignPoint], models: Mapping[str, Sequence[CostPoint]], *, relative_to: str = "seasonal-naive"
-) -> Figure:
-    """Two panels of the first kind side by side, and below them WQL and MASE of the second kind.
+def frontier(design: Sequence[DesignPoint], models: Mapping[str, Sequence[CostPoint]]) -> Figure:
+    """Time, WQL and MASE of models by design, and below of other models: a line each, the fastest first.
+
+    Models that none beats in time and WQL, or in time and MASE, are filled in the column of that score.
 
     Args:
         design: models by design and their baseline, ours and published ones.
         models: kind of model → points; each kind has a mark of its own.
-        relative_to: what the scores of ``models`` are divided by.
 
     Raises:
         OptionError: one of the two is empty.
     """
-    points = [one for group in models.values() for one in group if math.isfinite(one.WQL) and math.isfinite(one.MASE)]
-    if not design or not points:
+    points = {
+        kind: [one for one in group if math.isfinite(one.WQL) and math.isfinite(one.MASE)]
+        for kind, group in models.items()
+    }
+    count = sum(len(group) for group in points.values())
+    if not design or not count:
         raise OptionError("there are no points: nothing can be drawn.")
+    widths = sorted({one.name for one in design}, key=int, reverse=True)
+    heights = [LINE * len(widths) + 0.75, LINE * count + 0.75]
     with styled():
-        fig, _ = figure(height=6.2)
+        fig, _ = figure(height=sum(heights))
         fig.clear()
-        grid = fig.add_gridspec(2, 1, height_ratios=(1.12, 2.5))
-        above, below = fig.add_subfigure(grid[0]), fig.add_subfigure(grid[1])
-        for ax, metric in zip(above.subplots(1, 2), METRICS, strict=True):
-            _designed(ax, design, metric)
-        handles, labels = ax.get_legend_handles_labels()
-        above.legend(handles, labels, loc="outside upper center", ncols=2)
-        for ax, metric in zip(below.subplots(2, 1, sharex=True), METRICS, strict=True):
-            _timed(ax, models, points, metric)
-            ax.set_ylabel(f"{metric} / {relative_to}")
-        ax.set_xlabel("time of a forecast (s per series)")
+        grid = fig.add_gridspec(2, 1, height_ratios=heights)
+        _designed(fig.add_subfigure(grid[0]), design, widths)
+        _timed(fig.add_subfigure(grid[1]), points)
     return fig
 
 
-def _designed(ax: Axes, design: Sequence[DesignPoint], metric: str) -> None:
-    ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
-    for published in (True, False):
-        chosen = [one for one in design if one.published == published]
-        mark = Mark("#8a8a8a", "D", "-", filled=False) if published else MARKS[0]
-        look = mark.kwargs() | {"linestyle": "none", "markersize": 4.0}
-        who = "paper" if published else "ours"
-        for position, one in enumerate(chosen):
-            y = getattr(one, metric)
-            label = f"head width from r₀, {who}" if position == 0 else None
-            ax.plot([one.time], [y], gid=f"{one.name}, {who}", label=label, **look)
-            place: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
-            ax.annotate(one.name, (one.time, y), size=7, color=mark.colour, **place)
-    ax.margins(y=0.12)
-    ax.set_xlim(0, 1.25)
-    ax.set_xlabel("time / $r_0 = 64$")
-    ax.set_ylabel(f"{metric} / $r_0 = 64$")
+def _designed(place: FigureBase, design: Sequence[DesignPoint], widths: Sequence[str]) -> None:
+    axes = place.subplots(1, 3, sharey=True)
+    for ax, column in zip(axes, COST_COLUMNS, strict=True):
+        ax.axvline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
+        for one in design:
+            mark, who = (PAPER, "paper") if one.published else (MARKS[0], "ours")
+            look = mark.kwargs() | {"linestyle": "none"}
+            ax.plot([getattr(one, column)], [widths.index(one.name)], gid=f"{one.name}, {who}", label=who, **look)
+        ax.set_xlabel(f"{column} / full heads")
+        _rows(ax, [f"$r_0$ = {name}" for name in widths])
+    axes[0].set_xlim(0, 1.1)
+    handles = {label: handle for handle, label in zip(*axes[0].get_legend_handles_labels(), strict=True)}
+    place.legend(handles.values(), handles.keys(), loc="outside upper right", ncols=2)
 
 
-def _timed(ax: Axes, models: Mapping[str, Sequence[CostPoint]], points: Sequence[CostPoint], metric: str) -> None:
-    ax.set_xscale("log")
-    for mark, (kind, group) in zip(MARKS, models.items(), strict=False):
-        look = mark.kwargs() | {"linestyle": "none", "markersize": 4.0}
-        for one in group:
-            y = float(getattr(one, metric))
-            ax.plot([one.seconds], [y], gid=f"{kind}: {one.name}", **look)
-            ax.plot([one.low, one.high], [y, y], color=mark.colour, linewidth=0.7, zorder=1)
-    places = [(one.seconds, float(getattr(one, metric))) for one in points]
-    draw_front(ax, [one.name for one in points], places, margin=0.12)
+def _timed(place: FigureBase, points: Mapping[str, Sequence[CostPoint]]) -> None:
+    marks = dict(zip(points, MARKS, strict=False))
+    ranked = sorted(((kind, one) for kind, group in points.items() for one in group), key=lambda row: -row[1].seconds)
+    best = {
+        metric: front([(one.seconds, float(getattr(one, metric))) for _, one in ranked]) for metric in ("WQL", "MASE")
+    }
+    axes = place.subplots(1, 3, sharey=True)
+    for ax, column in zip(axes, COST_COLUMNS, strict=True):
+        if column != "time":
+            ax.axvline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
+        for line, (kind, one) in enumerate(ranked):
+            value = one.seconds if column == "time" else float(getattr(one, column))
+            first = column == "time" or (one.seconds, value) in best[column]
+            mark = marks[kind]
+            look = mark.kwargs() | {"linestyle": "none", "markerfacecolor": mark.colour if first else "white"}
+            ax.plot([value], [line], gid=f"{kind}: {one.name}", label=kind, **look)
+            if column == "time":
+                ax.plot([one.low, one.high], [line, line], color=mark.colour, linewidth=0.7, zorder=1)
+        ax.set_xlabel("s per series" if column == "time" else f"relative {column}")
+        _rows(ax, [one.name for _, one in ranked])
+    axes[0].set_xscale("log")
+    axes[0].xaxis.set_major_locator(LogLocator(numticks=4))
+    axes[0].xaxis.set_minor_locator(NullLocator())
+    handles = {label: handle for handle, label in zip(*axes[0].get_legend_handles_labels(), strict=True)}
+    place.legend(handles.values(), handles.keys(), loc="outside upper right", ncols=3, columnspacing=0.8)
+
+
+def _rows(ax: Axes, names: Sequence[str]) -> None:
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(-0.6, len(names) - 0.4)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", color="#eef1f4", linewidth=0.6)
+    ax.margins(x=0.12)

@@ -24,6 +24,7 @@ from rankscope.measure.sweep import (
     read_sweep_report,
 )
 from rankscope.plots import ranks_by_vocabulary, ranks_by_width, spectra_by_patch
+from rankscope.train.initial import initial_sweep
 from rankscope_paper.figures.recipe import Drawn, Recipe, Settings, carried, sigma_frame
 
 T5_SIZES = tuple(f"amazon/chronos-t5-{size}" for size in ("tiny", "mini", "small", "base", "large"))
@@ -59,7 +60,7 @@ def draw_mean_ranks(
     make: str,
     field: str,
     what: str,
-    plot: Callable[[SweepReport], Figure],
+    plot: Callable[..., Figure],
     by_head: bool = False,
 ) -> Drawn:
     """Draw mean ε-ranks of W_Q against one field of the points' configs.
@@ -70,13 +71,22 @@ def draw_mean_ranks(
         make: command that makes it.
         field: dotted field that varies.
         what: its name in the caption.
-        plot: draws the report.
+        plot: draws the report, and the same sweep before training.
         by_head: ranks of single heads belong to the numbers.
     """
     report = read_sweep(settings, name, make)
-    frame = rank_frame(report, field, by_head)
+    start = initial_sweep(report)
+    frame = pd.concat(
+        [
+            rank_frame(one, field, by_head).assign(trained=one is report)
+            for one in (report, start)
+            if one.done  # published and proxy models record no run that could be begun again
+        ],
+        ignore_index=True,
+    )
     tenth = min(report.eps, key=lambda eps: abs(eps - 0.1))
-    first = frame[(frame["eps"] == tenth) & (frame["group"] == ALL)]
+    tenths = frame[(frame["eps"] == tenth) & (frame["group"] == ALL)]
+    first, before = tenths[tenths["trained"]], tenths[~tenths["trained"]]
     means = first.groupby(field, sort=True)["mean_rank"].mean()
     trend = ", ".join(f"{rank:.1f} at {value:g}" for value, rank in means.items())
     heads = ""
@@ -86,9 +96,16 @@ def draw_mean_ranks(
     caption = (
         f"Mean ε-rank of W_Q over all layers and attentions against {what}, ε = "
         f"{', '.join(f'{eps:g}' for eps in sorted(report.eps, reverse=True))}. At ε = {tenth:g}: "
-        f"{trend}.{heads} {measured_on(report)}"
+        f"{trend}.{_grey(before, field)}{heads} {measured_on(report)}"
     )
-    return Drawn(plot(report), frame, caption)
+    return Drawn(plot(report, start=start), frame, caption)
+
+
+def _grey(before: pd.DataFrame, field: str) -> str:
+    if before.empty:
+        return ""
+    means = before.groupby(field, sort=True)["mean_rank"].mean()
+    return f" Grey, before training: {', '.join(f'{rank:.1f} at {value:g}' for value, rank in means.items())}."
 
 
 @partial(

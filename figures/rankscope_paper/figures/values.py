@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from typing import Any
@@ -24,9 +24,9 @@ from rankscope.errors import DataError, OptionError
 from rankscope.families import FAMILIES
 from rankscope.numerics import eps_rank
 from rankscope.numerics.embedding import chebyshev_embedding
-from rankscope.plots.labels import short_names
 from rankscope.plots.style import MARKS, figure, styled
-from rankscope_paper.figures.recipe import BOLT, REFERENCE, T5, Drawn, Recipe, Settings, listed
+from rankscope.train.initial import initial_checkpoints
+from rankscope_paper.figures.recipe import BOLT, REFERENCE, T5, Drawn, Recipe, Settings, labels, listed
 
 LIMIT = 15.0
 POINTS = 512
@@ -49,16 +49,24 @@ RANKS, WIDTH, LINE = (1, 2, 4, 8, 16, 32), 768, 4096
 def fig7(settings: Settings) -> Drawn:
     """Draw a quantised and a continuous embedding of the number line."""
     checkpoints = settings.checkpoints()
+    names = labels([one.source for one in checkpoints])
     shown, parts, ranks = [], [], []
-    for checkpoint in checkpoints:
-        values, x, kind = embed_numbers(checkpoint)
-        one = _shown(checkpoint, values, x, kind)
-        shown.append(one)
+    with initial_checkpoints(checkpoints) as initial:
+        for checkpoint in checkpoints:
+            one, rank, width = _embedded(checkpoint, names[checkpoint.source])
+            said = f"{checkpoint.source} {rank} of {width}"
+            if checkpoint.source in initial:
+                before, first, _ = _embedded(initial[checkpoint.source], names[checkpoint.source])
+                one, said = replace(one, start=before.projections), f"{said} ({first} before training)"
+            shown.append(one)
+            ranks.append(said)
+    for one in shown:
         parts += [_frame(one, "coordinate", one.coordinates), _frame(one, "direction", one.projections)]
-        ranks.append(f"{checkpoint.source} {int(eps_rank(torch.linalg.svdvals(x.double()), 0.1))} of {x.shape[1]}")
+        parts += [] if one.start is None else [_frame(one, "direction before training", one.start)]
     caption = (
-        f"φ(x) along the number line: above, its first {SHOWN} coordinates, below its projections on its {SHOWN} "
-        "leading right singular vectors. A quantised embedding looks a trained vector up for each bin of values; a "
+        f"φ(x) along the number line: its first {SHOWN} coordinates, and its projections on its {SHOWN} "
+        "leading right singular vectors, the same below before training where the start is known. "
+        "A quantised embedding looks a trained vector up for each bin of values; a "
         "continuous one is a trained network, here of patches whose values all are x. 0.1-ranks over the line: "
         f"{'; '.join(ranks)}. Measured on {listed(checkpoints)}; {POINTS} values at most, evenly spaced; no "
         "random choice enters."
@@ -106,7 +114,14 @@ def embed_numbers(checkpoint: Checkpoint) -> tuple[Float[Tensor, " points"], Flo
     return values, x.float(), "quantised" if family.strategy == "quantisation" else "continuous"
 
 
-def _shown(checkpoint: Checkpoint, values: Tensor, x: Tensor, kind: str) -> EmbeddedValues:
+def _embedded(checkpoint: Checkpoint, name: str) -> tuple[EmbeddedValues, int, int]:
+    """Curves of a checkpoint, its 0.1-rank over the line, and its width."""
+    values, x, kind = embed_numbers(checkpoint)
+    rank = int(eps_rank(torch.linalg.svdvals(x.double()), 0.1))
+    return _shown(name, values, x, kind), rank, x.shape[1]
+
+
+def _shown(name: str, values: Tensor, x: Tensor, kind: str) -> EmbeddedValues:
     wide = x.double()
     _, _, vh = torch.linalg.svd(wide, full_matrices=False)
     signs = torch.sign(vh[:SHOWN].gather(1, vh[:SHOWN].abs().argmax(1, keepdim=True)))
@@ -114,7 +129,7 @@ def _shown(checkpoint: Checkpoint, values: Tensor, x: Tensor, kind: str) -> Embe
     coordinates = wide[:, :SHOWN]
     picked = torch.linspace(0, len(values) - 1, min(POINTS, len(values))).round().long()
     return EmbeddedValues(
-        short_names([checkpoint.source])[0],
+        name,
         kind,
         values[picked].double().numpy(),
         (coordinates / coordinates.abs().max())[picked].numpy(),
@@ -141,7 +156,8 @@ class EmbeddedValues:
         kind: ``quantised`` or ``continuous``.
         values: numbers x.
         coordinates: some coordinates of φ(x), relative to the largest of all.
-        projections: φ(x) on its leading right singular vectors, relative to σ_1.
+        projections: φ(x) on its leading right singular vectors, relative to the largest of all.
+        start: the same before training, where it is known.
     """
 
     name: str
@@ -149,10 +165,11 @@ class EmbeddedValues:
     values: Float[ndarray, " points"]
     coordinates: Float[ndarray, "points _"]
     projections: Float[ndarray, "points _"]
+    start: Float[ndarray, "points _"] | None = None
 
 
 def embedded_values(models: Sequence[EmbeddedValues]) -> Figure:
-    """One column per model: above, coordinates of φ(x) against x, below its leading projections.
+    """One column per model: coordinates of φ(x) against x, its leading projections, and those before training.
 
     Raises:
         OptionError: no model.
@@ -160,16 +177,20 @@ def embedded_values(models: Sequence[EmbeddedValues]) -> Figure:
     if not models:
         raise OptionError("models is empty: give at least one embedding.")
     with styled():
-        fig, axes = figure(2, len(models), height=3.3, sharex=True, sharey="row")
+        rows = 2 if all(model.start is None for model in models) else 3
+        fig, axes = figure(rows, len(models), sharex=True, sharey="row")
         for column, model in enumerate(models):
-            above, below = axes[column], axes[len(models) + column]
             dotted = model.kind == "quantised"
-            _lines(above, model.values, model.coordinates, dotted, "coordinate")
-            _lines(below, model.values, model.projections, dotted, "direction")
-            above.set_title(f"{model.name}, {model.kind}")
-            below.set_xlabel("number $x$")
-        axes[0].set_ylabel(r"$\phi_i(x)$ / largest")
-        axes[len(models)].set_ylabel(r"$v_j^{\top}\phi(x)$ / largest")
+            curves = {"coordinate": model.coordinates, "direction": model.projections, "start": model.start}
+            for ax, (what, drawn) in zip(axes[column :: len(models)], curves.items(), strict=False):
+                if drawn is not None:
+                    _lines(ax, model.values, drawn, dotted, what)
+            axes[column].set_title(f"{model.name},\n{model.kind}")
+            axes[column - len(models)].set_xlabel("number $x$")
+        titles = (r"$\phi_i(x)$", r"$v_j^{\top}\phi(x)$", "$v_j^{\\top}\\phi(x)$,\nbefore training")
+        for ax, title in zip(axes[:: len(models)], titles, strict=False):
+            ax.set_ylabel(title)
+        fig.align_ylabels(axes[:: len(models)])
         count = max(one.projections.shape[1] for one in models)
         handles = [Line2D([], [], **(mark.kwargs() | {"markerfacecolor": mark.colour})) for mark in MARKS[:count]]
         names = [f"$i, j = {i + 1}$" if i == 0 else f"{i + 1}" for i in range(count)]
@@ -203,7 +224,7 @@ def embedded_line(values: Float[ndarray, " points"], embedded: Mapping[int, Floa
     columns = min(2, len(embedded))
     lines = ceil(len(embedded) / columns)
     with styled():
-        fig, axes = figure(lines, columns, height=0.65 + 1.3 * lines)
+        fig, axes = figure(lines, columns, height=0.6 + 1.15 * lines)
         for ax, (rank, points) in zip(axes, embedded.items(), strict=False):
             x, y = points.T
             dots = ax.scatter(x, y, c=values, s=1.2, linewidths=0, rasterized=True, gid=f"rank-{rank}")

@@ -51,7 +51,7 @@ def pareto_of_points(points: Sequence[CostPoint], *, relative_to: str = "seasona
     if not drawn:
         raise OptionError("no model has both scores: nothing can be drawn.")
     with styled():
-        fig, axes = figure(2, 1, height=4.5)
+        fig, axes = figure(2, 1)
         for ax, metric in zip(axes, ("WQL", "MASE"), strict=True):
             _draw(ax, drawn, metric)
             ax.set_xlabel("time of a forecast (s per series)")

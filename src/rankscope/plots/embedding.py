@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, pi
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from rankscope.errors import OptionError
-from rankscope.plots.labels import short_names, whole_numbers, wrapped
-from rankscope.plots.style import figure, styled
+from rankscope.plots.labels import sequence_colours, short_names, whole_numbers, wrapped
+from rankscope.plots.style import MARKS, REST, ROW, figure, styled
 
 if TYPE_CHECKING:
     from rankscope.measure.embedding import EmbeddingReport, EmbeddingSpectrum
@@ -26,12 +26,8 @@ LOWEST = 1e-5
 FEW = 8
 """Above so many matrices a vocabulary is drawn only where there is no corpus."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8")
-LOOKS: dict[str, tuple[tuple[str, ...], Any]] = {
-    "series": (("#12355b", "#5b8db8", "#2f6690", "#8fb3d1"), "-"),
-    "text": (("#c8553d", "#8c2f1b"), (0, (4, 1.5))),
-    "image": (("#2d7d5a", "#79b791"), (0, (1, 1))),
-}
-"""Colours and dash of every modality; dashes alone tell them apart."""
+DASHES: dict[str, Any] = {"series": "-", "text": (0, (4, 1.5)), "image": (0, (1, 1))}
+"""Dash of every modality."""
 
 
 def embedding_spectra(report: EmbeddingReport, *, inputs_only: bool | None = None, share: bool | None = None) -> Figure:
@@ -46,12 +42,12 @@ def embedding_spectra(report: EmbeddingReport, *, inputs_only: bool | None = Non
     corpora = {row.model for row in rows if row.matrix == "corpus"}
     if inputs_only or (inputs_only is None and len(rows) > FEW):
         rows = [row for row in rows if row.matrix == "corpus" or row.model not in corpora]
-    rows.sort(key=lambda row: list(LOOKS).index(row.modality))
+    rows.sort(key=lambda row: list(DASHES).index(row.modality))
     by_share = len({row.largest_rank for row in rows}) > 1 if share is None else share
     names = _line_names(rows)
     legend_lines = ceil(len(rows) / 2) if len(rows) > 3 else len(rows)
     with styled():
-        fig, (ax,) = figure(height=2.2 + 0.135 * legend_lines)
+        fig, (ax,) = figure(height=REST + ROW + 0.135 * max(legend_lines - 3, 0))
         for i, (row, name) in enumerate(zip(rows, names, strict=True)):
             # rounding of the stored numbers is no spectrum
             shown = row.relative[row.relative > FLOOR]
@@ -80,15 +76,12 @@ def _line_names(rows: Sequence[EmbeddingSpectrum]) -> list[str]:
 
 
 def _look(rows: Sequence[EmbeddingSpectrum], position: int) -> dict[str, Any]:
-    """Dash and hue of the row's modality; lightness and marker of its place in it; vocabularies have open markers."""
-    modality = rows[position].modality
-    place = sum(row.modality == modality for row in rows[:position])
-    colours, dash = LOOKS[modality]
-    colour = colours[place % len(colours)]
+    """Dash of the row's modality, colour and marker of its own; vocabularies have open markers."""
+    colour = MARKS[position].colour if len(rows) <= len(MARKS) else sequence_colours(len(rows))[position]
     face = "white" if rows[position].matrix == "vocabulary" else colour
     return {
         "color": colour,
-        "linestyle": dash,
+        "linestyle": DASHES[rows[position].modality],
         "marker": MARKERS[position % len(MARKERS)],
         "markerfacecolor": face,
         "linewidth": 1.0,
@@ -107,7 +100,7 @@ def embedding_projection(report: EmbeddingReport, *, matrix: str = "corpus", col
     columns = min(columns, len(rows))
     lines = ceil(len(rows) / columns)
     with styled():
-        fig, axes = figure(lines, columns, height=lines * (2.4 if columns == 1 else 2.1))
+        fig, axes = figure(lines, columns, height=lines * (REST + ROW))
         names = short_names([row.model for row in rows])
         for ax, row, name in zip(axes, rows, names, strict=False):
             shown = row.projection
@@ -124,13 +117,16 @@ def embedding_projection(report: EmbeddingReport, *, matrix: str = "corpus", col
     return fig
 
 
-def angle_maps(maps: Mapping[str, Float[np.ndarray, "_ _"]], *, axis: str = "token", columns: int = 2) -> Figure:
-    """Heat maps of angles on one scale from 0 (dark) to π/2 (light); angles of zero vectors are left blank.
+def angle_maps(
+    maps: Mapping[str, Float[np.ndarray, "_ _"]], *, axis: str = "token", columns: int = 2, least: float = 0.0
+) -> Figure:
+    """Heat maps of angles on one scale from ``least`` (dark) to 90° (light); angles of zero vectors are left blank.
 
     Args:
         maps: title → square matrix of angles in radians.
         axis: what rows and columns count.
         columns: maps side by side.
+        least: angle in degrees from which on smaller ones look alike.
 
     Raises:
         OptionError: no map, or one that is not square.
@@ -142,16 +138,24 @@ def angle_maps(maps: Mapping[str, Float[np.ndarray, "_ _"]], *, axis: str = "tok
             raise OptionError(f"map {title!r} must be square, got shape {angles.shape}.")
     columns = min(columns, len(maps))
     lines = ceil(len(maps) / columns)
-    square = 2.62 / columns - 0.32  # what labels and the colour bar leave of the column
+    square = 2.2 / columns  # what labels and the colour bar leave of the column
     with styled():
-        fig, axes = figure(lines, columns, height=lines * (square + 0.52))
-        for ax, (title, angles) in zip(axes, maps.items(), strict=False):
-            image = _draw(ax, wrapped(title, columns), angles, axis)
+        fig, axes = figure(lines, columns, height=lines * (square + 0.27) + 0.35)
+        for position, (ax, (title, angles)) in enumerate(zip(axes, maps.items(), strict=False)):
+            image = _draw(ax, wrapped(title, columns), angles, least)
+            if position % columns == 0:
+                ax.set_ylabel(axis)
+            else:
+                ax.tick_params(labelleft=False)
+            if position + columns >= len(maps):
+                ax.set_xlabel(axis)
+            else:
+                ax.tick_params(labelbottom=False)
         for ax in axes[len(maps) :]:
             ax.set_axis_off()
-        bar = fig.colorbar(image, ax=axes, pad=0.03, aspect=22 * lines)
-        bar.set_ticks([0, pi / 4, pi / 2], labels=["0", "π/4", "π/2"])
-        bar.set_label("angle (rad)")
+        bar = fig.colorbar(image, ax=axes, pad=0.03, aspect=14 * lines, extend="min" if least else "neither")
+        bar.set_ticks(np.linspace(least, 90, 4).tolist())
+        bar.set_label("angle (degrees)")
         bar.outline.set_linewidth(0.4)
     return fig
 
@@ -170,11 +174,11 @@ def embedding_angles(report: EmbeddingReport, *, matrix: str = "corpus") -> Figu
     return angle_maps({name: row.angles for name, row in zip(names, rows, strict=True)}, axis=axis)
 
 
-def _draw(ax: Axes, title: str, angles: np.ndarray, axis: str) -> AxesImage:
-    image = ax.imshow(np.ma.masked_invalid(angles), vmin=0, vmax=pi / 2)
+def _draw(ax: Axes, title: str, angles: np.ndarray, least: float) -> AxesImage:
+    # a map may have more rows than its place has dots: those are averaged
+    shown = np.ma.masked_invalid(np.rad2deg(angles))
+    image = ax.imshow(shown, vmin=least, vmax=90, interpolation="antialiased", interpolation_stage="data")
     ax.set_title(title)
-    ax.set_xlabel(axis)
-    ax.set_ylabel(axis)
     whole_numbers(ax, most=3)
     ax.set_yticks(ax.get_xticks())
     size = len(angles)

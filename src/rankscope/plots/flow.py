@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.plots.labels import label_ends, sequence_colours, thinned, whole_numbers
@@ -38,7 +39,7 @@ def flow(report: FlowReport, *, stack: str = "encoder", eps: float | None = None
         raise OptionError(unknown_choice("stack", stack, sorted({row.stack for row in report.layers})))
     key = eps_key(eps, rows[0].eps_ranks)
     with styled():
-        fig, (top, bottom) = figure(2, 1, height=4.0, height_ratios=(3, 2))
+        fig, (top, bottom) = figure(2, 1, height_ratios=(3, 2))
         _draw_spectra(top, rows)
         top.set_title(f"{stack}, input: {_SIGNAL.get(report.signal, report.signal)}")
         _draw_ranks(bottom, rows, key)
@@ -93,7 +94,10 @@ def _draw_ranks(ax: Axes, rows: tuple[LayerFlow, ...], key: str) -> None:
             series[role] = [row.weight_eps_ranks[role][key] for row in rows]
     for (name, ranks), mark in zip(series.items(), MARKS, strict=False):
         ax.plot(layers, ranks, label=_TITLES[name], gid=name, **mark.kwargs())
-    ax.set_ylim(bottom=0)
+    ax.set_yscale("log", base=2)  # an input's rank may be a hundredth of a weight's
+    ranks = [rank for one in series.values() for rank in one if rank > 0]
+    ax.set_ylim(min(ranks, default=1) / 1.4, max(ranks, default=1) * 1.4)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.set_xlabel("layer")
     ax.set_ylabel(f"ε-rank, ε = {key}")
     whole_numbers(ax)

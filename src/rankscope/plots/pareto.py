@@ -41,7 +41,7 @@ def pareto(report: SweepReport, *, cost: str = "forecast_seconds", baseline: str
     if not rows:
         raise OptionError(f"no point of sweep {report.name!r} was scored: run it with --score SUITE.")
     with styled():
-        fig, axes = figure(2, 1, height=4.5)
+        fig, axes = figure(2, 1)
         for ax, (score, title) in zip(axes, SCORES.items(), strict=True):
             _draw(ax, rows, cost, score, baseline)
             ax.set_xlabel(COSTS[cost])

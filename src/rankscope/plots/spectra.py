@@ -42,7 +42,7 @@ def spectra(report: SpectrumReport, *, role: str = "self.q", stack: str = "encod
     if len(values) < len(rows):
         raise OptionError("the report holds ranks only: measure it with spectra to draw them.")
     with styled():
-        fig, (ax,) = figure(height=2.3)
+        fig, (ax,) = figure()
         lines = []
         for row, sigma, colour in zip(rows, values, sequence_colours(len(rows)), strict=True):
             lines += ax.plot(np.arange(1, len(sigma) + 1), sigma, color=colour, gid=row.site.name)
@@ -93,7 +93,7 @@ def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figur
         raise OptionError("the report holds no attention matrix: measure sites q, k, v or o.")
     key = eps_key(eps, report.sites[0].eps_ranks)
     with styled():
-        fig, axes = figure(1, len(panels), height=2.2, sharey=True)
+        fig, axes = figure(1, len(panels), sharey=True)
         for ax, ((stack, scope), roles) in zip(axes, panels.items(), strict=True):
             for letter, mark in zip(_LETTERS, MARKS, strict=False):
                 if letter in roles:
@@ -136,7 +136,7 @@ def size_by_eps(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -
     if not curves:
         raise OptionError("curves is empty: give at least one model.")
     with styled():
-        fig, (ax,) = figure(height=2.2 if len(curves) == 1 else 2.5)
+        fig, (ax,) = figure()
         names = short_names(list(curves))
         for i, (name, (eps, ratios)) in enumerate(zip(names, curves.values(), strict=True)):
             mark = MARKS[i % len(MARKS)].kwargs() | {"markevery": max(len(eps) // 8, 1)}
@@ -174,7 +174,7 @@ MOST_LABELS = 8
 def start_and_end(
     start: SpectrumReport, end: SpectrumReport, *, role: str = "self.q", stack: str = "encoder"
 ) -> Figure:
-    """Relative spectra of one role before (dashed) and after training, and below them ε-ranks against layer.
+    """Relative spectra of one role before (grey, dashed) and after training, and below them ε-ranks against layer.
 
     Args:
         start: spectra of the network as it was drawn.
@@ -189,10 +189,12 @@ def start_and_end(
     if [row.shape for row in before] != [row.shape for row in after]:
         raise OptionError(f"{start.model} and {end.model} differ in the shapes of {stack} {role}: give one network.")
     with styled():
-        fig, (top, below) = figure(2, 1, height=3.9, height_ratios=(3, 2))
+        fig, (top, below) = figure(2, 1, height_ratios=(3, 2))
         _both_spectra(top, before, after)
         top.set_title(f"{stack}, $W_{role[-1].upper()}$ of {role.partition('.')[0]}-attention")
         _both_ranks(below, before, after, list(after[0].eps_ranks))
+        handles, labels = below.get_legend_handles_labels()
+        fig.legend(handles, labels, loc="outside lower center", ncols=2)
     return fig
 
 
@@ -217,22 +219,23 @@ def _both_spectra(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum
     ax.set_yscale("log")
     ax.set_ylim(max(FLOOR, smallest / 1.5), 1.5)
     ax.set_xlim(1, max(2, *(len(_relative(row.sigma)) for row in after)))
-    ax.set_xlabel("index $j$ of the singular value (dashed: before training)")
+    ax.set_xlabel("index $j$ of the singular value")
     ax.set_ylabel(r"$\sigma_j / \sigma_1$")
     shown = thinned(len(after), MOST_LABELS)
     label_ends(ax, [lines[i] for i in shown], [f"layer {after[i].site.layer}" for i in shown], height=1.7)
+    ax.annotate("grey, dashed: before training", (0.03, 0.04), xycoords="axes fraction", size=7)
 
 
 def _both_ranks(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum], keys: list[str]) -> None:
     layers = [row.site.layer or 0 for row in after]
     for key, mark in zip(keys, MARKS, strict=False):
-        look = mark.kwargs()
-        ax.plot(layers, [row.eps_ranks[key] for row in after], label=f"ε = {key}", **look)
-        faint = look | {"alpha": 0.35, "linestyle": "--"}
-        ax.plot(layers, [row.eps_ranks[key] for row in before], **faint)
-    ax.set_xlabel("layer (faint: before training)")
+        look = mark.kwargs() | {"linestyle": "-"}
+        ax.plot(layers, [row.eps_ranks[key] for row in after], label=f"ε = {key}, trained", **look)
+        grey = look | {"color": START_COLOUR, "linestyle": "--", "markerfacecolor": START_COLOUR}
+        grey |= {} if mark.filled else {"markerfacecolor": "white"}
+        ax.plot(layers, [row.eps_ranks[key] for row in before], label=f"ε = {key}, before", **grey)
+    ax.set_xlabel("layer")
     ax.set_ylabel("ε-rank")
     ax.set_ylim(bottom=0)
     ax.margins(x=0.08)
     whole_numbers(ax, most=6)
-    ax.legend(ncols=len(keys), loc="best")

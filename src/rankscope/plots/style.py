@@ -16,8 +16,10 @@ from matplotlib.figure import Figure
 
 from rankscope.io.atomic import atomic_file
 
-COLUMN = 3.4
-"""Width of one journal column in inches."""
+COLUMN = 3.35
+"""Width of every figure, one journal column of 8.5 cm, in inches."""
+ROW, REST = 1.38, 0.98
+"""Height of a row of panels, and of what a figure has beside its rows, in inches."""
 
 STYLE_FILE = Path(__file__).with_name("rankscope.mplstyle")
 SEQUENCE = "viridis"
@@ -58,9 +60,16 @@ def styled() -> Iterator[None]:
         yield
 
 
-def figure(rows: int = 1, columns: int = 1, height: float = 2.2, **grid: Any) -> tuple[Figure, list[Axes]]:
-    """Make a figure one column wide with a grid of axes, without pyplot's global state; call inside `styled`."""
-    fig = Figure(figsize=(COLUMN, height))
+def figure(rows: int = 1, columns: int = 1, height: float | None = None, **grid: Any) -> tuple[Figure, list[Axes]]:
+    """Make a figure one column wide with a grid of axes, without pyplot's global state; call inside `styled`.
+
+    Args:
+        rows: of panels.
+        columns: of panels.
+        height: in inches; 6 cm for one row and 3.5 cm for every further one by default.
+        grid: further arguments of ``Figure.subplots``.
+    """
+    fig = Figure(figsize=(COLUMN, REST + rows * ROW if height is None else height))
     FigureCanvasAgg(fig)
     axes = fig.subplots(rows, columns, squeeze=False, **grid)
     return fig, list(axes.ravel())

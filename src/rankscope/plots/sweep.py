@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.plots.labels import plain_ticks
@@ -20,58 +21,64 @@ if TYPE_CHECKING:
 FLOOR = 1e-8
 """Relative singular values below this are rounding of the stored float32 weights."""
 CONTOUR = "#b9c6d4"
+START = "#8a8a8a"
 RATIOS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
 """Contours of rank over width."""
 
 Value = Callable[["PointRanks", str], float]
 
 
-def ranks_by_width(report: SweepReport, *, group: str = "all") -> Figure:
+def ranks_by_width(report: SweepReport, *, group: str = "all", start: SweepReport | None = None) -> Figure:
     """Mean ε-rank of W_Q against the width d, one line per ε, over contours of rank/d (Fig. 4a, b).
 
     Args:
         report: a sweep over ``model.d_model``.
         group: ``all``, ``encoder.self``, ``decoder.self`` or ``decoder.cross``.
+        start: the same points before training, drawn in grey at the largest ε.
 
     Raises:
         OptionError: no point is done, or there is no such group.
     """
     with styled():
-        fig, (ax,) = figure(height=2.5)
-        _mean_ranks(ax, report, "model.d_model", group)
-        (low, high), (_, top) = ax.get_xlim(), ax.get_ylim()
-        x = np.geomspace(low, high, 200)
-        ends = []
+        fig, (ax,) = figure()
+        _mean_ranks(ax, report, "model.d_model", group, start)
+        _logarithmic(ax)
+        low, high = ax.get_xlim()
+        bottom, top = ax.get_ylim()
         for ratio in RATIOS:
-            if ratio * high < 0.03 * top:
-                continue
-            ax.plot(x, ratio * x, color=CONTOUR, linewidth=0.7, zorder=0, gid=f"contour-{ratio:g}")
-            ends.append((ratio * high, ratio) if ratio * high <= top else (top, ratio))
-        _label_contours(ax, ends, high, top)
-        ax.set_xlabel("width $d$ (grey: rank/$d$)")
+            end = min(high, top / ratio)
+            x = np.array([low, end])
+            if ratio * end > 1.2 * bottom:
+                ax.plot(x, ratio * x, color=CONTOUR, linewidth=0.7, zorder=0, gid=f"contour-{ratio:g}")
+                place: dict[str, Any] = {"xytext": (0, 1), "textcoords": "offset points", "va": "bottom", "ha": "right"}
+                ax.annotate(f"{ratio:g}", (end, ratio * end), size=7, color="#5d7288", **place)
+        ax.set_ylim(bottom, top)
+        ax.set_xlabel("width $d$ (thin lines: rank/$d$)")
         _legend(fig, ax)
     return fig
 
 
-def ranks_by_vocabulary(report: SweepReport, *, group: str = "all") -> Figure:
+def ranks_by_vocabulary(report: SweepReport, *, group: str = "all", start: SweepReport | None = None) -> Figure:
     """Mean ε-rank of W_Q against the algebraic rank of a fixed vocabulary, one line per ε (Fig. 4c).
 
     Args:
         report: a sweep over ``embedding.rank``.
         group: as in `ranks_by_width`.
+        start: as in `ranks_by_width`.
 
     Raises:
         OptionError: no point is done, or there is no such group.
     """
     with styled():
-        fig, (ax,) = figure(height=2.5)
-        _mean_ranks(ax, report, "embedding.rank", group)
+        fig, (ax,) = figure()
+        _mean_ranks(ax, report, "embedding.rank", group, start)
+        _logarithmic(ax)
         ax.set_xlabel("rank of the fixed vocabulary")
         _legend(fig, ax)
     return fig
 
 
-def ranks_by_heads(report: SweepReport, *, group: str = "all") -> Figure:
+def ranks_by_heads(report: SweepReport, *, group: str = "all", start: SweepReport | None = None) -> Figure:
     """Mean ε-rank of W_Q (left) and of one head's rows of it (right) against the number of heads (Fig. 16).
 
     The grey line on the right is the width of a head, the most that its rank can be.
@@ -79,14 +86,15 @@ def ranks_by_heads(report: SweepReport, *, group: str = "all") -> Figure:
     Args:
         report: a sweep over ``model.num_heads``.
         group: as in `ranks_by_width`.
+        start: as in `ranks_by_width`.
 
     Raises:
         OptionError: no point is done, or there is no such group.
     """
     with styled():
-        fig, (whole, single) = figure(1, 2, height=2.5)
-        _mean_ranks(whole, report, "model.num_heads", group)
-        _lines(single, report, "model.num_heads", _head_rank(report, group))
+        fig, (whole, single) = figure(1, 2)
+        _mean_ranks(whole, report, "model.num_heads", group, start)
+        _lines(single, report, "model.num_heads", _head_rank(report, group), start)
         widths = sorted({(_at(row, "model.num_heads"), _at(row, "model.d_kv")) for row in report.done})
         single.plot(*zip(*widths, strict=True), color=CONTOUR, linewidth=1.0, zorder=0, gid="head-width")
         single.set_ylabel("mean ε-rank of one head")
@@ -107,7 +115,7 @@ def spectra_by_patch(report: SweepReport) -> Figure:
     if len(set(sizes)) < len(sizes):
         raise OptionError("the sweep has several points of one patch size: draw those of one seed.")
     with styled():
-        fig, (ax,) = figure(height=2.6)
+        fig, (ax,) = figure()
         smallest = 1.0
         for position, (row, size) in enumerate(zip(rows, sizes, strict=True)):
             assert row.ranks is not None
@@ -140,9 +148,9 @@ def _at(row: SweepRow, dotted: str) -> float:
     return float(value)
 
 
-def _mean_ranks(ax: Axes, report: SweepReport, field: str, group: str) -> None:
+def _mean_ranks(ax: Axes, report: SweepReport, field: str, group: str, start: SweepReport | None) -> None:
     _check_group(report, group)
-    _lines(ax, report, field, lambda ranks, key: ranks.mean_ranks[group][key])
+    _lines(ax, report, field, lambda ranks, key: ranks.mean_ranks[group][key], start)
     ax.set_ylabel("mean ε-rank of $W_Q$")
 
 
@@ -163,22 +171,42 @@ def _check_group(report: SweepReport, group: str) -> None:
         raise OptionError(unknown_choice("group", group, first.mean_ranks))
 
 
-def _lines(ax: Axes, report: SweepReport, field: str, value: Value) -> None:
+def _lines(ax: Axes, report: SweepReport, field: str, value: Value, start: SweepReport | None) -> None:
     """One line per ε over a binary logarithmic x axis, limits set; seeds are averaged, whiskers span them."""
-    found: dict[float, list[PointRanks]] = {}
-    for row in _done(report):
-        if row.ranks is not None:
-            found.setdefault(_at(row, field), []).append(row.ranks)
+    found = _by_value(report, field)
     xs = sorted(found)
     top = 0.0
     for mark, eps in zip(MARKS, sorted(report.eps), strict=False):
         ys = [[value(ranks, repr(float(eps))) for ranks in found[x]] for x in xs]
         top = max(top, *(max(y) for y in ys))
         _line(ax, xs, ys, mark, f"ε = {eps:g}")
+    if start is not None and start.done:
+        eps, before = max(report.eps), _by_value(start, field)
+        means = [fmean(value(ranks, repr(float(eps))) for ranks in before[x]) for x in sorted(before)]
+        top = max(top, *means)
+        label = f"ε = {eps:g}, start"
+        ax.plot(sorted(before), means, label=label, gid=label, color=START, linestyle="--", marker="x", zorder=1)
     ax.set_xscale("log", base=2)
     plain_ticks(ax.xaxis, xs)
     ax.set_xlim(xs[0] / 1.25, xs[-1] * 1.25)
     ax.set_ylim(0, max(top, 1.0) * 1.08)
+
+
+def _by_value(report: SweepReport, field: str) -> dict[float, list[PointRanks]]:
+    found: dict[float, list[PointRanks]] = {}
+    for row in _done(report):
+        if row.ranks is not None:
+            found.setdefault(_at(row, field), []).append(row.ranks)
+    return found
+
+
+def _logarithmic(ax: Axes) -> None:
+    """Logarithmic ranks: an outlier leaves the others apart."""
+    values = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in ax.lines])
+    low, high = min(values[values > 0], default=1.0), max(values, default=1.0)
+    ax.set_yscale("log", base=2)
+    ax.set_ylim(low / 1.4, high * 1.4)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _line(ax: Axes, xs: Sequence[float], ys: Sequence[Sequence[float]], mark: Mark, label: str) -> None:
@@ -192,18 +220,6 @@ def _line(ax: Axes, xs: Sequence[float], ys: Sequence[Sequence[float]], mark: Ma
         ax.errorbar(xs, means, yerr=spans, fmt="none", ecolor=mark.colour, elinewidth=0.7, capsize=2)
 
 
-def _label_contours(ax: Axes, ends: Sequence[tuple[float, float]], right: float, top: float) -> None:
-    """Write each ratio where its contour leaves the axes: at the right edge, or above the top."""
-    for y, ratio in ends:
-        text = f"{ratio:g}"
-        if y < top:
-            ax.annotate(text, (right, y), xytext=(3, 0), textcoords="offset points", va="center", ha="left", size=7)
-        elif top / ratio > ax.get_xlim()[0]:
-            ax.annotate(
-                text, (top / ratio, top), xytext=(0, 2), textcoords="offset points", va="bottom", ha="center", size=7
-            )
-
-
 def _legend(fig: Figure, ax: Axes) -> None:
     handles, labels = ax.get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+    fig.legend(handles, labels, loc="outside lower center", ncols=4 if len(labels) == 4 else 3)

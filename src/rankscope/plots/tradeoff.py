@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ def table2(report: Table2Report, *, measure: str | None = None) -> Figure:
     shown = measure or ("relative_LPPL" if "relative_LPPL" in known else known[0])
     lines = _lines(rows, shown)
     with styled():
-        fig, (ax,) = figure(height=2.6)
+        fig, (ax,) = figure()
         for position, (name, line) in enumerate(lines.items()):
             _draw(ax, line, shown, name, position)
         _limits(ax, [row for line in lines.values() for row in line], shown)
@@ -103,8 +104,17 @@ def _limits(ax: Axes, rows: Sequence[Table2Row], measure: str) -> None:
     ax.set_ylim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
     bottom, top = ax.get_ylim()
     plain_ticks(ax.xaxis, [*_apart(ratios), 1.0])
-    plain_ticks(ax.yaxis, [tick for tick in _TICKS if bottom <= tick <= top])
+    plain_ticks(ax.yaxis, _around_one([tick for tick in _TICKS if bottom <= tick <= top], (top / bottom) ** 0.09))
     ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
+
+
+def _around_one(ticks: Sequence[float], factor: float) -> list[float]:
+    """Ticks at least a factor apart, from 1 outwards."""
+    kept = [1.0]
+    for tick in sorted(ticks, key=lambda tick: abs(math.log(tick))):
+        if all(max(tick / one, one / tick) >= factor for one in kept):
+            kept.append(tick)
+    return sorted(kept)
 
 
 def _apart(ratios: Sequence[float], factor: float = 1.25) -> list[float]:

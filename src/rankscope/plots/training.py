@@ -56,7 +56,7 @@ def training_spectra(
     with styled():
         columns = min(2, len(layers))
         lines = ceil(len(layers) / columns)
-        fig, axes = figure(lines, columns, height=0.6 + 1.25 * lines, sharex=True, sharey=True)
+        fig, axes = figure(lines, columns, sharex=True, sharey=True)
         top = 0
         for position, (ax, layer) in enumerate(zip(axes, layers, strict=False)):
             top = max(top, _draw(ax, chosen[chosen["layer"] == layer], shown, edges))

@@ -78,10 +78,16 @@ def test_angle_maps_share_one_scale(embedding_report: EmbeddingReport) -> None:
     rows = [row for row in embedding_report.rows if row.matrix == "corpus"]
     for ax, row in zip(maps, rows, strict=True):
         (image,) = ax.images
-        np.testing.assert_allclose(image.get_array(), row.angles)
-        assert image.get_clim() == (0, np.pi / 2)
-    assert bar.get_ylabel() == "angle (rad)"
-    assert [text.get_text() for text in bar.get_yticklabels()] == ["0", "π/4", "π/2"]
+        np.testing.assert_allclose(image.get_array(), np.rad2deg(row.angles))
+        assert image.get_clim() == (0, 90)
+    assert bar.get_ylabel() == "angle (degrees)"
+    assert bar.get_yticks().tolist() == [0, 30, 60, 90]
+
+
+def test_the_scale_of_angles_may_begin_above_zero() -> None:
+    image, bar = angle_maps({"a": np.zeros((3, 3))}, least=45.0).axes
+    assert image.images[0].get_clim() == (45, 90)
+    assert bar._colorbar.extend == "min"  # what is below the scale is marked
 
 
 def test_angles_of_zero_vectors_are_blank() -> None:

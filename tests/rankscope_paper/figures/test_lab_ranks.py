@@ -5,6 +5,7 @@ import pytest
 
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
+from rankscope.plots.style import COLUMN
 from rankscope_lab.ranks.compress import CurvePoint
 from rankscope_lab.ranks.runs import RankedRun
 from rankscope_lab.ranks.study import RankRow, RankStudy, curve_rows
@@ -59,7 +60,10 @@ def test_the_numbers_drawn_are_those_of_the_study(saved: Path) -> None:
     assert (cut["x"].item(), cut["mean"].item()) == (0.49, 1.25)
     assert cut["std"].item() == pytest.approx(math.sqrt(0.125), rel=1e-5)
     # no forecaster was studied: three panels, and the caption names the larger setting
-    assert [ax.get_title(loc="left")[:3] for ax in drawn.figure.axes] == ["(a)", "(b)", "(c)"]
+    titles = [ax.get_title(loc="left") for ax in drawn.figure.axes]
+    assert [title[:3] for title in titles] == ["(a)", "(b)", "(c)"]
+    assert titles[0] == "(a)  input encoders: generated series (large)"
+    assert titles[1] == "(b)  codebooks: VQ"
     assert "encoders: large; tokenizers: VQ" in drawn.caption
     assert "6 runs of encoders, 4 runs of tokenizers (1 diverged)" in drawn.caption
 
@@ -69,7 +73,7 @@ def test_lines_are_told_apart_without_colour(saved: Path) -> None:
     for ax in drawn.figure.axes:
         looks = [(line.get_marker(), line.get_linestyle()) for line in ax.lines if line.get_marker() in "os^DvP"]
         assert len(looks) == len(set(looks)) > 0
-    assert drawn.figure.get_size_inches()[0] == pytest.approx(3.4)
+    assert drawn.figure.get_size_inches()[0] == COLUMN
 
 
 def test_what_cannot_be_drawn(tmp_path: Path) -> None:

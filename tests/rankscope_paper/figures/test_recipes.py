@@ -16,7 +16,7 @@ PAPER = ["1", "2a", "2b", "2c", "3a", "3b", "4a", "4b", "4c", "5a", "5b", "5c", 
 
 
 def test_every_figure_of_the_paper_has_a_recipe() -> None:
-    assert list(FIGURES) == [*PAPER, "lab-ranks"]
+    assert list(FIGURES) == [*PAPER, "lab-ranks", "start-end"]
     for number, recipe in FIGURES.items():
         assert recipe.id == number
         assert recipe.title

@@ -26,8 +26,8 @@ def test_four_files(drawn: Drawn, tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == [file.name for file in files]
     csv, png, _, txt = files
     assert csv.read_text().splitlines() == ["x,y", "1,0.333333", "2,0.666667"]
-    # one column of 3.4 in at 300 dots per inch: width in the PNG's header
-    assert int.from_bytes(png.read_bytes()[16:20], "big") == 1020
+    # one column of 3.35 in at 300 dots per inch: width in the PNG's header
+    assert int.from_bytes(png.read_bytes()[16:20], "big") == 1005
     lines = txt.read_text().splitlines()
     assert lines[0].startswith("Fig. 4a. Rank of W_Q against the width, Chronos. What was measured: words")
     assert max(map(len, lines)) <= 100

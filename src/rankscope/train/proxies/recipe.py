@@ -53,6 +53,12 @@ class ProxyOptions:
             raise OptionError(f"vocabulary must lie in 512…65536, got {self.vocabulary}.")
 
 
+def save_pretrained(module: nn.Module, folder: Path) -> None:
+    """Write a module of transformers by its own method."""
+    of_transformers: Any = module
+    of_transformers.save_pretrained(str(folder), safe_serialization=True)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Resolved recipe of a run.
@@ -63,7 +69,7 @@ class Recipe:
         data: description of the data, for the model card.
         loss: description of the loss.
         notes: further lines of the model card, as (name, text).
-        save: writes the module's folder; its own ``save_pretrained`` where it is None.
+        save: writes the module's folder.
         write: further files of the folder, such as a tokenizer.
     """
 
@@ -72,7 +78,7 @@ class Recipe:
     data: str
     loss: str
     notes: Sequence[tuple[str, str]] = ()
-    save: Callable[[nn.Module, Path], None] | None = None
+    save: Callable[[nn.Module, Path], None] = save_pretrained
     write: Callable[[Path], None] | None = None
 
 

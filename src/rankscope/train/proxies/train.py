@@ -264,11 +264,7 @@ def train_proxy(
 
 def _write(folder: Path, proxy: ProxyModel, recipe: Recipe, trained: Trained, result: ProxyReport) -> None:
     module = recipe.model.to(DTYPES[result.dtype])
-    if recipe.save is not None:
-        recipe.save(module, folder)
-    else:
-        save: Any = module
-        save.save_pretrained(str(folder), safe_serialization=True)
+    recipe.save(module, folder)
     if recipe.write is not None:
         recipe.write(folder)
     for written in folder.iterdir():  # some savers keep others from reading

@@ -1,0 +1,95 @@
+"""Initial networks of trained checkpoints, rebuilt from the seed and the settings that training recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.errors import DataError, RankscopeError
+from rankscope.io import codec
+from rankscope.measure.sweep import SweepReport, measure_point
+from rankscope.train.config import PretrainConfig, config_from_dict
+from rankscope.train.models import new_model
+from rankscope.train.proxies import PROXIES, ProxyOptions
+from rankscope.train.proxies.recipe import save_pretrained
+
+
+def initial_network(config: PretrainConfig) -> Any:
+    """Build the network that a run of ``config`` starts from; torch's generator is left as it was."""
+    from transformers import set_seed
+
+    with torch.random.fork_rng(devices=[]):
+        set_seed(config.seed)
+        return new_model(config)
+
+
+def initial_checkpoint(trained: Checkpoint, folder: Path) -> Checkpoint:
+    """Write the network that ``trained`` started from into a folder, and open it.
+
+    The draw is that of the training run where torch and the kind of machine are the same.
+
+    Args:
+        trained: written by ``rankscope pretrain`` or ``rankscope standin``.
+        folder: new folder.
+
+    Raises:
+        DataError: the checkpoint records no training.
+        RankscopeError: the network cannot be rebuilt, e.g. since the checkpoint that it inherits from is gone.
+    """
+    record = Path(trained.folder) / "pretrain.json"
+    proxy = Path(trained.folder) / "standin.json"
+    if record.is_file():
+        initial_network(config_from_dict(codec.load(record)["config"])).save_pretrained(str(folder))
+    elif proxy.is_file():
+        _write_proxy(trained, int(codec.load(proxy)["seed"]), folder)
+    else:
+        raise DataError(f"{trained.source} has neither pretrain.json nor standin.json: its start is not known.")
+    return open_checkpoint(folder)
+
+
+def _write_proxy(trained: Checkpoint, seed: int, folder: Path) -> None:
+    proxy = PROXIES[trained.family.name]
+    module: Any = trained.module() if proxy.reads_text else None
+    folder.mkdir(parents=True)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if module is not None:  # the text serves the tokenizer alone, whose size is in the config
+            save_pretrained(type(module)(module.config), folder)
+        else:
+            recipe = proxy.make(ProxyOptions(seed=seed), proxy.batch_size)
+            recipe.save(recipe.model, folder)
+
+
+@contextmanager
+def initial_checkpoints(trained: Sequence[Checkpoint]) -> Iterator[dict[str, Checkpoint]]:
+    """Initial networks by the source of the trained ones, in a temporary folder; without those that have none."""
+    with TemporaryDirectory() as place:
+        found = {}
+        for position, one in enumerate(trained):
+            try:
+                found[one.source] = initial_checkpoint(one, Path(place) / str(position))
+            except RankscopeError:
+                continue
+        yield found
+
+
+def initial_sweep(report: SweepReport) -> SweepReport:
+    """The finished points of a sweep with the ranks of their initial networks; without those that cannot be rebuilt."""
+    rows = []
+    for row in report.done:
+        if "max_steps" not in row.config:  # a finished checkpoint, not a run
+            continue
+        with TemporaryDirectory() as place:
+            try:
+                initial_network(config_from_dict(row.config)).save_pretrained(place)
+            except RankscopeError:
+                continue
+            rows.append(replace(row, ranks=measure_point(open_checkpoint(place), report.eps), scores={}))
+    return replace(report, points=tuple(rows))
