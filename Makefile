@@ -8,7 +8,7 @@ DEMO := demo-out
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-slow test-at check format bench figures verify-published report-example docs clean
+.PHONY: help install demo browser test test-slow test-at check format bench figures evidence verify-published report-example docs clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,7 +62,10 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 
 figures: $(STAMP) ## Draw all figures into figures/out
 	$(BIN)/rankscope figures --all --out figures/out --force
-	$(BIN)/python benchmarks/peers.py --draw benchmarks/results/peers-2026-11-22.json figures/out/peers
+	$(BIN)/python benchmarks/peers.py --draw benchmarks/results/peers.json figures/out/peers
+
+evidence: $(STAMP) ## Measure again what is stale, and write every printed number anew (hours; goes on where it was stopped)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/evidence.py
 
 verify-published: $(STAMP) ## With a network: reproduce the published scores of two Chronos models, measure and shrink them
 	$(BIN)/python benchmarks/published.py --folder verify-published

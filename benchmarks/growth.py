@@ -5,7 +5,7 @@ points, stock and fast, are interleaved in this process. Exponents are slopes of
 range over rounds, over the larger half of the values and over all of them. Only the encoder's attention may grow faster
 than linearly, with the context.
 
-    python benchmarks/growth.py --out benchmarks/results/growth-DATE.json --figure figures/out/growth
+    python benchmarks/growth.py --out benchmarks/results/growth.json --figure figures/out/growth
     python benchmarks/growth.py --quick --threads 1         # three small values each, three rounds
 """
 

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from digests import digest
+
 ROOT = Path(__file__).resolve().parents[1]
 UNITS = frozenset({"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"})
 
@@ -38,16 +40,25 @@ def origin(benchmark: str, *used: str) -> dict[str, Any]:
 
     Args:
         benchmark: name of the script.
-        used: files and folders of the repository that the numbers depend on, besides the script and this file.
+        used: files and folders of the repository that the numbers depend on, besides the script: code, and the bundled
+            models (`digests.bundled`). Name no more than that: the result is stale as soon as one of them changes.
     """
     script = f"benchmarks/{benchmark}.py"
     return {
         "benchmark": benchmark,
         "date": datetime.date.today().isoformat(),
         "commit": commit(script, "benchmarks/provenance.py", *used),
-        "command": " ".join(["python", script, *sys.argv[1:]]),
+        "command": command_line(script),
         "machine": machine(),
+        "used": {path: digest(ROOT / path) for path in (script, *used)},
     }
+
+
+def command_line(script: str) -> str:
+    """The command of this process, with DIR in the place of the folder that ``--data`` names."""
+    words = sys.argv[1:]
+    data = words[words.index("--data") + 1] if "--data" in words[:-1] else None
+    return " ".join(["python", script, *(word if data is None else word.replace(data, "DIR") for word in words)])
 
 
 def commit(*used: str) -> str:

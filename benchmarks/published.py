@@ -4,7 +4,7 @@ Needs a network (or a filled cache of huggingface_hub, and `--data` with the dat
 command that writes into the folder; a step whose output is there is not run again. The page is FOLDER/report.html;
 exit code 1 if a score is further from the published one than allowed.
 
-    python benchmarks/published.py --folder verify-published --out benchmarks/results/published-DATE.json
+    python benchmarks/published.py --folder verify-published --out benchmarks/results/published.json
     python benchmarks/published.py --folder bolt --models amazon/chronos-bolt-base --tasks nn5 --data DIR
 """
 

@@ -6,7 +6,7 @@ A second run is killed (SIGKILL) when half of its parts are there, and resumed; 
 byte. Every round does both, in alternating order; the rates are those of the processes, loading included, by the series
 in the parts that each wrote.
 
-    python benchmarks/stream.py --out benchmarks/results/stream-DATE.json --figure figures/out/stream
+    python benchmarks/stream.py --out benchmarks/results/stream.json --figure figures/out/stream
     python benchmarks/stream.py --series 2000 --chunk 128 --rounds 1
 """
 

@@ -116,7 +116,7 @@ def results(
         (folder / f"{name}.json").write_text(json.dumps(document))
     for place in (
         "figures/rankscope_paper/figures/data/table2_bundled.json",
-        "benchmarks/results/by-design-sweep-2026-11-21.json",
+        "benchmarks/results/by-design-sweep.json",
     ):
         shutil.copy(ROOT / place, folder)
     return folder

@@ -1,0 +1,103 @@
+"""Accuracy of compressed models over that of the original: a model in several forms, on a suite.
+
+Every form of a set is written, scored and compared with the original of the same seed. Sizes are shares of the whole
+model: parameters, and bytes of the weights file.
+
+    python benchmarks/accuracy.py quarter bundled-bolt --out benchmarks/results/quarter-bundled-bolt.json
+    python benchmarks/accuracy.py storage bundled --seeds 3 --out benchmarks/results/storage-accuracy-bundled.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from digests import COMPRESSION, SCORING, bundled
+from provenance import conditions, origin, parser, save
+from scores import METRICS, by_benchmark
+
+Form = dict[str, Any]
+
+_QUARTER: Form = {"method": "joint", "ratio": 0.25}
+_METHODS = ("joint", "whitened")
+_ALLOCATIONS = ("uniform-ratio", "uniform-eps", "schedule", "energy", "sensitivity")
+SETS: dict[str, dict[str, Form]] = {
+    "quarter": {
+        "float": {**_QUARTER, "sites": ("attention", "mlp")},
+        "int8": {**_QUARTER, "sites": ("attention", "mlp"), "storage": "int8"},
+    },
+    "storage": {"int8": {"storage": "int8"}, "joint": _QUARTER, "joint-int8": {**_QUARTER, "storage": "int8"}},
+    "allocation": {
+        f"{method}-{allocation}-{ratio}": {"method": method, "allocation": allocation, "ratio": ratio}
+        for method in _METHODS
+        for allocation in _ALLOCATIONS
+        for ratio in (0.25, 0.15)
+    },
+}
+"""Forms by name, as options of `rankscope compress`."""
+
+
+def scored(folder: Path, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Scores over the original's by benchmark, and those of the worst data set."""
+    from rankscope.io import codec
+    from rankscope_eval import Forecasting, evaluate
+
+    report = codec.plain(
+        evaluate(
+            [str(folder)],
+            options.suite,
+            Forecasting(seed=seed),
+            data=options.data,
+            max_series=options.max_series,
+            baseline=options.model,
+        )
+    )
+    mine, base = ({r["dataset"]: r for r in report["rows"] if r["model"] == m} for m in (str(folder), options.model))
+    ratios = {metric: {one: mine[one][metric] / base[one][metric] for one in mine} for metric in METRICS}
+    worst = {metric: max(ratios[metric].items(), key=lambda one: one[1]) for metric in METRICS}
+    return {"relative": by_benchmark(report["summary"]), "worst": worst}
+
+
+def measure(name: str, form: Form, options: argparse.Namespace) -> dict[str, Any]:
+    """Write one form and score it with every seed."""
+    from rankscope import open_checkpoint
+    from rankscope.compress import CompressOptions, compress
+
+    original = open_checkpoint(options.model)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / name
+        compress(original, CompressOptions(**form), out=folder)
+        small = open_checkpoint(folder)
+        sizes = {"parameters": small.parameters / original.parameters, "bytes": small.bytes / original.bytes}
+        found = [scored(folder, seed, options) for seed in range(options.seeds)]
+    whole = found[0]["relative"]["all"]
+    print(f"{name:30} {sizes['parameters']:.3f}  MASE {whole['MASE']:.3f}  WQL {whole['WQL']:.3f}", flush=True)
+    return {**sizes, **found[0]["relative"]["all"], "worst": found[0]["worst"], "seeds": found}
+
+
+def main() -> None:
+    """Measure all forms of a set and save."""
+    words = parser(__doc__, seeds=1)
+    words.add_argument("set", choices=SETS)
+    words.add_argument("model")
+    words.add_argument("--suite", default="embedded")
+    words.add_argument("--data", help="folder of the suite's files")
+    words.add_argument("--max-series", type=int, help="of every task")
+    options = words.parse_args()
+    before = conditions()
+    forms = {name: measure(name, form, options) for name, form in SETS[options.set].items()}
+    result = {
+        **origin("accuracy", "benchmarks/scores.py", *SCORING, *COMPRESSION, *bundled(options.model)),
+        "conditions": {"before": before, "after": conditions()},
+        "model": options.model,
+        "suite": Path(options.suite).name,
+        "max_series": options.max_series,
+        "forms": forms,
+    }
+    save(result, options.out)
+
+
+if __name__ == "__main__":
+    main()

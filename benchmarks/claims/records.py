@@ -1,0 +1,173 @@
+"""Records of the registry: results, and the numbers of pages that are taken from them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from digests import digest
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = "benchmarks/results"
+NUMBER = re.compile(r"[-−]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+_NAME = r"([^\s,;:()|]+)"
+
+Document = dict[str, Any]
+
+
+class ClaimError(Exception):
+    """A page and its results do not fit together."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result file and the command that makes it."""
+
+    name: str
+    command: str
+    """Words after ``python``; ``--out FILE`` is added. ``{six}`` and ``{dev}`` are folders of data sets."""
+    minutes: float
+    """How long the command takes on two cores, about."""
+    timed: bool = False
+    """Holds times: wants the machine for itself."""
+    path: str = ""
+    """Where the file lies if not at benchmarks/results/NAME.json."""
+
+    @property
+    def file(self) -> str:
+        """Path of the file from the root of the repository."""
+        return self.path or f"{RESULTS}/{self.name}.json"
+
+    def words(self, data: str | None = None) -> str:
+        """The whole command; without the folder that holds ``benchmark`` and ``dev``, as results have it."""
+        six, dev = ("DIR", "DIR") if data is None else (f"{data}/benchmark", f"{data}/dev")
+        return f"python {self.command.format(six=six, dev=dev)} --out {self.file}"
+
+    def read(self) -> Document:
+        """The saved result."""
+        found: Document = json.loads((ROOT / self.file).read_text(encoding="utf-8"))
+        return found
+
+    def stale(self) -> str:
+        """Say why the result has to be measured again, in a few words; empty if it is up to date."""
+        if not (ROOT / self.file).is_file():
+            return "never measured"
+        found = self.read()
+        if "used" not in found:
+            return "does not say which code and models it was measured with"
+        if found["commit"].endswith("+changes"):
+            return "measured with changes that were not committed"
+        if found["command"] != self.words():
+            return "measured by another command"
+        changed = [path for path, was in found["used"].items() if _digest(ROOT / path) != was]
+        return f"changed since: {', '.join(changed)}" if changed else ""
+
+
+def _digest(path: Path) -> str:
+    try:
+        return digest(path)
+    except FileNotFoundError:
+        return ""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A piece of a page as it stands there, and as the results have it."""
+
+    start: int
+    end: int
+    shown: str
+    measured: str
+
+
+@dataclass(frozen=True)
+class Prose:
+    """Numbers within a sentence, found on the page by the words around them: nothing in the page marks them.
+
+    ``words`` is part of the sentence with a field of `str.format` in the place of every number:
+    ``"takes {rows[0][seconds]:.1f} s"``; ``{worst!s}`` is a name. Blanks match any, line ends too.
+    """
+
+    page: str
+    result: str
+    words: str
+    values: Callable[[Document], Mapping[str, Any]] = lambda found: found
+    """What the fields look into; by default the result itself."""
+    holds: Callable[[Document], bool] = lambda found: True
+    """Condition on the result that what the words around the numbers say is true."""
+    moves: float = 0.02
+    """Share by which a number may move before somebody has to read the words around it again."""
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Names of the results."""
+        return (self.result,)
+
+    @property
+    def place(self) -> str:
+        """Page and first words, for messages."""
+        return f"{self.page}: “{self.words[:60]}…”"
+
+    def printed(self, text: str, documents: Mapping[str, Document]) -> Iterator[Printed]:
+        """Yield every number of the sentence.
+
+        Raises:
+            ClaimError: the words are not on the page, or there more than once, or they no longer hold.
+        """
+        parts = [
+            (re.escape(literal), field, spec, mark) for literal, field, spec, mark in Formatter().parse(self.words)
+        ]
+        pattern = ""
+        for literal, field, _, mark in parts:
+            pattern += re.sub(r"(?:\\\s)+", r"\\s+", literal)
+            pattern += "" if field is None else _NAME if mark else f"({NUMBER.pattern})"
+        found = list(re.finditer(pattern, text))
+        if len(found) != 1:
+            raise ClaimError(f"{self.place} is {len(found)} times on the page, and must be once.")
+        document = documents[self.result]
+        if not self.holds(document):
+            raise ClaimError(f"{self.place} says what {self.result} no longer shows: write the sentence anew.")
+        values = self.values(document)
+        slots = [(field, spec) for _, field, spec, _ in parts if field is not None]
+        for at, (field, spec) in enumerate(slots, 1):
+            measured = f"{{{field}:{spec}}}".format_map(values)
+            yield Printed(found[0].start(at), found[0].end(at), found[0][at], measured)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines between ``<!-- evidence: NAME -->`` and ``<!-- /evidence -->``, written from results as a whole."""
+
+    page: str
+    name: str
+    results: tuple[str, ...]
+    render: Callable[..., str]
+    """Takes the results in their order, and returns Markdown."""
+    moves: float = 0.02
+    """Share by which a number may move before somebody has to read the words around it again."""
+
+    @property
+    def place(self) -> str:
+        """Page and name, for messages."""
+        return f"{self.page}: block {self.name}"
+
+    def printed(self, text: str, documents: Mapping[str, Document]) -> Iterator[Printed]:
+        """Yield the lines as one piece.
+
+        Raises:
+            ClaimError: the marks are not on the page, or there more than once.
+        """
+        mark = re.escape(f"<!-- evidence: {self.name} -->")
+        found = list(re.finditer(rf"{mark}\n\n?((?:.|\n)*?)\n?\n<!-- /evidence -->", text))
+        if len(found) != 1:
+            raise ClaimError(f"{self.place} is {len(found)} times on the page, and must be once.")
+        measured = self.render(*(documents[name] for name in self.results)).strip("\n")
+        yield Printed(found[0].start(1), found[0].end(1), found[0][1], measured)
+
+
+Claim = Prose | Block

@@ -1,0 +1,78 @@
+"""Digests of what a result was measured with: code without its comments and docstrings, weights, settings.
+
+Computed from the files alone, so that a fresh clone knows what is stale without a run and without git.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import tokenize
+from functools import lru_cache
+from pathlib import Path
+
+SUFFIXES = (".py", ".cpp", ".json", ".yaml", ".safetensors")
+"""Files that a number can depend on; a model's card quotes numbers and is none of them."""
+LENGTH = 12
+SCORING = (
+    *(f"eval/rankscope_eval/{name}" for name in ("evaluation.py", "forecasters.py", "metrics.py", "relative.py")),
+    *(f"eval/rankscope_eval/{name}" for name in ("scorer.py", "sources.py", "baselines.py", "embedded.py", "suites")),
+    *(f"src/rankscope/{name}" for name in ("forecast", "lowrank")),
+)
+"""Code that WQL and MASE of a checkpoint depend on."""
+COMPRESSION = tuple(f"src/rankscope/{name}" for name in ("compress", "numerics", "train/data"))
+"""Code that a compressed checkpoint depends on."""
+
+
+def bundled(*names: str) -> tuple[str, ...]:
+    """Folders of bundled models, from the root of the repository."""
+    return tuple(f"src/rankscope/bundled/{name}" for name in names)
+
+
+@lru_cache
+def digest(path: Path) -> str:
+    """Digest of a file or folder; of ``src/rankscope`` as a whole without the bundled models, which are named apart.
+
+    Args:
+        path: a file, or a folder whose files count by name and content.
+
+    Raises:
+        FileNotFoundError: there is nothing at the path.
+    """
+    if path.is_file():
+        return _sha(_content(path))
+    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and _counts(file.relative_to(path)))
+    if not files:
+        raise FileNotFoundError(f"{path}: no such file, or a folder without one that counts.")
+    return _sha("".join(f"{file.relative_to(path).as_posix()} {digest(file)}\n" for file in files).encode())
+
+
+def _counts(inside: Path) -> bool:
+    return not {"__pycache__", "bundled"} & set(inside.parts)
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:LENGTH]
+
+
+def _content(file: Path) -> bytes:
+    content = file.read_bytes()
+    return statements(content.decode("utf-8")).encode() if file.suffix == ".py" else content
+
+
+def statements(source: str) -> str:
+    r"""Python code without comments, docstrings and blank lines: rewording does not make a number stale.
+
+    >>> statements('\"\"\"Words.\"\"\"\n\nx = 1  # a word\ntext = "# none"\n')
+    'x = 1\ntext = "# none"'
+    """
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or node.lineno) - node.lineno + 1)
+    return "\n".join(line.rstrip() for line in lines if line.strip())

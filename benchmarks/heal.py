@@ -1,0 +1,53 @@
+"""Accuracy of a compressed model before and after healing, over that of the original.
+
+python benchmarks/heal.py --suite backtest.yaml --data DIR --out benchmarks/results/heal-bundled-bolt.json
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from accuracy import scored
+from digests import COMPRESSION, SCORING, bundled
+from provenance import conditions, origin, parser, save
+
+
+def main() -> None:
+    """Compress, heal, score both and save."""
+    words = parser(__doc__, steps=400)
+    words.add_argument("--model", default="bundled-bolt")
+    words.add_argument("--ratio", type=float, default=0.075)
+    words.add_argument("--suite", default="embedded")
+    words.add_argument("--data", help="folder of the suite's files")
+    words.add_argument("--max-series", type=int, help="of every task")
+    options = words.parse_args()
+
+    from rankscope.compress import CompressOptions, compress
+    from rankscope.compress.heal import HealConfig, heal
+    from rankscope.io import codec
+
+    before = conditions()
+    with tempfile.TemporaryDirectory() as place:
+        small, healed = Path(place) / "small", Path(place) / "healed"
+        compress(options.model, CompressOptions(method="joint", ratio=options.ratio), out=small)
+        report = codec.plain(heal(small, options.model, HealConfig(steps=options.steps), out=healed))
+        forms = {name: scored(folder, 0, options) for name, folder in {"compressed": small, "healed": healed}.items()}
+    for name, form in forms.items():
+        whole = form["relative"]["all"]
+        print(f"{name:12} MASE {whole['MASE']:.3f}  WQL {whole['WQL']:.3f}")
+    used = ("benchmarks/accuracy.py", "benchmarks/scores.py", "src/rankscope/train/passes.py")
+    result = {
+        **origin("heal", *used, *SCORING, *COMPRESSION, *bundled(options.model)),
+        "conditions": {"before": before, "after": conditions()},
+        "model": options.model,
+        "ratio": options.ratio,
+        "suite": Path(options.suite).name,
+        "heal": {name: report[name] for name in ("loss", "steps", "seconds", "first_loss", "last_loss", "options")},
+        **forms,
+    }
+    save(result, options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The registry: every printed number is the measured one, every result is registered, what is stale is named."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+OTHER_FORMS = {"by-design-sweep"}
+"""Written by `rankscope sweep`, for the page of results."""
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(BENCHMARKS))
+    yield importlib.import_module("evidence")
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def records(evidence: ModuleType) -> ModuleType:
+    return importlib.import_module("claims.records")
+
+
+def test_printed_numbers_are_the_measured_ones(evidence: ModuleType) -> None:
+    assert list(evidence.problems()) == [], "python benchmarks/evidence.py --rewrite writes them"
+
+
+def test_every_result_is_registered(evidence: ModuleType) -> None:
+    files = {file.stem for file in (BENCHMARKS / "results").glob("*.json")} - OTHER_FORMS
+    assert files - set(evidence.RESULTS) == set(), "add a Result in benchmarks/claims/: see CONTRIBUTING.md"
+
+
+def test_every_claim_and_command_names_what_is_there(evidence: ModuleType) -> None:
+    for result in evidence.RESULTS.values():
+        assert (ROOT / result.command.split()[0]).is_file(), result
+    for claim in evidence.CLAIMS:
+        assert set(claim.results) <= set(evidence.RESULTS), claim.place
+        assert (ROOT / claim.page).is_file(), claim.place
+
+
+def test_a_fresh_clone_lists_numbers_and_checks_in_seconds() -> None:
+    listed = subprocess.run(
+        [sys.executable, BENCHMARKS / "evidence.py", "--list"], capture_output=True, text=True, cwd=BENCHMARKS
+    )
+    assert listed.returncode == 0, listed.stderr
+    for line in listed.stdout.splitlines():
+        shown, place, rest = line.partition(" ← ")
+        assert ":" in shown, place
+        assert ".json ← python benchmarks/" in rest
+
+
+@pytest.fixture
+def measured(records: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A repository with code, weights, and a result that was measured with them."""
+    provenance = importlib.import_module("provenance")
+    for module in (records, provenance):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "commit", lambda *used: "0" * 40)
+    monkeypatch.setattr(sys, "argv", ["x.py", "--data", "/far/away", "--out", "benchmarks/results/x.json"])
+    model = tmp_path / "src" / "rankscope" / "bundled" / "m"
+    for file, text in {
+        "benchmarks/x.py": '"""Words."""\nx = 1\n',
+        "src/rankscope/code.py": "def f():\n    '''Words.'''\n    return 1  # one\n",
+    }.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    model.mkdir(parents=True)
+    (model / "model.safetensors").write_bytes(b"weights")
+    (model / "README.md").write_text("a card", encoding="utf-8")
+    digests = importlib.import_module("digests")
+    digests.digest.cache_clear()
+    found = provenance.origin("x", "src/rankscope", *digests.bundled("m"))
+    provenance.save({**found, "rows": [{"time": 1.2345}]}, tmp_path / "benchmarks/results/x.json")
+    digests.digest.cache_clear()
+    return tmp_path
+
+
+def result_of(records: ModuleType) -> Any:
+    return records.Result("x", "benchmarks/x.py --data {six}", minutes=1)
+
+
+def test_a_result_is_fresh_until_what_it_used_changes(records: ModuleType, measured: Path) -> None:
+    result = result_of(records)
+    assert result.stale() == ""
+    assert replace(result, command="benchmarks/x.py --rounds 9").stale() == "measured by another command"
+    assert replace(result, name="y").stale() == "never measured"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "stale"),
+    [
+        ("src/rankscope/code.py", "def f():\n    return 1\n", ""),
+        ("src/rankscope/code.py", "def f():\n    return 2\n", "changed since: src/rankscope"),
+        ("src/rankscope/more.py", "x = 1\n", "changed since: src/rankscope"),
+        ("benchmarks/x.py", "x = 2\n", "changed since: benchmarks/x.py"),
+        ("src/rankscope/bundled/m/model.safetensors", "others", "changed since: src/rankscope/bundled/m"),
+        ("src/rankscope/bundled/m/README.md", "another card", ""),
+    ],
+)
+def test_what_makes_a_result_stale(records: ModuleType, measured: Path, file: str, content: str, stale: str) -> None:
+    (measured / file).write_text(content, encoding="utf-8")
+    assert result_of(records).stale() == stale
+
+
+def test_changes_without_commit_and_results_without_digests_are_stale(records: ModuleType, measured: Path) -> None:
+    file = measured / "benchmarks" / "results" / "x.json"
+    found = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**found, "commit": found["commit"] + "+changes"}), encoding="utf-8")
+    assert "not committed" in result_of(records).stale()
+    del found["used"]
+    file.write_text(json.dumps(found), encoding="utf-8")
+    assert "does not say" in result_of(records).stale()
+
+
+PAGE = """It takes 1.00
+seconds, of which
+10 % are lost on m4_hourly (worst).
+
+<!-- evidence: table -->
+
+| 1.00 |
+
+<!-- /evidence -->
+"""
+
+
+@pytest.fixture
+def page(evidence: ModuleType, records: ModuleType, measured: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The page of two claims on the result."""
+    prose = records.Prose(
+        "page.md", "x", "It takes {rows[0][time]:.2f} seconds", holds=lambda found: found["rows"][0]["time"] < 2
+    )
+    block = records.Block("page.md", "table", ("x",), lambda found: f"| {found['rows'][0]['time']:.2f} |")
+    monkeypatch.setattr(evidence, "ROOT", measured)
+    monkeypatch.setattr(evidence, "RESULTS", {"x": result_of(records)})
+    monkeypatch.setattr(evidence, "CLAIMS", (prose, block))
+    (measured / "page.md").write_text(PAGE, encoding="utf-8")
+    return measured / "page.md"
+
+
+def wrong(evidence: ModuleType) -> list[str]:
+    return list(evidence.problems(evidence.CLAIMS))
+
+
+def test_a_wrong_number_is_named_with_its_line_and_rewritten(evidence: ModuleType, page: Path) -> None:
+    found = wrong(evidence)
+    assert [one.split(" prints")[0] for one in found] == ["page.md:1", "page.md:7"]
+    assert "'1.00'; benchmarks/results/x.json says '1.23'" in found[0]
+    notes = evidence.rewrite()
+    assert wrong(evidence) == []
+    assert page.read_text(encoding="utf-8") == PAGE.replace("1.00", "1.23")
+    assert [note.split(":", 2)[2] for note in notes] == [" 1.00 → 1.23: read the words around it."] * 2
+    assert evidence.rewrite() == []
+
+
+def test_words_that_are_gone_or_no_longer_hold_are_named(evidence: ModuleType, page: Path, measured: Path) -> None:
+    page.write_text(PAGE.replace("It takes", "They take").replace("evidence: table", "evidence: chair"), "utf-8")
+    assert [one.split(" is ")[1] for one in wrong(evidence)] == ["0 times on the page, and must be once."] * 2
+    page.write_text(PAGE, encoding="utf-8")
+    file = measured / "benchmarks" / "results" / "x.json"
+    file.write_text(file.read_text(encoding="utf-8").replace("1.2345", "2.5"), encoding="utf-8")
+    assert "no longer shows" in wrong(evidence)[0]
+
+
+def test_small_moves_need_nobody(evidence: ModuleType, page: Path) -> None:
+    page.write_text(PAGE.replace("1.00", "1.22"), encoding="utf-8")
+    assert len(wrong(evidence)) == 2
+    assert evidence.rewrite() == []
+
+
+def test_names_and_numbers_stand_in_one_sentence(records: ModuleType) -> None:
+    claim = records.Prose("p", "x", "of which {share:.0f} % are lost on {worst!s} (worst)")
+    found = list(claim.printed(PAGE, {"x": {"share": 12.4, "worst": "nn5"}}))
+    assert [(one.shown, one.measured) for one in found] == [("10", "12"), ("m4_hourly", "nn5")]
+    assert all(PAGE[one.start : one.end] == one.shown for one in found)
