@@ -1,9 +1,9 @@
 """Low-rank designs against the stock network at equal steps: size, scores, time and memory (the paper's Table 3).
 
-    rankscope sweep benchmarks/by_design.yaml --out by-design/
     python benchmarks/by_design.py by-design/ --suite backtest.yaml --data DIR
     python benchmarks/by_design.py      # times and sizes alone, of random weights in the same shapes
 
+Trains what `rankscope sweep benchmarks/by_design.yaml --out by-design/` has not trained yet.
 Times are of one ``predict_quantiles`` call per batch, interleaved over rounds; ratios are medians over rounds of a
 model's time / the baseline's time in the same round.
 """
@@ -11,14 +11,17 @@ model's time / the baseline's time in the same round.
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from digests import SCORING
 from provenance import conditions, origin, parser, save, spread
 from shapes import write_shape
 
 BASELINE = "baseline"
+USED = ("src/rankscope/train", *SCORING)
 PAPER = {
     "r3": {"r0": 3, "alpha": 0.27, "size": 0.075, "time": 0.346, "space": 0.186, "WQL": 1.034, "MASE": 0.988},
     "r5": {"r0": 5, "alpha": 0.35, "size": 0.150, "time": 0.398, "space": 0.312, "WQL": 1.048, "MASE": 0.982},
@@ -88,6 +91,8 @@ def main() -> None:
         if given.sweep is None:
             folders, scored = shapes(Path(temporary)), {}
         else:
+            recipe = Path(__file__).with_suffix(".yaml")
+            subprocess.run(["rankscope", "sweep", str(recipe), "--out", str(given.sweep)], check=True)
             points = sorted((given.sweep / "points").iterdir())
             folders = {path.name: path for path in points if (path / "config.json").exists()}
             scored = scores(folders, given.suite, given.data)
@@ -117,7 +122,7 @@ def main() -> None:
         mine = f"{row['size']:.3f} {row['space']:.3f}  {span:20} {said}"
         print(f"{row['name']:9} {mine} | {beside}")
     found = {
-        **origin("by_design", "src/rankscope", "eval/rankscope_eval"),
+        **origin("by_design", "benchmarks/by_design.yaml", "benchmarks/shapes.py", *USED),
         "conditions": {"before": before, "after": conditions()},
         "suite": str(given.suite) if scored else None,
         "batch": given.batch,
