@@ -45,6 +45,8 @@ NAMES = {**SIGNALS, "mixed": "sinusoids, exponentials and white noise"}
 SERIES, LENGTH = 64, 512
 FEW_SERIES, SHORT = 8, 256
 """Of a quick corpus."""
+BEFORE = ", before training"
+"""Ending of the name of an initial network."""
 ITEMS = 128
 """Tokens of an angle map."""
 
@@ -94,7 +96,7 @@ def _projection(settings: Settings, points: str) -> Drawn:
     report, start, about = _report(settings)
     matrix = "vocabulary" if any(row.matrix == "vocabulary" for row in report.rows) else "corpus"
     named = labels(list(dict.fromkeys(row.model for row in report.rows)))
-    both = [] if start is None else [replace(row, model=f"{named[row.model]}, before training") for row in start.rows]
+    both = [] if start is None else [replace(row, model=named[row.model] + BEFORE) for row in start.rows]
     both += [replace(row, model=named[row.model] + (", trained" if start else "")) for row in report.rows]
     rows = [row for row in both if row.matrix == matrix]
     shares = "; ".join(f"{row.model} {float((row.sigma[:2] ** 2).sum() / (row.sigma**2).sum()):.0%}" for row in rows)
@@ -110,6 +112,7 @@ def _projection(settings: Settings, points: str) -> Drawn:
             {
                 "model": row.model,
                 "matrix": row.matrix,
+                "trained": not row.model.endswith(BEFORE),
                 row.projection.colour_name.replace(" ", "_"): row.projection.colour,
                 "along_v1": row.projection.points[:, 0],
                 "along_v2": row.projection.points[:, 1],
