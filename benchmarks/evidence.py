@@ -26,6 +26,7 @@ from claims.records import NUMBER, Printed
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = "../shared/data"
+WIDTH = 120
 RUNNER = ROOT / "docs" / "run_blocks.py"
 
 
@@ -38,7 +39,10 @@ def pieces(claim: Claim, text: str) -> list[Printed]:
     """What a claim prints, on the text of its page; nothing where a result was never measured."""
     if not all((ROOT / RESULTS[name].file).is_file() for name in claim.results):
         return []
-    return list(claim.printed(text, {name: RESULTS[name].read() for name in claim.results}))
+    try:
+        return list(claim.printed(text, {name: RESULTS[name].read() for name in claim.results}))
+    except (LookupError, TypeError, ValueError) as error:
+        raise ClaimError(f"{claim.place}: {files(claim)} has no such value ({error!r}).") from error
 
 
 def problems(claims: Sequence[Claim] = CLAIMS) -> Iterator[str]:
@@ -53,7 +57,8 @@ def problems(claims: Sequence[Claim] = CLAIMS) -> Iterator[str]:
         for one in found:
             if one.shown != one.measured:
                 line, shown, measured = first_difference(text, one)
-                yield f"{claim.page}:{line} prints {shown!r}; {files(claim)} says {measured!r}"
+                source = files(claim) or "the registry"
+                yield f"{claim.page}:{line} prints {shown[:WIDTH]!r}; {source} says {measured[:WIDTH]!r}"
 
 
 def first_difference(text: str, piece: Printed) -> tuple[int, str, str]:

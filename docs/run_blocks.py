@@ -10,6 +10,7 @@ shorter ones are counts, layers and tolerances, and the same. In shown output a 
 
     python docs/run_blocks.py            # all pages, and the README
     python docs/run_blocks.py howto/heal.md
+    python docs/run_blocks.py --rewrite  # write what came out where it is not what is shown
 """
 
 from __future__ import annotations
@@ -29,15 +30,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shown import clean, matches, renewed
+
 DOCS = Path(__file__).resolve().parent
 README = Path("../README.md")
 RUNNABLE = ("console", "bash", "python")
 OTHER_NAMES = {"sh": "bash", "shell": "bash", "zsh": "bash", "py": "python", "python3": "python", "pycon": "python"}
-WILD = "…"
 WIDTH = 100
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-_EXACT = 2
-"""Digits of numbers that never differ."""
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}) *\{? *\.?(?P<language>[\w+-]*)")
 _COMMENT = re.compile(r"^ *<!-- *(?P<word>not-run|files|output|numbers)\b:? *(?P<rest>.*?) *-->$")
 
@@ -74,6 +73,8 @@ class Outcome:
     seconds: float
     problem: str = ""
     ended_badly: bool = False
+    renewed: str | None = None
+    """What came out in the form of what is shown, where that is another and the form can be kept."""
 
 
 def read_steps(page: Path, text: str) -> list[Step]:
@@ -160,50 +161,6 @@ def _share(page: Path, line: int, text: str) -> float:
     return float(found[1]) / 100
 
 
-def matches(shown: str, output: str, share: float = 0.0) -> bool:
-    r"""Whether an output is the one that is shown, wildcards and blanks at line ends aside.
-
-    With a share above 0 numbers of three digits and more may differ by it, or by one in the last digit shown, and
-    columns by their blanks.
-
-    >>> matches("a\n…\nrank … of 64", "a\nb\nc\nrank 5 of 64\n")
-    True
-    >>> matches("WQL 1.018", "WQL  1.019", 0.02), matches("WQL 1.018", "WQL  1.2", 0.02)
-    (True, False)
-    """
-    pattern = ""
-    for line in _clean(shown):
-        if line.strip() == WILD:
-            pattern += r"(?:.*\n)*?"
-        else:
-            pattern += ".*?".join(_pattern(part, share) for part in line.split(WILD)) + r"\n"
-    found = re.fullmatch(pattern, "".join(f"{line}\n" for line in _clean(output)))
-    if found is None:
-        return False
-    told = [one for line in _clean(shown) for one in _NUMBER.findall(line)] if share else []
-    return all(_near(ours, theirs, share) for ours, theirs in zip(told, found.groups(), strict=True))
-
-
-def _pattern(text: str, share: float) -> str:
-    if not share:
-        return re.escape(text)
-    pieces = [re.sub(r"(?:\\ )+", " +", re.escape(piece)) for piece in _NUMBER.split(text)]
-    return f"({_NUMBER.pattern})".join(pieces)
-
-
-def _near(shown: str, found: str, share: float) -> bool:
-    ours, theirs = (float(text.replace(",", "")) for text in (shown, found))
-    digits, _, power = shown.partition("e")
-    if sum(one.isdigit() for one in digits) <= _EXACT:
-        return ours == theirs
-    last = 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
-    return abs(ours - theirs) <= max(share * abs(ours), 1.001 * last)
-
-
-def _clean(text: str) -> list[str]:
-    return [line.rstrip() for line in text.strip("\n").splitlines()]
-
-
 def run_step(step: Step, folder: Path, timeout: float) -> Outcome:
     """Run a step in a folder and compare what comes out with what the page shows."""
     started = time.monotonic()
@@ -213,13 +170,36 @@ def run_step(step: Step, folder: Path, timeout: float) -> Outcome:
         code, output = _run_process(step, folder, timeout)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Outcome(step, time.monotonic() - started, f"{error}", True)
-    problem = ""
+    problem, now = "", None
     if code:
         problem = f"exit code {code}:\n{output}"
     elif step.shown is not None and not matches(step.shown, output, step.share):
-        lines = difflib.unified_diff(_clean(step.shown), _clean(output), "shown", "came out", lineterm="", n=1)
+        lines = difflib.unified_diff(clean(step.shown), clean(output), "shown", "came out", lineterm="", n=1)
         problem = "another output than shown:\n" + "\n".join(lines)
-    return Outcome(step, time.monotonic() - started, problem, bool(code))
+        now = renewed(step.shown, output)
+    return Outcome(step, time.monotonic() - started, problem, bool(code), now)
+
+
+def rewrite(page: Path, outcomes: list[Outcome]) -> list[Outcome]:
+    """Write what came out into a page; return the outcomes, those whose problem is solved by it without one."""
+    text = page.read_text(encoding="utf-8")
+    rows, left = text.split("\n"), []
+    for one in outcomes:
+        if one.renewed is not None and one.step.shown is not None:
+            was = one.step.shown.splitlines()
+            at = next(
+                at
+                for at in range(one.step.line, len(rows))
+                if [row.strip() for row in rows[at : at + len(was)]] == [row.strip() for row in was]
+            )
+            indent = len(rows[at]) - len(rows[at].lstrip()) - (len(was[0]) - len(was[0].lstrip()))
+            rows[at : at + len(was)] = [(" " * indent + row).rstrip() for row in one.renewed.splitlines()]
+            one = replace(one, problem="")
+        left.append(one)
+    if "\n".join(rows) != text:
+        page.write_text("\n".join(rows), encoding="utf-8")
+        print(f"written: {page}")
+    return left
 
 
 def _run_process(step: Step, folder: Path, timeout: float) -> tuple[int, str]:
@@ -286,6 +266,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run the code blocks of the docs.")
     parser.add_argument("pages", nargs="*", type=Path, help="pages, from docs/; all by default")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the pages")
+    parser.add_argument("--rewrite", action="store_true", help="write what came out into the pages")
     parser.add_argument("--jobs", type=int, default=2, help="pages at a time (default 2)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for a block (default 300)")
     given = parser.parse_args(words)
@@ -299,7 +280,10 @@ def main(words: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     with ThreadPoolExecutor(given.jobs) as pool:
-        outcomes = [one for page in pool.map(lambda page: run_page(page, given.timeout), pages) for one in page]
+        ran = list(pool.map(lambda page: run_page(page, given.timeout), pages))
+    if given.rewrite:
+        ran = [rewrite(given.docs / name, page) for name, page in zip(names, ran, strict=True)]
+    outcomes = [one for page in ran for one in page]
     left = [step for page in pages for step in page if step.not_run]
     for step in left:
         print(f"left out: {step.place}: {step.not_run}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from claims import readme, speed
+from claims import scores, speed, table2
 from claims.records import Block, Claim, ClaimError, Document, Printed, Prose, Result
 
-RESULTS: dict[str, Result] = {one.name: one for one in (*readme.RESULTS, *speed.RESULTS)}
+RESULTS: dict[str, Result] = {one.name: one for one in (*scores.RESULTS, *speed.RESULTS, *table2.RESULTS)}
 """In the order in which they are measured: what README and cards print comes first."""
 
 
@@ -14,12 +14,14 @@ def stale_note() -> str:
     names = [f"`{name}`" for name, result in RESULTS.items() if result.stale()]
     if not names:
         return "Every result is as new as the code and the models that it was measured with."
-    return f"To be measured again, because code or models have changed since, or never measured: {', '.join(names)}."
+    first = "To be measured again, because code or models have changed since, or never measured:"
+    return "\n".join([first, *(f"{name}," for name in names[:-1]), f"{names[-1]}."])
 
 
 CLAIMS: tuple[Claim, ...] = (
-    *readme.CLAIMS,
+    *scores.CLAIMS,
     *speed.CLAIMS,
+    *table2.CLAIMS,
     Block("docs/benchmarks.md", "stale", (), stale_note, moves=float("inf")),
 )
 

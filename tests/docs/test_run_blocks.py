@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(not FILE.is_file(), reason="the docs are not bes
 
 @pytest.fixture(scope="module")
 def runner() -> ModuleType:
+    sys.path.insert(0, str(FILE.parent))  # as when it is run as a script
     spec = importlib.util.spec_from_file_location("run_blocks", FILE)
     assert spec is not None
     assert spec.loader is not None
@@ -167,3 +168,61 @@ def test_the_pages_can_be_run_as_written(runner: ModuleType) -> None:
     steps = [step for page in pages for step in runner.read_steps(page, page.read_text("utf-8"))]
     assert len(steps) > 50
     assert sum(bool(step.not_run) for step in steps) < len(steps) / 3
+
+
+SHOWN = """name     rank   WQL
+────────────────────
+enc 0      34  1.02
+enc 1      48  1.12
+…
+co2,2000-01-01,36…
+size 0.36 of 8,652,672 in … s"""
+CAME = """name    rank    WQL
+───────────────────
+enc 0      7  0.998
+enc 1    109  1.500
+enc 2      9  1.600
+co2,2000-01-01,415.7
+size 0.41 of 9,000 in 3.2 s
+"""
+NOW = """name    rank    WQL
+───────────────────
+enc 0      7  0.998
+enc 1    109  1.500
+…
+co2,2000-01-01,41…
+size 0.41 of 9,000 in … s"""
+
+
+def test_output_of_the_same_form_is_written_into_the_page(runner: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "came.txt").write_text(CAME, encoding="utf-8")
+    command = f"$ cat {tmp_path}/came.txt"
+    words = page(tmp_path, "before", fenced("console", f"{command}\n{SHOWN}\n{command}\nname\n…"), "after")
+    before = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert runner.main(words) == 1
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == before
+    assert runner.main([*words, "--rewrite"]) == 1  # the second block has another form
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == before.replace(SHOWN, NOW)
+
+
+def test_a_block_in_a_list_keeps_its_indent(runner: ModuleType, tmp_path: Path) -> None:
+    words = page(tmp_path, "- item\n\n  ```console\n  $ echo 123 of 456\n  124 of 456\n  ```")
+    assert runner.main([*words, "--rewrite"]) == 0
+    assert "\n  $ echo 123 of 456\n  123 of 456\n  ```" in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert runner.main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("shown", "came", "now"),
+    [
+        ("rank 34", "ranks 34", None),
+        ("rank 34", "rank 34\nmore", None),
+        ("layer 1  0.5", "layer 0  0.4\nlayer 1  0.6", None),
+        ("…\nlayer 1  0.51", "layer 0  0.41\nlayer 1  0.61", "…\nlayer 1  0.61"),
+        ("…\n13 sets", "12 sets\n13 sets", "…\n13 sets"),
+        ("took 3 … of 12", "took 4 s of 13", "took 4 … of 13"),
+        ("1e-06", "3e-07", "3e-07"),
+    ],
+)
+def test_renewed_output(runner: ModuleType, shown: str, came: str, now: str | None) -> None:
+    assert runner.renewed(shown, came) == now
