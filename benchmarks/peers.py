@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from digests import COMPRESSION, SCORING, bundled
 from provenance import conditions, origin, parser, save
 
 LOCAL = ("naive", "seasonal-naive", "auto-theta", "auto-ets")
@@ -134,7 +135,7 @@ def main() -> None:
             f"| {each['WQL']:.3f} | {each['MASE']:.3f} |"
         )
     found = {
-        **origin("peers", "src/rankscope", "eval/rankscope_eval"),
+        **origin("peers", "eval/rankscope_eval/bench", *SCORING, *COMPRESSION, *bundled("bundled", "bundled-bolt")),
         "conditions": {"before": before, "after": conditions()},
         "suite": Path(options.suite).name,
         "benchmark_of_scores": options.benchmark,

@@ -14,9 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from digests import COMPRESSION, SCORING
 from provenance import conditions, origin, parser, save, spread
 
-USED = ("src/rankscope/compress", "src/rankscope/lowrank", "src/rankscope/compress/calibration")
+USED = (*COMPRESSION, *SCORING)
 MODELS, METHODS = ("bundled-bolt", "bundled"), ("joint", "whitened")
 
 

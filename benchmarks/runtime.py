@@ -22,7 +22,7 @@ from typing import Any
 from provenance import conditions, origin, parser, save, spread
 from shapes import write_shape
 
-USED = ("src/rankscope", "eval/rankscope_eval/bench", "benchmarks/shapes.py")
+USED = ("src/rankscope/forecast", "src/rankscope/lowrank", "eval/rankscope_eval/bench", "benchmarks/shapes.py")
 RATIO = 0.15
 
 

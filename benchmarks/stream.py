@@ -30,7 +30,7 @@ from provenance import conditions, origin, save, spread
 LENGTH = 64
 HORIZON = 24
 BLOCK = 10_000
-USED = ("eval/rankscope_eval", "src/rankscope/forecast", "cli/rankscope_cli/verbs/forecast.py")
+USED = ("eval/rankscope_eval/streaming", "src/rankscope/forecast", "cli/rankscope_cli/verbs/forecast.py")
 
 
 def write_series(path: Path, series: int, seed: int = 0) -> None:

@@ -35,6 +35,8 @@ class Result:
     """How long the command takes on two cores, about."""
     timed: bool = False
     """Holds times: wants the machine for itself."""
+    older: bool = False
+    """Kept as it was measured, by an earlier commit on another machine: is never stale, and its page says so."""
     path: str = ""
     """Where the file lies if not at benchmarks/results/NAME.json."""
 
@@ -57,6 +59,8 @@ class Result:
         """Say why the result has to be measured again, in a few words; empty if it is up to date."""
         if not (ROOT / self.file).is_file():
             return "never measured"
+        if self.older:
+            return ""
         found = self.read()
         if "used" not in found:
             return "does not say which code and models it was measured with"
