@@ -5,6 +5,7 @@ suite, relative to seasonal naive; then all are timed in turns: at the context t
 as the model reads, and once more at the shortest of these contexts, the same for all.
 
     python benchmarks/peers.py --suite backtest.yaml --data DIR --out benchmarks/results/peers.json
+    python benchmarks/peers.py --scores benchmarks/results/peers.json    # times alone, of the same models
     python benchmarks/peers.py --draw benchmarks/results/peers.json figures/out/peers
 """
 
@@ -81,6 +82,9 @@ def main() -> None:
     words.add_argument("--data", help="folder of the suite's files")
     words.add_argument("--benchmark", default="all", help="part of the suite whose scores are printed")
     words.add_argument("--max-series", type=int, default=10, help="of every task")
+    words.add_argument(
+        "--scores", type=Path, metavar="FILE", help="an earlier result of the same models: take its scores"
+    )
     words.add_argument("--local", default=",".join(LOCAL), help="models that are fitted series by series")
     words.add_argument(
         "--draw", nargs=2, metavar=("FILE", "STEM"), help="draw a result as STEM.png and STEM.svg instead"
@@ -92,14 +96,21 @@ def main() -> None:
 
     from rankscope_eval.bench import Settings, run_bench
 
-    before = conditions()
+    before, told = conditions(), {}
+    if options.scores is not None:
+        told = json.loads(options.scores.read_text(encoding="utf-8"))
+    earlier = {row["label"]: row for row in told.get("rows", ())}
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
         names = [*cases(Path(temporary)), *options.local.split(",")]
         scores = {}
         for text in names:
-            scores[text] = {"WQL": 1.0, "MASE": 1.0} if text == REFERENCE else scored(text, options)
-            print(f"{text.replace(temporary + '/', ''):32} {scores[text]}", flush=True)
+            label = text.replace(f"{temporary}/", "")
+            if options.scores is not None:
+                scores[text] = {name: earlier[label][name] for name in SCORES if name in earlier[label]}
+            else:
+                scores[text] = {"WQL": 1.0, "MASE": 1.0} if text == REFERENCE else scored(text, options)
+            print(f"{label:32} {scores[text]}", flush=True)
         report = run_bench(names, Settings((options.batch,), rounds=options.rounds))
         shortest = min(row.context for row in report.rows)
         common = run_bench(names, Settings((options.batch,), rounds=options.rounds, context=shortest))
@@ -137,9 +148,10 @@ def main() -> None:
     found = {
         **origin("peers", "eval/rankscope_eval/bench", *SCORING, *COMPRESSION, *bundled("bundled", "bundled-bolt")),
         "conditions": {"before": before, "after": conditions()},
-        "suite": Path(options.suite).name,
-        "benchmark_of_scores": options.benchmark,
-        "max_series": options.max_series,
+        "suite": told.get("suite", Path(options.suite).name),
+        "benchmark_of_scores": told.get("benchmark_of_scores", options.benchmark),
+        "scores_from": {name: told[name] for name in ("date", "commit")} if told else None,
+        "max_series": told.get("max_series", options.max_series),
         "reference": REFERENCE,
         "batch": options.batch,
         "common_context": shortest,
