@@ -102,6 +102,9 @@ def load_suite(suite: str | Path = DEFAULT_SUITE) -> Suite:
     if path.suffix.lower() in (".yaml", ".yml") or path.exists():
         if not path.is_file():
             raise DataError(f"suite file {path} does not exist; the shipped suites are {', '.join(list_suites())}.")
+        if path.suffix.lower() in (".csv", ".parquet", ".arrow", ".jsonl"):
+            task = f"- {{name: {path.stem}, file: {path.name}, prediction_length: 7, offset: -7}}"
+            raise DataError(f"{path} holds series: name it in a suite, a YAML file beside it, e.g. `{task}`.")
         return _read_suite(path, path.stem, folder=path.parent)
     raise DataError(unknown_choice("suite", name, list_suites(), "A path to a YAML file works too."))
 

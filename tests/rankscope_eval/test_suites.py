@@ -108,9 +108,12 @@ def test_bad_yaml_gets_one_line(tmp_path: Path, text: str, message: str) -> None
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_suite_lists_the_known() -> None:
+def test_an_unknown_suite_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"did you mean 'embedded'.*chronos-in-domain, chronos-zero-shot"):
         load_suite("embeded")
+    (tmp_path / "mine.csv").write_text("date,value\n")
+    with pytest.raises(DataError, match=r"holds series: name it in a suite, .*file: mine\.csv, prediction_length: 7"):
+        load_suite(tmp_path / "mine.csv")
     with pytest.raises(DataError, match=r"gone\.yaml does not exist"):
         load_suite("gone.yaml")
 
