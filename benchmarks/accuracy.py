@@ -39,8 +39,8 @@ SETS: dict[str, dict[str, Form]] = {
 """Forms by name, as options of `rankscope compress`."""
 
 
-def scored(folder: Path, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Scores over the original's by benchmark, and those of the worst data set."""
+def scored(folder: Path, seed: int, options: argparse.Namespace, kept: Path) -> dict[str, Any]:
+    """Scores over the original's by benchmark, and those of the worst data set; the original is scored once."""
     from rankscope.io import codec
     from rankscope_eval import Forecasting, evaluate
 
@@ -52,6 +52,8 @@ def scored(folder: Path, seed: int, options: argparse.Namespace) -> dict[str, An
             data=options.data,
             max_series=options.max_series,
             baseline=options.model,
+            kept=kept,
+            resume=True,
         )
     )
     mine, base = ({r["dataset"]: r for r in report["rows"] if r["model"] == m} for m in (str(folder), options.model))
@@ -60,18 +62,17 @@ def scored(folder: Path, seed: int, options: argparse.Namespace) -> dict[str, An
     return {"relative": by_benchmark(report["summary"]), "worst": worst}
 
 
-def measure(name: str, form: Form, options: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, form: Form, options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Write one form and score it with every seed."""
     from rankscope import open_checkpoint
     from rankscope.compress import CompressOptions, compress
 
     original = open_checkpoint(options.model)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / name
-        compress(original, CompressOptions(**form), out=folder)
-        small = open_checkpoint(folder)
-        sizes = {"parameters": small.parameters / original.parameters, "bytes": small.bytes / original.bytes}
-        found = [scored(folder, seed, options) for seed in range(options.seeds)]
+    folder = place / name
+    compress(original, CompressOptions(**form), out=folder)
+    small = open_checkpoint(folder)
+    sizes = {"parameters": small.parameters / original.parameters, "bytes": small.bytes / original.bytes}
+    found = [scored(folder, seed, options, place / "rows") for seed in range(options.seeds)]
     whole = found[0]["relative"]["all"]
     print(f"{name:30} {sizes['parameters']:.3f}  MASE {whole['MASE']:.3f}  WQL {whole['WQL']:.3f}", flush=True)
     return {**sizes, **found[0]["relative"]["all"], "worst": found[0]["worst"], "seeds": found}
@@ -87,7 +88,8 @@ def main() -> None:
     words.add_argument("--max-series", type=int, help="of every task")
     options = words.parse_args()
     before = conditions()
-    forms = {name: measure(name, form, options) for name, form in SETS[options.set].items()}
+    with tempfile.TemporaryDirectory() as place:
+        forms = {name: measure(name, form, options, Path(place)) for name, form in SETS[options.set].items()}
     result = {
         **origin("accuracy", "benchmarks/scores.py", *SCORING, *COMPRESSION, *bundled(options.model)),
         "conditions": {"before": before, "after": conditions()},

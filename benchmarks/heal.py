@@ -32,7 +32,8 @@ def main() -> None:
         small, healed = Path(place) / "small", Path(place) / "healed"
         compress(options.model, CompressOptions(method="joint", ratio=options.ratio), out=small)
         report = codec.plain(heal(small, options.model, HealConfig(steps=options.steps), out=healed))
-        forms = {name: scored(folder, 0, options) for name, folder in {"compressed": small, "healed": healed}.items()}
+        folders = {"compressed": small, "healed": healed}
+        forms = {name: scored(folder, 0, options, Path(place) / "rows") for name, folder in folders.items()}
     for name, form in forms.items():
         whole = form["relative"]["all"]
         print(f"{name:12} MASE {whole['MASE']:.3f}  WQL {whole['WQL']:.3f}")

@@ -1,4 +1,4 @@
-"""Scores of a model on a suite, beside seasonal naive's and, where there are any, a published model's.
+"""Scores of a bundled model on a suite, beside seasonal naive's and, where there are any, a published model's.
 
     python benchmarks/scores.py bundled-bolt --suite backtest.yaml --data DIR --beside amazon/chronos-bolt-tiny \
         --out benchmarks/results/scores-bundled-bolt.json
@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from digests import SCORING, bundled
-from provenance import conditions, origin, parser, save
+from provenance import ROOT, conditions, origin, parser, save
 
 REFERENCE = "seasonal-naive"
 METRICS = ("MASE", "WQL")
@@ -46,7 +47,7 @@ def geometric_means(mine: dict[str, Any], reference: dict[str, Any]) -> dict[str
 def main() -> None:
     """Score, print and save."""
     words = parser(__doc__, seed=0)
-    words.add_argument("model")
+    words.add_argument("model", help="a bundled one")
     words.add_argument("--suite", default="embedded")
     words.add_argument("--data", help="folder of the suite's files")
     words.add_argument("--beside", help="model with published scores")
@@ -55,6 +56,8 @@ def main() -> None:
     from rankscope.io import codec
     from rankscope_eval import Forecasting, evaluate, load_suite
 
+    folder = ROOT / bundled(options.model)[0]
+    trained = json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))["report"]
     before, how = conditions(), Forecasting(seed=options.seed)
     report = codec.plain(evaluate([options.model], options.suite, how, data=options.data, baseline=REFERENCE))
     scores = {
@@ -65,6 +68,7 @@ def main() -> None:
         "conditions": {"before": before, "after": conditions()},
         "model": options.model,
         "suite": Path(options.suite).name,
+        "training": {name: trained[name] for name in ("steps", "seconds", "parameters")},
         "reference": REFERENCE,
         "seed": options.seed,
         "num_samples": report["num_samples"],
