@@ -80,6 +80,8 @@ def rewrite() -> list[str]:
         path = ROOT / page
         text = before = path.read_text(encoding="utf-8")
         for claim in (one for one in CLAIMS if one.page == page):
+            if isinstance(claim, Block) and claim.append and claim.mark not in text:
+                text += f"\n{claim.mark}\n\n<!-- /evidence -->\n"
             try:
                 found = pieces(claim, text)
             except ClaimError as error:

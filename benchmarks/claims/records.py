@@ -152,6 +152,8 @@ class Block:
     results: tuple[str, ...]
     render: Callable[..., str]
     """Takes the results in their order, and returns Markdown."""
+    append: bool = False
+    """Goes to the end of a page without the marks: the card of a model that was trained anew."""
     moves: float = 0.02
     """Share by which a number may move before somebody has to read the words around it again."""
 
@@ -160,13 +162,18 @@ class Block:
         """Page and name, for messages."""
         return f"{self.page}: block {self.name}"
 
+    @property
+    def mark(self) -> str:
+        """Comment that opens the block."""
+        return f"<!-- evidence: {self.name} -->"
+
     def printed(self, text: str, documents: Mapping[str, Document]) -> Iterator[Printed]:
         """Yield the lines as one piece.
 
         Raises:
             ClaimError: the marks are not on the page, or there more than once.
         """
-        mark = re.escape(f"<!-- evidence: {self.name} -->")
+        mark = re.escape(self.mark)
         found = list(re.finditer(rf"{mark}\n\n?((?:.|\n)*?)\n?\n<!-- /evidence -->", text))
         if len(found) != 1:
             raise ClaimError(f"{self.place} is {len(found)} times on the page, and must be once.")
