@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+
 from claims.records import Block, Claim, Document, Prose, Result
 
 SIX = "--suite {six}/backtest.yaml --data {six}"
