@@ -67,14 +67,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step did: an empty problem is success; what follows on the page may need a step that ended badly."""
+    """Result of a step: an empty problem is success; later steps of the page may need one that failed."""
 
     step: Step
     seconds: float
     problem: str = ""
     ended_badly: bool = False
     renewed: str | None = None
-    """What came out in the form of what is shown, where that is another and the form can be kept."""
+    """Output in the form of the shown one, where the two differ and the form can be kept."""
 
 
 def read_steps(page: Path, text: str) -> list[Step]:

@@ -16,7 +16,7 @@ _LABEL = re.compile(r" *\S+(?: \S+)*(?=  )")
 
 
 def matches(shown: str, output: str, share: float = 0.0) -> bool:
-    r"""Whether an output is the one that is shown, wildcards and blanks at line ends aside.
+    r"""True if an output is the one that is shown, wildcards and blanks at line ends aside.
 
     With a share above 0 numbers of three digits and more may differ by it, or by one in the last digit shown, and
     columns by their blanks.
@@ -61,7 +61,7 @@ def clean(text: str) -> list[str]:
 
 
 def renewed(shown: str, output: str) -> str | None:
-    r"""What came out, in the form of what is shown: its wildcards stay, and its numbers are those that came out.
+    r"""Output in the form of the shown one: its wildcards stay, its numbers are those of the output.
 
     Lines are found by their words. Where several fit, the one of the same short numbers is taken before one of the same
     first column, and that before any other. None where the output has another form.

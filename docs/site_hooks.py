@@ -1,4 +1,4 @@
-"""What mkdocs does besides: the command line's reference, formulas as MathML, files of the repository, notes on blocks.
+"""Hooks of mkdocs: reference of the command line, formulas as MathML, files of the repository, notes on blocks.
 
 The reference comes from the Typer app when the site is built, so it cannot fall behind. Formulas become MathML, which
 browsers draw without a script. A link that leaves ``docs/`` for a file of the repository gets a copy of that file.

@@ -32,7 +32,7 @@ METHOD_NAMES: tuple[Method, ...] = get_args(Method)
 Allocation = Literal["uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule"]
 ALLOCATIONS: tuple[Allocation, ...] = get_args(Allocation)
 Decoder = Literal["teacher", "sampled"]
-"""What the decoder reads during calibration: the series itself, or paths that it drew."""
+"""Decoder inputs during calibration: the true future, or sampled paths."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 Storage = Literal["float", "int8"]
 STORAGES: tuple[Storage, ...] = get_args(Storage)
@@ -41,7 +41,7 @@ Trained = Literal["all", "compressed"]
 TRAINED: tuple[Trained, ...] = get_args(Trained)
 
 Rounding = Literal["ceil", "pow2"]
-"""How a rank schedule rounds."""
+"""Rounding of a rank schedule."""
 ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
 CrossDepth = Literal["restart", "continue"]
 CROSS_DEPTHS: tuple[CrossDepth, ...] = get_args(CrossDepth)

@@ -62,6 +62,6 @@ def check_least(record: object, least: int, names: Iterable[str], prefix: str = 
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, in one line; the kind of error is named unless rankscope raised it."""
+    """Message of an error in one line; its type is named unless rankscope raised it."""
     text = " ".join(str(error).split())
     return text if isinstance(error, RankscopeError) and text else f"{type(error).__name__}: {text}".rstrip(": ")

@@ -29,7 +29,11 @@ _SOURCE = "Source"
 def run(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID", help="Figure numbers 1, 2a … 16, or table2; none lists them.", show_default=False),
+        typer.Argument(
+            metavar="ID",
+            help="1, 2a … 16, table2, lab-ranks or start-end; without one, all are listed.",
+            show_default=False,
+        ),
     ] = None,
     *,
     list_: Annotated[bool, opt.switch("--list", "List the figures and their status.")] = False,

@@ -42,7 +42,7 @@ def run_experiment(
         name: ``f1``, ``f2`` or ``f3``.
         quick: a reduced size, the same code.
         seed: of every random matrix.
-        progress: told how far it is.
+        progress: progress callback.
 
     Raises:
         OptionError: an unknown name.

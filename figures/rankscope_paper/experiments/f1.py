@@ -144,7 +144,7 @@ def run_f1(
         quick: a reduced size, the same code.
         seed: of every random matrix.
         size: another size.
-        progress: told the number of layers measured.
+        progress: called with the number of layers measured.
     """
     chosen = size or (QUICK if quick else FULL)
     total = len(READINGS) * chosen.seeds + len(chosen.widths) * chosen.repeats

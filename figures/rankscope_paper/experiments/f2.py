@@ -127,7 +127,7 @@ def run_f2(
         quick: a reduced size, the same code.
         seed: of every random matrix.
         size: another size.
-        progress: told the number of sketches measured.
+        progress: called with the number of sketches measured.
     """
     chosen = size or (QUICK if quick else FULL)
     sigma = log_uniform(chosen.d_model, chosen.smallest)

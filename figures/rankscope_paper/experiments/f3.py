@@ -92,7 +92,7 @@ def run_f3(
         quick: a reduced size, the same code.
         seed: of every random matrix.
         size: another size.
-        progress: told the number of layers measured.
+        progress: called with the number of layers measured.
     """
     chosen = size or (QUICK if quick else FULL)
     d, report = chosen.d_model, progress or silent

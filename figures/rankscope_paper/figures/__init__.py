@@ -137,7 +137,7 @@ def draw(recipe: Recipe, settings: Settings) -> tuple[Drawn, ...]:
 
 
 def state(recipe: Recipe) -> FigureState:
-    """Tell what a recipe would use, and what is missing."""
+    """State of a recipe: models or results that it would use, and those missing."""
     try:
         models = recipe.own_models()
         for name in recipe.data:

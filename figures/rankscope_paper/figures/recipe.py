@@ -39,7 +39,7 @@ class Settings:
         rerun: compute what is otherwise read from a saved result.
         seed: of every random choice.
         device: where models run and matrices are decomposed: ``cpu``, ``cuda`` or ``auto``.
-        progress: told how far long work is.
+        progress: progress callback.
     """
 
     models: tuple[str, ...] = ()

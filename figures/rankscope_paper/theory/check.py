@@ -151,7 +151,7 @@ def run_check(
         check: what to check.
         instances: how many; the check's own default without.
         seed: instance n is a function of seed, check and n.
-        progress: told the number of instances done.
+        progress: called with the number of instances done.
     """
     count = check.instances if instances is None else instances
     report, begun = progress or silent, time.perf_counter()

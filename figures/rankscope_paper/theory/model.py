@@ -98,7 +98,7 @@ def check_model(
         length: values per series.
         signal: see `rankscope.series.signals.corpus`.
         seed: of the corpus.
-        progress: told the number of theorems done.
+        progress: called with the number of theorems done.
 
     Returns:
         One result per id. Where hypotheses are not met, `CheckResult.unmet` says which, with numbers, and nothing is

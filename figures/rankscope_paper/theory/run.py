@@ -94,7 +94,7 @@ def run_theory(
         instances: per check; each check's own number without.
         quick: a twentieth of the instances, experiments at reduced size.
         seed: of every instance.
-        progress: told how far it is.
+        progress: progress callback.
 
     Raises:
         OptionError: an unknown id; an experiment asked of a checkpoint; a theorem asked by id of a checkpoint that does

@@ -159,7 +159,7 @@ class Epoch:
 
     @property
     def finite(self) -> bool:
-        """Whether all errors are finite."""
+        """True if all errors are finite."""
         scores = (self.train, self.validation, self.test)
         return all(math.isfinite(value) for score in scores for value in (score.mse, score.mae))
 
@@ -207,7 +207,7 @@ class RunResult:
 
     @property
     def diverged(self) -> bool:
-        """Whether an error is not finite; such runs are counted but excluded from means."""
+        """True if an error is not finite; such runs are counted but excluded from means."""
         return not all(epoch.finite for epoch in self.epochs)
 
     @property

@@ -118,7 +118,7 @@ class Training:
 
     @property
     def over(self) -> bool:
-        """Whether the last epoch is done or the run diverged."""
+        """True if the last epoch is done or the run diverged."""
         done = self.result.epochs
         return bool(done) and (done[-1].number >= self.spec.epochs or self.result.diverged)
 

@@ -71,7 +71,7 @@ class LinearFit:
 
     @property
     def diverged(self) -> bool:
-        """Whether the loss diverged because η is too large."""
+        """True if the loss diverged because η is too large."""
         return not math.isfinite(self.losses[-1]) or self.losses[-1] > BLOWN_UP * max(self.losses[0], 1e-12)
 
 

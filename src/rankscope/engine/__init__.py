@@ -1,4 +1,4 @@
-"""Where work runs (cores, devices, processes, a cluster), and the one shape in which it reports how far it is."""
+"""Execution on cores, devices, processes or a cluster, with one form of progress reports."""
 
 from __future__ import annotations
 

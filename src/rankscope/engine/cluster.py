@@ -13,7 +13,7 @@ from rankscope.errors import OptionError, RankscopeError, one_line
 ANSWER = 10.0
 """Seconds within which a cluster has to answer."""
 RETRIES = 2
-"""How often Ray begins a task again whose worker or node was lost."""
+"""Retries of a Ray task whose worker or node was lost."""
 
 
 class RayPool(Pool):

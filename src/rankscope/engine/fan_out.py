@@ -26,7 +26,7 @@ def open_pool(
         work: the function.
         engine: where.
         jobs: tasks at a time on this machine; 1 is this process itself, unless there are several ``gpus``.
-        tick: told the units of work of all tasks; on a cluster nothing is told.
+        tick: called with the units of work of all tasks; not called on a cluster.
         threads: of a process, in numerical libraries; 0 leaves them alone.
         gpus: of this machine, handed out in turn.
         retries: how often a task whose process died is begun again; it finds its own files.

@@ -151,7 +151,7 @@ def measure_embedding(
         points: most points of the projection, a random sample of the rows.
         device: where embeddings are computed: ``cpu``, ``cuda`` or ``auto``.
         batch_size: series, texts or images embedded at once.
-        progress: told the number of them done.
+        progress: called with the number of them done.
 
     Raises:
         OptionError: no checkpoint, ε outside [0, 1), a number below 1, or a corpus that no model reads.

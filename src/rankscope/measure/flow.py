@@ -108,7 +108,7 @@ def measure_flow(
         text: file that a text model reads, in ``n`` windows of ``length`` tokens.
         device: where the model runs: ``cpu``, ``cuda`` or ``auto``.
         batch_size: series per forward pass.
-        progress: told the number of series done.
+        progress: called with the number of series done.
 
     Raises:
         OptionError: ε outside [0, 1), a generated signal for a text model, or a text for another one.

@@ -1,4 +1,4 @@
-"""Context-managed views of what enters each layer: whole matrices, triangular factors, second moments.
+"""Context-managed hooks on layer inputs: whole matrices, triangular factors, second moments.
 
 Every hook is removed when its ``with`` block ends, whatever happens inside it.
 """
@@ -144,7 +144,7 @@ def stream_triangles(
 
 
 def stream_moments(modules: Mapping[K, nn.Module]) -> contextlib.AbstractContextManager[dict[K, Moment]]:
-    """Keep float64 second moments of what enters any modules, e.g. projections to be factorised.
+    """Collect float64 second moments of the inputs of modules, e.g. projections to be factorised.
 
     >>> layer = nn.Linear(2, 2)
     >>> with stream_moments({"q": layer}) as moments:
@@ -172,7 +172,7 @@ def run_corpus(
         inputs: ``family.model_inputs``: keyword arguments of ``module.forward`` for a batch of series.
         series: corpus: series, token ids or images.
         batch_size: series per forward pass.
-        progress: told the number of series done.
+        progress: called with the number of series done.
     """
     report = progress or silent
     for start in range(0, len(series), batch_size):

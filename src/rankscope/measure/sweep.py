@@ -198,7 +198,7 @@ def measure_models(
         models: checkpoints: hub ids, folders or bundled names.
         eps: tolerances in [0, 1).
         device: where matrices are decomposed.
-        progress: told how many are done.
+        progress: progress callback.
 
     Raises:
         OptionError: no model, or one is named twice.

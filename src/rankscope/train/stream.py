@@ -208,7 +208,7 @@ def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress:
         config: the run.
         run: its folder, which keeps the KernelSynth bank.
         skip_damaged: whether damaged files of a shard folder are left out.
-        progress: told about the drawing of the bank, and how many damaged shards were left out.
+        progress: called with the progress of drawing the bank and the number of damaged shards left out.
 
     Returns:
         A map-style data set whose rows do not depend on the number of processes.

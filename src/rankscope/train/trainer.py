@@ -81,7 +81,7 @@ def pretrain(
         force: replace ``out``, and the snapshots of an unfinished run, if they exist.
         device: ``auto``, ``cpu`` or ``cuda``.
         workers: processes that generate series, per training process; 0 generates in the training process.
-        progress: told the step, the total and the loss with the speed.
+        progress: called with the step, the total and the loss with the speed.
         validate: scores by name of the network as it is then, in evaluation mode; needed, and called in the first
             process only, where ``config.validation.every`` is set. ``rankscope_eval.score_during_training`` makes one.
         skip_damaged: leave damaged files of ``config.shards`` out, where they are otherwise an error.

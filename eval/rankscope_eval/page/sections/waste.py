@@ -1,4 +1,4 @@
-"""Wasted rank: spectra of weights, flow of ranks, embeddings, what enters the layers."""
+"""Wasted rank: spectra of weights, flow of ranks, embeddings, layer inputs."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def flow_part(report: FlowReport, name: str) -> Part:
         ]
         for place, row in enumerate(report.layers)
     ]
-    caption = f"ε-ranks of what enters each layer of {report.model}, of at most {report.layers[0].d_model}"
+    caption = f"ε-ranks of the inputs of each layer of {report.model}, of at most {report.layers[0].d_model}"
     series = f"{report.n} series of {report.length} values, {signal}"
     return Part(
         f"Flow of ranks in {report.model}: {signal}",

@@ -195,7 +195,7 @@ class ShardIndex:
 
     @property
     def complete(self) -> bool:
-        """Whether all series have been written."""
+        """True if all series have been written."""
         return sum(file.rows for file in self.files) == self.synthesis.n
 
     def write(self, folder: Path) -> None:

@@ -177,7 +177,7 @@ def run_point(task: PointTask, progress: Progress = silent) -> SweepRow:
 
     Args:
         task: the point.
-        progress: told the step, the total and what ``pretrain`` says.
+        progress: called with the step, the total and what ``pretrain`` says.
 
     Returns:
         The row, which is also kept in the sweep's folder: state ``done`` or ``failed``.

@@ -47,7 +47,7 @@ class Meter:
 
     Args:
         work: what each point has to do.
-        report: told ``(done, total, what)`` in steps of average cost; ``what`` names point and step.
+        report: called with ``(done, total, what)`` in steps of average cost; ``what`` names point and step.
         clock: seconds.
     """
 
@@ -225,8 +225,8 @@ def run_sweep(
             folder has to lie on storage that all machines see under one path.
         scoring: how checkpoints are scored; None for no scores.
         force: train the chosen points anew.
-        progress: told ``(done, total, what)`` in steps over the whole sweep.
-        note: told one line when a point is over.
+        progress: called with ``(done, total, what)`` in steps over the whole sweep.
+        note: called with one line when a point is over.
 
     Returns:
         All points; the folder holds the same as ``sweep.json``, ``sweep.csv`` and ``sweep.parquet``. A point that
