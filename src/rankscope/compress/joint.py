@@ -147,7 +147,7 @@ class PairCut:
         return {self.first: torch.cat(first)[:, :columns], self.second: torch.cat(second, dim=self._axis)}
 
     def biases(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[Site, Tensor]:
-        """The biases that go with the `stand_ins`, where there are some to take up what these leave out."""
+        """Biases beside the `stand_ins` that compensate their mean error, where there are some."""
         if self.layer_biases is None:
             return {}
         first, second = (bias.double() for bias in self.layer_biases)
@@ -256,7 +256,7 @@ def inner_gradients(
 
 
 def _coupled(r_left: Float[Tensor, "d d"], r_right: Float[Tensor, "d d"]) -> Decomposition:
-    """Decompose the identity in the norm that the two roots give to what is left and right of it."""
+    """Decompose the identity in the norm given by the left and right roots."""
     u, sigma, vh = torch.linalg.svd(r_left @ r_right.mT)
     kept = sigma > torch.finfo(sigma.dtype).eps * len(sigma) * sigma[0]
     inverse = torch.where(kept, sigma, torch.ones_like(sigma)).rsqrt() * kept

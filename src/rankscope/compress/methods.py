@@ -128,7 +128,7 @@ def asvd(matrix: Matrix, moments: InputMoments, seed: int = 0) -> Decomposition:
 
 
 def random_projection(matrix: Matrix, moments: InputMoments | None = None, seed: int = 0) -> Decomposition:
-    """W P Pᵀ with the columns of P orthonormal and at random: what a data-free sketch of the inputs is worth.
+    """W P Pᵀ with the columns of P orthonormal and at random: a control, a sketch of the inputs without data.
 
     ``sigma`` are the norms of W along P, in the order of their size.
     """
@@ -261,7 +261,7 @@ class MatrixCut:
         return {self.site: self._factors(matrices, plans[0].rank).dense()}
 
     def biases(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[Site, Tensor]:
-        """The bias that goes with the factors, where there is one to take up what they leave out."""
+        """Bias beside the factors that compensates their mean error, where there is one."""
         matrix = matrices[self.site]
         if self.bias is None or self.moments is None or not isinstance(matrix, Tensor):
             return {}
@@ -270,7 +270,7 @@ class MatrixCut:
         return {self.site: self.bias.double() + (matrix.double() - left.double()) @ mean}
 
     def shortage(self, plans: Sequence[SitePlan]) -> tuple[int, int] | None:
-        """Positions that calibration showed and the ranks that they are to tell apart, where they are fewer."""
+        """Calibration positions and the rank that they have to determine, where they are fewer."""
         ranks = min(plans[0].spectrum.shape)
         if self.moments is None or not plans[0].changed or self.moments.tokens >= ranks:
             return None
@@ -299,14 +299,14 @@ def _symmetric(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
 
 
 def _clean(sigma: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
-    """Call values that float64 cannot tell from zero by their name."""
+    """Set values to zero that float64 cannot distinguish from it."""
     if not len(sigma):
         return sigma
     return torch.where(sigma**2 > NEGLIGIBLE * sigma[0] ** 2, sigma, torch.zeros_like(sigma))
 
 
 def _orthonormal(columns: Float[Tensor, "d k"]) -> Float[Tensor, "d k"]:
-    """Columns of length one; those that are zero stay zero: they belong to what the inputs never do."""
+    """Columns of length one; zero ones stay zero: directions that no input has."""
     norms = columns.norm(dim=0)
     kept = norms > NEGLIGIBLE**0.5 * norms.max()
     return torch.where(kept, columns / norms.where(kept, torch.ones_like(norms)), torch.zeros_like(columns))

@@ -108,7 +108,7 @@ class CompressOptions:
 
 
 def needs_calibration(method: str) -> bool:
-    """Tell if a method looks at the inputs of the layers."""
+    """True if a method needs calibration statistics."""
     return method not in ("svd", "random")
 
 

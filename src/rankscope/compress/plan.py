@@ -1,4 +1,4 @@
-"""Spectra of all that can be cut, and the plan that says which rank where: by ε, or by a rule and a budget.
+"""Spectra of all cuttable matrices, and plans of their ranks: by ε, or by a rule and a budget.
 
 An allocation rule maps a level to ranks that fall as the level rises, so every budget is one bisection.
 
@@ -37,7 +37,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values of one matrix that can be cut, with what is stored of it now.
+    """Singular values of one cuttable matrix, and its present size.
 
     The matrix is a site's W, or, for a head, one of the two products that it is: W_qᵀW_k or W_o W_v, both of shape
     (d_model, d_model) and stored in two factors of the head's own width already.
@@ -92,13 +92,13 @@ class Spectrum:
         return self.sigma.to(torch.float64)
 
     def pays(self, rank: int) -> bool:
-        """Tell if cutting to ``rank`` stores fewer numbers than now."""
+        """True if factors of ``rank`` store fewer numbers than now."""
         if self.stored_rank is None:
             return factoring_pays(self.shape, rank)
         return rank * self.cost < self.stored
 
     def after(self, rank: int) -> int:
-        """Numbers stored at ``rank``; what is stored now where cutting does not pay."""
+        """Numbers stored at ``rank``; the present ones where factors would not be smaller."""
         if self.stored_rank is None:
             return factored_parameters(self.shape, rank)
         return min(rank * self.cost, self.stored)

@@ -1,4 +1,4 @@
-"""Preparation of a checkpoint for any size: sites, calibration statistics, cuts, and the worth of each rank."""
+"""Preparation of a checkpoint for any size: sites, calibration statistics, cuts, and the importance of each rank."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Prepared:
 
     @property
     def storage(self) -> Storage:
-        """Numbers of the written linear layers: what is asked for, or what the source has."""
+        """Storage of the written linear layers: as requested, or as in the source."""
         return next((known for known in STORAGES if known == self.how.storage), self.source.storage)
 
     def encoding(self, layouts: Mapping[str, Layout]) -> Encoding:
@@ -265,7 +265,7 @@ def _single(
 
 
 def _check_joint(source: Checkpoint, sites: Sequence[Site], method: str) -> None:
-    """Refuse one matrix of a pair only, or an attention that is factored, before anything long begins."""
+    """Refuse one matrix of a pair only, or an attention that is factored, before long work begins."""
     if method != JOINT:
         return
     for module, letters in _attentions(source, sites).items():
@@ -283,7 +283,7 @@ def _check_joint(source: Checkpoint, sites: Sequence[Site], method: str) -> None
 
 
 def _turned(source: Checkpoint, site: Site) -> bool:
-    """Tell if rotary positions turn the outputs of a matrix."""
+    """True if rotary position embeddings act on the outputs of a matrix."""
     scope, _, letter = site.role.partition(".")
     return scope in source.family.rotary and letter in ("q", "k")
 

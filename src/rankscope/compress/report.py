@@ -145,7 +145,7 @@ class CompressReport:
 def site_reports(
     source: Checkpoint, cut: Cut, plans: Sequence[SitePlan], layouts: Mapping[str, Layout]
 ) -> list[SiteReport]:
-    """Describe what the plans of one cut did to its sites: one plan of a matrix, or one of every head of a pair."""
+    """Report on the sites of one cut from its plans: one for a matrix, or one for every head of a pair."""
     if isinstance(cut, MatrixCut):
         layout = plans[0].layout if plans[0].changed else source.layout(cut.site)
         return [_report(source, cut.site, plans, (), layout)]

@@ -1,4 +1,4 @@
-"""Sensitivity: the worth of every term of every matrix to the model's answers, all from a few passes.
+"""Second-order importance of every rank-1 term of every matrix, all from a few passes.
 
 Every term of a matrix, or of what stands between the two matrices of a head, gets a gate α, 0 where it is kept and 1
 where it is cut, one for every series. The loss of the answers is half a quadratic form in the gates near 0, and its
@@ -38,7 +38,7 @@ MOST_AT_ONCE = 16
 NARROWEST = 1e-3
 """A spread of forecasts below this share of their mean size counts as this share: a constant series has none."""
 HAIR = 1e-9
-"""Share by which a term is worth less than an equal one before it."""
+"""Share by which a term ranks below an equal one before it."""
 
 
 def with_sensitivity(
@@ -49,7 +49,7 @@ def with_sensitivity(
     taps: Sequence[Tap],
     progress: Progress,
 ) -> tuple[list[Cut], list[list[Spectrum]]]:
-    """Measure what every term is worth, in units of the mean loss.
+    """Measure the importance of every term, in units of the mean loss.
 
     Terms of values and outputs are made anew, in the norm of their output-gradient moment. Nothing depends on a budget,
     so one measurement serves all of them.
@@ -273,7 +273,7 @@ def tap_of(cut: Cut, matrices: Matrices) -> Tap:
 
 @contextlib.contextmanager
 def watched(module: nn.Module, taps: Sequence[Tap]) -> Iterator[None]:
-    """Note what passes the taps while the block runs, in a form whose gradient can be asked for."""
+    """Record activations at the taps while the block runs, with gradients."""
     handles = []
     try:
         for tap in taps:

@@ -20,13 +20,13 @@ from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
 
 Score = Callable[[Path], float]
-"""Measures a folder: 1 for what is as good as the original, more for what is worse."""
+"""Score of a folder relative to the original: 1 for equal, above 1 for worse."""
 STEPS = 7
 """Bisections, after which two neighbours differ by a few per cent of their size."""
 CLOSE = 1.02
-"""Neighbours whose sizes differ by less are not told apart."""
+"""Sizes that differ by less count as equal."""
 HOLDS, FAILS = "holds", "does not hold"
-"""Ends of what progress is told when a size was measured."""
+"""Endings of the progress messages after a size was measured."""
 _CANDIDATES = ".candidates"
 
 

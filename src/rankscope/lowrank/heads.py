@@ -18,7 +18,7 @@ from rankscope.families import HeadWidth
 
 _STOCK = inspect.signature(T5Attention.forward).parameters
 _RETURNS_CACHE = "past_key_value" in _STOCK
-"""True where the attention hands the cache back (transformers up to 4.55)."""
+"""True where the attention returns the cache (transformers up to 4.55)."""
 _CHOOSES_KERNEL = hasattr(modeling_t5, "eager_attention_forward")
 """True where T5 has transformers' choice of attention kernels (late releases of 5)."""
 _STATIC_FITS = not release.startswith("4.")
@@ -61,7 +61,7 @@ class Heads:
         return wide.unflatten(-1, (-1, self.widest)).transpose(1, 2)
 
     def joined(self, x: Float[Tensor, "batch tokens heads widest"]) -> Float[Tensor, "batch tokens total"]:
-        """Put the heads' outputs side by side, without what fills the narrower ones."""
+        """Concatenate the heads' outputs, without the padding of narrower ones."""
         flat = x.flatten(-2)
         return flat if self.equal else flat.index_select(-1, torch.tensor(self.kept, device=x.device))
 

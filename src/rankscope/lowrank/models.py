@@ -161,7 +161,7 @@ def round_layers(model: nn.Module, names: Iterable[str]) -> None:
 
 
 def restore_layers(model: nn.Module) -> None:
-    """Put a trainable ``nn.Linear`` of the same matrix in place of every `Int8Linear`; the config says so, too."""
+    """Replace every `Int8Linear` by a trainable ``nn.Linear`` of the same matrix, and adapt the config."""
     for name, layer in list(model.named_modules()):
         if isinstance(layer, Int8Linear):
             _put(model, name, layer.to_linear())

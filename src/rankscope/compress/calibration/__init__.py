@@ -1,4 +1,4 @@
-"""Second moments of what enters a model's layers, over series that the model is calibrated on."""
+"""Calibration statistics: second moments of layer inputs over a calibration set."""
 
 from rankscope.compress.calibration.collect import (
     CalibrationReport,

@@ -1,4 +1,4 @@
-"""Collection of calibration statistics: passes over a calibration set, resumable, and a report of what they showed."""
+"""Collection of calibration statistics: passes over a calibration set, resumable, and their report."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from rankscope.io.run_store import RunStore
 from rankscope.numerics import effective_rank
 
 PARTIAL = "moments"
-"""Item of an unfinished calibration: what was summed so far."""
+"""Item of an unfinished calibration: the sums so far."""
 SAVE_EVERY = 8
 """Batches between saves of an unfinished calibration."""
 _FIRST = ("encoder.block.0.layer.0.SelfAttention.q", "encoder.block.0.layer.0.self_attention.q")
 SILENT = torch.finfo(torch.float32).eps
-"""Share of the largest eigenvalue below which float32 cannot tell a direction from one that was never shown."""
+"""Share of the largest eigenvalue below which float32 cannot distinguish a direction from one that no input has."""
 
 
 def calibrate(
@@ -68,7 +68,7 @@ def calibrate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Run a model over a calibration set and add up the moments of what enters its layers.
+    """Run a model over a calibration set and sum the second moments of its layer inputs.
 
     Memory does not grow with the number of series: a stream of width d keeps 2 d² + 2 d float64 numbers. Batches are
     made of series of like length. Wide models multiply in bfloat16 on processors that have instructions for it
@@ -173,7 +173,7 @@ def calibration_for(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return moments of the inputs of the sites, and of what their partners read.
+    """Return moments of the inputs of the sites and of their partners.
 
     Args:
         checkpoint: the model.

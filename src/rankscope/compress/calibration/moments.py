@@ -150,6 +150,6 @@ def to_tensors(moments: InputMoments) -> dict[str, Tensor]:
 
 
 def from_tensors(tensors: dict[str, Any]) -> InputMoments:
-    """Rebuild what `to_tensors` took apart."""
+    """Inverse of `to_tensors`."""
     tokens, sequences = tensors["counts"].tolist()
     return InputMoments(tokens, sequences, *(tensors[name] for name in PARTS))

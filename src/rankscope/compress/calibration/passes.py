@@ -1,4 +1,4 @@
-"""Forward passes that see what a forecast sees, and the streams of rows that enter layers in them."""
+"""Forward passes on the inputs of a forecast, and the streams of layer inputs in them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rankscope.families import Family, Site
 MEMORY = "memory"
 """Stream of the encoder's output, which keys and values of every cross-attention read."""
 PATCHES = "input_patch_embedding"
-"""Module that embeds patches, before any stack is told which of them are padding."""
+"""Module that embeds patches, before the stacks receive the padding mask."""
 GROUP = ".layer.1.self_attention."
 """Part of the names of Chronos-2's group attentions, which attend over the series of a batch, position by position."""
 
 
 @dataclass(frozen=True)
 class CalibrationSet:
-    """Histories and what followed them.
+    """Histories and their futures.
 
     Attributes:
         name: how it was asked for.
@@ -98,7 +98,7 @@ def answer(module: Any, inputs: dict[str, Any]) -> Tensor:
 
 
 def gives_quantiles(inputs: dict[str, Any]) -> bool:
-    """Tell quantiles from logits by the inputs that ask for them."""
+    """True if the outputs are quantiles, not logits, by the model's inputs."""
     return "context" in inputs
 
 
@@ -160,7 +160,7 @@ def positions_of(stream: str) -> str:
 
 
 def with_partners(checkpoint: Checkpoint, sites: Sequence[Site]) -> tuple[Site, ...]:
-    """The sites, and the other matrices of their attention or MLP: method ``joint`` looks at all four of an attention.
+    """The sites, and the other matrices of their attention or MLP: method ``joint`` uses all four of an attention.
 
     In the order of computation.
     """
@@ -180,7 +180,7 @@ def watched_modules(module: nn.Module, sites: Iterable[Site]) -> dict[str, nn.Mo
 
 @contextlib.contextmanager
 def watch_streams(module: Any, watched: Mapping[str, nn.Module], sinks: Mapping[str, MomentSink]) -> Iterator[None]:
-    """Add up the moments of every stream while the block runs; padding, as the stacks' masks tell it, is left out."""
+    """Sum the moments of every stream while the block runs, without padding (by the stacks' masks)."""
     real: dict[str, Bool[Tensor, "series tokens"] | None] = {}
     handles = []
     try:

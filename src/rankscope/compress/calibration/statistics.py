@@ -1,4 +1,4 @@
-"""Calibration statistics of a model: moments of every layer's input, what they are a function of, and their file."""
+"""Calibration statistics of a model: moments of every layer's input, their settings, and their file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CalibrationSettings:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Moments of what enters the layers of one model.
+    """Moments of the layer inputs of one model.
 
     Attributes:
         settings: what they are a function of.
@@ -65,7 +65,7 @@ class Calibration:
     streams: Mapping[str, InputMoments] = field(repr=False)
 
     def of(self, site: Site) -> InputMoments:
-        """Moments of what enters a site.
+        """Moments of the inputs of a site.
 
         Raises:
             OptionError: the site was not watched.
@@ -95,7 +95,7 @@ class Calibration:
 
 
 def series_for(ranks: int, tokens: int, series: int) -> int:
-    """Series that show at least as many positions as there are ranks to tell apart.
+    """Number of series that give at least as many positions as the largest rank.
 
     >>> series_for(256, 8, 8), series_for(256, 1056, 32), series_for(64, 100, 3)
     (256, 8, 2)
@@ -104,7 +104,7 @@ def series_for(ranks: int, tokens: int, series: int) -> int:
 
 
 def is_saved(file: str | Path) -> bool:
-    """Tell saved moments from series by their path: a safetensors file by its first bytes, or by its name.
+    """True if a path names saved moments, not series: a safetensors file by its first bytes, or by its name.
 
     Series never begin so: eight bytes of length, then the JSON object of that length.
     """

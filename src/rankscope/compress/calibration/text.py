@@ -16,7 +16,7 @@ from rankscope.compress.calibration.passes import CalibrationSet
 from rankscope.errors import DataError, OptionError, RankscopeError
 
 TEXT = "text:"
-"""Beginning of the name of a set of windows of a text."""
+"""Prefix of the name of a set of text windows."""
 CONTEXT, HORIZON = 256, 64
 """Tokens of a window that the encoder reads, and tokens that follow in the decoder."""
 WINDOWS = 256

@@ -84,7 +84,7 @@ class HealConfig:
 
 
 class Budget:
-    """Tells the share of a healing that is over.
+    """Elapsed share of a healing.
 
     By steps it is a function of the step alone, so a resumed healing repeats an undisturbed one exactly. By time it is
     that of the seconds of training, those before a stop included.
@@ -124,7 +124,7 @@ class Budget:
         return (1 - share) / (1 - self.warmup)
 
     def progress(self, step: int) -> tuple[int, int]:
-        """Return what is done and the total, for a progress bar: steps, or seconds."""
+        """Return steps or seconds done and their total, for a progress bar."""
         if self.steps is not None:
             return step, self.steps
         return min(int(self.seconds()), int(self.total)), max(int(self.total), 1)

@@ -60,7 +60,7 @@ def compressed_parameters(checkpoint: Checkpoint, module: nn.Module) -> set[str]
 
 
 def without_dropout(module: nn.Module) -> None:
-    """Switch every dropout off, also the one that T5's attention keeps as a number."""
+    """Disable every dropout, including the rate that T5's attention holds as a number."""
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
