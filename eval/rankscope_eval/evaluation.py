@@ -19,7 +19,7 @@ from rankscope.series import Series
 from rankscope_eval.baselines import BASELINE
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
 from rankscope_eval.relative import Sums
-from rankscope_eval.report import EvalReport, EvalRow, summarise
+from rankscope_eval.report import EvalReport, EvalRow, summarise, with_intervals
 from rankscope_eval.scorer import score_suite, score_task
 from rankscope_eval.sources import LoadedSuite, read_suite
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task
@@ -109,7 +109,7 @@ def evaluate(
         batch_size=how.batch_size,
         max_series=suite.max_series,
         seconds=time.perf_counter() - started,
-        rows=tuple(rows),
+        rows=with_intervals(rows, _name(base)),
         summary=summarise(rows, list(dict.fromkeys(_name(one) for one in models)), _name(base), margin),
         published=tuple(one for one in suite.suite.published if one.dataset in {row.dataset for row in rows}),
         skipped=tuple(skipped),

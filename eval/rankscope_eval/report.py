@@ -41,6 +41,9 @@ class EvalRow:
     """Windows forecast by seasonal naive because fitting failed."""
     published_MASE: float | None = None
     published_WQL: float | None = None
+    MASE_interval: Interval | None = None
+    """95 % interval over the series of MASE over the baseline's; None for fewer than three series."""
+    WQL_interval: Interval | None = None
     sums: Sums | None = field(default=None, compare=False, repr=False, metadata=codec.UNWRITTEN)
     """Numerators and denominators of the scores by series; not exported."""
 
@@ -142,6 +145,17 @@ def summarise(
         draws = _draws(rows, model, baseline)
         found += [_summary(group, model, baseline, name, draws, margin) for name, group in groups]
     return tuple(found)
+
+
+def with_intervals(rows: Sequence[EvalRow], baseline: str) -> tuple[EvalRow, ...]:
+    """Rows with the intervals of their ratios to the baseline's scores."""
+    draws = {model: _draws(rows, model, baseline) for model in {row.model for row in rows} - {baseline}}
+
+    def spans(row: EvalRow) -> list[Interval | None]:
+        pair = draws.get(row.model, {}).get(row.key, (None, None))
+        return [None if one is None else interval([one]) for one in pair]
+
+    return tuple(replace(row, MASE_interval=mase, WQL_interval=wql) for row in rows for mase, wql in [spans(row)])
 
 
 def _by_data_set(rows: Sequence[EvalRow], model: str) -> dict[str, EvalRow]:

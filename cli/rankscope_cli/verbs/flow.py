@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rankscope_cli import options as opt
@@ -92,7 +93,26 @@ def show_flow(report: FlowReport, console: Console) -> None:
         console.print()
         print_table(_flow_table(report, inputs=False, roles=roles), console)
     console.print()
-    console.print(f"Under a role: ε-rank of that weight at ε={report.eps[0]!r} (s. self, c. cross, g. group).")
+    for line in _legend(report, bool(roles)):
+        console.print(line, markup=False)
+
+
+def _legend(report: FlowReport, weights: bool) -> Iterator[str]:
+    """Explain the headers, and where few tokens bound the ranks."""
+    from rankscope.measure.flow import FEWEST
+
+    yield "layer's input, one row per token: σ₁ largest singular value, ε=… its ε-rank, eff. effective rank"
+    if weights:
+        yield f"under a role: ε-rank of that weight at ε={report.eps[0]!r} (s. self-, c. cross-, g. group attention)"
+    for stack in dict.fromkeys(row.stack for row in report.layers):
+        first = report.stack(stack)[0]
+        if first.tokens <= FEWEST:
+            yield f"{stack}: {first.tokens} tokens, too few for ranks to mean anything; raise --n or --length"
+        elif first.tokens < first.d_model:
+            yield (
+                f"{stack}: {first.tokens} tokens of width {first.d_model} bound the ranks of inputs; "
+                "raise --n or --length"
+            )
 
 
 def _flow_table(report: FlowReport, inputs: bool, roles: list[str]) -> Table:

@@ -93,7 +93,8 @@ def _figures(report: SpectrumReport) -> dict[str, Figure]:
     if attention:
         drawn["size_by_eps"] = plots.size_by_eps({report.model: plots.size_of_report(report)})
     for stack in dict.fromkeys(row.site.stack for row in report.sites):
-        role = next(row.site.role for row in report.sites if row.site.stack == stack)
+        rows = [row for row in report.sites if row.site.stack == stack]
+        role = next((row for row in rows if report.is_trained(row)), rows[0]).site.role
         drawn[f"spectra_{stack}"] = plots.spectra(report, role=role, stack=stack)
     return drawn
 
@@ -111,6 +112,13 @@ def show_spectrum(report: SpectrumReport, console: Console) -> None:
         _print_fitting(console, keys, lambda part: _table(report, part, ("heads", "size"), _heads, shape=False))
     console.print()
     print_table(_by_role(report, keys), console)
+    if report.untrained:
+        idle = dict.fromkeys(f"{row.site.stack} {row.site.role}" for row in report.sites if not report.is_trained(row))
+        console.print(
+            f"never trained, not in the means: {', '.join(idle)} ({len(report.untrained)} matrices); no gradient "
+            "reaches them, their ranks are those of the random start",
+            markup=False,
+        )
 
 
 def _print_fitting(console: Console, keys: list[str], build: Callable[[list[str]], Table]) -> None:
@@ -157,12 +165,12 @@ def _heads(row: SiteSpectrum, key: str) -> list[str]:
 
 
 def _by_role(report: SpectrumReport, keys: list[str]) -> Table:
-    """Build a table of mean ε-ranks by role, with the size ratio of factoring all sites at each ε."""
+    """Build a table of mean ε-ranks of trained matrices by role, with the size ratio of all sites at each ε."""
     table = plain_table(title="mean ε-rank by role")
     add_columns(table, ["matrix", "count", *(f"ε={key}" for key in keys)])
-    roles = dict.fromkeys(row.site.role for row in report.sites)
-    for role in roles:
-        same = [row for row in report.sites if row.site.role == role]
+    trained = [row for row in report.sites if report.is_trained(row)]
+    for role in dict.fromkeys(row.site.role for row in trained):
+        same = [row for row in trained if row.site.role == role]
         means = [sum(row.eps_ranks[key] for row in same) / len(same) for key in keys]
         table.add_row(role, str(len(same)), *(f"{mean:.1f}" for mean in means))
     table.add_section()

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -16,7 +16,7 @@ from rankscope.io.atomic import atomic_file
 from rankscope_eval.page.collect import Unused, collect
 from rankscope_eval.page.documents import Document
 from rankscope_eval.page.lineage import Library
-from rankscope_eval.page.parts import Section, printable
+from rankscope_eval.page.parts import Section, printable, unbroken
 from rankscope_eval.page.sections.evidence import evidence_section
 from rankscope_eval.page.sections.models import models_section
 from rankscope_eval.page.sections.provenance import commands_section, provenance_section
@@ -116,13 +116,18 @@ def _and(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def _typeset(value: Any) -> Any:
+    """Make a text fit to print; markup and what is no text stay."""
+    return unbroken(printable(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _html(title: str, sections: list[Section], date: str | None) -> str:
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     page = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: value if isinstance(value, Markup) or not isinstance(value, str) else printable(value),
+        finalize=_typeset,
         trim_blocks=True,
     ).get_template("page.html")
     return page.render(

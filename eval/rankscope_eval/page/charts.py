@@ -36,13 +36,18 @@ def shortened(name: str, most: int = _MOST) -> str:
 
 
 def relative_scores(
-    datasets: Sequence[str], scores: Sequence[tuple[str, Sequence[float]]], metric: str, baseline: str
+    datasets: Sequence[str],
+    scores: Sequence[tuple[str, Sequence[float]]],
+    spans: Sequence[Sequence[tuple[float, float] | None]],
+    metric: str,
+    baseline: str,
 ) -> Figure:
     """Score over the baseline's score on every data set, one mark per model; left of the line is better.
 
     Args:
         datasets: names, top to bottom.
         scores: model and its ratios, NaN where there is none.
+        spans: intervals of these ratios, drawn as bars; None where there is none.
         metric: WQL or MASE.
         baseline: what they are over.
     """
@@ -52,8 +57,14 @@ def relative_scores(
         ax.axvline(1.0, color="#8a8a8a", linewidth=0.8, zorder=0)
         for number, (model, ratios) in enumerate(scores):
             look = MARKS[number % len(MARKS)].kwargs() | {"linestyle": "none", "markersize": 4.2}
-            ax.plot(ratios, list(places), label=plain_text(shortened(model)), **look)
+            shift = 0.36 * (number / max(1, len(scores) - 1) - 0.5) if len(scores) > 1 else 0.0
+            heights = [place - shift for place in places]
+            ax.plot(ratios, heights, label=plain_text(shortened(model)), **look)
+            for ends, height in zip(spans[number], heights, strict=True):
+                if ends is not None:
+                    ax.plot(ends, [height] * 2, color=look["color"], linewidth=0.8, zorder=1)
         known = [ratio for _, ratios in scores for ratio in ratios if math.isfinite(ratio)]
+        known += [end for line in spans for ends in line if ends is not None for end in ends]
         low, high = min([*known, 1 / 1.1]), max([*known, 1.1])
         room = (high / low) ** 0.05
         ax.set_xscale("log")

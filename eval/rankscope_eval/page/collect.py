@@ -51,8 +51,9 @@ class CheckpointFolder:
 
     Attributes:
         path: relative to the folder.
-        checkpoint: opened; nothing but headers is read.
+        checkpoint: opened by its headers.
         sha256: of its config.json.
+        weights: name, size and SHA-256 of every file of weights.
         bytes: of its weights.
         parameters: numbers stored.
     """
@@ -60,6 +61,7 @@ class CheckpointFolder:
     path: str
     checkpoint: Checkpoint
     sha256: str
+    weights: tuple[tuple[str, int, str], ...]
     bytes: int
     parameters: int
 
@@ -130,9 +132,23 @@ def _checkpoint(root: Path, place: Path) -> CheckpointFolder | Unused:
         stored = checkpoint.index.values()
         numbers = sum(prod(info.shape) for name, info in checkpoint.index.items() if not checkpoint.is_scale(name))
         digest = hashlib.sha256((place / "config.json").read_bytes()).hexdigest()
-        return CheckpointFolder(path, checkpoint, digest, sum(info.bytes for info in stored), numbers)
+        return CheckpointFolder(path, checkpoint, digest, _weights(place), sum(info.bytes for info in stored), numbers)
     except (RankscopeError, OSError) as error:
         return Unused(f"{path}/config.json", f"checkpoint: {one_line(error)}", damaged=True)
+
+
+def _weights(place: Path) -> tuple[tuple[str, int, str], ...]:
+    files = sorted(file for file in place.glob("*.safetensors") if file.is_file())
+    return tuple((file.name, file.stat().st_size, _digest(file)) for file in files)
+
+
+def _digest(file: Path) -> str:
+    """SHA-256 of a file, read piece by piece."""
+    found = hashlib.sha256()
+    with file.open("rb") as stream:
+        while piece := stream.read(1 << 22):
+            found.update(piece)
+    return found.hexdigest()
 
 
 def _file(root: Path, file: Path) -> Document | Unused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,12 +20,26 @@ _SCOPES = {"self": "self-attention", "cross": "cross-attention", "group": "group
 _LETTERS = ("q", "k", "v", "o")
 
 
+NOTHING = Markup()
+
+
 @dataclass(frozen=True)
 class Cell:
-    """A cell: what it shows, and the number that it sorts by."""
+    """A cell: what it shows, the number that it sorts by, and its tone: ``better``, ``worse`` or ``open``, or none."""
 
     shown: str
     key: float | None = None
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """A tile of the summary: a number, what it is, and in words and tone what is to be thought of it."""
+
+    value: str
+    says: str
+    verdict: str = ""
+    tone: str = ""
 
 
 Row: TypeAlias = "list[str | Cell]"
@@ -86,7 +101,7 @@ class Part:
 
     Attributes:
         title: heading.
-        numbers: key numbers: as written, and what they are.
+        numbers: key numbers.
         points: sentences in a list.
         text: a paragraph.
         notes: small paragraphs.
@@ -100,7 +115,7 @@ class Part:
     """
 
     title: str = ""
-    numbers: Sequence[tuple[str, str]] = ()
+    numbers: Sequence[KeyNumber] = ()
     points: Sequence[str] = ()
     text: str = ""
     notes: Sequence[str] = ()
@@ -110,7 +125,7 @@ class Part:
     tables: Sequence[Table] = ()
     left: str = ""
     folded: tuple[str, Table] | None = None
-    code: str = ""
+    code: Markup = NOTHING
 
 
 @dataclass(frozen=True)
@@ -154,6 +169,18 @@ def heat(name: str, stack: str, says: str, cells: Mapping[tuple[str, int | None]
             line.append(None if share is None else (level, percent(share).removesuffix(" %"), f"{where}: {hint}"))
         rows.append((role_name(role), line))
     return Heat(name, f"{stack.capitalize()}: {says}", ["matrix", *map(str, layers)], rows)
+
+
+_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[kMG]?B|[kMG]|m?s|min|MiB|GiB)(?![\w.]))")
+
+
+def unbroken(text: str) -> str:
+    """Put no-break spaces between numbers and their units.
+
+    >>> unbroken("15.9 MB in 12 ms, 95 % of 3 sets").split()
+    ['15.9\\xa0MB', 'in', '12\\xa0ms,', '95\\xa0%', 'of', '3', 'sets']
+    """
+    return _UNIT.sub("\u00a0", text)
 
 
 def printable(text: str) -> str:

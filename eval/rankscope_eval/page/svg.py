@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from rankscope.plots import styled
-from rankscope_eval.page.parts import printable
+from rankscope_eval.page.parts import printable, unbroken
 
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 _HEX = re.compile(r"#[0-9a-fA-F]{6}\b|#[0-9a-fA-F]{3}\b|(?<=[:\s])(?:black|white)\b")
@@ -43,7 +43,7 @@ def chart(draw: Callable[[], Figure], name: str, title: str, says: str, caption:
         # numbers beyond what axes can hold; the tables show them all the same
         drawing = Markup('<p class="note">These numbers cannot be drawn.</p>')
     figure = Markup('<figure class="chart">{}<figcaption>{}</figcaption></figure>')
-    return figure.format(drawing, printable(caption or title))
+    return figure.format(drawing, unbroken(printable(caption or title)))
 
 
 def _drawing(figure: Figure, name: str, title: str, says: str) -> Markup:

@@ -105,10 +105,13 @@ def _table(report: Table2Report) -> Drawn:
         row = min((one for one in done if one.ratio == ratio), key=lambda one: one.median.relative_WQL or 0.0)
         best.append(f"{row.median.relative_WQL:.3f} at {row.median.reached:.3f} ({row.method})")
     seeds = sorted({point.seed for point in report.points if point.seed is not None})
+    spans = f"span seeds {', '.join(map(str, seeds)) or 'none'}"
+    if report.judgements:
+        spans = f"are 95 % intervals over data sets and series, means over seeds {', '.join(map(str, seeds)) or 'none'}"
     suite = Path(str(report.settings.get("suite", "?"))).name
     caption = (
         "Score over the original's against the share of the attention's numbers that is left, one line per method; "
-        f"whiskers span seeds {', '.join(map(str, seeds)) or 'none'}; grey: the paper's truncated SVD of Chronos-T5 "
+        f"whiskers {spans}; grey: the paper's truncated SVD of Chronos-T5 "
         f"base. {'Best WQL at each size: ' + '; '.join(best) + '. ' if best else ''}Measured on {report.model} "
         f"({report.family}, {report.original.parameters / 1e6:.1f} million numbers), suite {suite}."
     )

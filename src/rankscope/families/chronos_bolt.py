@@ -125,6 +125,8 @@ FAMILY = Family(
     stand_in="bundled-bolt",
     answers="quantiles",
     decoding="once",
+    # The decoder reads one token: the softmax over one position is 1 whatever queries and keys are.
+    untrained=(("decoder", "self.q"), ("decoder", "self.k")),
     context=context_length,
     horizon=prediction_length,
     forecast_inputs=lambda module, context, horizon: model_inputs(module, context),

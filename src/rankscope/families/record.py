@@ -67,6 +67,7 @@ class Family:
         in_time: whether tokens follow each other as what they stand for does.
         answers: what its forecasts are made of: sample paths or quantiles; None where it forecasts no series.
         decoding: whether its decoder emits ``tokens`` one after the other or everything at ``once``; None without one.
+        untrained: stack and role of the matrices that no gradient reaches, so that they keep their random start.
         context: observations that a forecast reads at most, None where the config does not say.
         horizon: steps that it was made to forecast, likewise.
         forecast_inputs: keyword arguments of ``module.forward`` as a forecast sees them, from module, histories (axes
@@ -106,6 +107,7 @@ class Family:
     in_time: bool = True
     answers: Answers | None = None
     decoding: Decoding | None = None
+    untrained: tuple[tuple[str, str], ...] = ()
     context: Callable[[Config], int | None] = lambda config: None
     horizon: Callable[[Config], int | None] = lambda config: None
     forecast_inputs: Callable[[Any, Tensor, int], dict[str, Any]] | None = None

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+FEWEST = 8
+"""Tokens up to which ranks of a layer's input say nothing."""
+
+
 @dataclass(frozen=True)
 class LayerFlow(RowSpectrum):
     """Input of one layer, every real position of every series a row, and the ε-ranks of its attention matrices.

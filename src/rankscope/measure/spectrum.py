@@ -17,7 +17,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
 from rankscope.errors import OptionError
-from rankscope.families import Site
+from rankscope.families import FAMILIES, Site
 from rankscope.io import codec
 from rankscope.numerics.factored import FactoredMatrix
 from rankscope.numerics.parallel import parallel_map
@@ -103,7 +103,7 @@ class SpectrumReport:
     guesses: tuple[str, ...] = ()
 
     SCHEMA: ClassVar = "rankscope/spectrum@1"
-    KEYS: ClassVar = ("model", "family", "eps", "ranks_only", "size_ratio", "guesses", "sites")
+    KEYS: ClassVar = ("model", "family", "eps", "ranks_only", "size_ratio", "guesses", "untrained", "sites")
 
     @property
     def size_ratio(self) -> dict[str, float]:
@@ -111,6 +111,16 @@ class SpectrumReport:
         shapes = [row.shape for row in self.sites]
         keys = [eps_key(eps) for eps in self.eps]
         return {key: size_ratio(shapes, [row.eps_ranks[key] for row in self.sites]) for key in keys}
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """Names of the matrices that no gradient reaches in this family; their ranks are those of the random start."""
+        return tuple(row.site.name for row in self.sites if not self.is_trained(row))
+
+    def is_trained(self, row: SiteSpectrum) -> bool:
+        """True unless no gradient reaches the matrix in this family."""
+        known = FAMILIES.get(self.family)
+        return known is None or (row.site.stack, row.site.role) not in known.untrained
 
     def without_sigma(self) -> SpectrumReport:
         """The report without singular values, as ``--json`` prints it."""

@@ -26,7 +26,9 @@ _SHORTEST = 1.1
 
 
 def table2(report: Table2Report, *, measure: str | None = None) -> Figure:
-    """Relative score against the size ratio, one line per method; whiskers span the seeds, grey is the paper's.
+    """Relative score against the size ratio, one line per method; grey is the paper's.
+
+    Whiskers are 95 % intervals over data sets and series; in tables of 0.1 they span the seeds.
 
     Args:
         report: from `rankscope_eval.tradeoff.run_table2`.
@@ -79,23 +81,38 @@ def _at(row: Table2Row, measure: str, which: str = "median") -> float:
     return float(getattr(getattr(row, which), measure))
 
 
+def _score(row: Table2Row, measure: str) -> float:
+    """Mean over the seeds where the row was judged, else the median."""
+    return float(getattr(row.judgement, measure, _at(row, measure)))
+
+
+def _span(row: Table2Row, measure: str) -> tuple[float, float]:
+    """95 % interval over data sets and series where the row was judged, else the range over the seeds."""
+    ends: tuple[float, float] | None = getattr(row.judgement, f"{measure.removeprefix('relative_')}_interval", None)
+    return ends or (_at(row, measure, "low"), _at(row, measure, "high"))
+
+
 def _draw(ax: Axes, rows: Sequence[Table2Row], measure: str, name: str, position: int) -> None:
     look: dict[str, Any] = MARKS[position % len(MARKS)].kwargs()
     if position >= len(MARKS):  # the same mark again, filled where it was hollow
         look["markerfacecolor"] = look["color"] if look["markerfacecolor"] == "white" else "white"
-    x, y = ([_at(row, one) for row in rows] for one in ("reached", measure))
+    # Intervals are wider than ranges: side by side, those of several methods at one size do not cover each other.
+    aside = 1.012 ** (position - 3) if any(row.judgement for row in rows) else 1.0
+    x = [_at(row, "reached") * aside for row in rows]
+    y = [_score(row, measure) for row in rows]
+    ends = [_span(row, measure) for row in rows]
     spans = [
-        [middle - _at(row, measure, "low") for row, middle in zip(rows, y, strict=True)],
-        [_at(row, measure, "high") - middle for row, middle in zip(rows, y, strict=True)],
+        [max(0.0, middle - low) for (low, _), middle in zip(ends, y, strict=True)],
+        [max(0.0, high - middle) for (_, high), middle in zip(ends, y, strict=True)],
     ]
     ax.plot(x, y, label=name, gid=name, **look)
-    if any(len(row.seeds) > 1 for row in rows):
+    if any(low < high for low, high in ends):
         ax.errorbar(x, y, yerr=spans, fmt="none", ecolor=look["color"], elinewidth=0.7, capsize=2)
 
 
 def _limits(ax: Axes, rows: Sequence[Table2Row], measure: str) -> None:
-    low = min(1.0, *(_at(row, measure, "low") for row in rows))
-    high = max(_at(row, measure, "high") for row in rows)
+    low = min(1.0, *(_span(row, measure)[0] for row in rows))
+    high = max(_span(row, measure)[1] for row in rows)
     high = max(high, low * _SHORTEST)
     ratios = sorted({row.ratio for row in rows})
     ax.set_xscale("log")

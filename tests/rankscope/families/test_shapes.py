@@ -191,3 +191,17 @@ def test_broken_chronos_config(inner: Any, tiny_config: Callable[..., Any]) -> N
     config = tiny_config("chronos-bolt", chronos_config=inner)
     with pytest.raises(CheckpointError, match="chronos_config"):
         family_of(config).expected_shapes(config)
+
+
+def test_no_gradient_reaches_what_a_family_calls_untrained(bolt_folder: Path) -> None:
+    checkpoint = open_checkpoint(bolt_folder)
+    module = checkpoint.module(torch.float32)
+    rng = torch.Generator().manual_seed(0)
+    history, future = torch.rand(3, 32, generator=rng), torch.rand(3, 8, generator=rng)
+    module(context=history, target=future).loss.backward()
+    idle = {
+        (site.stack, site.role)
+        for site in checkpoint.sites(["attention"])
+        if not bool(dict(module.named_parameters())[site.name].grad.any())
+    }
+    assert idle == set(checkpoint.family.untrained) != set()

@@ -1,10 +1,20 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matplotlib.axes import Axes
 
 from rankscope.errors import OptionError
-from rankscope.measure.tradeoff import OUT_OF_REACH, PUBLISHED, Measures, Original, Table2Point, Table2Report
+from rankscope.measure.tradeoff import (
+    OUT_OF_REACH,
+    PUBLISHED,
+    Judgement,
+    Measures,
+    Original,
+    Table2Point,
+    Table2Report,
+    Verdict,
+)
 from rankscope.plots import save_figure, table2
 
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint", "random", "joint+healed")
@@ -26,6 +36,19 @@ def made(methods=METHODS, ratios=(0.5, 0.15, 0.05), seeds=(0, 1, 2), allocations
 
 def lines(ax: Axes) -> dict:
     return {line.get_gid(): line for line in ax.lines if line.get_gid()}
+
+
+def test_judged_rows_are_drawn_with_their_intervals() -> None:
+    report = made(methods=("joint",))
+    says = Verdict("not shown", 0.02)
+    judged = tuple(
+        Judgement(row.ratio, row.method, row.allocation, row.heal_steps, 1.1, 1.2, (0.9, 1.3), None, says, says)
+        for row in report.rows
+    )
+    (ax,) = table2(replace(report, judgements=judged)).axes
+    assert lines(ax)["joint"].get_ydata() == pytest.approx([1.1] * 3)
+    bars = [segment[:, 1] for one in ax.collections for segment in one.get_segments()]
+    assert [tuple(ends) for ends in bars] == [pytest.approx((0.9, 1.3))] * 3
 
 
 def test_lines_are_medians_against_the_reached_size_and_whiskers_span_the_seeds() -> None:

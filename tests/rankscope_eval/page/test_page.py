@@ -95,7 +95,7 @@ def test_the_summary_speaks_of_size_scores_and_times(results: Path, page: Page) 
     assert "small:fast forecasts a batch of 4 in 40.0 ms, 0.500 times what chronos-bolt:fast takes" in said
     # the published run of the bundled model, as docs/benchmarks.md has it
     assert "joint at size ratio 0.150: 1.018" in said
-    assert f"−{share:.0f} %" in page.html or f"−{share:.1f} %" in page.html
+    assert f"−{share:.0f}\u00a0%" in page.html or f"−{share:.1f}\u00a0%" in page.html
 
 
 def test_what_was_made_of_a_model_stands_with_it(results: Path, tree: Any) -> None:
@@ -200,6 +200,47 @@ def test_scores_alone_are_summed_up(one_document: Callable[..., Path], scores: A
     )
 
 
+def test_verdicts_stand_in_tiles_and_tables_with_a_tone(
+    results: Path, one_document: Callable[..., Path], scores: Any, parsed: Any
+) -> None:
+    document = scores("small", "chronos-bolt")
+    held = {"word": "held", "margin": 0.02, "interval": [0.99, 1.01], "worst": "two", "worst_ratio": 1.5}
+    document["summary"][0] |= {
+        "WQL_verdict": {**held, "worst_interval": [1.2, 1.9]},
+        "MASE_verdict": {**held, "word": "not shown", "interval": [0.9, 1.2], "worst_interval": None},
+    }
+    folder = one_document(document)
+    shutil.copy(results / "small" / "compress.json", folder)
+    page = build_page(folder)
+    tree = parsed(page.html)
+    tiles = [text for attributes, text in tree.all("div") if attributes.get("class") in ("better", "worse", "open")]
+    assert [text.split("data sets")[1] for text in tiles] == [
+        "held within 2\u00a0%, but worse on two: 1.5001.817",
+        "no clear difference; worst on two: 1.5002.000",
+    ]
+    tones = [attributes["class"] for attributes, _ in tree.all("td") if "says" in str(attributes.get("class"))]
+    assert tones == ["says better", "says worse", "says open"]
+    assert "WQL held within 2 %, MASE not shown. WQL is shown to be worse on two (1.500)." in page.summary[-1]
+    first = next(text for attributes, text in tree.all("dl"))
+    assert first.startswith("parameters of the whole model")
+
+
+def test_weights_are_named_by_their_hash(results: Path, tree: Any) -> None:
+    digest = hashlib.sha256((results / "small" / "model.safetensors").read_bytes()).hexdigest()
+    (row,) = [text for _, text in tree.all("tr") if text.startswith("small/model.safetensors")]
+    assert digest in row
+
+
+def test_what_was_never_trained_is_named_and_not_drawn(page: Page, tree: Any) -> None:
+    assert "Never trained, and left out of maps and charts: decoder self-attention Q and decoder self-attention K." in (
+        page.html
+    )
+    maps = [text for attributes, text in tree.all("table") if attributes.get("class") == "heat"]
+    (decoder,) = [text for text in maps if text.startswith("Decoder: ε-rank")][:1]
+    assert "self-attention V" in decoder
+    assert "self-attention Q" not in decoder
+
+
 def test_scores_with_intervals_show_them(one_document: Callable[..., Path], scores: Any) -> None:
     document = scores("cut", "naive")
     document["summary"][0] |= {"WQL_interval": [1.2, 2.4], "MASE_interval": [0.9, 2.1]}
@@ -208,7 +249,7 @@ def test_scores_with_intervals_show_them(one_document: Callable[..., Path], scor
         "1.817 times the WQL (95 %: 1.200 to 2.400) and 2.000 times the MASE (95 %: 0.900 to 2.100)" in page.summary[0]
     )
     assert "1.200 – 2.400" in page.html
-    assert "95 % intervals by bootstrap over data sets and series." in page.html
+    assert "95\u00a0% intervals by bootstrap over data sets and series." in page.html
 
 
 def test_numbers_that_no_chart_can_hold_leave_the_tables(one_document: Callable[..., Path], scores: Any) -> None:

@@ -11,14 +11,14 @@ from markupsafe import Markup
 
 from rankscope import plots
 from rankscope.measure.sweep import SweepReport
-from rankscope.measure.tradeoff import DONE, Table2Report
+from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row
 from rankscope_eval.bench import BenchReport
 from rankscope_eval.page.charts import plain_text, shortened, times
 from rankscope_eval.page.documents import TheoryReport
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.numbers import MISSING, count, duration, percent, plural, ratio, significant, size
 from rankscope_eval.page.parts import Cell, Part, Row, Section, Table, number
-from rankscope_eval.page.sections.scores import eval_part
+from rankscope_eval.page.sections.scores import eval_part, verdict_cells
 from rankscope_eval.page.svg import chart
 
 
@@ -52,7 +52,8 @@ def table2_part(report: Table2Report, name: str) -> Part:
             if row.state == DONE
         )
         drawn.append(chart(draw, f"{name}-{title}", f"{title} over the original’s against size, {report.model}", says))
-    scores = ["WQL", "MASE", "LPPL", "top-10 overlap", "quantile distance"]
+    judged = [f"{metric}: {what}" for metric in ("WQL", "MASE") for what in ("mean, 95 %", "verdict", "worst set")]
+    scores = ["WQL", "MASE", *judged, "LPPL", "top-10 overlap", "quantile distance"]
     heads = ["ratio wanted", "method", "ranks by", "reached", *scores, "bytes", "cache", "time"]
     rows: list[Row] = []
     for row in report.rows:
@@ -64,6 +65,7 @@ def table2_part(report: Table2Report, name: str) -> Part:
                 row.method + healed,
                 row.allocation if row.state == DONE else row.state,
                 *[number(value, ratio(value)) for value in (found.reached, found.relative_WQL, found.relative_MASE)],
+                *_judged(row),
                 *[
                     number(value, ratio(value))
                     for value in (found.relative_LPPL, found.overlap, found.quantile_distance)
@@ -79,8 +81,23 @@ def table2_part(report: Table2Report, name: str) -> Part:
         f"What each size costs {report.model}",
         text=f"{plural(len(report.rows), 'row')}" + (f", scored on {suite}." if suite else "."),
         charts=drawn,
-        folded=("Every ratio and method", Table(caption, heads, rows, f"{name}-table", (1, 2))),
+        folded=("Every ratio and method", Table(caption, heads, rows, f"{name}-table", (1, 2, 7, 8, 10, 11))),
     )
+
+
+def _judged(row: Table2Row) -> list[str | Cell]:
+    """Means with their intervals, verdicts and worst data sets."""
+    one = row.judgement
+    if one is None:
+        return [MISSING] * 6
+    cells: list[str | Cell] = []
+    for value, ends, verdict in (
+        (one.relative_WQL, one.WQL_interval, one.WQL_verdict),
+        (one.relative_MASE, one.MASE_interval, one.MASE_verdict),
+    ):
+        span = "" if ends is None else f" ({ratio(ends[0])}–{ratio(ends[1])})"
+        cells += [number(value, ratio(value) + span), *verdict_cells(verdict)]
+    return cells
 
 
 def sweep_part(report: SweepReport, name: str) -> Part:

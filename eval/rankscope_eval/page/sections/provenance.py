@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from rankscope_eval.page.documents import Document
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.numbers import MISSING, size
-from rankscope_eval.page.parts import Part, Row, Section, Table, number
+from rankscope_eval.page.parts import Part, Row, Section, Table, number, printable
 
 RECORDED, REBUILT = "recorded", "put together again from the result"
 MOST = 200
@@ -32,7 +32,7 @@ def commands_section(library: Library) -> Section:
         "options that they do not hold are missing there."
     )
     notes = [note] if any(origin == REBUILT for _, _, origin in known) else []
-    parts = [Part(notes=notes, code="\n".join(lines))] if lines else []
+    parts = [Part(notes=notes, code=escape(printable("\n".join(lines))))] if lines else []
     return Section("commands", "The commands to reproduce", "Commands", parts)
 
 
@@ -154,13 +154,15 @@ def provenance_section(library: Library, version: str, date: str | None) -> Sect
         [one.path, one.schema, one.version or MISSING, number(one.bytes, size(one.bytes)), _hash(one.sha256)]
         for one in found.documents
     ]
-    rows += [
-        [one.path, "checkpoint", MISSING, number(one.bytes, size(one.bytes)), _hash(one.sha256)]
-        for one in found.checkpoints
-    ]
+    for one in found.checkpoints:
+        rows.append([f"{one.path}/config.json", "config of a checkpoint", MISSING, number(None, ""), _hash(one.sha256)])
+        rows += [
+            [f"{one.path}/{name}", "weights", MISSING, number(size_, size(size_)), _hash(digest)]
+            for name, size_, digest in one.weights
+        ]
     heads = ["file", "what", "made by", "size", "SHA-256"]
     day = f" on {date}" if date else ""
-    files = Table("Files on this page; of a checkpoint the hash is of its config.json", heads, rows, "files", (1, 2, 4))
+    files = Table("Files on this page", heads, rows, "files", (1, 2, 4))
     parts = [
         Part(text=f"Drawn by rankscope {version}{day} from the folder {found.folder.resolve().name}.", tables=[files])
     ]

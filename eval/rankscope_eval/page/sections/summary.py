@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row
+from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row, Verdict
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
 from rankscope_eval.page.lineage import Group, Library
 from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, short_count, size
-from rankscope_eval.page.parts import Part, Section
+from rankscope_eval.page.parts import KeyNumber, Part, Section
 from rankscope_eval.page.sections.models import facts
+from rankscope_eval.page.sections.scores import TONES
 from rankscope_eval.page.sections.waste import SIGNALS, spectrum_sentence
 from rankscope_eval.relative import Interval
 from rankscope_eval.report import ALL, EvalSummary
@@ -45,30 +46,60 @@ def sentences(library: Library, group: Group) -> list[str]:
     ]
 
 
-def key_numbers(library: Library, group: Group) -> list[tuple[str, str]]:
-    """At most four numbers: of the smallest compression that was made and of what it costs, or of the model's ranks."""
+def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
+    """At most five numbers: of the smallest compression that was made and of what it costs, or of the model's ranks."""
     made = sorted(library.about("compress", group), key=lambda one: one.content.bytes["after"])
     if not made:
         alone = library.about("spectrum", Group(group.root, (group.root,)))[:1]
         shares = [pair for one in alone for pair in one.content.size_ratio.items()]
-        return [(percent(value), f"of the numbers suffice at ε = {eps}") for eps, value in shares[:3]]
+        return [KeyNumber(percent(value), f"of the numbers suffice at ε = {eps}") for eps, value in shares[:3]]
     one = made[0].content
     out = library.resolve(one.out)
     before, after = one.parameters["before"], one.parameters["after"]
     found = [
-        (percent(one.ratio), f"of the numbers in the selected matrices, method {one.method}"),
-        (change(before, after), f"parameters: {short_count(before)} → {short_count(after)}"),
+        KeyNumber(
+            change(before, after), f"parameters of the whole model: {short_count(before)} → {short_count(after)}"
+        ),
+        KeyNumber(percent(one.ratio), f"of the numbers in the selected matrices, method {one.method}"),
     ]
     score = next((row for row in _relative(library, group) if library.resolve(row.model) == out), None)
-    if score is not None and math.isfinite(score.relative_WQL):
-        says = f"times the WQL of {score.baseline}, {plural(score.datasets, 'data set')}"
-        found.append((ratio(score.relative_WQL), says))
+    if score is not None:
+        found += [
+            _scored(metric, value, score, verdict)
+            for metric, value, verdict in (
+                ("WQL", score.relative_WQL, score.WQL_verdict),
+                ("MASE", score.relative_MASE, score.MASE_verdict),
+            )
+            if math.isfinite(value)
+        ]
     timed = [pair for pair in _timed(library, group) if library.resolve(pair[0].model) == out]
     if timed:
         row, beside, _ = max(timed, key=lambda pair: pair[0].batch)
         says = f"times the time of {beside.baseline}, {row.label} at batch {row.batch}"
-        found.append((ratio(beside.seconds.median), says))
+        low, high = beside.seconds.min, beside.seconds.max
+        tone, word = (
+            ("better", "faster") if high < 1 else ("worse", "slower") if low > 1 else ("open", "no clear difference")
+        )
+        found.append(KeyNumber(ratio(beside.seconds.median), says, word, tone))
     return found
+
+
+def _scored(metric: str, value: float, score: EvalSummary, verdict: Verdict | None) -> KeyNumber:
+    """Tile of a relative score, with its verdict; worse on a data set by its own interval is worse."""
+    says = f"times the {metric} of {score.baseline}, {plural(score.datasets, 'data set')}"
+    if verdict is None:
+        return KeyNumber(ratio(value), says)
+    words = {"not shown": "no clear difference" if _holds_one(verdict) else "not shown"}.get(verdict.word, str(verdict))
+    tone = TONES[verdict.word]
+    if verdict.worse_there:
+        words, tone = f"{words}, but worse on {verdict.worst}: {ratio(verdict.worst_ratio)}", "worse"
+    elif verdict.worst is not None and score.datasets > 1:
+        words += f"; worst on {verdict.worst}: {ratio(verdict.worst_ratio)}"
+    return KeyNumber(ratio(value), says, words, tone)
+
+
+def _holds_one(verdict: Verdict) -> bool:
+    return verdict.interval is not None and verdict.interval[0] <= 1 <= verdict.interval[1]
 
 
 def _identity(library: Library, group: Group) -> list[str]:
@@ -129,18 +160,42 @@ def table_sentence(report: Table2Report, where: str) -> list[str]:
         return float(getattr(row.median, name))
 
     rows = [row for row in report.rows if row.state == DONE and getattr(row.median, name) is not None]
+    if report.judgements:
+        return _judged_sentence(report, where)
     held = [(row.median.reached, score(row), row) for row in rows if score(row) <= HELD]
     reached = [(size_, cost, row) for size_, cost, row in held if size_ is not None]
     if reached:
         size_, cost, row = min(reached, key=lambda one: one[:2])
         return [
-            f"Of {plural(len(rows), 'compression')} measured ({where}), the smallest whose {what} stays within "
-            f"{100 * (HELD - 1):.0f} % of the original’s is {row.method} at size ratio {ratio(size_)}: {ratio(cost)}."
+            f"Of {plural(len(rows), 'compression')} measured ({where}), the smallest with a {what} of at most {HELD:g} "
+            f"times the original’s, by medians without intervals, is {row.method} at size ratio {ratio(size_)}: "
+            f"{ratio(cost)}."
         ]
     if not rows:
         return []
     none = f"None of {plural(len(rows), 'compression')} measured ({where}) keeps its {what} within "
     return [f"{none}{100 * (HELD - 1):.0f} % of the original’s."]
+
+
+def _judged_sentence(report: Table2Report, where: str) -> list[str]:
+    """The smallest compression whose WQL and MASE are both held within the margin."""
+    rows = [(row, row.judgement) for row in report.rows if row.judgement is not None]
+    margin = rows[0][1].WQL_verdict.margin
+    passing = ("held", "better", "no worse")
+    held = [
+        (row.median.reached or row.ratio, row, one)
+        for row, one in rows
+        if one.WQL_verdict.word in passing and one.MASE_verdict.word in passing
+    ]
+    many, share = plural(len(rows), "compression"), f"{100 * margin:g} %"
+    if not held:
+        return [f"Of {many} measured ({where}), none is shown to lose at most {share} of WQL and MASE."]
+    reached, row, one = min(held, key=lambda each: each[0])
+    return [
+        f"Of {many} measured ({where}), the smallest that is shown to lose at most {share} of WQL and MASE is "
+        f"{row.method} at size ratio {ratio(reached)}: WQL {ratio(one.relative_WQL)}{_within(one.WQL_interval)}, "
+        f"MASE {ratio(one.relative_MASE)}{_within(one.MASE_interval)}."
+    ]
 
 
 def _relative(library: Library, group: Group) -> list[EvalSummary]:
@@ -161,8 +216,24 @@ def _scores(library: Library, group: Group) -> list[str]:
         f"{ratio(one.relative_MASE)} times the MASE{_within(one.MASE_interval)} of "
         f"{one.baseline} over {plural(one.datasets, 'data set')}"
         + (" (lower is better)." if one.benchmark == ALL else f" of {one.benchmark} (lower is better).")
+        + _verdicts(one)
         for one in _relative(library, group)
     ]
+
+
+def _verdicts(one: EvalSummary) -> str:
+    """Both verdicts as a sentence, and where a data set is shown to be worse."""
+    if one.WQL_verdict is None or one.MASE_verdict is None:
+        return ""
+    both = (("WQL", one.WQL_verdict), ("MASE", one.MASE_verdict))
+    worst = "".join(
+        f" {metric} is shown to be worse on {verdict.worst} ({ratio(verdict.worst_ratio)})."
+        for metric, verdict in both
+        if verdict.worse_there
+    )
+    if all(verdict.interval is None for _, verdict in both):
+        return worst
+    return f" Verdicts by two one-sided tests: WQL {one.WQL_verdict}, MASE {one.MASE_verdict}.{worst}"
 
 
 def _within(interval: Interval | None) -> str:

@@ -10,9 +10,8 @@ from markupsafe import Markup
 
 from rankscope import plots
 from rankscope.compress.calibration import CalibrationReport
-from rankscope.families import FAMILIES
 from rankscope.measure.embedding import EmbeddingReport
-from rankscope.measure.flow import FlowReport
+from rankscope.measure.flow import FEWEST, FlowReport
 from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 from rankscope_eval.page.charts import plain_text, shortened
 from rankscope_eval.page.lineage import Library
@@ -27,9 +26,9 @@ SIGNALS = {
     "noise": "white noise",
     "user": "series from a file",
 }
-ONE_TOKEN = (
-    "The decoder of Chronos-Bolt reads one token: its self-attention has nothing to choose from, so its queries and "
-    "keys get no gradient and keep the ranks of the random start."
+UNTRAINED = (
+    "Never trained, and left out of maps and charts: {roles}. This attention reads one token and has nothing to choose "
+    "from, so no gradient reaches them; their ranks are those of the random start."
 )
 _DEEPEST = 40
 """Layers that a chart with one line per layer still shows legibly."""
@@ -54,7 +53,7 @@ def spectrum_part(report: SpectrumReport, name: str, path: str, cut: bool = Fals
     return Part(
         f"Weights of {report.model}",
         text=spectrum_sentence(report),
-        notes=[ONE_TOKEN] if _one_token(report) and not cut else [],
+        notes=_untrained(report) if not cut else [],
         maps=_maps(report, name, eps),
         charts=[] if cut else _charts(report, name, eps),
         folded=(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", _matrices(report, name)),
@@ -78,20 +77,15 @@ def spectrum_sentence(report: SpectrumReport) -> str:
     return said
 
 
-def _one_token(report: SpectrumReport) -> bool:
-    here = {(row.site.stack, row.site.role) for row in report.sites}
-    family = FAMILIES.get(report.family)
-    return (
-        family is not None
-        and family.decoding == "once"
-        and not here.isdisjoint({("decoder", "self.q"), ("decoder", "self.k")})
-    )
+def _untrained(report: SpectrumReport) -> list[str]:
+    idle = dict.fromkeys((row.site.stack, row.site.role) for row in report.sites if not report.is_trained(row))
+    roles = " and ".join(f"{stack} {role_name(role)}" for stack, role in idle)
+    return [UNTRAINED.format(roles=roles)] if idle else []
 
 
 def role_shares(report: SpectrumReport, eps: str) -> dict[str, float]:
     """Median over matrices of ε-rank / largest possible rank, by role; of trained attention where there is any."""
-    idle = {("decoder", "self.q"), ("decoder", "self.k")} if _one_token(report) else set()
-    rows = [row for row in report.sites if row.site.kind == "attention" and (row.site.stack, row.site.role) not in idle]
+    rows = [row for row in report.sites if row.site.kind == "attention" and report.is_trained(row)]
     rows = rows or list(report.sites)
     found: dict[str, list[float]] = {}
     for row in rows:
@@ -127,8 +121,15 @@ def flow_part(report: FlowReport, name: str) -> Part:
     ]
     caption = f"ε-ranks of the inputs of each layer of {report.model}, of at most {report.layers[0].d_model}"
     series = f"{report.n} series of {report.length} values, {signal}"
+    bounded = [
+        f"The {stack} reads {first.tokens} tokens of width {first.d_model}: no rank there can be larger"
+        + (", and so few say nothing." if first.tokens <= FEWEST else ".")
+        for stack in dict.fromkeys(row.stack for row in report.layers)
+        if (first := report.stack(stack)[0]).tokens < first.d_model
+    ]
     return Part(
         f"Flow of ranks in {report.model}: {signal}",
+        notes=bounded,
         text=f"ε-rank of the layers’ input at ε = {eps}: {'; '.join(said)} ({series}).",
         charts=charts,
         folded=("Every layer", Table(caption, heads, rows, f"{name}-table")),
@@ -183,7 +184,7 @@ def calibration_part(report: CalibrationReport, name: str) -> Part:
 
 def _maps(report: SpectrumReport, name: str, eps: str) -> list[Heat]:
     """A heat map per stack."""
-    inner = [row for row in report.sites if row.site.layer is not None]
+    inner = [row for row in report.sites if row.site.layer is not None and report.is_trained(row)]
     maps = []
     for stack in dict.fromkeys(row.site.stack for row in inner):
         cells = {
@@ -198,13 +199,8 @@ def _maps(report: SpectrumReport, name: str, eps: str) -> list[Heat]:
 
 
 def _charts(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
-    drawn = []
+    drawn: list[Markup] = []
     attention = [row for row in report.sites if row.site.kind == "attention"]
-    if attention:
-        title = f"ε-ranks of the attention matrices of {report.model} by layer"
-        shares = role_shares(report, eps)
-        says = "Median share of the largest rank: " + ", ".join(f"{r} {percent(s)}" for r, s in shares.items()) + "."
-        drawn.append(chart(partial(plots.ranks_by_layer, report), f"{name}-ranks", title, says))
     if report.ranks_only or any(row.sigma is None for row in report.sites):
         return drawn
     if attention:
@@ -214,7 +210,9 @@ def _charts(report: SpectrumReport, name: str, eps: str) -> list[Markup]:
         names = {plain_text(shortened(report.model)): curve}
         drawn.append(chart(partial(plots.size_by_eps, names), f"{name}-size", title, says))
     for stack in dict.fromkeys(row.site.stack for row in attention):
-        rows = [row for row in attention if row.site.stack == stack]
+        rows = [row for row in attention if row.site.stack == stack and report.is_trained(row)]
+        if not rows:
+            continue
         role = rows[0].site.role
         same = [row for row in rows if row.site.role == role]
         if len(same) <= _DEEPEST and all(row.sigma_max > 0 for row in same):
