@@ -81,10 +81,10 @@ def find_layout(
         where: prefix of error messages.
         columns: non-default column names.
         freq: frequency (default: inferred from the times).
-        wide: treat every numeric column as a series, regardless of names.
+        wide: require one column per series; numeric columns may have any name.
 
     Raises:
-        DataError: a given column is missing, no column is numeric, or the target column is ambiguous.
+        DataError: a given column is missing, no column is numeric, or the layout or target column is ambiguous.
     """
     for role in ("id", "time", "target"):
         name = getattr(columns, role)
@@ -106,6 +106,9 @@ def find_layout(
             raise DataError(f"{where} has no list column of numbers; its columns are {_names(frame)}.")
         return TableLayout("list", name, time, tuple(fields), freq, freq)
     numeric = [column for column in frame.columns if column not in special and mostly_numbers(frame[column])]
+    names = _find(frame, ID_NAMES) if wide and name is None else None
+    if names is not None and names not in numeric:
+        raise DataError(f"{where} has series names in column {names!r}: it needs one column per series instead.")
     if columns.target is not None and columns.target not in numeric:
         raise DataError(f"{where}: target column {columns.target!r} is not numeric.")
     if not numeric:

@@ -32,6 +32,7 @@ def test_columns_come_in_the_order_asked_for(frame, tmp_path):
     [
         (lambda f: f.drop(columns="a"), r"no column 'a'; its variables are b"),
         (lambda f: f.drop(columns="date"), r"time column 'date' is not known"),
+        (lambda f: f.assign(id="a"), r"series names in column 'id'"),
         (lambda f: f.drop(index=3), r"'a' has no value at 2020-01-01 03:00:00 \(2 such"),
         (lambda f: pd.concat([f.iloc[:3], f.iloc[2:]]), r"'date' has 2020-01-01 02:00:00 twice"),
         (lambda f: f.assign(a=[1, None, 3, 4, 5, None]), r"'a' has no value at 2020-01-01 01:00:00 \(2 such"),
