@@ -24,8 +24,8 @@ RESULTS: tuple[Result, ...] = (
     Result(
         "table2-bundled",
         f"benchmarks/table2.py bundled {SIX} --methods svd,asvd,theorem3,whitened,joint --max-series 20 "
-        "--overlap-series 100",
-        minutes=180,
+        "--overlap-series 100 --sampling-seeds 16 --runtime auto",
+        minutes=360,
         path=f"{FOLDER}/table2_bundled.json",
     ),
 )
@@ -38,9 +38,27 @@ def label(row: Document) -> str:
     return f"`{row['method']}`{other}{steps}"
 
 
-def cell(row: Document) -> str:
-    """Median over the calibrations, their range, and their number where it is another one."""
+def key(row: Document) -> tuple[Any, ...]:
+    """Ratio, method, allocation and healing: what a row and its judgement have in common."""
+    return row["ratio"], row["method"], row["allocation"], row["heal_steps"]
+
+
+def cell(row: Document, judged: Document | None) -> str:
+    """WQL with its 95 % interval, MASE with its own, the verdict of the two and the worst data set.
+
+    In a table without judgements: median over the calibrations, their range, and their number where it is another one.
+    """
     score, seeds = row["relative_WQL"], len(row["seeds"])
+    if judged is not None:
+        found = {name: judged[f"{name}_verdict"] for name in ("WQL", "MASE")}
+        worst = max(found.values(), key=lambda verdict: verdict["worst_ratio"])
+        lines = [
+            f"{name} {judged[f'relative_{name}']:.3f} "
+            + "({:.2f}–{:.2f}) ".format(*judged[f"{name}_interval"])
+            + verdict["word"]
+            for name, verdict in found.items()
+        ]
+        return "<br>".join([*lines, f"worst {worst['worst'].replace('_', ' ')} {worst['worst_ratio']:.2f}"])
     spread = [f"{score['min']:.3f}–{score['max']:.3f}"] if seeds > 1 else []
     fewer = [f"n = {seeds}"] if seeds not in (0, CALIBRATIONS) else []
     return "<br>".join([f"{score['median']:.3f}", *spread, *fewer])
@@ -49,8 +67,9 @@ def cell(row: Document) -> str:
 def table(found: Document) -> str:
     """WQL over the original's by method and size; a method of a few sizes only is quoted in the text."""
     rows: dict[str, dict[float, str]] = {}
+    judged = {key(one): one for one in found.get("judgements", ())}
     for row in sorted(found["rows"], key=lambda row: (ORDER.index(row["method"]), row["allocation"])):
-        rows.setdefault(label(row), {})[row["ratio"]] = cell(row)
+        rows.setdefault(label(row), {})[row["ratio"]] = cell(row, judged.get(key(row)))
     lines = ["| method | " + " | ".join(f"{size:g}" for size in SIZES) + " |", "|---" * (len(SIZES) + 1) + "|"]
     lines += [
         f"| {name} | " + " | ".join(cells[size] for size in SIZES) + " |"
