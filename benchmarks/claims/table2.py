@@ -14,6 +14,7 @@ CALIBRATIONS = 3
 ORDER = ("svd", "asvd", "theorem3", "whitened", "joint", "joint+healed")
 
 RESULTS: tuple[Result, ...] = (
+    Result("sampling-seeds-bundled", "benchmarks/sampling_seeds.py bundled --suite {dev}/dev.yaml --data {dev}", 8),
     Result(
         "table2-bundled-bolt",
         f"benchmarks/table2.py bundled-bolt {SIX} --methods svd,asvd,theorem3,whitened,joint,joint+healed "
