@@ -26,7 +26,8 @@ It is part of the settings of runs that generate series, so that none goes on wi
 run that names none is of version 1, from before the kinds of `rankscope.train.data.structured`.
 """
 SHARES = (
-    "kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share", "short_batches"
+    "kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share", "short_batches",
+    "group_share",
 )  # fmt: skip
 """Fields of `Mixture` that are fractions."""
 SHORTEST_CONTEXT = 64
@@ -55,6 +56,9 @@ class Mixture:
             ``seasonal_share``; seasonality is learnt fastest when it dominates.
         short_batches: fraction of batches with a context of 1/2, 1/4, … of the maximum, down to `SHORTEST_CONTEXT`,
             which are cheaper. Decreases from 1 during the curriculum.
+        group_share: fraction of series in groups that explain each other (`rankscope.train.data.groups`): targets
+            with covariates, shared factors, leaders. For families that attend across series (Chronos-2).
+        largest_group: most series of a group.
     """
 
     kernel_share: float = 0.15
@@ -68,6 +72,8 @@ class Mixture:
     seasonal_share: float = 0.0
     curriculum: int = 0
     short_batches: float = 0.0
+    group_share: float = 0.0
+    largest_group: int = 8
 
     def __post_init__(self) -> None:
         if isinstance(self.files, str):
@@ -77,6 +83,8 @@ class Mixture:
                 raise OptionError(f"mixture.{name} is {getattr(self, name)}: it is a share, from 0 to 1.")
         if self.shortest < 1:
             raise OptionError(f"mixture.shortest is {self.shortest}: it must be at least 1.")
+        if self.largest_group < 2:
+            raise OptionError(f"mixture.largest_group is {self.largest_group}: a group has at least 2 series.")
         if self.curriculum < 0:
             raise OptionError(f"mixture.curriculum is {self.curriculum}: it is a number of steps.")
         if self.concentration <= 0:

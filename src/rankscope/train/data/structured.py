@@ -8,7 +8,7 @@ of others (CauKer, arXiv 2508.02879), and regimes, shocks and censoring beside t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -78,11 +78,16 @@ def plan_series(
     length: int,
     span: Int[np.ndarray, " series"] | None = None,
     calendar: str | None = None,
+    alike: Int[np.ndarray, " series"] | None = None,
 ) -> Plan:
-    """Draw the periods of ``n`` series with ``span`` visible observations at the end (default: all)."""
+    """Draw the periods of ``n`` series with ``span`` visible observations at the end (default: all).
+
+    Given ``alike``, each series has the periods that are drawn for that row.
+    """
     seen = np.full(n, length) if span is None else np.minimum(span, length)
     periods = draw_periods(rng, seen) if calendar is None else periods_of(calendar, n)
-    return Plan(length, seen[:, None].astype(np.float32), periods)
+    plan = Plan(length, seen[:, None].astype(np.float32), periods)
+    return plan if alike is None else replace(plan, periods=plan.rows(alike).periods)
 
 
 def _log_uniform(rng: np.random.Generator, n: int, low: float, high: float) -> Column:
@@ -273,6 +278,7 @@ def structured_series(
     span: Int[np.ndarray, " series"] | None = None,
     kind: str | None = None,
     calendar: str | None = None,
+    alike: Int[np.ndarray, " series"] | None = None,
 ) -> Series:
     """Draw ``n`` structured series.
 
@@ -284,6 +290,7 @@ def structured_series(
             amplitudes, so that short histories are as informative as long ones.
         kind: key of `rankscope.train.data.structured.KINDS` (default: drawn per series).
         calendar: key of `rankscope.train.data.components.CALENDARS` (default: drawn per series).
+        alike: row whose calendar each series has (default: its own).
 
     Returns:
         Finite float32 array (series, time), with individual levels and amplitudes.
@@ -296,7 +303,7 @@ def structured_series(
     """
     if kind is not None and kind not in KINDS:
         raise OptionError(unknown_choice("kind", kind, KINDS))
-    plan = plan_series(rng, n, length, span, calendar)
+    plan = plan_series(rng, n, length, span, calendar, alike)
     weight = np.array([one.weight for one in KINDS.values()])
     drawn = rng.choice(len(KINDS), size=n, p=weight / weight.sum())
     series = np.empty((n, length), dtype=np.float32)
