@@ -1,9 +1,10 @@
-"""Time of a training step of both families at the tiny shape on one thread: stock and fast, float32 and bfloat16.
+"""Time of a training step of three families at their bundled shape on one thread: stock and fast, float32 and bfloat16.
 
 Cases alternate, and every round times each of them, so that what else the machine does falls on all alike; seconds are
 those that the one thread computed, not those that it waited for a core. A step is
 what the trainer does with a batch that is there: loss, gradients, clipping, AdamW. Chronos-Bolt used to be trained in
-``stock float32``, Chronos-T5 in ``stock bfloat16``; ``fast`` runs through `rankscope.train.passes` with the fused
+``stock float32``, Chronos-T5 in ``stock bfloat16``; half of the series of Chronos-2 are in groups of four, one of them
+a known covariate; ``fast`` runs through `rankscope.train.passes` with the fused
 optimiser.
 
     python benchmarks/training.py --out benchmarks/results/training.json
@@ -21,7 +22,7 @@ from typing import Any
 from provenance import conditions, origin, parser, save, spread
 
 USED = tuple(f"src/rankscope/train/{part}" for part in ("passes.py", "sublayers.py", "loop.py", "data", "configs"))
-RECIPES = {"bolt": "bundled-bolt", "t5": "bundled"}
+RECIPES = {"bolt": "bundled-bolt", "t5": "bundled", "chronos-2": "bundled-2"}
 CASES = {
     "stock float32": {"bf16": False, "fast": False, "batch": 32},
     "stock bfloat16": {"bf16": True, "fast": False, "batch": 32},
@@ -44,6 +45,16 @@ def stepper(recipe: str, context: int, bf16: bool, fast: bool, batch: int) -> Ca
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fast)
     if config.family == "chronos-bolt":
         batches = {"context": torch.randn(batch, context), "target": torch.randn(batch, config.horizon)}
+    elif config.family == "chronos-2":
+        row = torch.arange(batch)
+        grouped = row >= batch // 2
+        known = torch.randn(batch, config.horizon).masked_fill(~(grouped & (row % 4 == 0))[:, None], torch.nan)
+        batches = {
+            "context": torch.randn(batch, context),
+            "group_ids": torch.where(grouped, row - row % 4, row),
+            "future_target": torch.randn(batch, config.horizon),
+            "future_covariates": known,
+        }
     else:
         tokens = config.model.n_tokens
         batches = {
@@ -52,8 +63,10 @@ def stepper(recipe: str, context: int, bf16: bool, fast: bool, batch: int) -> Ca
             "labels": torch.randint(2, tokens, (batch, config.horizon + 1)),
         }
 
+    patches = {"num_output_patches": config.horizon // config.model.patch_size} if config.family == "chronos-2" else {}
+
     def step() -> float:
-        given = {name: value.clone() for name, value in batches.items()}
+        given = {**{name: value.clone() for name, value in batches.items()}, **patches}
         begun = time.process_time()
         with torch.autocast("cpu", torch.bfloat16) if bf16 else contextlib.nullcontext():
             loss = fast_loss(model, given) if fast else model(**given).loss
@@ -75,7 +88,7 @@ def measure(rounds: int, repeats: int, quick: bool) -> dict[str, Any]:
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     for family, recipe in RECIPES.items():
-        context = 512 if family == "bolt" else 128
+        context = 128 if family == "t5" else 512
         steps = {}
         for name, case in CASES.items():
             steps[name] = stepper(recipe, context, **{**case, "batch": 4 if quick else case["batch"]})

@@ -95,10 +95,12 @@ def open_forecaster(model: str | Checkpoint, how: Forecasting | None = None) -> 
 
 def live_pipeline(network: Any) -> Any:
     """Wrap a module in the pipeline that chronos-forecasting would load its saved folder into."""
-    from chronos import ChronosBoltPipeline, ChronosConfig, ChronosPipeline
+    from chronos import Chronos2Pipeline, ChronosBoltPipeline, ChronosConfig, ChronosPipeline
     from chronos.chronos import ChronosModel
 
     settings = network.config.chronos_config
+    if "output_patch_size" in settings:
+        return Chronos2Pipeline(network)
     if "input_patch_size" in settings:
         return ChronosBoltPipeline(network)
     config: Any = ChronosConfig(**settings)

@@ -121,8 +121,8 @@ def test_bad_options(refused: Any, stock: Path, tmp_path: Path, args: tuple[str,
 
 def test_bad_models(refused: Any, tmp_path: Path, chronos2_folder: Path, t5_folder: Path, stock: Path) -> None:
     low = tmp_path / "low"
-    for folder in (chronos2_folder, t5_folder):
-        assert "chronos-t5 and chronos-bolt only" in refused("design", folder, "--out", low)
+    assert "chronos-t5, chronos-bolt, chronos-2 only" in refused("design", t5_folder, "--out", low)
+    assert "rotary positions" in refused("design", chronos2_folder, "--out", low)
     assert "no such folder" in refused("design", tmp_path / "nowhere", "--out", low)
     (stock / "model.safetensors").unlink()
     assert "model.safetensors" in refused("design", stock, "--r0", 1, "--embedding", "inherit", "--out", low)

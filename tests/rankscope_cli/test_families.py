@@ -84,7 +84,7 @@ def test_standin_prints_its_report(document: Callable[..., dict[str, Any]], tmp_
         (("heal", "--teacher", "bundled", "--out", "out"), "chronos-t5 and chronos-bolt can be healed"),
         (("bench",), "cannot forecast with"),
         (("eval",), "cannot forecast with"),
-        (("design", "--out", "out"), "chronos-t5 and chronos-bolt only"),
+        (("design", "--out", "out"), "chronos-t5, chronos-bolt, chronos-2 only"),
     ],
 )
 def test_verbs_refuse_families_that_they_do_not_take(

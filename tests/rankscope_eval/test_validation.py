@@ -45,7 +45,7 @@ def curve(folder):
     return [dict(zip(lines[0].split(","), map(float, line.split(",")), strict=True)) for line in lines[1:]]
 
 
-@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt", "chronos-2"])
 def test_the_last_scores_are_those_of_the_checkpoint(family, suite, tmp_path, run):
     """`evaluate` loads the folder through chronos-forecasting, as it is here, and does its own means."""
     pretrain(run(family), tmp_path / "out", device="cpu", validate=score_during_training(suite, series=2))
@@ -60,7 +60,7 @@ def test_the_last_scores_are_those_of_the_checkpoint(family, suite, tmp_path, ru
     assert math.sqrt(ours[0].MASE * ours[1].MASE) == pytest.approx(rows[-1]["MASE"], rel=1e-5)
 
 
-@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt", "chronos-2"])
 def test_scores_change_no_weight(family, suite, tmp_path, run):
     """Dropout draws random numbers, and so do the sample paths of a Chronos-T5."""
     from safetensors.torch import load_file

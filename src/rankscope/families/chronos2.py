@@ -138,4 +138,8 @@ FAMILY = Family(
     horizon=prediction_length,
     forecast_inputs=forecast_inputs,
     low_rank=LowRank("rankscope-chronos2", "LowRankChronos2Model", "LowRankChronos2Pipeline"),
+    grouped=True,
+    trainable=True,
+    embedding_fields=tuple(f"chronos_config.{key}" for key in ("use_reg_token", "use_arcsinh", "time_encoding_scale")),
+    answer_fields=tuple(f"chronos_config.{key}" for key in ("input_patch_size", "output_patch_size", "quantiles")),
 )

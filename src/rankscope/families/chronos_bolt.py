@@ -133,6 +133,7 @@ FAMILY = Family(
     number_line=number_line,
     low_rank=LowRank("rankscope-bolt", "LowRankBoltModel", "LowRankBoltPipeline"),
     trainable=True,
+    healable=True,
     embedding_fields=("chronos_config.use_reg_token", "feed_forward_proj"),
     answer_fields=tuple(
         f"chronos_config.{key}"

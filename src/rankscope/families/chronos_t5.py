@@ -121,6 +121,7 @@ FAMILY = Family(
     number_line=number_line,
     low_rank=replace(t5.LOW_RANK, pipeline="ChronosPipeline"),
     trainable=True,
+    healable=True,
     embedding_fields=_TOKENS,
     answer_fields=(
         *_TOKENS,

@@ -76,7 +76,9 @@ class Family:
         number_line: numbers in ascending order and their embedded vectors, from module and config; None where single
             numbers are not embedded.
         low_rank: what a compressed checkpoint declares; None where no low-rank class stores one.
-        trainable: whether models of it are pretrained here, and healed, on generated series.
+        grouped: whether the series of a batch may attend to each other, in groups.
+        trainable: whether models of it are pretrained here, on generated series.
+        healable: whether a compressed model of it can be trained to answer as its teacher does.
         embedding_fields: fields of the config, dotted, that must agree for two embeddings to mean the same.
         answer_fields: those that must agree for one model to teach another.
         fast: whether `rankscope.forecast` has a runtime of its own for it.
@@ -114,7 +116,9 @@ class Family:
     target_tokens: Callable[[Any, Tensor, Tensor], Tensor] | None = None
     number_line: Callable[[Any, Config], tuple[Tensor, Tensor]] | None = None
     low_rank: LowRank | None = None
+    grouped: bool = False
     trainable: bool = False
+    healable: bool = False
     embedding_fields: tuple[str, ...] = ()
     answer_fields: tuple[str, ...] = ()
     fast: bool = False
@@ -124,11 +128,6 @@ class Family:
     def forecastable(self) -> bool:
         """True if it forecasts series."""
         return self.answers is not None
-
-    @property
-    def healable(self) -> bool:
-        """True if a compressed model of it can be trained to answer as its teacher does."""
-        return self.trainable and self.low_rank is not None
 
 
 def positive(config: Config, key: str, default: int | None = None) -> int:

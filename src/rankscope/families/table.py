@@ -11,7 +11,7 @@ from rankscope.families import FAMILIES, Family
 if TYPE_CHECKING:
     import pandas as pd
 
-VERBS = ("spectrum", "flow", "embed", "compress", "heal", "forecast", "standin")
+VERBS = ("spectrum", "flow", "embed", "compress", "heal", "pretrain", "forecast", "standin")
 """Verbs that not every family takes."""
 
 
@@ -71,6 +71,7 @@ def _row(family: Family, bundled: Collection[str]) -> FamilyRow:
         "flow": family.layered,
         "compress": family.low_rank is not None,
         "heal": family.healable,
+        "pretrain": family.trainable,
         "forecast": family.forecastable,
         "standin": family.proxy,
     }

@@ -1,4 +1,4 @@
-"""Pretraining and fine-tuning of Chronos-T5 and Chronos-Bolt; names are imported lazily."""
+"""Pretraining and fine-tuning of Chronos-T5, Chronos-Bolt and Chronos-2; names are imported lazily."""
 
 from __future__ import annotations
 

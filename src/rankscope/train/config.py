@@ -177,7 +177,8 @@ class PretrainConfig:
     """A pretraining run.
 
     Attributes:
-        family: ``chronos-t5`` (quantised values, cross-entropy) or ``chronos-bolt`` (patches, quantile loss).
+        family: ``chronos-t5`` (quantised values, cross-entropy), ``chronos-bolt`` (patches, quantile loss) or
+            ``chronos-2`` (patches, quantile loss, groups of series).
         model: size of the network.
         context: maximum context length.
         horizon: forecast horizon.
@@ -262,6 +263,17 @@ class PretrainConfig:
             )
         if self.family_record.strategy == "continuous" and self.context % self.model.patch_size:
             raise OptionError(f"context {self.context} is no multiple of patch_size {self.model.patch_size}.")
+        if self.family_record.grouped and self.horizon % self.model.patch_size:
+            raise OptionError(f"horizon {self.horizon} is no multiple of patch_size {self.model.patch_size}.")
+        if self.gradient_checkpointing and self.family_record.grouped:
+            raise OptionError(
+                f"gradient_checkpointing is true: chronos-forecasting's {self.family_record.title} has none."
+            )
+        if self.mixture.group_share and not self.family_record.grouped:
+            raise OptionError(
+                f"mixture.group_share is {self.mixture.group_share}: {self.family_record.title} reads every series "
+                "alone, leave it out."
+            )
         if self.weights and (self.low_rank is not None or self.embedding.source != "random"):
             raise OptionError("weights gives the whole network a start: low_rank and embedding.source have no place.")
         if self.embedding.source == "chebyshev" and self.family_record.vocabulary is None:

@@ -92,7 +92,8 @@ def series_per_step(config: PretrainConfig) -> int:
 def tokens_per_series(config: PretrainConfig) -> int:
     """Return the encoder and decoder tokens per series, including special tokens."""
     if config.family_record.strategy == "continuous":
-        return config.context // config.model.patch_size + 1 + 1  # patches, register token; one decoder step
+        decoded = 1 if config.family_record.decoding else config.horizon // config.model.patch_size
+        return config.context // config.model.patch_size + 1 + decoded  # patches, register token, answers
     return config.context + 1 + config.horizon + 1  # each ends in EOS
 
 

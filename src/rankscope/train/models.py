@@ -1,4 +1,4 @@
-"""Build untrained Chronos-T5 and Chronos-Bolt networks in the published formats, and initialise their embedding."""
+"""Build untrained Chronos networks in the published formats, and initialise their embedding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.checkpoints import Checkpoint, describe, open_checkpoint
 from rankscope.errors import OptionError
 from rankscope.families import config_field
 from rankscope.numerics.embedding import chebyshev_embedding
@@ -18,10 +18,12 @@ from rankscope.train.rank_layouts import by_design
 from rankscope.train.starts import start_broadly, start_ordered, start_recent, take_weights
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, T5Config
+    from transformers import PretrainedConfig, PreTrainedModel, T5Config
 
 
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+FINE_QUANTILES = (0.01, *(round(0.05 * step, 2) for step in range(1, 20)), 0.99)
+"""Quantiles of Chronos-2."""
 LOW_LIMIT, HIGH_LIMIT = -15.0, 15.0
 PAD, EOS, SPECIAL_TOKENS = 0, 1, 2
 STARTERS = {"broad": start_broadly, "recency": start_recent, "ordered": start_ordered}
@@ -65,14 +67,19 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
 def chronos_config(config: PretrainConfig) -> dict[str, Any]:
     """Return the ``chronos_config`` entry of config.json, field for field as the published checkpoints have it."""
     if config.family_record.answers == "quantiles":
-        return {
-            "context_length": config.context,
-            "input_patch_size": config.model.patch_size,
-            "input_patch_stride": config.model.patch_size,
-            "prediction_length": config.horizon,
-            "quantiles": list(QUANTILES),
-            "use_reg_token": True,
-        }
+        patch = config.model.patch_size
+        sizes = {"context_length": config.context, "input_patch_size": patch, "input_patch_stride": patch}
+        if not config.family_record.grouped:
+            settings = {"prediction_length": config.horizon, "quantiles": list(QUANTILES)}
+        else:
+            settings = {
+                "output_patch_size": patch,
+                "max_output_patches": config.horizon // patch,
+                "quantiles": list(FINE_QUANTILES),
+                "time_encoding_scale": config.context,
+                "use_arcsinh": True,
+            }
+        return {**sizes, **settings, "use_reg_token": True}
     return {
         "tokenizer_class": "MeanScaleUniformBins",
         "tokenizer_kwargs": {"low_limit": LOW_LIMIT, "high_limit": HIGH_LIMIT},
@@ -143,12 +150,43 @@ def _chronos_bolt(config: PretrainConfig) -> PreTrainedModel:
     return LowRankBoltModel(LowRankBoltConfig.from_dict(_by_design(t5, config)))
 
 
-def _by_design(t5: T5Config, config: PretrainConfig) -> dict[str, Any]:
+def _chronos_2(config: PretrainConfig) -> PreTrainedModel:
+    from chronos.chronos2.config import Chronos2CoreConfig
+    from chronos.chronos2.model import Chronos2Model
+
+    shape = config.model
+    if shape.feed_forward_proj.startswith("gated-"):
+        raise OptionError(f"model.feed_forward_proj is {shape.feed_forward_proj}: Chronos-2 has no gated layers.")
+    patches = chronos_config(config)
+    if config.weights:  # times mean there what they mean to the weights
+        scale = config_field(describe(config.weights).config, "chronos_config.time_encoding_scale")
+        patches["time_encoding_scale"] = scale or config.context
+    names = (
+        "d_model", "d_kv", "d_ff", "num_layers", "num_heads", "dropout_rate", "layer_norm_epsilon",
+        "initializer_factor", "feed_forward_proj",
+    )  # fmt: skip
+    core = Chronos2CoreConfig(
+        **{name: getattr(shape, name) for name in names},
+        chronos_config=patches,
+        chronos_pipeline_class="Chronos2Pipeline",
+    )
+    stock = Chronos2Model(core)
+    stock.apply(stock._init_weights)  # transformers 5 leaves out modules without parameters of their own
+    if config.low_rank is None:
+        return stock
+    from rankscope.lowrank import LowRankChronos2Config, LowRankChronos2Model
+
+    model = LowRankChronos2Model(LowRankChronos2Config.from_dict(_by_design(core, config)))
+    model.load_state_dict(stock.state_dict(), strict=False)  # all but the factors
+    return model
+
+
+def _by_design(stock: PretrainedConfig, config: PretrainConfig) -> dict[str, Any]:
     assert config.low_rank is not None
-    return by_design(t5.to_dict(), config.low_rank)
+    return by_design(stock.to_dict(), config.low_rank)
 
 
-_BUILDERS = {"chronos-t5": _chronos_t5, "chronos-bolt": _chronos_bolt}
+_BUILDERS = {"chronos-t5": _chronos_t5, "chronos-bolt": _chronos_bolt, "chronos-2": _chronos_2}
 """Family → constructor."""
 
 

@@ -1,4 +1,4 @@
-"""Fast CPU training loss of stock Chronos-T5 and Chronos-Bolt, using `rankscope.train.sublayers`."""
+"""Fast CPU training loss of stock Chronos-T5, Chronos-Bolt and Chronos-2, using `rankscope.train.sublayers`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rankscope.train.sublayers import CrossAttention, FeedForward, Norm, SelfAttention, TokenLoss
 
 States = Float[Tensor, "series tokens d_model"]
+NO_KEY = -1e9
+"""Added to the score of a missing patch of a group: of a token that all members miss, weights stay defined."""
 
 
 def has_fast_pass(model: Any) -> bool:
@@ -23,7 +25,7 @@ def has_fast_pass(model: Any) -> bool:
     """
     stack = getattr(model, "encoder", None)
     return (
-        type(model).__name__ in ("T5ForConditionalGeneration", "ChronosBoltModelForForecasting")
+        type(model).__name__ in ("T5ForConditionalGeneration", "ChronosBoltModelForForecasting", "Chronos2Model")
         and model.device.type == "cpu"
         and model.config.feed_forward_proj == "relu"
         and model.config.dropout_rate == 0.0
@@ -60,9 +62,9 @@ def _format() -> torch.dtype:
 
 @contextlib.contextmanager
 def _fast_stacks(model: Any) -> Iterator[None]:
-    stacks = (model.encoder, model.decoder)
+    stacks = (model.encoder, model.decoder) if hasattr(model, "decoder") else (model.encoder,)
     for stack in stacks:
-        stack.forward = functools.partial(_run, stack)
+        stack.forward = functools.partial(_run if len(stacks) > 1 else _run_grouped, stack)
     try:
         yield
     finally:
@@ -95,7 +97,8 @@ def _run(
         for block in stack.block:
             norm, own = block.layer[0].layer_norm, block.layer[0].SelfAttention
             weights = (own.q.weight, own.k.weight, own.v.weight, own.o.weight)
-            x = SelfAttention.apply(x, norm.weight, *weights, bias, mask, series, norm.variance_epsilon, dtype)
+            sizes = (series, own.n_heads, norm.variance_epsilon, dtype)
+            x = SelfAttention.apply(x, norm.weight, *weights, bias, None, mask, *sizes)
             if encoder_hidden_states is not None:
                 cross_attend = _cross_attend_once if tokens == 1 else _cross_attend
                 x = cross_attend(block.layer[1], x, encoder_hidden_states, encoded_mask, dtype)
@@ -104,6 +107,68 @@ def _run(
         final = stack.final_layer_norm
         x = Norm.apply(x, final.weight, final.variance_epsilon)
         return BaseModelOutput(last_hidden_state=x.view(series, tokens, width))
+
+
+def _run_grouped(
+    stack: Any,
+    inputs_embeds: States,
+    *,
+    group_ids: Int[Tensor, " series"],
+    attention_mask: Float[Tensor, "series tokens"],
+    **_: Any,
+) -> Any:
+    """Run Chronos-2's encoder; a series alone in its group attends to nothing but itself, without any scores."""
+    from chronos.chronos2.model import Chronos2EncoderOutput
+
+    dtype = _format()
+    with torch.autocast("cpu", enabled=False):
+        series, tokens, width = inputs_embeds.shape
+        groups, sizes = group_ids.unique(return_inverse=True, return_counts=True)[1:]
+        company = sizes[groups]
+        order = torch.argsort(torch.where(company == 1, -1, groups), stable=True)
+        alone = min(int((company == 1).sum()), series - 1)  # one goes with the groups: they are never empty
+        together = groups[order[alone:]]
+        apart = torch.zeros(len(together), len(together)).masked_fill_(together[:, None] != together, -torch.inf)[None]
+        mask = _padding_mask(attention_mask[order])
+        members = None if mask is None else mask[alone:].t().clamp(min=NO_KEY)
+        first = stack.block[0].layer[0].self_attention
+        turns = torch.stack(first.rope_embed(inputs_embeds.float(), torch.arange(tokens)[None]))[:, 0]
+        x = inputs_embeds.float()[order].reshape(-1, width)
+        for block in stack.block:
+            x = _attend(block.layer[0], x, None, turns, mask, series, dtype)
+            lone, grouped = x[: alone * tokens], x[alone * tokens :].view(-1, tokens, width)
+            by_time = grouped.transpose(0, 1).reshape(-1, width)
+            by_time = _attend(block.layer[1], by_time, apart, None, members, tokens, dtype)
+            grouped = by_time.view(tokens, -1, width).transpose(0, 1).reshape(-1, width)
+            x = torch.cat([_pass_values(block.layer[1], lone, dtype), grouped])
+            norm, mlp = block.layer[2].layer_norm, block.layer[2].mlp
+            x = FeedForward.apply(x, norm.weight, mlp.wi.weight, mlp.wo.weight, norm.variance_epsilon, dtype)
+        final = stack.final_layer_norm
+        x = Norm.apply(x, final.weight, final.variance_epsilon)
+        return Chronos2EncoderOutput(last_hidden_state=x.view(series, tokens, width)[order.argsort()])
+
+
+def _attend(
+    layer: Any,
+    x: Tensor,
+    bias: Tensor | None,
+    turns: Tensor | None,
+    mask: Tensor | None,
+    batch: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Apply one of Chronos-2's attention layers within each of ``batch`` parts of the rows."""
+    norm, own = layer.layer_norm, layer.self_attention
+    weights = (own.q.weight, own.k.weight, own.v.weight, own.o.weight)
+    sizes = (batch, own.n_heads, norm.variance_epsilon, dtype)
+    return SelfAttention.apply(x, norm.weight, *weights, bias, turns, mask, *sizes)  # type: ignore[no-any-return]
+
+
+def _pass_values(layer: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Apply attention over a single key, whose weight is 1."""
+    norm, own = layer.layer_norm, layer.self_attention
+    normed = Norm.apply(x, norm.weight, norm.variance_epsilon).to(dtype)
+    return x + normed @ own.v.weight.to(dtype).t() @ own.o.weight.to(dtype).t()
 
 
 def _padding_mask(attention_mask: Tensor | None) -> Float[Tensor, "series tokens"] | None:

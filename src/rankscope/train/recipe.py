@@ -87,10 +87,10 @@ def stock_run(source: Description) -> tuple[PretrainConfig, str]:
     mixtures of one to three.
 
     Raises:
-        FamilyError: the model is no Chronos-T5 or Chronos-Bolt.
+        FamilyError: the model is of no family that is trained here.
     """
     if not source.family.trainable:
-        known = " and ".join(name for name, one in FAMILIES.items() if one.trainable)
+        known = ", ".join(name for name, one in FAMILIES.items() if one.trainable)
         raise FamilyError(f"{source.source} is {source.family.title}: a run can be designed for {known} only.")
     own = _own_run(source)
     if own is not None:
@@ -100,7 +100,7 @@ def stock_run(source: Description) -> tuple[PretrainConfig, str]:
         family=source.family.name,
         model=shape_of(source),
         context=int(inner["context_length"]),
-        horizon=int(inner["prediction_length"]),
+        horizon=int(inner.get("prediction_length") or inner["max_output_patches"] * inner["output_patch_size"]),
         mixture=Mixture(kernel_share=0.1, mixup_share=0.6),
         max_steps=200_000,
         batch_size=32,

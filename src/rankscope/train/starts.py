@@ -29,7 +29,7 @@ OWN_TOKEN = -3.0
 FEED_FORWARD_SCALE = 0.3
 """Scale of the feed-forward weights under ``recency``, as an `initializer_factor`."""
 MASK_SCALE = 0.4
-"""Scale of the mask's columns in Chronos-Bolt's input block: where nothing is missing they add the same to all."""
+"""Scale of the mask's columns in the input block of patches: where nothing is missing they add the same to all."""
 VALUE_FREQUENCIES = (0.2, 60.0)
 """Lowest and highest frequency of Chronos-T5's vocabulary under ``ordered``, radians per unit of the scaled values."""
 VALUE_NOISE = 0.3
@@ -68,7 +68,10 @@ def start_recent(model: Any) -> None:
       feed-forward layers less, the embeddings that of a standard normal;
     - head h's scores fall by a slope per token of distance, the slopes spaced evenly in the logarithm as in ALiBi
       (arXiv 2108.12409, section 3), and encoder tokens hardly read themselves;
-    - Chronos-Bolt's mask says little.
+    - the mask of missing values says little to patches.
+
+    Chronos-2 has rotary positions in place of biases: no distance is preferred, and scores are of T5's own scale, since
+    nothing but content tells tokens apart.
 
     Every matrix is drawn with independent entries, as at the published start, and has the ranks that it has there:
     nothing is said of the order of bins, of ranks or of seasons.
@@ -82,7 +85,7 @@ def start_recent(model: Any) -> None:
         elif "relative_attention_bias" in name:
             _fall_with_distance(weight, slopes, model.config, encoder=name.startswith("encoder"))
     _rescale(model, ("v", "o"), 1.0 / factor)
-    _rescale(model, ("q", "k"), SCORE_SCALE / factor)
+    _rescale(model, ("q", "k"), (SCORE_SCALE if hasattr(model, "decoder") else 1.0) / factor)
     _rescale(model, ("wi", "wi_0", "wi_1", "wo"), FEED_FORWARD_SCALE / factor)
     torch.nn.init.normal_(model.shared.weight, std=1.0)
     if hasattr(model, "input_patch_embedding"):
@@ -127,7 +130,7 @@ def _order_vocabulary(model: Any) -> None:
 def _quiet_mask(model: Any) -> None:
     block = model.input_patch_embedding
     for linear in (block.hidden_layer, block.residual_layer):
-        linear.weight[:, linear.in_features // 2 :].mul_(MASK_SCALE)
+        linear.weight[:, -model.chronos_config.input_patch_size :].mul_(MASK_SCALE)
 
 
 def nearest_offsets(config: Any, *, bidirectional: bool) -> Float[Tensor, " buckets"]:
@@ -163,7 +166,7 @@ def _rescale(model: Any, roles: tuple[str, ...], scale: float) -> None:
 
 
 def shape_of(source: Description) -> ModelShape:
-    """Return the size of a Chronos-T5 or Chronos-Bolt as a run names it.
+    """Return the size of a Chronos model as a run names it.
 
     Raises:
         OptionError: its config.json gives no shape of a network.
@@ -176,7 +179,7 @@ def shape_of(source: Description) -> ModelShape:
         shape["n_tokens"] = inner["n_tokens"]
     else:
         shape["patch_size"] = inner["input_patch_size"]
-        shape.pop("tie_word_embeddings", None)  # Chronos-Bolt reads no tokens out
+        shape.pop("tie_word_embeddings", None)  # models of patches read no tokens out
     try:
         return codec.build(ModelShape, shape)
     except OptionError as error:
@@ -191,12 +194,12 @@ def continue_from(config: PretrainConfig, model: str) -> PretrainConfig:
         model: a folder, a hub id or a bundled name.
 
     Raises:
-        OptionError: the checkpoint is no Chronos-T5 or Chronos-Bolt.
+        OptionError: the checkpoint is of no family that is trained here.
         CheckpointError: it cannot be read.
     """
     source = describe(model)
     if not source.family.trainable:
-        known = " and ".join(name for name, one in FAMILIES.items() if one.trainable)
+        known = ", ".join(name for name, one in FAMILIES.items() if one.trainable)
         raise OptionError(f"{model} is {source.family.title}: only {known} can be trained on.")
     shape = shape_of(source) if config.model == ModelShape() else config.model
     horizon = config.horizon

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch.utils.data import Dataset
 
 from rankscope.engine import Progress
@@ -16,8 +17,9 @@ from rankscope.errors import DataError
 from rankscope.io.atomic import atomic_file
 from rankscope.train import processes
 from rankscope.train.config import PretrainConfig
+from rankscope.train.data.groups import group_batch
 from rankscope.train.data.kernelsynth import kernel_bank
-from rankscope.train.data.mixture import augment, corpus_batch, history_lengths
+from rankscope.train.data.mixture import augment, history_lengths
 from rankscope.train.data.pool import random_window, read_pool
 from rankscope.train.data.shards import Shards, open_shards
 
@@ -89,16 +91,45 @@ class SeriesStream(Dataset):
             are as long as the longest history of the batch.
         """
         config = self.config
-        rng = np.random.default_rng([config.seed, 5, indices[0]])
+        rng, n = np.random.default_rng([config.seed, 5, indices[0]]), len(indices)
+        leaders, known = np.arange(n), np.zeros(n, dtype=bool)
         if self.shards is None:
             step = indices[0] // self.per_step
             patch = config.model.patch_size if config.family_record.strategy == "continuous" else 1
             context = config.mixture.draw_context(rng, config.context, step, patch)
-            sizes = (len(indices), context, config.horizon)
-            made = corpus_batch(rng, *sizes, config.mixture, self.bank, self.pool, step)
+            unit = math.gcd(n, config.batch_size)  # no group is torn between two batches
+            sources = (config.mixture, self.bank, self.pool, step)
+            history, future, leaders, known = group_batch(rng, n, unit, context, config.horizon, *sources)
         else:
-            made = stored_batch(rng, len(indices), config, self.shards)
-        return [{"context": torch.from_numpy(h), "target": torch.from_numpy(f)} for h, f in zip(*made, strict=True)]
+            history, future = stored_batch(rng, n, config, self.shards)
+        if config.family_record.grouped:
+            return _group_rows(rng, history, future, leaders, known, indices[0], config.model.patch_size)
+        pairs = zip(history, future, strict=True)
+        return [{"context": torch.from_numpy(h), "target": torch.from_numpy(f)} for h, f in pairs]
+
+
+def _group_rows(
+    rng: np.random.Generator,
+    history: Float[np.ndarray, "series context"],
+    future: Float[np.ndarray, "series horizon"],
+    leaders: Int[np.ndarray, " series"],
+    known: Bool[np.ndarray, " series"],
+    begin: int,
+    patch: int,
+) -> list[dict[str, Any]]:
+    """Rows of `GroupCollator`: half of the batches are asked for the whole horizon, the others for any shorter one."""
+    steps = future.shape[1] if rng.random() < 0.5 else int(rng.integers(1, future.shape[1] + 1))
+    future = future[:, : -(-steps // patch) * patch]
+    given = np.where(known[:, None] & (np.arange(future.shape[1]) < steps), future, np.float32(np.nan))
+    return [
+        {
+            "context": torch.from_numpy(h),
+            "target": torch.from_numpy(f),
+            "known": torch.from_numpy(k),
+            "group": begin + i,
+        }
+        for h, f, k, i in zip(history, future, given, leaders.tolist(), strict=True)
+    ]
 
 
 def stored_batch(
@@ -155,6 +186,25 @@ class BoltCollator:
         deviation = (torch.where(seen, context - mean, torch.zeros(())).square().sum(1, True) / count).sqrt()
         absurd = (target - mean).abs() > FARTHEST * deviation
         return {"context": context, "target": target.masked_fill(absurd, torch.nan)}
+
+
+class GroupCollator:
+    """Stack series for Chronos-2's own forward pass, which scales and scores them."""
+
+    def __init__(self, patch: int) -> None:
+        """Answer the targets in patches of ``patch`` values."""
+        self.patch = patch
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return what ``Chronos2Model.forward`` takes; a known covariate's own future is no target."""
+        target, known = (torch.stack([row[name] for row in rows]) for name in ("target", "known"))
+        return {
+            "context": _beside(rows),
+            "group_ids": torch.tensor([row["group"] for row in rows]),
+            "future_target": target.masked_fill(~known.isnan(), torch.nan),
+            "future_covariates": known,
+            "num_output_patches": -(-target.shape[1] // self.patch),
+        }
 
 
 class TokenCollator:

@@ -70,8 +70,14 @@ def _through_attention(
     return scores @ key, scores.transpose(1, 2) @ query, weights.transpose(1, 2) @ gradient, scores
 
 
+def _rotate(states: Tensor, turns: Tensor) -> Tensor:
+    """Rotate queries or keys by position; ``turns`` holds cosine and sine, the latter negative to rotate back."""
+    first, second = states.chunk(2, dim=-1)
+    return states * turns[0] + torch.cat([-second, first], dim=-1) * turns[1]
+
+
 class SelfAttention(torch.autograd.Function):
-    """``x + O · attention(norm(x))``, scores unscaled and with a bias, as T5 has them."""
+    """``x + O · attention(norm(x))``, scores unscaled, with T5's bias or Chronos-2's rotary positions."""
 
     @staticmethod
     def forward(
@@ -82,42 +88,55 @@ class SelfAttention(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         out: Tensor,
-        bias: Float[Tensor, "heads tokens tokens"],
+        bias: Float[Tensor, "#heads tokens tokens"] | None,
+        turns: Float[Tensor, "2 tokens width"] | None,
         mask: Float[Tensor, "series tokens"] | None,
         batch: int,
+        heads: int,
         eps: float,
         dtype: torch.dtype,
     ) -> Rows:
-        """Add attention to the residual stream ``x``; ``mask`` is 0 or -inf per key, None where none is shut out."""
-        heads = len(bias)
+        """Add attention to the residual stream ``x``.
+
+        ``turns`` holds cosine and sine of rotary positions; ``mask`` is added to the scores of a key, None where none
+        is shut out.
+        """
         normed, factor = _normalise(x, eps, dtype)
         weight = torch.cat([query, key, value])
         scaled = (weight * gain).to(dtype)
         parts = _heads(normed @ scaled.t(), 3, batch, heads)
+        if turns is not None:
+            turns = turns.to(dtype)
+            parts[:2] = _rotate(parts[:2], turns)
         attention, values = _attend(parts[0], parts[1], parts[2], bias, mask, heads)
         values = _columns(values[None], batch, heads)
         last = out.to(dtype)
-        ctx.save_for_backward(normed, factor, weight, gain, scaled, parts, attention, values, last)
+        ctx.save_for_backward(normed, factor, weight, gain, scaled, parts, attention, values, last, turns)
         ctx.sizes = batch, heads
         return x + values @ last.t()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of ``x``, the gain, the four matrices and the bias."""
-        normed, factor, weight, gain, scaled, parts, attention, values, last = ctx.saved_tensors
+        normed, factor, weight, gain, scaled, parts, attention, values, last, turns = ctx.saved_tensors
         batch, heads = ctx.sizes
         (dx,) = grads
         dy = dx.to(normed.dtype)
         dout = dy.t() @ values
         dvalues = _heads(dy @ last, 1, batch, heads)[0]
         *dparts, dscores = _through_attention(dvalues, attention, *parts)
-        packed = _columns(torch.stack(dparts), batch, heads)
+        stacked = torch.stack(dparts)
+        if turns is not None:
+            stacked[:2] = _rotate(stacked[:2], torch.stack([turns[0], -turns[1]]))
+        packed = _columns(stacked, batch, heads)
         dscaled = (packed.t() @ normed).float()
-        dbias = dscores.view(batch, heads, *dscores.shape[1:]).sum(dim=0, dtype=torch.float32)
+        dbias = None
+        if ctx.needs_input_grad[6]:
+            dbias = dscores.view(batch, heads, *dscores.shape[1:]).sum(dim=0, dtype=torch.float32)
         dx = dx + _through_norm(packed @ scaled, normed, factor)
         dgain = (dscaled * weight).sum(dim=0)
         dquery, dkey, dvalue = (dscaled * gain).chunk(3)
-        return dx, dgain, dquery, dkey, dvalue, dout.float(), dbias, None, None, None, None
+        return dx, dgain, dquery, dkey, dvalue, dout.float(), dbias, *(None,) * 6
 
 
 class CrossAttention(torch.autograd.Function):

@@ -22,7 +22,7 @@ from rankscope.train.logs import Clock, LossMeter
 from rankscope.train.models import new_model
 from rankscope.train.run_folder import Snapshot, TrainingRun
 from rankscope.train.spectra import SpectraLog, forget_after, live_sites
-from rankscope.train.stream import BoltCollator, TokenCollator, open_corpus
+from rankscope.train.stream import BoltCollator, GroupCollator, TokenCollator, open_corpus
 
 RECORD = "pretrain.json"
 MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
@@ -153,6 +153,8 @@ def training_run(config: PretrainConfig, target: Path, precision: str, processes
         processes: that train together.
     """
     settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
+    if not config.mixture.group_share:  # runs from before there were groups go on
+        settings["mixture"] = {name: value for name, value in settings["mixture"].items() if "group" not in name}
     if not config.shards:
         settings["corpus_version"] = CORPUS_VERSION
     return TrainingRun(target, "a training run", "rankscope/pretrain-run@1", settings, MAY_CHANGE)
@@ -212,8 +214,11 @@ def _trainer(
         callbacks.append(Scores(config, run, beside.validate, clock, beside.events, beside.progress))
     callbacks.append(Logs(config, run, meter, clock, beside.events, beside.progress))
     callbacks.append(Sealing(meter, run))
-    tokens = config.family_record.vocabulary is not None
-    collate = TokenCollator(model.config.chronos_config) if tokens else BoltCollator()
+    collate: Callable[[Any], Any] = BoltCollator()
+    if config.family_record.vocabulary is not None:
+        collate = TokenCollator(model.config.chronos_config)
+    elif config.family_record.grouped:
+        collate = GroupCollator(config.model.patch_size)
     return Loop(
         model=model,
         args=arguments,

@@ -13,12 +13,13 @@ from rankscope.train.logs import LOSSES, read_rows
 from rankscope.train.loop import multiplies_bfloat16, resolve_precision
 from rankscope.train.models import new_model
 from rankscope.train.passes import fast_loss, has_fast_pass
+from rankscope.train.stream import GroupCollator
 from rankscope.train.trainer import pretrain
 
 SHAPE = ModelShape(
     d_model=32, d_kv=8, d_ff=64, num_layers=2, num_decoder_layers=2, num_heads=4, n_tokens=64, initializer_factor=1.0
 )
-FAMILIES = ("chronos-t5", "chronos-bolt")
+FAMILIES = ("chronos-t5", "chronos-bolt", "chronos-2")
 
 
 def network(family: str, **changes: object) -> torch.nn.Module:
@@ -34,6 +35,18 @@ def batch(family: str, *, padded: bool) -> dict[str, torch.Tensor]:
         if padded:
             context[0, :40], context[1, 3:20], target[2, 4:] = torch.nan, torch.nan, torch.nan
         return {"context": context, "target": target}
+    if family == "chronos-2":
+        rows = [
+            {"context": 3 + torch.randn(64), "target": 3 + torch.randn(16), "known": torch.randn(16), "group": group}
+            for group in (4, 1, 4, 7, 1, 4, 9)
+        ]
+        for row in rows[:2] + rows[3:]:
+            row["known"][:] = torch.nan
+        if padded:  # at some times all members of a group, and series alone, have nothing
+            for row, gap in ((0, 40), (2, 24), (5, 40), (3, 50)):
+                rows[row]["context"][:gap] = torch.nan
+            rows[1]["context"][3:20], rows[1]["target"][4:] = torch.nan, torch.nan
+        return GroupCollator(16)(rows)
     mask, labels = torch.ones(5, 65, dtype=torch.long), torch.randint(2, 64, (5, 17))
     if padded:
         mask[0, :40], labels[2, 4:] = 0, -100
@@ -82,6 +95,15 @@ def test_other_networks_keep_their_own_pass(change: dict[str, object]) -> None:
     assert not has_fast_pass(network("chronos-t5", **change))
 
 
+def test_series_all_alone_have_the_stock_loss_and_gradients() -> None:
+    model, given = network("chronos-2"), batch("chronos-2", padded=True)
+    given["group_ids"] = torch.arange(len(given["context"]))
+    expected, found = gradients(model, model(**given).loss), gradients(model, fast_loss(model, given))
+    assert set(found) == set(expected)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-5 + 1e-5 * gradient.abs().max().item())
+
+
 def test_the_stock_pass_is_back_afterwards() -> None:
     model = network("chronos-t5")
     fast_loss(model, batch("chronos-t5", padded=False))
@@ -98,8 +120,9 @@ def test_auto_is_what_a_timed_product_says() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_both_formats_and_the_stock_pass_learn_alike(family, tmp_path, monkeypatch) -> None:
     shape = dataclasses.replace(SHAPE, start="recency", initializer_factor=0.05)
+    mixture = Mixture(kernel_share=0.0, group_share=0.5 if family == "chronos-2" else 0.0)
     config = PretrainConfig(
-        family=family, model=shape, context=32, horizon=16, mixture=Mixture(kernel_share=0.0), max_steps=60,
+        family=family, model=shape, context=32, horizon=16, mixture=mixture, max_steps=60,
         batch_size=16, warmup_steps=5, log_steps=10, precision="fp32",
     )  # fmt: skip
     curves = {}

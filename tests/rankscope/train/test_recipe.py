@@ -98,6 +98,19 @@ def test_a_bolt_has_no_head_to_tie(tmp_path: Path, write_checkpoint: Make, tiny_
     assert read_config(tmp_path / "low" / "pretrain.yaml").model.tie_word_embeddings
 
 
+def test_chronos_2_by_design_trains_and_forecasts(tmp_path: Path, write_checkpoint: Make, tiny_config: Make) -> None:
+    source = describe(write_checkpoint(tmp_path / "stock", tiny_config("chronos-2", dropout_rate=0.0)))
+    write_design(source, RankDesign(1, 0.0, layout="factored"), tmp_path / "low")
+    run = read_config(tmp_path / "low" / "pretrain.yaml")
+    assert (run.context, run.horizon) == (64, 16)
+    mixture = dataclasses.replace(run.mixture, group_share=0.5)
+    pretrain(dataclasses.replace(run, max_steps=2, bank_kernels=0, mixture=mixture), tmp_path / "trained", device="cpu")
+    designed, trained = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("low", "trained"))
+    assert trained["rankscope"] == designed["rankscope"]
+    (forecast,) = load_pipeline(tmp_path / "trained").predict(torch.ones(1, 1, 20), prediction_length=8)
+    assert forecast.isfinite().all()
+
+
 @pytest.mark.parametrize("tied", [None, False, True])
 def test_an_untied_head_is_kept(tied: bool | None, tmp_path: Path, write_checkpoint: Make, tiny_config: Make) -> None:
     config = tiny_config("chronos-t5", num_decoder_layers=2, feed_forward_proj="gated-gelu")
@@ -121,7 +134,7 @@ def test_what_cannot_be_designed_leaves_nothing(tmp_path: Path, write_checkpoint
     stock = describe(write_checkpoint(tmp_path / "stock", tiny_config("chronos-t5")))
     with pytest.raises(OptionError, match="above the head width 4"):
         write_design(stock, RankDesign(5, 0.0), tmp_path / "low")
-    with pytest.raises(FamilyError, match=r"Chronos-2.*chronos-t5 and chronos-bolt only"):
+    with pytest.raises(FamilyError, match=r"Chronos-2 turns queries and keys by rotary positions"):
         write_design(describe(write_checkpoint(tmp_path / "c2", tiny_config("chronos-2"))), DESIGN, tmp_path / "low")
     assert not (tmp_path / "low").exists()
     write_design(stock, DESIGN, tmp_path / "low")

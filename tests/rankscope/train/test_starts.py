@@ -87,7 +87,7 @@ def test_the_phase_of_a_season_reaches_the_decoder_from_the_start():
     assert recency > 100 * published
 
 
-@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt", "chronos-2"])
 def test_every_matrix_has_the_rank_of_the_published_start(family):
     """Slopes of position biases and gains have no rank to speak of; matrices do, and it says nothing but their size."""
     published, recency = build("published", family), build("recency", family)
@@ -120,6 +120,22 @@ def test_every_matrix_has_the_scale_that_its_start_promises(family, low_rank):
         assert float(norms[role]) == pytest.approx(float(before[role]) / 0.05, rel=0.15)
     feed = model.encoder.block[1].layer[1].DenseReluDense.wi.weight.detach().square().mean().sqrt()
     assert float(feed) == pytest.approx(FEED_FORWARD_SCALE * 64**-0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("low_rank", [None, RankDesign(r0=5.0, alpha=0.3, layout="factored")])
+@pytest.mark.parametrize(("start", "factor"), [("published", 0.05), ("recency", 1.0)])
+def test_chronos_2_starts_by_the_law_of_t5(start, factor, low_rank):
+    """Variances of Mesh TensorFlow's T5, which Chronos-2 was published with, under any release of transformers."""
+    model = build(start, "chronos-2", low_rank=low_rank)
+    block = model.encoder.block[1].layer
+    for attention in (block[0].self_attention, block[1].self_attention):
+        for role, std in (("q", (64 * 16) ** -0.5), ("k", 64**-0.5), ("v", 64**-0.5), ("o", 64**-0.5)):
+            found = _dense(getattr(attention, role)).square().mean().sqrt()
+            assert float(found) == pytest.approx(factor * std, rel=0.15), role
+    feed = factor if start == "published" else FEED_FORWARD_SCALE
+    assert float(block[2].mlp.wi.weight.detach().std()) == pytest.approx(feed * 64**-0.5, rel=0.1)
+    assert float(block[2].mlp.wo.weight.detach().std()) == pytest.approx(feed * 128**-0.5, rel=0.1)
+    assert (block[0].layer_norm.weight == factor).all()
 
 
 def test_the_vocabulary_has_unit_variance_and_patch_blocks_that_of_their_fan_in():
@@ -159,14 +175,16 @@ def _dense(module):
     return weight.detach()
 
 
-@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt", "chronos-2"])
 def test_a_network_can_be_counted_without_being_drawn(family):
     with torch.device("meta"):
         assert all(weight.is_meta for weight in build("recency", family).parameters())
 
 
-TINY = ModelShape(d_model=16, d_kv=4, d_ff=24, num_layers=1, num_decoder_layers=1, num_heads=2, n_tokens=64)
-FAMILIES = ("chronos-t5", "chronos-bolt")
+TINY = ModelShape(
+    d_model=16, d_kv=4, d_ff=24, num_layers=1, num_decoder_layers=1, num_heads=2, n_tokens=64, patch_size=4
+)
+FAMILIES = ("chronos-t5", "chronos-bolt", "chronos-2")
 
 
 def run(family, **changes):
@@ -208,9 +226,16 @@ def test_a_run_begins_with_the_weights_takes_the_shape_and_leaves_them(parent, t
 
 def test_the_config_keeps_its_own_shape_and_bolt_its_horizon(parent):
     family, folder = parent
-    config = continue_from(run(family, horizon=5), str(folder))
+    config = continue_from(run(family, horizon=12), str(folder))
     assert config.model == TINY
-    assert config.horizon == (8 if family == "chronos-bolt" else 5)
+    assert config.horizon == (8 if family == "chronos-bolt" else 12)
+
+
+def test_times_mean_to_a_longer_context_what_they_meant_to_the_weights(tmp_path):
+    new_model(run("chronos-2")).save_pretrained(tmp_path / "parent")
+    longer = new_model(run("chronos-2", weights=str(tmp_path / "parent"), context=64))
+    assert longer.chronos_config.time_encoding_scale == 32
+    assert longer.chronos_config.context_length == 64
 
 
 def test_a_stopped_run_goes_on_without_its_first_weights(parent, tmp_path, same_weights):
@@ -256,5 +281,5 @@ def test_only_chronos_models_can_be_trained_on(tmp_path):
     T5ForConditionalGeneration(
         T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, vocab_size=16)
     ).save_pretrained(tmp_path / "text")
-    with pytest.raises(OptionError, match="chronos-t5 and chronos-bolt can be trained on"):
+    with pytest.raises(OptionError, match="chronos-t5, chronos-bolt, chronos-2 can be trained on"):
         continue_from(PretrainConfig(), str(tmp_path / "text"))

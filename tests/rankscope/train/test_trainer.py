@@ -11,7 +11,7 @@ from rankscope.train import config_from_dict, pretrain, read_config
 from rankscope.train.stream import BoltCollator, SeriesStream, TokenCollator
 
 
-@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt"])
+@pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt", "chronos-2"])
 def test_the_trained_folder_forecasts_in_plain_chronos(family, tmp_path, tiny):
     from chronos import BaseChronosPipeline
 
@@ -19,9 +19,10 @@ def test_the_trained_folder_forecasts_in_plain_chronos(family, tmp_path, tiny):
     assert report.steps == 6
     assert math.isfinite(report.loss)
     pipeline = BaseChronosPipeline.from_pretrained(tmp_path / "model")
-    quantiles, mean = pipeline.predict_quantiles(torch.arange(40.0).sin(), prediction_length=8)
-    assert quantiles.shape == (1, 8, 9)
-    assert torch.isfinite(mean).all()
+    levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    quantiles, mean = pipeline.predict_quantiles([torch.arange(40.0).sin()], 8, quantile_levels=levels)
+    assert quantiles[0].reshape(8, 9).isfinite().all()
+    assert mean[0].isfinite().all()
     record = json.loads((tmp_path / "model" / "pretrain.json").read_text())
     assert config_from_dict(record["config"]) == tiny(family)
     assert not list(tmp_path.glob("*.run"))
