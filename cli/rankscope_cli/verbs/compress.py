@@ -137,7 +137,8 @@ def run(
     """Compress a checkpoint: low rank, narrower heads, int8.
 
     Each selected matrix is replaced by two low-rank factors if that takes fewer parameters. --method joint narrows
-    attention heads instead, which also shrinks the KV cache and loses the least accuracy at small sizes. The output
+    attention heads and feed-forward blocks instead, which also shrinks the KV cache and loses the least accuracy at
+    small sizes. The output
     folder loads in chronos-forecasting after `import rankscope`.
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rankscope.compress import Budget, Plan, plan_by_budget
 from rankscope.compress.calibration import InputMoments
 from rankscope.compress.calibration.moments import MomentSink
-from rankscope.compress.joint import Cut, PairCut
+from rankscope.compress.joint import PairCut
 from rankscope.compress.methods import MatrixCut
 from rankscope.compress.options import JOINT, needs_calibration
 from rankscope.compress.plan import SitePlan
@@ -29,6 +29,7 @@ RATIOS = (1.0, 0.5, 0.25, 0.125, 0.0625)
 """Shares that factors of square matrices and heads of the lab's widths meet exactly."""
 UNIFORM = "uniform-ratio"
 """Uniform allocation: every matrix, or head, keeps the same fraction of its parameters."""
+Cut = MatrixCut | PairCut
 Score = Callable[[nn.Module], float]
 """Loss of a model on data not used for calibration."""
 

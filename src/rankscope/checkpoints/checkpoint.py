@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ from rankscope.errors import CheckpointError, RankscopeError
 from rankscope.families import (
     Factored,
     Family,
-    HeadWidth,
     Layout,
     Site,
     family_of,
@@ -28,7 +27,14 @@ from rankscope.families import (
     select_sites,
 )
 from rankscope.families.generic import guess_family
-from rankscope.families.weight_layout import linear_layers, read_storage, scale_name, scaled_weight
+from rankscope.families.weight_layout import (
+    LayoutName,
+    layout_name,
+    linear_layers,
+    read_storage,
+    scale_name,
+    scaled_weight,
+)
 
 if TYPE_CHECKING:
     from rankscope.numerics.factored import FactoredMatrix
@@ -85,11 +91,9 @@ class Checkpoint:
         """Those modules that are stored as two thin matrices."""
         return factored(self.layouts)
 
-    def layout(self, site: Site) -> Literal["dense", "factored", "head-width"]:
-        """Layout of the stored matrix of a site; ``head-width`` is dense, at its layer's own width."""
-        if site.module in self.factored:
-            return "factored"
-        return "head-width" if isinstance(self.layouts.get(site.module.rpartition(".")[0]), HeadWidth) else "dense"
+    def layout(self, site: Site) -> LayoutName:
+        """Layout of the stored matrix of a site."""
+        return layout_name(site, self.layouts)
 
     def shape(self, site: Site) -> tuple[int, int]:
         """Shape (d_out, d_in) of the matrix of a site, whichever way it is stored."""

@@ -11,7 +11,7 @@ import torch
 from rankscope.checkpoints.tensors import TensorInfo
 from rankscope.choices import Storage
 from rankscope.errors import CheckpointError
-from rankscope.families import Factored, Family, HeadWidth, Layout
+from rankscope.families import Factored, Family, HeadWidth, Layout, Width
 from rankscope.families.layers import pattern
 from rankscope.families.weight_layout import linear_layers, read_storage, scale_name
 
@@ -53,8 +53,14 @@ def expected_shapes(
 def _check_modules(config: Mapping[str, Any], family: Family, layouts: Mapping[str, Layout]) -> None:
     sites = family.sites(config)
     linear = {site.module for site in sites if site.role != "embedding"}
-    attention = {site.module.rpartition(".")[0] for site in sites if site.kind == "attention"}
+    attention = {site.block for site in sites if site.kind == "attention"}
+    hidden = {site.block for site in sites if site.hidden_axis is not None}
     for module, layout in layouts.items():
+        if isinstance(layout, Width) and module not in hidden:
+            raise CheckpointError(
+                f"config.json: rankscope.sites gives a width to {module!r}, which is no feed-forward block of the "
+                f"model; {_FIX}"
+            )
         if isinstance(layout, Factored) and module not in linear:
             raise CheckpointError(
                 f"config.json: rankscope.sites names {module!r}, which is no linear layer of the model; {_FIX}"

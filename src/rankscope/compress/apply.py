@@ -14,8 +14,7 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.statistics import series_for
-from rankscope.compress.joint import Cut
-from rankscope.compress.methods import MatrixCut
+from rankscope.compress.cut import Cut
 from rankscope.compress.options import Budget, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices, stored_names
@@ -164,19 +163,18 @@ def _jobs(source: Checkpoint, changed: Sequence[tuple[Cut, Sequence[SitePlan]]],
     """Factors of the cuts that change, and copies of all other tensors."""
     jobs: list[_Job] = []
     replaced: set[str] = set()
-    biases: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for cut, plans in changed:
         present = stored_names(source, cut)
-        replaced.update(present)
+        shapes = cut.shapes(plans)
+        replaced |= {*present, *(shapes.keys() & source.index.keys())}
+        renamed |= cut.renamed()
         stored = source.index[present[0]].dtype
-        shapes = cut.shapes(plans).items()
-        specs = tuple(one for name, shape in shapes for one in encoding(name, shape, stored))
-        if isinstance(cut, MatrixCut):
-            biases[f"{cut.module}.bias"] = f"{cut.module}.up.bias"
+        specs = tuple(one for name, shape in shapes.items() for one in encoding(name, shape, stored))
         jobs.append((specs, partial(read_matrices, source, cut), partial(cut.tensors, plans=plans)))
     for name, info in source.index.items():
         if name not in replaced and not source.is_scale(name):
-            new = biases.get(name, name)
+            new = renamed.get(name, name)
             specs = encoding(new, info.shape, info.dtype)
             jobs.append((specs, partial(source.tensor, name), partial(_named, new)))
     return sorted(jobs, key=lambda job: (-job[0][0].dtype.itemsize, job[0][0].name))

@@ -44,8 +44,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.compress.calibration.moments import InputMoments, centred
-from rankscope.compress.methods import Decomposition, Matrices, MatrixCut
+from rankscope.compress.methods import Decomposition, Matrices
 from rankscope.compress.plan import SitePlan, Spectrum
+from rankscope.compress.taps import PairTap, Tap
 from rankscope.families import HeadWidth, Layout, Site
 from rankscope.numerics import symmetric_root
 
@@ -90,7 +91,7 @@ class PairCut:
     @property
     def module(self) -> str:
         """Name of the attention."""
-        return self.first.module.rpartition(".")[0]
+        return self.first.block
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -117,6 +118,11 @@ class PairCut:
             for head, (inner, width) in enumerate(zip(self.inner(matrices), self.heads, strict=True))
         ]
 
+    def tap(self, matrices: Matrices) -> Tap:
+        """Before the softmax, where queries leave; or where the attended values enter o."""
+        qk = self.pair == "qk"
+        return PairTap((self.first if qk else self.second).module, self, self.inner(matrices) if qk else ())
+
     def layouts(self, plans: Sequence[SitePlan], now: Mapping[str, Layout]) -> dict[str, Layout]:
         """Head widths, those of the other pair among them."""
         known = now.get(self.module, self.widths)
@@ -124,7 +130,7 @@ class PairCut:
         ranks = tuple(plan.rank for plan in plans)
         return {self.module: replace(known, qk=ranks) if self.pair == "qk" else replace(known, vo=ranks)}
 
-    def shapes(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, int]]:
+    def shapes(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, ...]]:
         """Names and shapes of both matrices."""
         (rows, columns), width = plans[0].spectrum.shape, sum(plan.rank for plan in plans)
         if self.pair == "qk":
@@ -136,6 +142,10 @@ class PairCut:
         first, second = zip(*self._narrowed(matrices, plans), strict=True)
         columns = matrices[self.first].shape[1]
         return {self.first.name: torch.cat(first)[:, :columns], self.second.name: torch.cat(second, dim=self._axis)}
+
+    def renamed(self) -> Mapping[str, str]:
+        """None."""
+        return {}
 
     def stand_ins(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[Site, Tensor]:
         """Narrower heads, filled up with zeros to the width that they have now: neither scores nor outputs change."""
@@ -216,9 +226,6 @@ class PairCut:
                 factors = inner.between(right, left).at(plan.rank)
                 slices[head] = factors.down, factors.up
         return slices
-
-
-Cut = MatrixCut | PairCut
 
 
 def inner_qk(

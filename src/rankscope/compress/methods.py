@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rankscope.compress.calibration.moments import InputMoments, centred
 from rankscope.compress.plan import SitePlan, Spectrum
+from rankscope.compress.taps import MatrixTap, Tap
 from rankscope.errors import OptionError
 from rankscope.families import Factored, Layout, Site
 from rankscope.numerics import FactoredMatrix, singular_values, symmetric_root
@@ -148,7 +149,7 @@ METHODS: Mapping[str, Callable[..., Decomposition]] = {
     "asvd": asvd,
     "random": random_projection,
 }
-"""Methods for single matrices by name; ``joint`` is the one for whole attentions."""
+"""Methods for single matrices by name; ``joint`` is the one for whole attentions and blocks."""
 
 
 def truncated_svd(
@@ -242,11 +243,15 @@ class MatrixCut:
             Spectrum(self.site.name, (matrix.shape[0], matrix.shape[1]), sigma, rank, numbers, layer=layer, heads=heads)
         ]
 
+    def tap(self, matrices: Matrices) -> Tap:
+        """At the output of the layer."""
+        return MatrixTap(self.module, self.decompose(matrices[self.site]))
+
     def layouts(self, plans: Sequence[SitePlan], now: Mapping[str, Layout]) -> dict[str, Layout]:
         """Factored at the plan's rank."""
         return {self.module: Factored(plans[0].rank)}
 
-    def shapes(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, int]]:
+    def shapes(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, ...]]:
         """Names and shapes of both factors."""
         (rows, columns), rank = plans[0].spectrum.shape, plans[0].rank
         return {f"{self.module}.down.weight": (rank, columns), f"{self.module}.up.weight": (rows, rank)}
@@ -255,6 +260,10 @@ class MatrixCut:
         """Both factors, in at least float32."""
         factors = self._factors(matrices, plans[0].rank)
         return {f"{self.module}.down.weight": factors.down, f"{self.module}.up.weight": factors.up}
+
+    def renamed(self) -> Mapping[str, str]:
+        """The bias is that of the second factor."""
+        return {f"{self.module}.bias": f"{self.module}.up.bias"}
 
     def stand_ins(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[Site, Tensor]:
         """The product of both factors."""

@@ -32,8 +32,9 @@ class CompressOptions:
         budget: a limit on parameters, bytes or key/value-cache bytes instead; its ``fixed`` and ``itemsize`` are
             filled in for the checkpoint.
         sites: words as for `rankscope.families.select_sites`; embedding tables are never factored.
-        method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads), ``theorem3``, ``asvd`` or
-            ``random``; see `rankscope.compress.methods` and `rankscope.compress.joint`.
+        method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads and hidden units), ``theorem3``,
+            ``asvd`` or ``random``; see `rankscope.compress.methods`, `rankscope.compress.joint` and
+            `rankscope.compress.width`.
         allocation: one of `rankscope.choices.ALLOCATIONS`, see `rankscope.compress.plan`. By default
             ``uniform-eps`` for ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a text
             model), ``energy`` for the others.
@@ -138,6 +139,7 @@ class Budget:
         fixed: what the rest of the model costs, in the same unit.
         itemsize: bytes of a stored number.
         scale: bytes of the scale that every row of a stored factor has, 0 where numbers are floating point.
+        floating: bytes by which a number is longer that stays floating point.
     """
 
     kind: str
@@ -145,6 +147,7 @@ class Budget:
     fixed: int = 0
     itemsize: int = 4
     scale: int = 0
+    floating: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in BUDGETS:
@@ -161,14 +164,18 @@ class Budget:
             return sum(site.after for site in sites) / before if before else 1.0
         if self.kind == "cache-bytes":
             cached = sum(
-                site.spectrum.cached * (site.rank if site.changed else site.spectrum.cached_rank) for site in sites
+                site.spectrum.cached * (site.rank if site.changed else site.spectrum.rank_now) for site in sites
             )
             return float(self.fixed + cached * self.itemsize)
         stored = sum(site.after for site in sites)
         if self.kind == "parameters":
             return float(self.fixed + stored)
-        rows = sum(site.spectrum.rows * site.rank for site in sites if site.layout != "dense")
-        return float(self.fixed + stored * self.itemsize + rows * self.scale)
+        more = sum(self.beside(site.spectrum) * site.rank for site in sites if site.layout != "dense")
+        return float(self.fixed + stored * self.itemsize + more)
+
+    def beside(self, spectrum: Spectrum) -> int:
+        """Bytes of a rank beside its numbers at ``itemsize``."""
+        return spectrum.rows * self.scale + spectrum.floats * self.floating
 
     def shown(self, value: float | int) -> str:
         """A size for people: a ratio in four digits, rounded up, so that asking for what is shown succeeds.
@@ -182,4 +189,4 @@ class Budget:
         """Cost of one rank, up to a factor that all matrices share."""
         if self.kind == "cache-bytes":
             return spectrum.cached
-        return spectrum.cost * self.itemsize + spectrum.rows * self.scale if self.scale else spectrum.cost
+        return spectrum.cost * self.itemsize + self.beside(spectrum) if self.scale else spectrum.cost

@@ -27,6 +27,7 @@ from torch import Tensor
 from rankscope.choices import ALLOCATIONS
 from rankscope.compress.options import SENSITIVITY, Budget
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.families.weight_layout import LayoutName
 from rankscope.numerics import eps_rank, factored_parameters, factoring_pays, relative_spectrum, validate_eps
 from rankscope.train.rank_schedule import RankDesign, rank_at
 
@@ -40,10 +41,11 @@ class Spectrum:
     """Singular values of one cuttable matrix, and its present size.
 
     The matrix is a site's W, or, for a head, one of the two products that it is: W_qᵀW_k or W_o W_v, both of shape
-    (d_model, d_model) and stored in two factors of the head's own width already.
+    (d_model, d_model) and stored in two factors of the head's own width already. Of a feed-forward
+    block a rank is a hidden unit, with its rows and its column.
 
     Attributes:
-        name: tensor name of the dense weight; of a head, its attention's module.
+        name: tensor name of the dense weight; of a head, its attention's module; of a block, its own.
         shape: (d_out, d_in).
         sigma: descending worth of every term in the norm of the method, singular values for plain SVD; values that
             are left out are zero.
@@ -57,6 +59,8 @@ class Spectrum:
             or one of each matrix that is as high as the head is wide.
         pair: of a head ``qk`` or ``vo``.
         head: its number.
+        floats: numbers of every rank that stay floating point where weights are whole numbers, biases.
+        per_rank: numbers that every rank stores, where those are not d_out + d_in.
         worth: what every term is worth to the model's answers, never rising, where that was measured.
     """
 
@@ -65,13 +69,15 @@ class Spectrum:
     sigma: Float[Tensor, " k"]
     stored_rank: int | None = None
     stored_factors: int | None = None
-    layout: Literal["factored", "head-width"] = "factored"
+    layout: Literal["factored", "head-width", "width"] = "factored"
     cached: int = 0
     layer: int = 0
     heads: int = 1
     rows: int = 1
     pair: Literal["", "qk", "vo"] = ""
     head: int = 0
+    floats: int = 0
+    per_rank: int | None = None
     worth: Float[Tensor, " k"] | None = field(default=None, repr=False)
 
     @property
@@ -79,12 +85,12 @@ class Spectrum:
         """Numbers stored now: mn dense, r(m+n) factored."""
         if self.stored_rank is None:
             return self.shape[0] * self.shape[1]
-        return self.stored_rank * sum(self.shape) if self.stored_factors is None else self.stored_factors
+        return self.stored_rank * self.cost if self.stored_factors is None else self.stored_factors
 
     @property
     def cost(self) -> int:
         """Numbers that every rank stores once the matrix is cut."""
-        return sum(self.shape)
+        return self.per_rank or sum(self.shape)
 
     @cached_property
     def values(self) -> Float[Tensor, " k"]:
@@ -104,8 +110,8 @@ class Spectrum:
         return min(rank * self.cost, self.stored)
 
     @property
-    def cached_rank(self) -> int:
-        """The rank that is cached now."""
+    def rank_now(self) -> int:
+        """The rank that it has now."""
         return min(self.shape) if self.stored_rank is None else self.stored_rank
 
 
@@ -127,7 +133,7 @@ class SitePlan:
     changed: bool
 
     @property
-    def layout(self) -> Literal["dense", "factored", "head-width"]:
+    def layout(self) -> LayoutName:
         """Layout that it will be stored in."""
         dense = not self.changed and self.spectrum.stored_rank is None
         return "dense" if dense else self.spectrum.layout
@@ -202,7 +208,7 @@ def site_plan(spectrum: Spectrum, wanted: int) -> SitePlan:
     rank = max(wanted, 1)
     changed = spectrum.pays(rank)
     if not changed:
-        rank = min(spectrum.shape) if spectrum.stored_rank is None else spectrum.stored_rank
+        rank = spectrum.rank_now
     return SitePlan(spectrum, rank, wanted, changed)
 
 
@@ -250,7 +256,7 @@ def plan_by_budget(
     if allocation not in ALLOCATIONS:
         raise OptionError(unknown_choice("allocation", allocation, ALLOCATIONS))
     if budget.kind == "ratio" and budget.limit == 1.0:
-        kept = tuple(replace(site_plan(one, min(one.shape)), eps_rank=int((one.values > 0).sum())) for one in spectra)
+        kept = tuple(replace(site_plan(one, one.rank_now), eps_rank=int((one.values > 0).sum())) for one in spectra)
         return Plan(0.0 if allocation == "uniform-eps" else None, budget.limit, kept, allocation)
     levels = _levels(allocation, spectra, budget)
     low, high = 0, len(levels) - 1
@@ -291,7 +297,7 @@ def _levels(allocation: str, spectra: Sequence[Spectrum], budget: Budget) -> lis
     if allocation == "uniform-ratio":
         shares = {j * one.cost / one.stored for one in spectra for j in range(1, one.stored // one.cost + 1)}
         return sorted(-share for share in {1.0, *shares})
-    most = max(one.cached_rank // one.heads for one in spectra)
+    most = max(one.rank_now // one.heads for one in spectra)
     return [-r0 / 4 for r0 in range(4 * most, 0, -1)]
 
 
@@ -304,7 +310,7 @@ def _ranks(allocation: str, spectra: Sequence[Spectrum], level: float, budget: B
     if allocation == "uniform-ratio":
         return [int(-level * one.stored / one.cost + _ROUNDING) for one in spectra]
     designs = {kind: RankDesign(-level, alpha) for kind, alpha in fitted_growth(spectra).items()}
-    return [one.heads * rank_at(designs[_kind(one)], one.layer, one.cached_rank) for one in spectra]
+    return [one.heads * rank_at(designs[_kind(one)], one.layer, one.rank_now) for one in spectra]
 
 
 def _gains(spectrum: Spectrum, allocation: str, budget: Budget) -> Float[Tensor, " k"]:

@@ -11,11 +11,14 @@ import torch
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import STORAGES, Storage
 from rankscope.compress.calibration import Calibration, calibration_for, regularised
-from rankscope.compress.joint import Cut, PairCut
+from rankscope.compress.cut import Cut
+from rankscope.compress.joint import PairCut
 from rankscope.compress.methods import Matrices, MatrixCut
 from rankscope.compress.options import JOINT, SENSITIVITY, Budget, CompressOptions, needs_calibration
 from rankscope.compress.plan import Plan, SitePlan, Spectrum, least_plan, plan_by_budget, plan_by_eps
-from rankscope.compress.sensitivity import Tap, tap_of, with_sensitivity
+from rankscope.compress.sensitivity import with_sensitivity
+from rankscope.compress.taps import Tap
+from rankscope.compress.width import WidthCut
 from rankscope.compress.write import Encoding, TensorSpec, encoding_of
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_dtype
@@ -109,12 +112,14 @@ class Prepared:
         pairs = zip(sizes, self.spectra, strict=True)
         selected = sum(min(size) * spectrum.stored for size, part in pairs for spectrum in part)
         scale = SCALE_DTYPE.itemsize if self.storage == "int8" else 0
-        rows = sum(spectrum.rows * (spectrum.stored_rank or 0) for spectrum in self.flat)
         itemsize = max(max(size) for size in sizes)
-        return replace(budget, fixed=now - selected - rows * scale, itemsize=itemsize, scale=scale)
+        floating = (self.dtype or self.source.dtype).itemsize - itemsize if scale else 0
+        priced = replace(budget, itemsize=itemsize, scale=scale, floating=floating)
+        more = sum(priced.beside(spectrum) * (spectrum.stored_rank or 0) for spectrum in self.flat)
+        return replace(priced, fixed=now - selected - more)
 
     def _whole_cache(self, budget: Budget) -> Budget:
-        mine = sum(one.cached * one.cached_rank for one in self.flat)
+        mine = sum(one.cached * one.rank_now for one in self.flat)
         if not mine:
             raise OptionError(
                 "a budget of cache bytes needs heads of a decoder that become narrower: use method joint, and select "
@@ -169,7 +174,7 @@ def prepare(
 
     def work(item: tuple[Cut, Matrices]) -> tuple[list[Spectrum], Tap | None]:
         cut, matrices = item
-        return cut.spectra(matrices), tap_of(cut, matrices) if probed else None
+        return cut.spectra(matrices), cut.tap(matrices) if probed else None
 
     spectra: list[list[Spectrum]] = []
     taps: list[Tap] = []
@@ -234,8 +239,9 @@ def _cuts(
 ) -> Sequence[Cut]:
     """Sort the selected sites.
 
-    With ``joint`` the MLP's matrices, which have no partner, are whitened; so are queries and keys that rotary
-    positions turn: their product is another one for every distance, and a head of another width could not be turned.
+    With ``joint`` feed-forward blocks become narrower. What has no partner, or is factored already, is whitened; so are
+    queries and keys that rotary positions turn: their product is another one for every distance, and a head of another
+    width could not be turned.
     """
     if how.method != JOINT:
         return [_single(source, site, how.method, calibration, how.eps, how.seed) for site in sites]
@@ -249,8 +255,30 @@ def _cuts(
             cuts.append(PairCut("qk", q, k, widths, (calibration.of(q), calibration.of(k)), cached))
         if letters & set("vo"):
             cuts.append(PairCut("vo", v, o, widths, (calibration.of(o),), cached))
-    others = [site for site in sites if site.kind != "attention" or _turned(source, site)]
+    blocks = _blocks(source, sites)
+    cuts += [_width(source, block, calibration) for block in blocks]
+    whole = {site for block in blocks for site in block}
+    others = [site for site in sites if site not in whole and (site.kind != "attention" or _turned(source, site))]
     return [*cuts, *(_single(source, site, "whitened", calibration, None, how.seed) for site in others)]
+
+
+def _blocks(source: Checkpoint, sites: Sequence[Site]) -> list[list[Site]]:
+    """Feed-forward blocks among the sites whose hidden units can go: nothing of them is factored."""
+    found: dict[str, list[Site]] = {}
+    for site in sites:
+        if site.hidden_axis is not None:
+            found.setdefault(site.block, []).append(site)
+    return [block for block in found.values() if not any(site.module in source.factored for site in block)]
+
+
+def _width(source: Checkpoint, block: Sequence[Site], calibration: Calibration) -> WidthCut:
+    inner = tuple(site for site in block if site.hidden_axis == 0)
+    (outer,) = (site for site in block if site.hidden_axis == 1)
+    moments = calibration.of(outer)
+    if moments.tokens < len(moments.total):
+        moments = regularised(moments, UNSHOWN)
+    names = [f"{site.module}.bias" for site in inner]
+    return WidthCut(inner, outer, moments, {name: source.tensor(name) for name in names if name in source.index})
 
 
 def _single(
@@ -293,5 +321,5 @@ def _attentions(source: Checkpoint, sites: Sequence[Site]) -> dict[str, set[str]
     found: dict[str, set[str]] = {}
     for site in sites:
         if site.kind == "attention" and not _turned(source, site):
-            found.setdefault(site.module.rpartition(".")[0], set()).add(site.role[-1])
+            found.setdefault(site.block, set()).add(site.role[-1])
     return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.joint import Cut
-from rankscope.compress.methods import MatrixCut
+from rankscope.compress.cut import Cut
 from rankscope.compress.plan import SitePlan
-from rankscope.families import HeadWidth, Layout, Site
+from rankscope.families import Layout, Site
+from rankscope.families.weight_layout import layout_name
 from rankscope.io import codec
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ class SiteReport:
         layer: 0-based layer, None outside the layers.
         role: e.g. ``self.q``.
         shape: (d_out, d_in).
-        layout: ``dense``, ``factored`` or ``head-width``.
-        rank: inner size of the factors, min(shape) for a dense matrix, the sum of the widths of heads.
+        layout: ``dense``, ``factored``, ``head-width`` or ``width``.
+        rank: inner size of the factors, min(shape) for a dense matrix, the sum of the widths of heads, the hidden units
+            of a feed-forward block.
         widths: width of every head where whole heads were cut, else empty.
         eps_rank: its ε-rank; 0 for a zero matrix, which is stored with rank 1. Without a shared ε, the rank wanted.
         parameters_before: numbers stored in the source.
@@ -145,40 +147,33 @@ class CompressReport:
 def site_reports(
     source: Checkpoint, cut: Cut, plans: Sequence[SitePlan], layouts: Mapping[str, Layout]
 ) -> list[SiteReport]:
-    """Report on the sites of one cut from its plans: one for a matrix, or one for every head of a pair."""
-    if isinstance(cut, MatrixCut):
-        layout = plans[0].layout if plans[0].changed else source.layout(cut.site)
-        return [_report(source, cut.site, plans, (), layout)]
-    narrowed, widths = isinstance(layouts.get(cut.module), HeadWidth), tuple(plan.rank for plan in plans)
-    return [
-        _report(source, site, plans, widths, "head-width" if narrowed else source.layout(site)) for site in cut.sites
-    ]
+    """Describe what the plans of one cut did to its sites: one plan of a matrix or a block, or one of every head."""
+    shapes = cut.shapes(plans) if any(plan.changed for plan in plans) else {}
+    return [_report(source, site, plans, shapes, layout_name(site, layouts)) for site in cut.sites]
 
 
 def _report(
-    source: Checkpoint, site: Site, plans: Sequence[SitePlan], widths: tuple[int, ...], layout: str
+    source: Checkpoint, site: Site, plans: Sequence[SitePlan], shapes: Mapping[str, tuple[int, ...]], layout: str
 ) -> SiteReport:
-    before = source.stored(site)
-    rows, columns = source.shape(site)
-    whole = plans[0] if len(plans) == 1 and not widths else None
-    changed = any(plan.changed for plan in plans)
+    stored = (site.name, f"{site.module}.up.weight", f"{site.module}.down.weight")
+    after = sum(prod(shapes[name]) for name in stored if name in shapes)
     worst = max(plans, key=lambda plan: plan.error, default=None)
     return SiteReport(
         name=site.name,
         stack=site.stack,
         layer=site.layer,
         role=site.role,
-        shape=(rows, columns),
+        shape=source.shape(site),
         layout=layout,
-        rank=whole.rank if whole else sum(widths),
-        widths=widths,
-        eps_rank=whole.eps_rank if whole else sum(plan.eps_rank for plan in plans),
-        parameters_before=before,
-        parameters_after=whole.after if whole else sum(widths) * (rows if site.head_axis == 1 else columns),
+        rank=sum(plan.rank for plan in plans),
+        widths=tuple(plan.rank for plan in plans) if plans[0].spectrum.layout == "head-width" else (),
+        eps_rank=sum(plan.eps_rank for plan in plans),
+        parameters_before=source.stored(site),
+        parameters_after=after if shapes else source.stored(site),
         spectral_error=worst.error if worst else 0.0,
         relative_error=max((plan.error / plan.sigma_max for plan in plans if plan.sigma_max), default=0.0),
         lost=max((plan.lost for plan in plans), default=0.0),
-        note=_note(plans, changed),
+        note=_note(plans, bool(shapes)),
     )
 
 

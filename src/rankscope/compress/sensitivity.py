@@ -10,23 +10,20 @@ docs/theory/compression.md.
 
 from __future__ import annotations
 
-import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.calibration.passes import GROUP, answer, gives_quantiles, questions
+from rankscope.compress.calibration.passes import answer, gives_quantiles, questions
 from rankscope.compress.calibration.sources import probe_set
-from rankscope.compress.joint import Cut, PairCut
-from rankscope.compress.methods import Decomposition, Matrices, MatrixCut
+from rankscope.compress.cut import Cut
 from rankscope.compress.options import SENSITIVITY, CompressOptions
 from rankscope.compress.plan import Spectrum
+from rankscope.compress.taps import Tap, watched
 from rankscope.engine import Progress
 from rankscope.engine.device import fast_products, resolve_device
 
@@ -37,8 +34,6 @@ WIDTH_AT_ONCE = 2048
 MOST_AT_ONCE = 16
 NARROWEST = 1e-3
 """A spread of forecasts below this share of their mean size counts as this share: a constant series has none."""
-HAIR = 1e-9
-"""Share by which a term ranks below an equal one before it."""
 
 
 def with_sensitivity(
@@ -59,7 +54,7 @@ def with_sensitivity(
         how: what to probe it with, and where.
         cuts: what is cut.
         spectra: of every cut.
-        taps: of every cut, from `tap_of`.
+        taps: of every cut.
         progress: called with (done, total, what).
 
     Returns:
@@ -70,37 +65,9 @@ def with_sensitivity(
         DataError: the probe set cannot be used.
     """
     scale = _probed(source, how, taps, progress)
-    found: list[Cut] = []
-    measured: list[list[Spectrum]] = []
-    for cut, known, tap in zip(cuts, spectra, taps, strict=True):
-        if isinstance(cut, PairCut) and isinstance(tap, _Pair) and cut.pair == "vo":
-            cut = replace(cut, gradients=tap.gradients(scale))
-            inner = cut.inner({})
-            tap.along(inner)
-            known = [replace(one, sigma=terms.sigma) for one, terms in zip(known, inner, strict=True)]
-        found.append(cut)
-        pairs = zip(known, tap.worth, strict=True)
-        measured.append([replace(one, worth=falling(scale * worth)) for one, worth in pairs])
-    return found, measured
-
-
-def falling(worth: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
-    """Return the least that cutting the last terms one by one loses per term: neighbours out of order share evenly.
-
-    Within such a block later terms are worth less by a hair, so that a budget can end inside it.
-
-    >>> [round(one, 6) for one in falling(torch.tensor([5.0, 1.0, 3.0, 0.0])).tolist()]
-    [5.0, 2.0, 2.0, 0.0]
-    """
-    blocks: list[tuple[float, int]] = []
-    for value in worth.tolist():
-        total, count = value, 1
-        while blocks and blocks[-1][0] * count < total * blocks[-1][1]:
-            more, others = blocks.pop()
-            total, count = total + more, count + others
-        blocks.append((total, count))
-    even = torch.cat([torch.full((count,), total / count, dtype=torch.float64) for total, count in blocks])
-    return even * (1 - HAIR * torch.arange(len(even), dtype=torch.float64))
+    triples = zip(cuts, spectra, taps, strict=True)
+    measured = [tap.measured(cut, known, scale) for cut, known, tap in triples]
+    return [cut for cut, _ in measured], [known for _, known in measured]
 
 
 def _probed(source: Checkpoint, how: CompressOptions, taps: Sequence[Tap], progress: Progress) -> float:
@@ -163,149 +130,3 @@ def unit_of(exact: Float[Tensor, "series quantiles horizon"]) -> Float[Tensor, "
     spread = (before[:, -1] - before[:, 0]).abs().mean(dim=-1)
     size = before.abs().mean(dim=(1, 2))
     return spread.clamp(min=torch.finfo(torch.float32).tiny).maximum(NARROWEST * size)[:, None, None]
-
-
-class Tap(ABC):
-    """One place in a model where terms can be gated: what passes there, and the answers' gradient by it.
-
-    Attributes:
-        module: name of the layer.
-        before: whether the place is the layer's input; else it is its output.
-        worth: squared gradients of the gates of all terms, by spectrum.
-    """
-
-    worth: list[Float[Tensor, " k"]]
-
-    def __init__(self, module: str, before: bool) -> None:
-        self.module, self.before = module, before
-        self.place: Any = None
-        self.input: Any = None
-
-    @abstractmethod
-    def take(self, gradient: Tensor, apart: Tensor) -> None:
-        """Take the gradients of one backward pass.
-
-        Args:
-            gradient: of the score, by what passed.
-            apart: number of every series' group; series of a group look at one another and share their gates.
-        """
-
-    def rows(self, x: Tensor, series: int) -> Float[Tensor, "series tokens d"]:
-        """Positions by series, or all of them as one, where a place does not know which series they belong to."""
-        x = x.detach().float()
-        if GROUP in self.module:  # Chronos-2's group attentions: position by series
-            x = x.transpose(0, 1)
-        return x.reshape(series if x.shape[0] == series else 1, -1, x.shape[-1])
-
-    @staticmethod
-    def shared(each: Float[Tensor, "series ..."], apart: Tensor) -> Float[Tensor, "groups ..."]:
-        """Sums over the series of every group."""
-        if len(each) != len(apart):
-            return each
-        _, places = apart.unique(return_inverse=True)
-        return each.new_zeros(int(places.max()) + 1, *each.shape[1:]).index_add(0, places, each)
-
-
-class _Matrix(Tap):
-    """The terms of one matrix."""
-
-    def __init__(self, cut: MatrixCut, terms: Decomposition) -> None:
-        super().__init__(cut.module, before=False)
-        self.terms = terms
-        self.worth = [torch.zeros(len(terms.sigma), dtype=torch.float64)]
-
-    def take(self, gradient: Tensor, apart: Tensor) -> None:
-        down, up = (part.to(gradient) for part in (self.terms.down, self.terms.up))
-        shown = self.rows(self.input, len(apart)).to(gradient) @ down.mT
-        gates = (shown * (self.rows(gradient, len(apart)) @ up)).sum(dim=1)
-        self.worth[0] += self.shared(gates, apart).double().square().sum(dim=0).cpu()
-
-
-class _Pair(Tap):
-    """Terms between queries and keys, or values and outputs, of every head of one attention."""
-
-    def __init__(self, cut: PairCut, inner: Sequence[Decomposition]) -> None:
-        super().__init__((cut.first if cut.pair == "qk" else cut.second).module, before=cut.pair == "vo")
-        self.cut, self.inner, self.widths = cut, inner, cut.heads
-        self.worth = [torch.zeros(width, dtype=torch.float64) for width in self.widths]
-        self.kept: list[list[Tensor]] = [[] for _ in self.widths]
-        self.second = [torch.zeros(width, width, dtype=torch.float64) for width in self.widths]
-
-    def take(self, gradient: Tensor, apart: Tensor) -> None:
-        shown, each = self.rows(self.place, len(apart)), self.rows(gradient, len(apart))
-        heads = zip(shown.split(self.widths, dim=-1), each.split(self.widths, dim=-1), strict=True)
-        for head, (x, g) in enumerate(heads):
-            # gradient of what is inserted there, (groups, d_head, d_head)
-            product = self.shared((x.mT @ g).float(), apart).cpu()
-            if self.inner:
-                self.worth[head] += _gated(product, self.inner[head])
-            else:
-                flat = product.flatten(0, 1)
-                self.second[head] += (flat.mT @ flat).double()
-                self.kept[head].append(product.bfloat16())  # to be looked at along other terms
-
-    def gradients(self, scale: float) -> tuple[Float[Tensor, "_ _"], ...]:
-        """Output-gradient moment of every head, freed of the size of the input."""
-        sizes = [float(self.cut.attended(head).diagonal().sum()) for head in range(len(self.widths))]
-        pairs = zip(self.second, sizes, strict=True)
-        return tuple(second * (scale / size if size > 0 else 0.0) for second, size in pairs)
-
-    def along(self, inner: Sequence[Decomposition]) -> None:
-        """Gate these terms by the gradients that were kept."""
-        for head, terms in enumerate(inner):
-            turned = Decomposition(terms.sigma, terms.down.mT, terms.up.mT)  # rows pass values first, then outputs
-            for product in self.kept[head]:
-                self.worth[head] += _gated(product.float(), turned)
-
-
-def _gated(product: Float[Tensor, "series d_head d_head"], inner: Decomposition) -> Float[Tensor, " k"]:
-    """Squared gradients of the gates of all terms, summed over series."""
-    left, right = inner.up.to(product), inner.down.to(product)
-    return ((product @ right.mT) * left).sum(dim=1).double().square().sum(dim=0)
-
-
-def tap_of(cut: Cut, matrices: Matrices) -> Tap:
-    """Make the tap of a cut; terms of values and outputs are chosen when their gradients are known."""
-    if isinstance(cut, MatrixCut):
-        return _Matrix(cut, cut.decompose(matrices[cut.site]))
-    return _Pair(cut, cut.inner(matrices) if cut.pair == "qk" else ())
-
-
-@contextlib.contextmanager
-def watched(module: nn.Module, taps: Sequence[Tap]) -> Iterator[None]:
-    """Record activations at the taps while the block runs, with gradients."""
-    handles = []
-    try:
-        for tap in taps:
-            layer = module.get_submodule(tap.module)
-            if tap.before:
-                handles.append(layer.register_forward_pre_hook(_before(tap)))
-            else:
-                handles.append(layer.register_forward_hook(_after(tap)))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-        for tap in taps:
-            tap.place = tap.input = None
-
-
-def _before(tap: Tap) -> Callable[..., tuple[Tensor]]:
-    def hook(_: Any, args: tuple[Any, ...]) -> tuple[Tensor]:
-        tap.place = _differentiable(args[0])
-        return (tap.place,)
-
-    return hook
-
-
-def _after(tap: Tap) -> Callable[..., Tensor]:
-    def hook(_: Any, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        tap.input, tap.place = args[0], _differentiable(out)
-        return tap.place
-
-    return hook
-
-
-def _differentiable(x: Tensor) -> Tensor:
-    """The tensor itself where something before it is watched, else a leaf: weights themselves need no gradients."""
-    return x if x.requires_grad else x.detach().requires_grad_()

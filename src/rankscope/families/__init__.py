@@ -29,7 +29,7 @@ from rankscope.families import (
 )
 from rankscope.families.record import Answers, Decoding, Family, LowRank, config_field
 from rankscope.families.sites import SELECTORS, Site, select_sites
-from rankscope.families.weight_layout import Factored, HeadWidth, Layout, read_layouts
+from rankscope.families.weight_layout import Factored, HeadWidth, Layout, Width, read_layouts
 
 __all__ = [
     "Answers",
@@ -43,6 +43,7 @@ __all__ = [
     "Layout",
     "LowRank",
     "Site",
+    "Width",
     "compressible",
     "config_field",
     "family_of",

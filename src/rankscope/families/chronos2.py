@@ -69,7 +69,7 @@ def _layer_sites(config: Config) -> Iterator[Site]:
 def expected_shapes(config: Config) -> Shapes:
     """Every tensor of the model: special tokens, patch embedding, encoder, output head."""
     inner = chronos_config(config)
-    d_model, d_ff, size = positive(config, "d_model"), positive(config, "d_ff"), patch_size(config)
+    d_model, size = positive(config, "d_model"), patch_size(config)
     outputs = quantile_count(inner) * positive(inner, "output_patch_size", size)
     norms: Shapes = {
         f"encoder.block.{layer}.layer.{part}.layer_norm.weight": (d_model,)
@@ -79,11 +79,11 @@ def expected_shapes(config: Config) -> Shapes:
     return {
         "shared.weight": (special_tokens(inner), d_model),
         # A patch is embedded together with its time encoding and its mask of observations.
-        **residual_shapes("input_patch_embedding", 3 * size, d_ff, d_model),
+        **residual_shapes(config, "input_patch_embedding", 3 * size, d_model),
         **{site.name: layer_shape(site, config) for site in _layer_sites(config)},
         **norms,
         "encoder.final_layer_norm.weight": (d_model,),
-        **residual_shapes("output_patch_embedding", d_model, d_ff, outputs),
+        **residual_shapes(config, "output_patch_embedding", d_model, outputs),
     }
 
 

@@ -44,14 +44,14 @@ def patch_size(config: Config) -> int:
 def expected_shapes(config: Config) -> Shapes:
     """Every tensor of the model: special tokens, patch embedding, stacks, output head."""
     inner = chronos_config(config)
-    d_model, d_ff = positive(config, "d_model"), positive(config, "d_ff")
+    d_model = positive(config, "d_model")
     outputs = quantile_count(inner) * positive(inner, "prediction_length")
     return {
         "shared.weight": (special_tokens(inner), d_model),
         # A patch is embedded together with its mask of observations.
-        **residual_shapes("input_patch_embedding", 2 * patch_size(config), d_ff, d_model),
+        **residual_shapes(config, "input_patch_embedding", 2 * patch_size(config), d_model),
         **stack_shapes(config),
-        **residual_shapes("output_patch_embedding", d_model, d_ff, outputs),
+        **residual_shapes(config, "output_patch_embedding", d_model, outputs),
     }
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rankscope.errors import CheckpointError
 from rankscope.families.record import Config, Shapes, positive
 from rankscope.families.sites import Site, Stack
-from rankscope.families.weight_layout import HeadWidth, head_widths
+from rankscope.families.weight_layout import HeadWidth, head_widths, hidden_units
 
 SEPARATE = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
 """Names of the four projections in most of transformers."""
@@ -184,10 +184,11 @@ def _stack_sites(config: Config) -> Iterator[Site]:
 
 def layer_shape(site: Site, config: Config) -> tuple[int, int]:
     """Shape (out, in) of an attention or MLP matrix by its role."""
-    d_model, d_ff = positive(config, "d_model"), positive(config, "d_ff")
+    d_model = positive(config, "d_model")
     if site.kind == "attention":
         inner = sum(site.head_widths)
         return (d_model, inner) if site.head_axis == 1 else (inner, d_model)
+    d_ff = hidden_units(config, site.block, positive(config, "d_ff"))
     return (d_model, d_ff) if site.role == "mlp_out" else (d_ff, d_model)
 
 
@@ -215,9 +216,10 @@ def patch_sites() -> tuple[Site, ...]:
     return tuple(Site(f"input_patch_embedding.{part}.weight", "encoder", None, role) for part, role in parts.items())
 
 
-def residual_shapes(name: str, d_in: int, d_hidden: int, d_out: int) -> Shapes:
+def residual_shapes(config: Config, name: str, d_in: int, d_out: int) -> Shapes:
     """Shapes of the weights and biases of one residual MLP."""
     shapes: Shapes = {}
+    d_hidden = hidden_units(config, name, positive(config, "d_ff"))
     layers = {
         "hidden_layer": (d_hidden, d_in),
         "output_layer": (d_out, d_hidden),

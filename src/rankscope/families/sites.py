@@ -15,6 +15,7 @@ from rankscope.errors import OptionError, unknown_choice
 Stack = Literal["encoder", "decoder"]
 Kind = Literal["attention", "mlp", "embedding"]
 _MLP = ("mlp_in", "mlp_gate", "mlp_out")
+_HIDDEN_AXIS = {"mlp_in": 0, "mlp_gate": 0, "mlp_out": 1, "patch_in": 0, "patch_out": 1}
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,20 @@ class Site:
         'shared'
         """
         return self.name.removesuffix(".weight")
+
+    @property
+    def block(self) -> str:
+        """Name of the attention or the feed-forward block around that module."""
+        return self.module.rpartition(".")[0]
+
+    @property
+    def hidden_axis(self) -> int | None:
+        """Axis of the (out, in) weight whose entries are the hidden units of a feed-forward block; None elsewhere.
+
+        >>> Site("a.mlp.wo.weight", "encoder", 0, "mlp_out").hidden_axis
+        1
+        """
+        return _HIDDEN_AXIS.get(self.role)
 
     @property
     def kind(self) -> Kind:

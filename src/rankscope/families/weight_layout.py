@@ -2,8 +2,9 @@
 
 ``sites`` names modules. A linear layer may be ``factored``: two thin matrices in its place (eq. 20), or two for each
 head (eq. 21). An attention may be ``head-width``: its heads have the widths that are listed, one number per head for
-queries and keys (``qk``), one for values and outputs (``vo``). Both may meet: q of a head-width attention can itself
-be factored.
+queries and keys (``qk``), one for values and outputs (``vo``). A feed-forward block may be of another ``width``: it
+has as many hidden ``units`` as are listed, in place of the config's ``d_ff``. They may meet: q of a head-width
+attention can itself be factored.
 
 With ``storage`` ``int8`` the weight of every linear layer that `rankscope.families.Family.sites` lists (attention, MLP
 and the embedding of patches) is whole numbers, and ``<weight>_scale`` holds one scale for each of its rows; a factored
@@ -14,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rankscope.choices import SKETCHES, STORAGES, Storage
 from rankscope.errors import CheckpointError, FamilyError, unknown_choice
 from rankscope.families.record import Family
 from rankscope.families.sites import Site
 
+LayoutName = Literal["dense", "factored", "head-width", "width"]
 VERSION = 1
-LAYOUTS = ("dense", "factored", "head-width")
+LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,18 @@ class HeadWidth:
         return self.qk if letter in "qk" else self.vo
 
 
-Layout = Factored | HeadWidth
+@dataclass(frozen=True)
+class Width:
+    """Width of one feed-forward block.
+
+    Attributes:
+        units: hidden units.
+    """
+
+    units: int
+
+
+Layout = Factored | HeadWidth | Width
 """Layout of one module in ``rankscope.sites``; a module that it does not name is dense."""
 
 
@@ -122,15 +135,43 @@ def head_widths(config: Mapping[str, Any], module: str, heads: int) -> HeadWidth
     Raises:
         CheckpointError: the entry is unreadable, or lists another number of heads.
     """
-    block = config.get("rankscope")
-    sites = block.get("sites") if isinstance(block, Mapping) else None
-    entry = sites.get(module) if isinstance(sites, Mapping) else None
-    if not isinstance(entry, Mapping) or entry.get("layout") != "head-width":
+    entry = _entry_of(config, module)
+    if entry is None or entry.get("layout") != "head-width":
         return None
     found = _head_width(module, entry)
     if len(found.qk) != heads:
         raise CheckpointError(f"config.json: site {module} lists {len(found.qk)} heads, num_heads is {heads}.")
     return found
+
+
+def hidden_units(config: Mapping[str, Any], module: str, d_ff: int) -> int:
+    """Hidden units of the feed-forward block ``module``: ``d_ff`` unless the ``rankscope`` block says otherwise.
+
+    >>> hidden_units({"rankscope": {"sites": {"a.mlp": {"layout": "width", "units": 3}}}}, "a.mlp", 8)
+    3
+
+    Raises:
+        CheckpointError: the entry is unreadable.
+    """
+    entry = _entry_of(config, module)
+    return d_ff if entry is None or entry.get("layout") != "width" else _width(module, entry).units
+
+
+def layout_name(site: Site, layouts: Mapping[str, Layout]) -> LayoutName:
+    """Layout of the matrix of a site; ``head-width`` and ``width`` are dense, at a width of their own."""
+    if isinstance(layouts.get(site.module), Factored):
+        return "factored"
+    around = layouts.get(site.block)
+    if isinstance(around, Width):
+        return "dense" if site.hidden_axis is None else "width"
+    return "dense" if around is None else "head-width"
+
+
+def _entry_of(config: Mapping[str, Any], module: str) -> Mapping[str, Any] | None:
+    block = config.get("rankscope")
+    sites = block.get("sites") if isinstance(block, Mapping) else None
+    entry = sites.get(module) if isinstance(sites, Mapping) else None
+    return entry if isinstance(entry, Mapping) else None
 
 
 def _layout(module: str, entry: object) -> Layout | None:
@@ -139,6 +180,8 @@ def _layout(module: str, entry: object) -> Layout | None:
         raise CheckpointError(unknown_choice(f"config.json: layout of {module}", name, LAYOUTS, "Update rankscope."))
     if name == "dense":
         return None
+    if name == "width":
+        return _width(module, entry)
     return _factored(module, entry) if name == "factored" else _head_width(module, entry)
 
 
@@ -169,6 +212,10 @@ def _head_width(module: str, entry: Mapping[str, Any]) -> HeadWidth:
             "both need one width per head."
         )
     return HeadWidth(*widths)
+
+
+def _width(module: str, entry: Mapping[str, Any]) -> Width:
+    return Width(_whole(f"units of {module}", entry.get("units")))
 
 
 def _whole(what: str, value: object) -> int:
@@ -265,6 +312,8 @@ def _entry(layout: Layout) -> dict[str, Any]:
     """The entry of a module in the ``rankscope`` block."""
     if isinstance(layout, HeadWidth):
         return {"layout": "head-width", "qk": list(layout.qk), "vo": list(layout.vo)}
+    if isinstance(layout, Width):
+        return {"layout": "width", "units": layout.units}
     entry = {"layout": "factored", "rank": layout.rank}
     return (
         entry if layout.heads is None else {**entry, "sketch": "per-head", "heads": layout.heads, "axis": layout.axis}

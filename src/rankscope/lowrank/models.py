@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from rankscope.errors import CheckpointError
-from rankscope.families import FAMILIES, Factored, HeadWidth, Layout, read_layouts
+from rankscope.families import FAMILIES, Factored, HeadWidth, Layout, Site, Width, read_layouts
 from rankscope.families.weight_layout import linear_layers, read_storage
 from rankscope.lowrank.linear import FactoredLinear, Int8Linear
 
@@ -32,7 +32,11 @@ def factor_model(model: PreTrainedModel, config: PretrainedConfig) -> None:
         CheckpointError: the block is unreadable or does not fit the model.
     """
     layouts = read_layouts(config.rankscope)
+    int8 = read_storage(config.rankscope) == "int8"
+    named = int8 or any(isinstance(layout, Width) for layout in layouts.values())
+    sites = FAMILIES[config.rankscope["family"]].sites(config.to_dict()) if named else ()
     widen_heads(model, layouts)
+    narrow_blocks(model, sites, layouts)
     factor_modules(model, layouts, d_head=config.d_kv, factor=config.initializer_factor)
     model.post_init()
     # Not through `_init_weights`: transformers 5 asks the stock encoder and decoder, which do not know the
@@ -45,8 +49,7 @@ def factor_model(model: PreTrainedModel, config: PretrainedConfig) -> None:
     for layer in model.modules():
         if isinstance(layer, FactoredLinear):
             initialise_factors(layer)
-    if read_storage(config.rankscope) == "int8":
-        sites = FAMILIES[config.rankscope["family"]].sites(config.to_dict())
+    if int8:
         round_layers(model, linear_layers(sites, layouts))
 
 
@@ -113,6 +116,24 @@ def widen_heads(model: nn.Module, layouts: Mapping[str, Layout]) -> None:
             raise CheckpointError(
                 f"config.json: rankscope.sites gives head widths to {name}, no attention of the model."
             )
+
+
+def narrow_blocks(model: nn.Module, sites: Iterable[Site], layouts: Mapping[str, Layout]) -> None:
+    """Put linear layers of the given number of hidden units into every feed-forward block that has a width.
+
+    Raises:
+        CheckpointError: a block is none of the model.
+    """
+    for site in sites:
+        layout = layouts.get(site.block)
+        if not isinstance(layout, Width) or site.hidden_axis is None:
+            continue
+        stock = _submodule(model, site.module)
+        if not isinstance(stock, nn.Linear):
+            raise CheckpointError(f"config.json: rankscope.sites gives a width to {site.block}, no block of the model.")
+        units, like = layout.units, {"device": stock.weight.device, "dtype": stock.weight.dtype}
+        d_in, d_out = (stock.in_features, units) if site.hidden_axis == 0 else (units, stock.out_features)
+        _put(model, site.module, nn.Linear(d_in, d_out, stock.bias is not None, **like))
 
 
 def _is_chronos2(layer: nn.Module | None) -> TypeGuard[MHA]:

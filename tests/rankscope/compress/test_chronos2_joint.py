@@ -69,7 +69,7 @@ def test_all_terms_reproduce_the_model(
 ) -> None:
     tensors = {name: toy.tensor(name) for name in toy.index}
     for cut, spectra in zip(prepared.cuts, prepared.spectra, strict=True):
-        plans = [replace(site_plan(one, min(one.cached_rank, min(one.shape))), changed=True) for one in spectra]
+        plans = [replace(site_plan(one, min(one.rank_now, min(one.shape))), changed=True) for one in spectra]
         for site, matrix in cut.stand_ins(read_matrices(toy, cut), plans).items():
             if isinstance(cut, PairCut):  # heads of other coordinates; a whole W is U Uᵀ W
                 assert not torch.allclose(matrix.float(), tensors[site.name], rtol=1e-2)

@@ -195,7 +195,7 @@ def budget_of(kind: str, spectra: list[Spectrum], share: float) -> Budget:
     if kind == "ratio":
         return Budget("ratio", share)
     size = 1 if kind == "parameters" else 4
-    whole = sum(one.cached * one.cached_rank if kind == "cache-bytes" else one.stored for one in spectra)
+    whole = sum(one.cached * one.rank_now if kind == "cache-bytes" else one.stored for one in spectra)
     return Budget(kind, size * (100 + share * whole), fixed=100 * size, itemsize=size)
 
 

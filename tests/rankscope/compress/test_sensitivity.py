@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rankscope import open_checkpoint
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress import Budget, CompressOptions, Spectrum, compress, sensitivity
+from rankscope.compress import Budget, CompressOptions, Spectrum, compress, sensitivity, taps
 from rankscope.compress.apply import write_folder
 from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, calibration_set
 from rankscope.compress.calibration.passes import pass_inputs, questions
@@ -170,7 +170,7 @@ def toward(whole: Any, cut: Tensor, share: float) -> Tensor:
 def exact_worth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many draws, and every term by itself."""
     monkeypatch.setattr(sensitivity, "DRAWS", 100)
-    monkeypatch.setattr(sensitivity, "falling", lambda worth: worth)
+    monkeypatch.setattr(taps, "falling", lambda worth: worth)
 
 
 @pytest.mark.usefixtures("exact_worth")
@@ -237,20 +237,20 @@ def test_worth_is_that_of_the_terms_that_are_written(make: Make) -> None:
 
 def test_terms_out_of_order_share_what_they_are_worth() -> None:
     worth = torch.rand(20, generator=torch.Generator().manual_seed(3)).double()
-    found = sensitivity.falling(worth)
+    found = taps.falling(worth)
     assert bool((found.diff() <= 0).all())
     assert float(found.sum()) == pytest.approx(float(worth.sum()))
     # the sums of the last terms never exceed those of what was measured, and meet them at the ends of the blocks
     below = worth.flip(0).cumsum(0) - found.flip(0).cumsum(0)
     assert float(below.min()) > -1e-12
-    torch.testing.assert_close(sensitivity.falling(found), found)
+    torch.testing.assert_close(taps.falling(found), found)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stand_ins_answer_as_the_written_folder_does(kind: str, make: Make, tmp_path: Path) -> None:
     """Zeros in place of what a head loses: same shapes, same answers; and afterwards all is as it was."""
     checkpoint, moments = make(kind)
-    prepared = prepare(checkpoint, options(kind, moments, allocation="energy", sites=["attention", "mlp"]))
+    prepared = prepare(checkpoint, options(kind, moments, allocation="energy"))
     plan = prepared.by_budget(HALF)
     write_folder(prepared, plan, tmp_path / "small")
     matrices: dict[Site, Tensor] = {}

@@ -69,7 +69,7 @@ def all_terms(checkpoint: Checkpoint, moments: Calibration, folder: Path, write_
     prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
     tensors = {name: checkpoint.tensor(name).float() for name in checkpoint.index}
     for cut, spectra in zip(prepared.cuts, prepared.spectra, strict=True):
-        plans = [replace(site_plan(one, one.cached_rank), changed=True) for one in spectra]
+        plans = [replace(site_plan(one, one.rank_now), changed=True) for one in spectra]
         made = cut.tensors(read_matrices(checkpoint, cut), plans)
         assert made.keys() == {site.name for site in cut.sites}
         tensors |= {name: tensor.float() for name, tensor in made.items()}
@@ -240,14 +240,14 @@ def test_other_methods_on_every_family_and_site(kind: str, method: str, toys: To
     assert bool(torch.isfinite(answer(small)).all())
 
 
-def test_joint_whitens_what_has_no_partner(toys: Toys, tmp_path: Path) -> None:
+def test_joint_cuts_heads_and_blocks(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-t5")
     sites = ["attention", "mlp"]
     report = compress(
         source, CompressOptions(ratio=0.5, method="joint", calibration=moments, sites=sites), out=tmp_path / "small"
     )
     layouts = {(site.role.startswith("mlp"), site.layout) for site in report.sites}
-    assert (True, "factored") in layouts
+    assert (True, "width") in layouts
     assert (False, "head-width") in layouts
     assert bool(torch.isfinite(forecasts(tmp_path / "small")).all())
 

@@ -164,8 +164,8 @@ def with_partners(checkpoint: Checkpoint, sites: Sequence[Site]) -> tuple[Site, 
 
     In the order of computation.
     """
-    whole = {site.module.rpartition(".")[0] for site in sites}
-    return tuple(site for site in checkpoint.sites(["all"]) if site.module.rpartition(".")[0] in whole)
+    whole = {site.block for site in sites}
+    return tuple(site for site in checkpoint.sites(["all"]) if site.block in whole)
 
 
 def watched_modules(module: nn.Module, sites: Iterable[Site]) -> dict[str, nn.Module]:

@@ -53,9 +53,10 @@ def build_teacher(checkpoint: Checkpoint) -> nn.Module:
 
 
 def compressed_parameters(checkpoint: Checkpoint, module: nn.Module) -> set[str]:
-    """Names of the parameters of factored matrices, and of the matrices of heads that were narrowed."""
+    """Names of the parameters of factored matrices, and of heads and feed-forward blocks that were narrowed."""
     prefixes = [f"{name}.{letter}." for name in checkpoint.layouts for letter in LETTERS]
     prefixes += [f"{name}." for name in checkpoint.factored]
+    prefixes += [f"{site.module}." for site in checkpoint.sites(["all"]) if checkpoint.layout(site) == "width"]
     return {name for name, _ in module.named_parameters() if name.startswith(tuple(prefixes))}
 
 

@@ -1,0 +1,51 @@
+"""A cut: what is made smaller by one decomposition, in one of several ways (`MatrixCut`, `PairCut`, `WidthCut`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from rankscope.compress.methods import Matrices
+from rankscope.compress.plan import SitePlan, Spectrum
+from rankscope.compress.taps import Tap
+from rankscope.families import Layout, Site
+
+
+@runtime_checkable
+class Cut(Protocol):
+    """What preparing, planning, probing and writing ask of a way to make matrices smaller.
+
+    It divides its matrices into terms, each of which can be left out, in a fixed order. Several spectra share a cut
+    where terms fall into groups of their own, such as heads.
+    """
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Matrices that it replaces."""
+
+    @property
+    def module(self) -> str:
+        """Name of the layer or the block, for messages."""
+
+    def spectra(self, matrices: Matrices) -> list[Spectrum]:
+        """Worth and cost of every term."""
+
+    def tap(self, matrices: Matrices) -> Tap:
+        """The place where the gates of its terms act, for allocation ``sensitivity``."""
+
+    def layouts(self, plans: Sequence[SitePlan], now: Mapping[str, Layout]) -> dict[str, Layout]:
+        """Layouts of the modules that change, where ``now`` has what earlier cuts made of them."""
+
+    def shapes(self, plans: Sequence[SitePlan]) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the tensors that take the place of the old ones."""
+
+    def tensors(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
+        """Those tensors, in at least float32."""
+
+    def renamed(self) -> Mapping[str, str]:
+        """Old and new names of tensors whose values stay."""
+
+    def shortage(self, plans: Sequence[SitePlan]) -> tuple[int, int] | None:
+        """Positions that calibration showed, and the terms that they are to tell apart, where they are fewer."""
