@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from types import FrameType
 from typing import Any
 
-from rankscope.errors import RankscopeError
+from rankscope.errors import RankscopeError, nearest
 
 DEBUG = "--debug"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -78,6 +79,10 @@ def _explain(error: BaseException) -> tuple[str, int]:
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     what = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # prefix added by pydantic
+    value, _, choices = what.partition(" is not one of ")
+    if choices:
+        guess = nearest(value.rsplit(": ", 1)[-1].strip("'"), re.findall(r"'([^']*)'", choices)).strip()
+        what += f": {guess}" if guess else ""
     what += "" if what.endswith("?") else "."  # a suggestion ends in ?
     return f"{what} See '{context.command_path} --help'." if context is not None else what
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class RankscopeError(ValueError):
@@ -37,10 +37,19 @@ def unknown_choice(parameter: str, value: object, choices: Iterable[str], fix: s
     "method 'svdd' is not known: did you mean 'svd'? Choose from svd, joint."
     """
     known = list(choices)
-    near = difflib.get_close_matches(str(value), known, n=1)
-    guess = f"did you mean {near[0]!r}? " if near else ""
+    guess = nearest(value, known)
     tail = f" {fix}" if fix else ""
     return f"{parameter} {value!r} is not known: {guess}Choose from {', '.join(known)}.{tail}"
+
+
+def nearest(value: object, choices: Sequence[str]) -> str:
+    """The question whether the nearest choice was meant, with a space behind it; empty where none is near.
+
+    >>> nearest("jiont", ["svd", "joint"])
+    "did you mean 'joint'? "
+    """
+    near = difflib.get_close_matches(str(value), choices, n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def check_least(record: object, least: int, names: Iterable[str], prefix: str = "") -> None:

@@ -182,6 +182,12 @@ def test_usage_errors_are_one_line(refused: Any, args: tuple[str, ...], part: st
     assert part in refused(*args)
 
 
+def test_a_mistyped_choice_is_answered_with_the_nearest(refused: Any) -> None:
+    line = refused("compress", "--method", "jiont", "--ratio", "0.5", "--out", "x")
+    assert "'joint', 'theorem3', 'asvd', 'random': did you mean 'joint'? See 'rankscope compress --help'" in line
+    assert "did you mean" not in refused("compress", "--method", "nonsense", "--ratio", "0.5", "--out", "x")
+
+
 @pytest.mark.parametrize("verb", [*VERBS, *(f"lab_{name}" for name in EXPERIMENTS)])
 def test_choices_are_checked_before_anything_runs(refused: Any, verb: str) -> None:
     hints = get_type_hints(import_module(f"rankscope_cli.verbs.{verb}").run, include_extras=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import re
 from pathlib import Path
 
 from rankscope.checkpoints.tensors import SHARDED, SINGLE, pickle_only
-from rankscope.errors import CheckpointError
+from rankscope.errors import CheckpointError, nearest
 
 DEFAULT = "bundled"
 _BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
@@ -101,10 +100,8 @@ def local_alternatives() -> str:
 
 
 def _no_such_model(name: str) -> str:
-    near = difflib.get_close_matches(name, list_bundled(), n=1)
-    guess = f"did you mean {near[0]!r}? " if near else ""
     return (
-        f"no model {name!r}: {guess}There is no such folder, and hub ids look like owner/name; "
+        f"no model {name!r}: {nearest(name, list_bundled())}There is no such folder, and hub ids look like owner/name; "
         f"pass a hub id or {local_alternatives()}."
     )
 

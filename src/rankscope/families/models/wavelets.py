@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from rankscope.errors import CheckpointError, DataError, unknown_choice
+from rankscope.errors import CheckpointError, DataError, nearest, unknown_choice
 
 PAD, END = 0, 1
 SPECIAL = 2
@@ -52,11 +51,9 @@ class WaveletTokens:
             )
         names = _pywt().wavelist(kind="discrete")
         if self.wavelet not in names:
-            near = difflib.get_close_matches(self.wavelet, names, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
             raise CheckpointError(
-                f"wavetoken.wavelet {self.wavelet!r} is not known: {guess}PyWavelets has {len(names)} discrete ones, "
-                "bior2.2 among them."
+                f"wavetoken.wavelet {self.wavelet!r} is not known: {nearest(self.wavelet, names)}PyWavelets has "
+                f"{len(names)} discrete ones, bior2.2 among them."
             )
 
     @classmethod
