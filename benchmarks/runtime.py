@@ -3,11 +3,12 @@
 Random weights in the shapes of the published checkpoints, 20 sample paths of 64 steps from 512 values. In the same
 rounds at all batch sizes: the stock pipeline in float32 (the baseline), the fast runtime in float32 and bfloat16, head
 widths that keep 0.15 of the attention matrices, and Chronos-Bolt of the same size. So every case is compared with the
-baseline at the same batch size, and with the baseline at whichever takes least time per series, or least memory. In
-rounds of their own, at batches below --few: what takes as long as the baseline (stock in bfloat16, with head widths
-and, by --compile, under ``torch.compile``).
+baseline at the same batch size, and with the baseline at whichever takes least time per series, or least memory. By
+--slow instead, a batch size after the other: what takes as long as the baseline (stock in bfloat16, with head widths,
+and under ``torch.compile``).
 
     python benchmarks/runtime.py --out benchmarks/results/runtime.json      # a quiet machine, three quarters of an hour
+    python benchmarks/runtime.py --slow --batches 1,8 --out benchmarks/results/runtime-slow.json
     python benchmarks/runtime.py --quick                                    # tiny, batches 1 and 8, three rounds
     python benchmarks/runtime.py --table benchmarks/results/runtime-*.json  # the tables of docs/benchmarks.md
 """
@@ -26,7 +27,7 @@ USED = ("src/rankscope/forecast", "src/rankscope/lowrank", "eval/rankscope_eval/
 RATIO = 0.15
 
 
-def peers(folder: Path, size: str, compiled: bool) -> list[str]:
+def peers(folder: Path, size: str) -> list[str]:
     """Write the checkpoints of a size; the cases that are compared, the baseline first."""
     from rankscope.compress import CompressOptions, compress
 
@@ -39,8 +40,8 @@ def peers(folder: Path, size: str, compiled: bool) -> list[str]:
     if size in ("tiny", "mini", "small", "base"):
         bolt = write_shape(folder / f"bolt-{size}", "chronos-bolt", size)
         cases += [f"{bolt}:stock:float32", f"{bolt}:fast:float32"]
-    cases += [f"{dense}:stock:bfloat16", f"{narrow}:stock:float32", f"{int8}:fast:float32"]
-    return [*cases, f"{dense}:compile:float32"] if compiled else cases
+    slow = [f"{dense}:stock:bfloat16", f"{narrow}:stock:float32", f"{dense}:compile:float32"]
+    return [*cases, *slow, f"{int8}:fast:float32"]
 
 
 NAMES = {
@@ -114,7 +115,7 @@ def against_best(document: dict[str, Any], size: str) -> list[dict[str, Any]]:
         By case and batch: time per series over the baseline's at the batch where that is least (by median), round by
         round; peak memory over the baseline's at the same batch, and over its least at any batch.
     """
-    rows = [row for row in document["rows"] if not row.get("apart")]
+    rows = document["rows"]
     stock = [row for row in rows if row["label"] == BASELINE.format(size)]
     quickest = min(stock, key=lambda row: row["seconds"]["median"] / row["batch"])
     least = min(row["peak_bytes"] for row in stock)
@@ -161,18 +162,21 @@ def quick(case: str) -> bool:
     return ":fast:" in case or "bolt-" in case
 
 
-def joined(together: dict[str, Any], apart: dict[str, Any] | None, size: str) -> dict[str, Any]:
-    """Join the runs of a size, with the baseline's rows of the first."""
-    found = together
-    if apart is not None:
-        others = {
-            name: [one | {"apart": True} for one in apart[name] if one["label"] != BASELINE.format(size)]
-            for name in ("rows", "ratios")
-        }
-        found = together | {name: [*together[name], *more] for name, more in others.items()}
-        found["failures"] = [*together["failures"], *apart["failures"]]
-        found["rounds_apart"] = apart["rounds"]
-    return found | {"against_best": against_best(found, size)}
+def joined(*results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sizes of several results; of a size that several have, the rows together, with the baseline's of the first."""
+    documents: dict[str, dict[str, Any]] = {}
+    for result in results:
+        for size, one in result["sizes"].items():
+            first = documents.get(size, {"rows": [], "ratios": []})
+            kept = {
+                name: [
+                    *first[name],
+                    *(row for row in one[name] if not first[name] or row["label"] != BASELINE.format(size)),
+                ]
+                for name in ("rows", "ratios")
+            }
+            documents[size] = {**one, **first, **kept}
+    return documents
 
 
 def short(document: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -209,14 +213,11 @@ def main() -> None:
     words = parser(__doc__, "tiny, batches 1 and 8, three rounds", rounds=None, threads=None)
     words.add_argument("--sizes", default="tiny,mini,small")
     words.add_argument("--batches", default="1,8,32")
-    words.add_argument("--few", type=int, default=32, metavar="SERIES", help="from here on only what is fast")
-    words.add_argument("--apart", type=int, metavar="ROUNDS", help="of what is slow (as many); 0 leaves it out")
-    words.add_argument("--compile", action="store_true", help="also the stock pipeline under torch.compile")
+    words.add_argument("--slow", action="store_true", help="what takes as long as the baseline, instead")
     words.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="print the table of these results instead")
     options = words.parse_args()
     if options.table:
-        found = [json.loads(file.read_text(encoding="utf-8"))["sizes"] for file in options.table]
-        documents = {size: one for sizes in found for size, one in sizes.items()}
+        documents = joined(*(json.loads(file.read_text(encoding="utf-8")) for file in options.table))
         print(table(documents), best_table(documents), sep="\n\n")
         return
 
@@ -230,16 +231,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for size in sizes:
-            cases = peers(folder, size, options.compile)
-            settings = Settings(batches, rounds=rounds, threads=options.threads, together=True)
-            some = [one for one in cases if one == cases[0] or quick(one)]
-            runs = [short(codec.plain(run_bench(some, settings)), folder)]
-            smaller = tuple(batch for batch in batches if batch < options.few)
-            if smaller and options.apart != 0:
-                some = [one for one in cases if one == cases[0] or not quick(one)]
-                settings = Settings(smaller, rounds=options.apart or rounds, threads=options.threads)
-                runs.append(short(codec.plain(run_bench(some, settings)), folder))
-            documents[size] = joined(runs[0], runs[1] if len(runs) > 1 else None, size)
+            cases = peers(folder, size)
+            some = [one for one in cases if one == cases[0] or quick(one) != options.slow]
+            settings = Settings(batches, rounds=rounds, threads=options.threads, together=not options.slow)
+            documents[size] = short(codec.plain(run_bench(some, settings)), folder)
+            if not options.slow:
+                documents[size]["against_best"] = against_best(documents[size], size)
             show(documents[size])
     found = {**origin("runtime", *USED), "conditions": {"before": before, "after": conditions()}, "sizes": documents}
     save(found, options.out)

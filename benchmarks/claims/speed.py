@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime import best_table, table
+from runtime import best_table, joined, table
 
 from claims.records import Block, Claim, Document, Prose, Result
 
@@ -10,10 +10,11 @@ PAGE = "docs/benchmarks.md"
 RESULTS: tuple[Result, ...] = (
     Result("spectrum", "benchmarks/spectrum.py --rounds 3", minutes=5, timed=True),
     Result("spectrum-intel", "benchmarks/spectrum.py", minutes=5, older=True),
-    Result("runtime-tiny", "benchmarks/runtime.py --sizes tiny --compile --rounds 3", minutes=8, timed=True),
+    Result("runtime-tiny", "benchmarks/runtime.py --sizes tiny --rounds 3", minutes=8, timed=True),
+    Result("runtime-slow", "benchmarks/runtime.py --slow --sizes tiny --batches 1,8 --rounds 3", minutes=6, timed=True),
     Result("runtime-mini-small", "benchmarks/runtime.py --sizes mini,small --rounds 3", minutes=40, older=True),
     Result("parts", "benchmarks/parts.py", minutes=1, timed=True),
-    Result("peers", "benchmarks/peers.py --benchmark embedded-measured --rounds 3", minutes=8, timed=True),
+    Result("peers", "benchmarks/peers.py --suite {six}/backtest.yaml --data {six} --rounds 5", minutes=15, timed=True),
     Result("growth", "benchmarks/growth.py --figure figures/out/growth", minutes=10, timed=True),
     Result(
         "stream", "benchmarks/stream.py --series 120000 --rounds 3 --figure figures/out/stream", minutes=6, timed=True
@@ -22,6 +23,7 @@ RESULTS: tuple[Result, ...] = (
     Result("by-design-time", "benchmarks/by_design.py --rounds 9", minutes=1, timed=True),
     Result("compress", "benchmarks/compress.py", minutes=6, timed=True),
     Result("rounding", "benchmarks/rounding.py --models bundled-bolt --rounds 15", minutes=6, timed=True),
+    Result("shards", "benchmarks/shards.py --n 4096 --batches 500", minutes=5, timed=True),
     Result("training", "benchmarks/training.py", minutes=5, timed=True),
 )
 MICROARCHITECTURES = {("25", "17"): "Zen 4", ("26", "2"): "Zen 5"}
@@ -78,9 +80,9 @@ def spectrum(found: Document, older: Document) -> str:
     return "\n".join(lines)
 
 
-def runtime(found: Document) -> str:
+def runtime(*found: Document) -> str:
     """Times as fast as stock, and memory, by case and batch."""
-    return table(found["sizes"])
+    return table(joined(*found))
 
 
 def runtime_at_best(found: Document) -> str:

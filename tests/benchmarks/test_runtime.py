@@ -23,7 +23,6 @@ def test_times_and_memory_over_the_best_of_the_baseline(monkeypatch: pytest.Monk
         row(stock, 1, [1.0, 1.0, 2.0], 200),
         row(stock, 8, [4.0, 4.0, 16.0], 1000),
         row(fast, 8, [2.0, 1.0, 2.0], 400),
-        row(stock, 2, [0.1, 0.1, 0.1], 1, apart=True),  # of other rounds
     ]
     alone, batched, found = script.against_best({"rows": rows}, "tiny")
     assert alone["seconds_per_series"] == {"median": 2.0, "min": 1.0, "max": 2.0}
