@@ -58,15 +58,21 @@ def layers(linear: nn.Linear) -> dict[str, nn.Module]:
     return found
 
 
-def alternated(cases: dict[str, Callable[[], object]], rounds: int, repeats: int) -> dict[str, dict[str, float]]:
-    """Return seconds per call of every case, summarised over rounds of several calls."""
+def alternated(cases: dict[str, Callable[[], object]], rounds: int, repeats: int) -> dict[str, dict[str, Any]]:
+    """Return seconds per call of every case over rounds of several calls, and their ratios to ``float`` by round."""
 
     def several(work: Callable[[], object]) -> None:
         for _ in range(repeats):
             work()
 
     taken = alternate({name: timed(partial(several, work)) for name, work in cases.items()}, rounds)
-    return {name: spread([seconds / repeats for seconds in values]) for name, values in taken.items()}
+    return {
+        name: {
+            **spread([seconds / repeats for seconds in values]),
+            "over_float": spread([mine / base for mine, base in zip(values, taken["float"], strict=True)]),
+        }
+        for name, values in taken.items()
+    }
 
 
 def time_layers(rounds: int) -> list[dict[str, Any]]:

@@ -132,7 +132,7 @@ def stream(found: Document) -> str:
 
 
 def layers(found: Document) -> str:
-    """Microseconds of a linear layer by implementation."""
+    """Microseconds of a linear layer, and of every other implementation over it."""
     ways = list(found["layers"][0]["seconds"])
     titles = {"float": "`nn.Linear`", "int8": "`Int8Linear`"}
     lines = [
@@ -141,7 +141,8 @@ def layers(found: Document) -> str:
     ]
     for row in found["layers"]:
         shape = "×".join(map(str, row["shape"]))
-        cells = [f"{1e6 * row['seconds'][way]['median']:,.0f}" for way in ways]
+        times = row["seconds"]
+        cells = [f"{1e6 * times['float']['median']:,.0f} µs", *(span(times[way]["over_float"]) for way in ways[1:])]
         lines.append(f"| {shape} | {row['tokens']} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
