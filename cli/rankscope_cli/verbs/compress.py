@@ -38,7 +38,13 @@ def run(
     ] = None,
     ratio: Annotated[
         float | None,
-        opt.value("--ratio", "R", "Target size ratio of the selected matrices, in (0, 1].", _SIZE, "-r"),
+        opt.value(
+            "--ratio",
+            "R",
+            "Target size ratio of the selected matrices (stream: of all parameters), in (0, 1].",
+            _SIZE,
+            "-r",
+        ),
     ] = None,
     out: Annotated[str, opt.out_folder("Output folder.")],
     parameters: Annotated[
@@ -141,6 +147,10 @@ def run(
     small sizes. The output
     folder loads in chronos-forecasting after `import rankscope`.
 
+    --method stream narrows the residual stream of the whole model, layer by layer, by what the forecasts would miss
+    least; --ratio is then the share of all parameters that is left. It combines with the other methods: compress with
+    joint first, then the result with stream.
+
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
     whose measured loss is within the limit; the result is only as representative as the suite.
@@ -149,6 +159,7 @@ def run(
         rankscope compress --eps 0.05 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.15 --method joint --calibration moments.safetensors -o out/
         rankscope compress bundled-bolt --ratio 0.25 --method joint --storage int8 --out small/
+        rankscope compress small/ --ratio 0.6 --method stream --out smaller/
         rankscope compress --max-loss 0.02 --method joint --suite backtest.yaml --data benchmark/ --out small/
     """
     from rankscope.checkpoints import open_checkpoint

@@ -41,6 +41,8 @@ from rankscope_eval.tradeoff.folder import KeptOriginal, KeptPoint, Table2Folder
 from rankscope_eval.tradeoff.scorers import OVERLAP_SEED, ForecastScorer, TextScorer, TradeoffOptions
 
 RATIOS = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
+RANKED = tuple(name for name in METHOD_NAMES if name != "stream")
+"""Methods that cut the selected matrices; the size of ``stream`` is that of the whole model."""
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint")
 HEALED = "+healed"
 """Suffix of methods that are healed after compression."""
@@ -73,8 +75,8 @@ class Grid:
         for ratio in self.ratios:
             validate_ratio(ratio)
         for method in self.methods:
-            if plain(method) not in METHOD_NAMES:
-                raise OptionError(unknown_choice("method", method, (*METHOD_NAMES, *HEALED_NAMES)))
+            if plain(method) not in RANKED:
+                raise OptionError(unknown_choice("method", method, (*RANKED, *HEALED_NAMES)))
         for allocation in self.allocations:
             if allocation not in ALLOCATIONS:
                 raise OptionError(unknown_choice("allocation", allocation, ALLOCATIONS))
@@ -98,7 +100,7 @@ class Grid:
         return tuple({point.name: point for point in found}.values())
 
 
-HEALED_NAMES = tuple(f"{name}{HEALED}" for name in METHOD_NAMES)
+HEALED_NAMES = tuple(f"{name}{HEALED}" for name in RANKED)
 
 
 def heals(method: str) -> bool:
@@ -277,7 +279,7 @@ def _report(checkpoint: Checkpoint, settings: dict[str, Any], folder: Table2Fold
     kept = folder.original()
     assert kept is not None
     found = {one.point.name: one for one in folder.points()}
-    order = dict.fromkeys((*METHODS, *METHOD_NAMES, *HEALED_NAMES))
+    order = dict.fromkeys((*METHODS, *RANKED, *HEALED_NAMES))
     rank = {name: position for position, name in enumerate(order)}
     points = sorted(
         (one.point for one in found.values()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,32 +11,20 @@ from typing import Any
 
 from torch import Tensor
 
-from rankscope.checkpoints import Checkpoint
+from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration.statistics import series_for
 from rankscope.compress.cut import Cut
-from rankscope.compress.options import Budget, CompressOptions
+from rankscope.compress.options import STREAM, Budget, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices, stored_names
 from rankscope.compress.report import CompressReport, site_reports
-from rankscope.compress.write import Encoding, TensorSpec, encoded, write_weights
+from rankscope.compress.slicing import slice_checkpoint
+from rankscope.compress.write import Encoding, TensorSpec, encoded, finish_folder, write_weights
 from rankscope.engine import Progress
 from rankscope.errors import OptionError
-from rankscope.families import Layout
 from rankscope.families.weight_layout import low_rank_config
-from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
 from rankscope.numerics.parallel import parallel_map
-
-REPORT = "compress.json"
-"""File of a written folder that holds its report."""
-_COMPANIONS = (
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "spiece.model",
-)
 
 
 def compress(
@@ -78,6 +65,9 @@ def compress(
             )
         how = replace(how, ratio=1.0)
     refuse_existing(out, force)
+    if how.method == STREAM:
+        source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+        return slice_checkpoint(source, how, out=out, force=force, progress=progress)
     prepared = prepare(checkpoint, how, progress=progress)
     limit = how.budget if how.ratio is None else Budget("ratio", how.ratio)
     plan = prepared.by_budget(limit) if limit is not None else prepared.by_eps(how.eps or 0.0)
@@ -105,7 +95,7 @@ def write_folder(
     jobs = _jobs(source, changed, prepared.encoding(layouts))
     chosen = {site.name for site in prepared.sites}
     with atomic_folder(out, force) as folder:
-        _write_config(prepared, layouts, folder)
+        config = low_rank_config(source.config, source.family, layouts, prepared.how.method, prepared.storage)
         tensors = _run(jobs, prepared.how.workers, prepared.progress)
         write_weights(folder, [spec for specs, _, _ in jobs for spec in specs], tensors)
         report = CompressReport(
@@ -132,7 +122,7 @@ def write_folder(
                 if entry.name in chosen
             ),
         )
-        codec.write(folder / REPORT, report, indent=2)
+        finish_folder(folder, source, config, report, prepared.dtype, prepared.storage)
     return report
 
 
@@ -193,18 +183,3 @@ def _run(jobs: Sequence[_Job], workers: int | None, progress: Progress) -> Itera
     for done, ((specs, _, _), tensors) in enumerate(zip(jobs, results, strict=True), start=1):
         yield from ((spec.name, tensor) for spec, tensor in zip(specs, tensors, strict=True))
         progress(done, len(jobs), "factors")
-
-
-def _write_config(prepared: Prepared, layouts: dict[str, Layout], folder: Path) -> None:
-    source, kind = prepared.source, prepared.dtype
-    config = low_rank_config(source.config, source.family, layouts, prepared.how.method, prepared.storage)
-    named = [key for key in ("torch_dtype", "dtype") if key in config]
-    if kind is None and prepared.storage == "int8" and not named:
-        kind = source.dtype  # or loaders would take that of the first scales for the model's
-    if kind is not None:
-        keys = named or ["torch_dtype"]
-        config.update(dict.fromkeys(keys, str(kind).removeprefix("torch.")))
-    codec.write(folder / "config.json", config, indent=2)
-    for name in _COMPANIONS:
-        if (source.folder / name).is_file():
-            shutil.copyfile(source.folder / name, folder / name)

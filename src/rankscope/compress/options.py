@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rankscope.compress.calibration import Calibration, CalibrationSet
     from rankscope.compress.plan import SitePlan, Spectrum
 
-JOINT, SENSITIVITY = "joint", "sensitivity"
+JOINT, STREAM, SENSITIVITY = "joint", "stream", "sensitivity"
+DEFAULT_SITES = ("attention",)
 BUDGETS = ("ratio", "parameters", "bytes", "cache-bytes")
 _ROUNDING = 1e-9
 
@@ -34,7 +35,8 @@ class CompressOptions:
         sites: words as for `rankscope.families.select_sites`; embedding tables are never factored.
         method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads and hidden units), ``theorem3``,
             ``asvd`` or ``random``; see `rankscope.compress.methods`, `rankscope.compress.joint` and
-            `rankscope.compress.width`.
+            `rankscope.compress.width`. ``stream`` narrows the residual streams of the whole model, and its ratio is a
+            share of all parameters; see `rankscope.compress.stream`.
         allocation: one of `rankscope.choices.ALLOCATIONS`, see `rankscope.compress.plan`. By default
             ``uniform-eps`` for ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a text
             model), ``energy`` for the others.
@@ -63,7 +65,7 @@ class CompressOptions:
     eps: float | None = None
     ratio: float | None = None
     budget: Budget | None = None
-    sites: Sequence[str] | str = ("attention",)
+    sites: Sequence[str] | str = DEFAULT_SITES
     method: Method = "svd"
     allocation: Allocation | None = None
     calibration: Calibration | CalibrationSet | str | Path | None = None

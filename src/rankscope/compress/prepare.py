@@ -14,7 +14,7 @@ from rankscope.compress.calibration import Calibration, calibration_for, regular
 from rankscope.compress.cut import Cut
 from rankscope.compress.joint import PairCut
 from rankscope.compress.methods import Matrices, MatrixCut
-from rankscope.compress.options import JOINT, SENSITIVITY, Budget, CompressOptions, needs_calibration
+from rankscope.compress.options import JOINT, SENSITIVITY, STREAM, Budget, CompressOptions, needs_calibration
 from rankscope.compress.plan import Plan, SitePlan, Spectrum, least_plan, plan_by_budget, plan_by_eps
 from rankscope.compress.sensitivity import with_sensitivity
 from rankscope.compress.taps import Tap
@@ -155,6 +155,8 @@ def prepare(
     how, report = options or CompressOptions(), progress or silent
     source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
     check_family(source)
+    if how.method == STREAM:
+        raise OptionError("method stream has no ranks to search or compare: use rankscope compress with a size.")
     chosen = _factorable(source, how.sites)
     _check_joint(source, chosen, how.method)
     allocation = _allocation(how, source.family.forecastable)

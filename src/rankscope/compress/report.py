@@ -23,12 +23,13 @@ class SiteReport:
     """One selected matrix: where it is, how it is stored now, and how far it is from the original.
 
     Attributes:
-        name: tensor name of the dense weight.
+        name: tensor name of the dense weight; of a point of a residual stream the module that reads it.
         stack: ``encoder`` or ``decoder``.
         layer: 0-based layer, None outside the layers.
         role: e.g. ``self.q``.
         shape: (d_out, d_in).
-        layout: ``dense``, ``factored``, ``head-width`` or ``width``.
+        layout: ``dense``, ``factored``, ``head-width`` or ``width``; ``stream`` for a point of a residual stream, whose
+            rank is its width and whose numbers are those of what reads it.
         rank: inner size of the factors, min(shape) for a dense matrix, the sum of the widths of heads, the hidden units
             of a feed-forward block.
         widths: width of every head where whole heads were cut, else empty.

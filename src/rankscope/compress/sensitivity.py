@@ -64,14 +64,14 @@ def with_sensitivity(
         OptionError: a text model has no tokens to be probed with.
         DataError: the probe set cannot be used.
     """
-    scale = _probed(source, how, taps, progress)
+    scale = probed(source, how, taps, progress)
     triples = zip(cuts, spectra, taps, strict=True)
     measured = [tap.measured(cut, known, scale) for cut, known, tap in triples]
     return [cut for cut, _ in measured], [known for _, known in measured]
 
 
-def _probed(source: Checkpoint, how: CompressOptions, taps: Sequence[Tap], progress: Progress) -> float:
-    """Show the taps all passes; return what a squared gradient counts for."""
+def probed(source: Checkpoint, how: CompressOptions, taps: Sequence[Tap], progress: Progress) -> float:
+    """Show the taps all passes; return the weight of a squared gradient in the mean loss."""
     device = resolve_device(how.device)
     series = probe_set(source, how)
     module: Any = source.module().to(device)

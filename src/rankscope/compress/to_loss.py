@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.apply import REPORT, write_folder
+from rankscope.compress.apply import write_folder
 from rankscope.compress.options import Budget, CompressOptions
 from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
+from rankscope.compress.write import REPORT
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,13 +17,25 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint
 from rankscope.checkpoints.tensors import DTYPES
 from rankscope.choices import Storage
+from rankscope.compress.report import CompressReport
 from rankscope.families import Layout
 from rankscope.families.weight_layout import linear_layers, scale_name
+from rankscope.io import codec
 from rankscope.numerics.quantise import SCALE_DTYPE, quantise
 
 SHARD_BYTES = 5 * 1000**3
 """Largest file, the limit that ``save_pretrained`` keeps too; models below it are one file."""
 
+REPORT = "compress.json"
+"""File of a written folder that holds its report."""
+_COMPANIONS = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "spiece.model",
+)
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -112,6 +126,36 @@ def write_weights(
     weight_map = {spec.name: name for name, shard in zip(names, shards, strict=True) for spec in shard}
     index = {"metadata": {"total_size": sum(spec.bytes for spec in specs)}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+def finish_folder(
+    folder: Path,
+    source: Checkpoint,
+    config: dict[str, Any],
+    report: CompressReport,
+    dtype: torch.dtype | None,
+    storage: Storage,
+) -> None:
+    """Write what goes with the weights: config, report, and the source's generation config and tokenizer.
+
+    Args:
+        folder: where the weights are.
+        source: the checkpoint that was compressed.
+        config: that of the new one, but for its number format.
+        report: of the compression.
+        dtype: format of the written weights, None where each kept its own.
+        storage: numbers of the linear layers.
+    """
+    named = [key for key in ("torch_dtype", "dtype") if key in config]
+    if dtype is None and storage == "int8" and not named:
+        dtype = source.dtype  # or loaders would take that of the first scales for the model's
+    if dtype is not None:
+        config = {**config, **dict.fromkeys(named or ["torch_dtype"], str(dtype).removeprefix("torch."))}
+    codec.write(folder / "config.json", config, indent=2)
+    for name in _COMPANIONS:
+        if (source.folder / name).is_file():
+            shutil.copyfile(source.folder / name, folder / name)
+    codec.write(folder / REPORT, report, indent=2)
 
 
 def _finish(stream: Iterator[tuple[str, Tensor]]) -> None:

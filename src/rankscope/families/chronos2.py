@@ -31,6 +31,7 @@ from rankscope.families.record import (
     prediction_length,
 )
 from rankscope.families.sites import Site
+from rankscope.families.stream import sliced_shapes
 from rankscope.families.weight_layout import head_widths
 
 LONE_AND_GROUPED = 8
@@ -76,7 +77,7 @@ def expected_shapes(config: Config) -> Shapes:
         for layer in range(positive(config, "num_layers"))
         for part in range(3)
     }
-    return {
+    shapes = {
         "shared.weight": (special_tokens(inner), d_model),
         # A patch is embedded together with its time encoding and its mask of observations.
         **residual_shapes(config, "input_patch_embedding", 3 * size, d_model),
@@ -85,6 +86,7 @@ def expected_shapes(config: Config) -> Shapes:
         "encoder.final_layer_norm.weight": (d_model,),
         **residual_shapes(config, "output_patch_embedding", d_model, outputs),
     }
+    return sliced_shapes(shapes, config)
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:

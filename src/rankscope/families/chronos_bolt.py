@@ -24,6 +24,7 @@ from rankscope.families.record import (
 )
 from rankscope.families.series import check_series
 from rankscope.families.sites import Site
+from rankscope.families.stream import sliced_shapes, sliced_ties
 
 
 def matches(config: Config) -> bool:
@@ -46,19 +47,20 @@ def expected_shapes(config: Config) -> Shapes:
     inner = chronos_config(config)
     d_model = positive(config, "d_model")
     outputs = quantile_count(inner) * positive(inner, "prediction_length")
-    return {
+    shapes = {
         "shared.weight": (special_tokens(inner), d_model),
         # A patch is embedded together with its mask of observations.
         **residual_shapes(config, "input_patch_embedding", 2 * patch_size(config), d_model),
         **stack_shapes(config),
         **residual_shapes(config, "output_patch_embedding", d_model, outputs),
     }
+    return sliced_shapes(shapes, config)
 
 
 def tied_shapes(config: Config) -> Shapes:
     """Copies of the special tokens under the names of the stacks."""
     table = (special_tokens(chronos_config(config)), positive(config, "d_model"))
-    return {"encoder.embed_tokens.weight": table, "decoder.embed_tokens.weight": table}
+    return sliced_ties({"encoder.embed_tokens.weight": table, "decoder.embed_tokens.weight": table}, config)
 
 
 def special_tokens(inner: Config) -> int:

@@ -13,6 +13,7 @@ from rankscope.families.layers import has_decoder, shift_right, stack_blocks, st
 from rankscope.families.loading import whole_model
 from rankscope.families.record import Config, Family, LowRank, Shapes, positive
 from rankscope.families.sites import Site
+from rankscope.families.stream import sliced_shapes, sliced_ties
 
 ALIASES = {"shared.weight": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")}
 
@@ -33,7 +34,7 @@ def expected_shapes(config: Config) -> Shapes:
     shapes = {"shared.weight": table, **stack_shapes(config)}
     if has_decoder(config) and config.get("tie_word_embeddings") is False:
         shapes["lm_head.weight"] = table
-    return shapes
+    return sliced_shapes(shapes, config)
 
 
 def tied_shapes(config: Config) -> Shapes:
@@ -44,7 +45,7 @@ def tied_shapes(config: Config) -> Shapes:
         shapes["decoder.embed_tokens.weight"] = table
         if config.get("tie_word_embeddings") is not False:
             shapes["lm_head.weight"] = table
-    return shapes
+    return sliced_ties(shapes, config)
 
 
 def _table(config: Config) -> tuple[int, int]:

@@ -296,6 +296,8 @@ def low_rank_config(
     block: dict[str, Any] = {"version": VERSION, "family": family.name, "method": method}
     if storage != "float":
         block["storage"] = storage
+    if isinstance(known := config.get("rankscope"), Mapping) and "stream" in known:
+        block["stream"] = known["stream"]
     sites = {name: _entry(layout) for name, layout in layouts.items()}
     changed = {
         **config,

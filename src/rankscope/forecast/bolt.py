@@ -11,33 +11,34 @@ from torch import Tensor, nn
 
 from rankscope.forecast.attention import Attention, attend_shared
 from rankscope.forecast.batches import chunks, in_batches, lengths_of
-from rankscope.forecast.network import Encoder, FeedForward, Norm, masked
+from rankscope.forecast.network import Encoder, FeedForward, Norm, Skip, masked
 
 
 class BoltDecoderLayer:
     """Decoder layer over a single token; its self-attention is trivial, so queries, keys and biases are not needed."""
 
     def __init__(self, stock: Any) -> None:
-        self.norm = Norm(stock.layer[0].layer_norm)
+        self.norm, self.skip = Norm(stock.layer[0].layer_norm), Skip(stock.layer[0])
         self.value, self.output = stock.layer[0].SelfAttention.v, stock.layer[0].SelfAttention.o
-        self.cross_norm = Norm(stock.layer[1].layer_norm)
+        self.cross_norm, self.cross_skip = Norm(stock.layer[1].layer_norm), Skip(stock.layer[1])
         self.cross = Attention(stock.layer[1].EncDecAttention, cached=False, crossed=True)
         self.feed_forward = FeedForward(stock.layer[-1])
 
-    def self_attention(self, x: Float[Tensor, "series d_model"]) -> Float[Tensor, "series d_model"]:
+    def self_attention(self, x: Float[Tensor, "series d_own"]) -> Float[Tensor, "series d_next"]:
         """Apply the self-attention sub-layer."""
-        return x + self.output(self.value(self.norm(x)))
+        return self.skip(x) + self.output(self.value(self.norm(x)))
 
     def cross_attention_and_mlp(
         self,
-        x: Float[Tensor, "series d_model"],
-        hidden: Float[Tensor, "series patches d_model"],
+        x: Float[Tensor, "series d_own"],
+        hidden: Float[Tensor, "series patches d_memory"],
         mask: Float[Tensor, "series 1 1 patches"] | None,
-    ) -> Float[Tensor, "series d_model"]:
+    ) -> Float[Tensor, "series d_next"]:
         """Apply the remaining sub-layers; ``x`` may be modified in place."""
         (queries,) = self.cross.project(self.cross_norm(x))
         keys, values = (part.transpose(1, 2) for part in self.cross.keys_values(hidden))
-        x = self.cross.add_output(x, attend_shared(queries.unsqueeze(1), keys, values, mask).squeeze(1))
+        attended = attend_shared(queries.unsqueeze(1), keys, values, mask).squeeze(1)
+        x = self.cross.add_output(self.cross_skip(x), attended)
         return self.feed_forward(x)
 
 

@@ -33,27 +33,38 @@ class Norm:
         return self.gain * wide.to(self.gain.dtype)
 
 
+class Skip:
+    """Skip connection of a sub-layer: the identity, or a matrix where the residual stream is sliced."""
+
+    def __init__(self, stock: Any) -> None:
+        self.matrix = Projections([stock.skip]) if hasattr(stock, "skip") else None
+
+    def __call__(self, x: Float[Tensor, "*batch d_own"]) -> Float[Tensor, "*batch d_next"]:
+        """Carry the stream over to the next sub-layer."""
+        return x if self.matrix is None else self.matrix(x)[0]
+
+
 class FeedForward:
     """T5 feed-forward sub-layer with its norm, gated or not."""
 
     def __init__(self, stock: Any) -> None:
         dense = stock.DenseReluDense
-        self.norm = Norm(stock.layer_norm)
+        self.norm, self.skip = Norm(stock.layer_norm), Skip(stock)
         self.gated = hasattr(dense, "wi_0")
         self.wi = Projections([dense.wi_0, dense.wi_1] if self.gated else [dense.wi])
         self.act = dense.act
         self.rectified = type(dense.act) is nn.ReLU and not self.gated
         self.wo = Projections([dense.wo])
 
-    def __call__(self, x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
+    def __call__(self, x: Float[Tensor, "rows d_own"]) -> Float[Tensor, "rows d_next"]:
         """Add the sub-layer's output to ``x``, possibly in place."""
         if self.rectified:
-            return self.wo.add(x, self.wi.relu(self.norm(x)))
+            return self.wo.add(self.skip(x), self.wi.relu(self.norm(x)))
         hidden, *linear = self.wi(self.norm(x))
         hidden = self.act(hidden)
         if linear:
             hidden = hidden * linear[0]
-        return self.wo.add(x, hidden)
+        return self.wo.add(self.skip(x), hidden)
 
 
 class PositionBias:
@@ -81,19 +92,19 @@ class EncoderLayer:
     """Encoder layer: self-attention and feed-forward."""
 
     def __init__(self, stock: Any) -> None:
-        self.norm = Norm(stock.layer[0].layer_norm)
+        self.norm, self.skip = Norm(stock.layer[0].layer_norm), Skip(stock.layer[0])
         self.attention = Attention(stock.layer[0].SelfAttention, cached=False, crossed=False)
         self.feed_forward = FeedForward(stock.layer[-1])
 
     def __call__(
-        self, x: Float[Tensor, "series tokens d_model"], bias: Float[Tensor, "_ heads tokens tokens"]
-    ) -> Float[Tensor, "series tokens d_model"]:
+        self, x: Float[Tensor, "series tokens d_own"], bias: Float[Tensor, "_ heads tokens tokens"]
+    ) -> Float[Tensor, "series tokens d_next"]:
         """Apply the layer; ``x`` may be modified in place."""
         q, k, v = (part.transpose(1, 2) for part in self.attention.project(self.norm(x)))
         attended = attend_all(q, k, v, bias)
-        shape = x.shape
-        flat = self.attention.add_output(x.flatten(0, 1), attended.transpose(1, 2).flatten(0, 1))
-        return self.feed_forward(flat).view(shape)
+        series = len(x)
+        flat = self.attention.add_output(self.skip(x).flatten(0, 1), attended.transpose(1, 2).flatten(0, 1))
+        return self.feed_forward(flat).unflatten(0, (series, -1))
 
 
 class Encoder:
@@ -109,8 +120,8 @@ class Encoder:
         self.norm = Norm(stock.final_layer_norm)
 
     def __call__(
-        self, x: Float[Tensor, "series tokens d_model"], kept: Bool[Tensor, "series tokens"] | None
-    ) -> Float[Tensor, "series tokens d_model"]:
+        self, x: Float[Tensor, "series tokens d_first"], kept: Bool[Tensor, "series tokens"] | None
+    ) -> Float[Tensor, "series tokens d_last"]:
         """Encode; ``kept`` masks the attended tokens (None: all). ``x`` may be modified in place."""
         bias = self.bias(x.shape[1]).unsqueeze(0).to(x.dtype)
         if kept is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rankscope.forecast.attention import Attention, attend, attend_shared
 from rankscope.forecast.batches import chunks, lengths_of
-from rankscope.forecast.network import Encoder, FeedForward, Norm, PositionBias
+from rankscope.forecast.network import Encoder, FeedForward, Norm, PositionBias, Skip
 from rankscope.forecast.products import Product, is_dense
 
 
@@ -82,21 +82,21 @@ class DecoderLayer:
     """Decoder layer for incremental decoding, one new token per row."""
 
     def __init__(self, stock: Any) -> None:
-        self.norm = Norm(stock.layer[0].layer_norm)
+        self.norm, self.skip = Norm(stock.layer[0].layer_norm), Skip(stock.layer[0])
         self.own = Attention(stock.layer[0].SelfAttention, cached=True, crossed=False)
-        self.cross_norm = Norm(stock.layer[1].layer_norm)
+        self.cross_norm, self.cross_skip = Norm(stock.layer[1].layer_norm), Skip(stock.layer[1])
         self.cross = Attention(stock.layer[1].EncDecAttention, cached=True, crossed=True)
         self.feed_forward = FeedForward(stock.layer[-1])
 
     def step(
         self,
-        x: Float[Tensor, "rows d_model"],
+        x: Float[Tensor, "rows d_own"],
         at: int | Int[Tensor, " 1"],
         past: Past | KeyValues,
         context: KeyValues,
         bias: Float[Tensor, "heads tokens"],
         mask: Float[Tensor, "series 1 1 length"] | None,
-    ) -> Float[Tensor, "rows d_model"]:
+    ) -> Float[Tensor, "rows d_next"]:
         """Process one token per row at position ``at``; rows of a series are adjacent. May modify ``x`` in place.
 
         The length of ``bias`` sets the number of attended tokens; it also masks future ones.
@@ -109,11 +109,11 @@ class DecoderLayer:
             past.values.index_copy_(2, at, value.unsqueeze(2))
         tokens = bias.shape[-1]
         keys, values = past.keys[:, :, :tokens], past.values[:, :, :tokens]
-        x = self.own.add_output(x, attend(queries, keys, values, bias))
+        x = self.own.add_output(self.skip(x), attend(queries, keys, values, bias))
         (queries,) = self.cross.project(self.cross_norm(x))
         series = len(context.keys)
         attended = attend_shared(queries.unflatten(0, (series, -1)), context.keys, context.values, mask)
-        x = self.cross.add_output(x, attended.flatten(0, 1))
+        x = self.cross.add_output(self.cross_skip(x), attended.flatten(0, 1))
         return self.feed_forward(x)
 
 
@@ -174,9 +174,8 @@ class T5Network:
     @cached_property
     def widths(self) -> tuple[list[tuple[tuple[int, int], ...]], list[tuple[tuple[int, int], ...]]]:
         """Return (groups, width) of cached keys and values for every layer: self-attention, then cross-attention."""
-        token = self.embed_output.weight[:1].detach()
-        own = [layer.own.project(layer.norm(token))[1:] for layer in self.layers]
-        cross = [layer.cross.keys_values(token) for layer in self.layers]
+        own = [layer.own.project(layer.norm.gain[None])[1:] for layer in self.layers]
+        cross = [layer.cross.keys_values(self.encoder.norm.gain[None]) for layer in self.layers]
         past, context = ([tuple((p.shape[1], p.shape[2]) for p in parts) for parts in some] for some in (own, cross))
         return past, context
 

@@ -10,6 +10,7 @@ from chronos.chronos2.pipeline import Chronos2Pipeline
 from chronos.chronos_bolt import ChronosBoltModelForForecasting, ChronosBoltPipeline
 from transformers import AutoConfig, T5Config
 
+from rankscope.lowrank.chronos2_stream import LAYERS
 from rankscope.lowrank.models import factor_model
 
 
@@ -30,7 +31,8 @@ class LowRankChronos2Model(Chronos2Model):
 
     def __init__(self, config: LowRankChronos2Config) -> None:
         super().__init__(config)
-        factor_model(self, config)
+        factor_model(self, config, LAYERS)
+        self.model_dim = self.encoder.final_layer_norm.weight.shape[0]  # checked in every forecast
 
 
 class LowRankChronos2Pipeline(Chronos2Pipeline):

@@ -41,10 +41,10 @@ class HeadWidthMHA(MHA):
         self.layout, self.qk, self.vo = layout, Heads(layout.qk), Heads(layout.vo)
         self.inner_dim = self.vo.total
         like: dict[str, Any] = {"bias": False, "device": stock.q.weight.device, "dtype": stock.q.weight.dtype}
-        self.q = nn.Linear(self.d_model, self.qk.total, **like)
-        self.k = nn.Linear(self.d_model, self.qk.total, **like)
-        self.v = nn.Linear(self.d_model, self.vo.total, **like)
-        self.o = nn.Linear(self.vo.total, self.d_model, **like)
+        self.q = nn.Linear(stock.q.in_features, self.qk.total, **like)
+        self.k = nn.Linear(stock.k.in_features, self.qk.total, **like)
+        self.v = nn.Linear(stock.v.in_features, self.vo.total, **like)
+        self.o = nn.Linear(self.vo.total, stock.o.out_features, **like)
         if self.use_rope:
             self.rope_embed = stock.rope_embed
 

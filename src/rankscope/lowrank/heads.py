@@ -96,10 +96,10 @@ class HeadWidthAttention(T5Attention):
         self.is_causal = getattr(stock, "is_causal", False)
         self.key_value_proj_dim, self.inner_dim = self.qk.widest, self.vo.total
         like: dict[str, Any] = {"bias": False, "device": stock.q.weight.device, "dtype": stock.q.weight.dtype}
-        self.q = nn.Linear(self.d_model, self.qk.total, **like)
-        self.k = nn.Linear(self.d_model, self.qk.total, **like)
-        self.v = nn.Linear(self.d_model, self.vo.total, **like)
-        self.o = nn.Linear(self.vo.total, self.d_model, **like)
+        self.q = nn.Linear(stock.q.in_features, self.qk.total, **like)
+        self.k = nn.Linear(stock.k.in_features, self.qk.total, **like)
+        self.v = nn.Linear(stock.v.in_features, self.vo.total, **like)
+        self.o = nn.Linear(self.vo.total, stock.o.out_features, **like)
         if self.has_relative_attention_bias:
             self.relative_attention_bias = stock.relative_attention_bias
 

@@ -18,15 +18,24 @@ from transformers import (
 
 from rankscope.errors import CheckpointError
 from rankscope.families import FAMILIES, Factored, HeadWidth, Layout, Site, Width, read_layouts
+from rankscope.families.stream import read_widths
 from rankscope.families.weight_layout import linear_layers, read_storage
 from rankscope.lowrank.linear import FactoredLinear, Int8Linear
+from rankscope.lowrank.stream import LAYERS, SlicedLayer, initialise_skips, slice_stream
 
 if TYPE_CHECKING:
     from chronos.chronos2.layers import MHA
 
 
-def factor_model(model: PreTrainedModel, config: PretrainedConfig) -> None:
+def factor_model(
+    model: PreTrainedModel, config: PretrainedConfig, sliced: Mapping[type, type[SlicedLayer]] = LAYERS
+) -> None:
     """Finish a freshly built stock model: swap the sites that ``config.rankscope`` names and initialise them.
+
+    Args:
+        model: the stock model.
+        config: its config, with the ``rankscope`` block.
+        sliced: sublayers over a narrower residual stream by stock class.
 
     Raises:
         CheckpointError: the block is unreadable or does not fit the model.
@@ -35,6 +44,9 @@ def factor_model(model: PreTrainedModel, config: PretrainedConfig) -> None:
     int8 = read_storage(config.rankscope) == "int8"
     named = int8 or any(isinstance(layout, Width) for layout in layouts.values())
     sites = FAMILIES[config.rankscope["family"]].sites(config.to_dict()) if named else ()
+    widths = read_widths(config.to_dict())
+    if widths:
+        slice_stream(model, widths, sliced)
     widen_heads(model, layouts)
     narrow_blocks(model, sites, layouts)
     factor_modules(model, layouts, d_head=config.d_kv, factor=config.initializer_factor)
@@ -49,6 +61,7 @@ def factor_model(model: PreTrainedModel, config: PretrainedConfig) -> None:
     for layer in model.modules():
         if isinstance(layer, FactoredLinear):
             initialise_factors(layer)
+    initialise_skips(model)
     if int8:
         round_layers(model, linear_layers(sites, layouts))
 

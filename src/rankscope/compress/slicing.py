@@ -1,0 +1,324 @@
+"""Checkpoints with narrower residual streams: widths under a budget, sliced tensors, and the folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rankscope.checkpoints import Checkpoint
+from rankscope.compress.options import DEFAULT_SITES, SENSITIVITY, STREAM, Budget, CompressOptions
+from rankscope.compress.plan import rounded
+from rankscope.compress.report import CompressReport, SiteReport
+from rankscope.compress.stream import Basis, calibrated_on, measure
+from rankscope.compress.write import TensorSpec, encoded, encoding_of, finish_folder, write_weights
+from rankscope.engine import Progress, silent
+from rankscope.engine.device import resolve_dtype
+from rankscope.errors import FamilyError, OptionError
+from rankscope.families import Layout, Site
+from rankscope.families.stream import DECODER_TABLE, TABLE, Axes, read_widths, sliced, stream_axes
+from rankscope.families.weight_layout import low_rank_config
+from rankscope.io.atomic import atomic_folder
+
+HEAD, COPY = "lm_head.weight", "encoder.embed_tokens.weight"
+Widths = Mapping[str, int]
+
+
+class Slicing:
+    """A checkpoint with streams of the stock width, ready to be written with narrower ones.
+
+    Args:
+        source: the checkpoint.
+
+    Raises:
+        FamilyError: it has no stack whose sublayers read a normalised stream, or no decoder where its family has one.
+        OptionError: its streams are sliced already.
+    """
+
+    def __init__(self, source: Checkpoint) -> None:
+        if source.family.low_rank is None:
+            raise FamilyError(f"{source.source} is a {source.family.title} model, of which there is no low-rank class.")
+        if source.family.decoding and not any(site.stack == "decoder" for site in source.sites(["all"])):
+            raise FamilyError(f"{source.source} has no decoder: only encoder-decoder T5 models can be compressed.")
+        if read_widths(source.config):
+            raise OptionError(f"{source.source}: its residual stream is sliced already; start from the model before.")
+        self.source, self.d_model = source, int(source.config["d_model"])
+        tied = source.family.tied_shapes(source.config)
+        kept = {name: info for name, info in source.index.items() if name not in tied and not source.is_scale(name)}
+        self.shapes: dict[str, tuple[int, ...]] = {name: info.shape for name, info in kept.items()}
+        self.dtypes = {name: info.dtype for name, info in kept.items()}
+        for name in (TABLE, HEAD):
+            if name not in kept and (name == TABLE or name in tied):  # stored under the name of a copy, or tied
+                self.shapes[name], self.dtypes[name] = tied[name if name == HEAD else COPY], source.dtype
+
+    def sliced(self, widths: Widths) -> dict[str, tuple[int, ...]]:
+        """Shapes of all tensors that are stored with streams of these widths."""
+        shapes = dict(sliced(self.shapes, widths))
+        for module, site in self._undone(shapes).items():
+            up, down = (shapes.pop(f"{module}.{part}.weight") for part in ("up", "down"))
+            shapes[site.name] = (up[0], down[1])
+            if f"{module}.up.bias" in shapes:
+                shapes[f"{module}.bias"] = shapes.pop(f"{module}.up.bias")
+        return shapes
+
+    def layouts(self, widths: Widths) -> dict[str, Layout]:
+        """Layouts with streams of these widths."""
+        undone = self._undone(sliced(self.shapes, widths))
+        return {module: layout for module, layout in self.source.layouts.items() if module not in undone}
+
+    def _undone(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Site]:
+        """Factored matrices, by module, of which the two factors would store more than the sliced product."""
+        found = {}
+        for site in self._factored:
+            up, down = (shapes[f"{site.module}.{part}.weight"] for part in ("up", "down"))
+            if up[0] * down[1] <= prod(up) + prod(down):
+                found[site.module] = site
+        return found
+
+    @cached_property
+    def _factored(self) -> list[Site]:
+        """Sites stored in two factors that all heads share."""
+        known = {module for module, layout in self.source.factored.items() if layout.heads is None}
+        return [site for site in self.source.sites(["all"]) if site.module in known]
+
+    def parameters(self, widths: Widths) -> int:
+        """Numbers stored."""
+        return sum(prod(shape) for shape in self.sliced(widths).values())
+
+    def tensors(self, bases: Mapping[str, Basis], widths: Widths) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+        """Names of all tensors and what makes them, in float64."""
+        ends = {point: bases[point].at(width) for point, width in widths.items()}
+        axes = stream_axes(self.sliced(widths))
+        for name in self.sliced(widths):
+            yield name, lambda name=name: self._tensor(name, axes.get(name, Axes()), ends)  # type: ignore[misc]
+
+    def config(self, widths: Widths) -> dict[str, Any]:
+        """``config.json`` of the sliced checkpoint."""
+        source = self.source
+        method = str((source.config.get("rankscope") or {}).get("method", STREAM))
+        config = low_rank_config(source.config, source.family, self.layouts(widths), method, source.storage)
+        config["rankscope"] = {**config["rankscope"], "stream": dict(widths)}
+        if HEAD in self.shapes:
+            config.update(tie_word_embeddings=False, scale_decoder_outputs=False)
+        return config
+
+    @cached_property
+    def _gains(self) -> dict[str, Float[Tensor, " d_model"]]:
+        norms = {axes.norm: name for name, axes in stream_axes(self.shapes).items() if axes.norm is not None}
+        return {point: self.source.tensor(name).double() for point, name in norms.items()}
+
+    def _tensor(self, name: str, axes: Axes, ends: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
+        if axes.norm is not None:
+            return torch.ones(ends[axes.norm][0].shape[1], dtype=torch.float64)
+        if axes.out is not None and axes.read is not None:
+            return ends[axes.out][1] @ ends[axes.read][0]
+        tensor = self._dense(name)
+        if axes.out is not None:
+            write = ends[axes.out][1]
+            return tensor.double() @ write.mT if axes.table else write @ tensor.double()
+        if axes.read is None:
+            return tensor
+        read = ends[axes.read][0]
+        # a norm of width k multiplies by √k where the stock one multiplies by √d_model
+        scale = (self.d_model / read.shape[1]) ** 0.5 * self._scale(name)
+        return (tensor.double() * self._gains[axes.read]) @ read * scale
+
+    def _dense(self, name: str) -> Tensor:
+        """The source's tensor, the product of two factors where these are undone."""
+        stored = self.source.index
+        if name == DECODER_TABLE or (name == HEAD and name not in stored):
+            return self.source.tensor(TABLE)
+        module, _, kind = name.rpartition(".")
+        if module not in self.source.factored:
+            return self.source.tensor(name)
+        if kind == "bias":
+            return self.source.tensor(f"{module}.up.bias")
+        up, down = (self.source.tensor(f"{module}.{part}.weight").double() for part in ("up", "down"))
+        return up @ down
+
+    def _scale(self, name: str) -> float:
+        """T5 with a tied head scales what the head reads."""
+        config = self.source.config
+        scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
+        return self.d_model**-0.5 if name == HEAD and scaled else 1.0
+
+
+def plan_widths(
+    bases: Mapping[str, Basis], used: Callable[[Widths], float], limit: float, multiple: int = 1
+) -> dict[str, int]:
+    """Widths that keep every coordinate worth more than one level, the lowest within a limit.
+
+    Coordinates count alike at all points, whatever they cost there: what one point drops is lost to those after it.
+
+    Args:
+        bases: coordinates of every point.
+        used: cost of widths, in the unit of the limit.
+        limit: what must not be exceeded.
+        multiple: widths are rounded down to multiples of it, but never to 0.
+
+    Raises:
+        OptionError: even the least widths exceed the limit.
+    """
+    worth = {point: one.sigma.square() for point, one in bases.items()}
+    levels = torch.cat([*worth.values(), torch.zeros(1, dtype=torch.float64)]).unique().flip(0)
+
+    def at(number: int) -> dict[str, int]:
+        """Widths at a level; the higher its number, the more is kept."""
+        return {point: max(rounded(int((one > levels[number]).sum()), multiple), 1) for point, one in worth.items()}
+
+    found = at(_last(lambda number: used(at(number)) <= limit, len(levels) - 1))
+    if used(found) > limit:
+        raise OptionError(
+            f"the size is out of reach: streams of width {max(found.values())} leave {used(found):.0f}, "
+            f"{limit:.0f} are allowed."
+        )
+    return found
+
+
+def _last(holds: Callable[[int], bool], end: int) -> int:
+    """The last number up to ``end`` where what holds for small numbers still holds; 0 where it never does."""
+    low, high = 0, end
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+def slice_checkpoint(
+    source: Checkpoint, how: CompressOptions, *, out: str | Path, force: bool = False, progress: Progress | None = None
+) -> CompressReport:
+    """Write a checkpoint with narrower residual streams; see `rankscope.compress.stream`.
+
+    Raises:
+        OptionError: a size that this method does not have, or that is out of reach.
+        RankscopeError: as `rankscope.compress.compress` says.
+    """
+    begin, report = time.perf_counter(), progress or silent
+    slicing = Slicing(source)
+    limit, used = _limit(slicing, how)
+    bases = measure(source, how, report)
+    widths = plan_widths(bases, used, limit, how.multiple)
+    return write_sliced(slicing, bases, widths, how, out=out, force=force, begin=begin)
+
+
+def write_sliced(
+    slicing: Slicing,
+    bases: Mapping[str, Basis],
+    widths: Widths,
+    how: CompressOptions,
+    *,
+    out: str | Path,
+    force: bool = False,
+    begin: float | None = None,
+) -> CompressReport:
+    """Write the folder, whole or not at all.
+
+    Args:
+        slicing: the checkpoint.
+        bases: coordinates of every point.
+        widths: how many of them each keeps.
+        how: number formats, and what the report names.
+        out: folder to write.
+        force: replace ``out`` if it exists.
+        begin: `time.perf_counter` when the work began, for the report; now by default.
+    """
+    start = time.perf_counter() if begin is None else begin
+    source, storage = slicing.source, how.storage or slicing.source.storage
+    specs = _specs(slicing, how, widths)
+    config = {**slicing.config(widths)}
+    block = {key: value for key, value in config["rankscope"].items() if key != "storage"}
+    config["rankscope"] = block if storage == "float" else {**block, "storage": storage}
+    jobs = sorted(slicing.tensors(bases, widths), key=lambda job: (-specs[job[0]][0].dtype.itemsize, job[0]))
+
+    def written() -> Iterator[tuple[str, Tensor]]:
+        for name, make in jobs:
+            tensors = encoded({name: make()}, specs[name])
+            yield from ((spec.name, tensor) for spec, tensor in zip(specs[name], tensors, strict=True))
+
+    with atomic_folder(out, force) as folder:
+        flat = [spec for name, _ in jobs for spec in specs[name]]
+        write_weights(folder, flat, written())
+        after = slicing.parameters(widths)
+        report = CompressReport(
+            model=source.source,
+            family=source.family.name,
+            out=str(out),
+            method=STREAM,
+            allocation=SENSITIVITY,
+            calibration=calibrated_on(source, how).name,
+            eps=None,
+            target_ratio=how.ratio,
+            ratio=after / source.parameters,
+            parameters={"before": source.parameters, "after": after},
+            selected_parameters={"before": source.parameters, "after": after},
+            bytes={"before": source.bytes, "after": sum(spec.bytes for spec in flat)},
+            dtype=None if how.dtype is None else str(resolve_dtype(how.dtype)).removeprefix("torch."),
+            storage=storage,
+            seconds=round(time.perf_counter() - start, 3),
+            notes=(),
+            sites=tuple(_point_report(slicing, point, bases[point], widths) for point in widths),
+        )
+        finish_folder(folder, source, config, report, resolve_dtype(how.dtype), storage)
+    return report
+
+
+def _specs(slicing: Slicing, how: CompressOptions, widths: Widths) -> dict[str, tuple[TensorSpec, ...]]:
+    source, storage = slicing.source, how.storage or slicing.source.storage
+    encoding = encoding_of(source, slicing.layouts(widths), storage, resolve_dtype(how.dtype))
+    kinds = slicing.dtypes
+    shapes = slicing.sliced(widths).items()
+    return {name: encoding(name, shape, kinds.get(name, source.dtype)) for name, shape in shapes}
+
+
+def _limit(slicing: Slicing, how: CompressOptions) -> tuple[float, Callable[[Widths], float]]:
+    """The largest size allowed, and the size of widths in the same unit."""
+    if tuple(how.sites) != DEFAULT_SITES or how.allocation not in (None, SENSITIVITY):
+        raise OptionError("method stream slices the whole model by sensitivity: leave out sites and allocation.")
+    budget = how.budget
+    if how.ratio is not None:
+        budget = Budget("parameters", max(int(how.ratio * slicing.source.parameters), 1))
+    if budget is None or budget.kind == "cache-bytes":
+        raise OptionError("method stream takes a size of the whole model: --ratio, --parameters or --bytes.")
+    if budget.kind == "parameters":
+        return float(budget.limit), lambda widths: float(slicing.parameters(widths))
+
+    def stored(widths: Widths) -> float:
+        return float(sum(spec.bytes for specs in _specs(slicing, how, widths).values() for spec in specs))
+
+    return float(budget.limit), stored
+
+
+def _point_report(slicing: Slicing, point: str, basis: Basis, widths: Widths) -> SiteReport:
+    width, worth = widths[point], basis.sigma.square()
+    stack, _, rest = point.partition(".")
+    numbers = [_numbers(shapes, point) for shapes in (slicing.shapes, slicing.sliced(widths))]
+    return SiteReport(
+        name=point,
+        stack=stack,
+        layer=int(rest.split(".")[1]) if rest.startswith("block.") else None,
+        role=STREAM,
+        shape=(slicing.d_model, slicing.d_model),
+        layout=STREAM,
+        rank=width,
+        widths=(),
+        eps_rank=width,
+        parameters_before=numbers[0],
+        parameters_after=numbers[1],
+        spectral_error=float(basis.sigma[width]) if width < len(worth) else 0.0,
+        relative_error=float(basis.sigma[width] / basis.sigma[0]) if width < len(worth) else 0.0,
+        lost=float(worth[width:].sum() / worth.sum()),
+        note="",
+    )
+
+
+def _numbers(shapes: dict[str, tuple[int, ...]], point: str) -> int:
+    """Numbers stored in what reads a point, its skip connection and its norm among them."""
+    axes = stream_axes(shapes)
+    return sum(prod(shapes[name]) for name, one in axes.items() if point in (one.read, one.norm))
