@@ -23,6 +23,7 @@ from pathlib import Path
 
 from claims import CLAIMS, RESULTS, Block, Claim, ClaimError, Result
 from claims.records import NUMBER, Printed
+from digests import digest
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = "../shared/data"
@@ -132,9 +133,23 @@ def run(result: Result, data: str, alone: str) -> list[str]:
         return [f"{result.name}: {data} is no folder; give that of the folders benchmark and dev by --data DIR."]
     words = [sys.executable, *shlex.split(result.words(data))[1:]]
     prefix = shlex.split(alone) if result.timed else []
-    code = subprocess.run([*prefix, *words], cwd=ROOT).returncode
-    reason = f"exit code {code}" if code else result.stale()
-    return [f"{result.name}: {reason}"] if reason else []
+    file, code = ROOT / result.file, code_digest()
+    earlier = file.read_bytes() if file.is_file() else None
+    failed = subprocess.run([*prefix, *words], cwd=ROOT).returncode
+    if code_digest() == code:
+        reason = f"exit code {failed}" if failed else result.stale()
+        return [f"{result.name}: {reason}"] if reason else []
+    if earlier is None:
+        file.unlink(missing_ok=True)
+    else:
+        file.write_bytes(earlier)
+    return [f"{result.name}: the code changed while it was measured; not kept."]
+
+
+def code_digest() -> str:
+    """Digest of the code that a measurement may read while it runs."""
+    digest.cache_clear()
+    return digest(ROOT / "src") + digest(ROOT / "eval") + digest(ROOT / "lab")
 
 
 def listing() -> Iterator[str]:

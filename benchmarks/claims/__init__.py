@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims import scores, speed, table2
+from claims import rates, scores, speed, table2
 from claims.records import Block, Claim, ClaimError, Document, Printed, Prose, Result
 
 RESULTS: dict[str, Result] = {one.name: one for one in (*scores.RESULTS, *speed.RESULTS, *table2.RESULTS)}
@@ -21,6 +21,7 @@ def stale_note() -> str:
 CLAIMS: tuple[Claim, ...] = (
     *scores.CLAIMS,
     *speed.CLAIMS,
+    *rates.CLAIMS,
     *table2.CLAIMS,
     Block("docs/benchmarks.md", "stale", (), stale_note, moves=float("inf")),
 )

@@ -100,9 +100,11 @@ class Prose:
     page: str
     result: str
     words: str
-    values: Callable[[Document], Mapping[str, Any]] = lambda found: found
+    values: Callable[..., Mapping[str, Any]] = lambda found, *others: found
     """What the fields look into; by default the result itself."""
-    holds: Callable[[Document], bool] = lambda found: True
+    also: tuple[str, ...] = ()
+    """Further results, which ``values`` and ``holds`` get after the first."""
+    holds: Callable[..., bool] = lambda *found: True
     """Condition on the result that what the words around the numbers say is true."""
     moves: float = 0.02
     """Share by which a number may move before somebody has to read the words around it again."""
@@ -110,7 +112,7 @@ class Prose:
     @property
     def results(self) -> tuple[str, ...]:
         """Names of the results."""
-        return (self.result,)
+        return (self.result, *self.also)
 
     @property
     def place(self) -> str:
@@ -133,10 +135,10 @@ class Prose:
         found = list(re.finditer(pattern, text))
         if len(found) != 1:
             raise ClaimError(f"{self.place} is {len(found)} times on the page, and must be once.")
-        document = documents[self.result]
-        if not self.holds(document):
+        given = [documents[name] for name in self.results]
+        if not self.holds(*given):
             raise ClaimError(f"{self.place} says what {self.result} no longer shows: write the sentence anew.")
-        values = self.values(document)
+        values = self.values(*given)
         slots = [(field, spec) for _, field, spec, _ in parts if field is not None]
         for at, (field, spec) in enumerate(slots, 1):
             measured = f"{{{field}:{spec}}}".format_map(values)

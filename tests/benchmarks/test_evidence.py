@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,28 @@ def records(evidence: ModuleType) -> ModuleType:
 
 def test_printed_numbers_are_the_measured_ones(evidence: ModuleType) -> None:
     assert list(evidence.problems()) == [], "python benchmarks/evidence.py --rewrite writes them"
+
+
+UNMEASURED = re.compile(r"```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)|\$[^$\n]*\$", re.DOTALL | re.MULTILINE)
+"""Code, comments, links and formulas: run by docs/run_blocks.py, or no measurement."""
+SETTINGS = {
+    "README.md": ["at 0.15 and", "at 0.075 (", "TimesFM 2.5", "Apache-2.0"],
+}
+"""Ratios that were asked for, names and versions, by page; every other decimal number there has to be registered."""
+
+
+@pytest.mark.parametrize("page", SETTINGS)
+def test_every_decimal_number_of_a_page_comes_from_a_result(evidence: ModuleType, page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    known = [found.span() for found in UNMEASURED.finditer(text)]
+    known += [found.span() for words in SETTINGS[page] for found in re.finditer(re.escape(words), text)]
+    for claim in evidence.CLAIMS:
+        if claim.page == page:
+            known += [(one.start, one.end) for one in evidence.pieces(claim, text)]
+    numbers = list(re.finditer(r"\d[\d,]*\.\d+", text))
+    assert numbers
+    free = [one for one in numbers if not any(start <= one.start() < end for start, end in known)]
+    assert [text[max(0, one.start() - 30) : one.end() + 10] for one in free] == []
 
 
 def test_every_result_is_registered(evidence: ModuleType) -> None:
@@ -184,3 +207,25 @@ def test_names_and_numbers_stand_in_one_sentence(records: ModuleType) -> None:
     found = list(claim.printed(PAGE, {"x": {"share": 12.4, "worst": "nn5"}}))
     assert [(one.shown, one.measured) for one in found] == [("10", "12"), ("m4_hourly", "nn5")]
     assert all(PAGE[one.start : one.end] == one.shown for one in found)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_result_is_not_kept_if_the_code_changed_meanwhile(
+    evidence: ModuleType, measured: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    monkeypatch.setattr(evidence, "ROOT", measured)
+    for folder in ("src", "eval", "lab"):
+        (measured / folder / "code.py").parent.mkdir(exist_ok=True)
+        (measured / folder / "code.py").write_text("x = 1\n", encoding="utf-8")
+    changes = "pathlib.Path('eval/code.py').write_text('x = 2')"
+    script = f"import pathlib, sys\npathlib.Path(sys.argv[-1]).write_text('{{}}')\n{changes}\n"
+    (measured / "benchmarks" / "x.py").write_text(script, encoding="utf-8")
+    file = measured / "benchmarks" / "results" / "x.json"
+    before = file.read_bytes()
+    if not there:
+        file.unlink()
+    result = importlib.import_module("claims").Result("x", "benchmarks/x.py", minutes=1)
+    assert evidence.run(result, "", "") == ["x: the code changed while it was measured; not kept."]
+    assert file.exists() is there
+    assert not there or file.read_bytes() == before
+    assert evidence.run(result, "", "") == ["x: does not say which code and models it was measured with"]
