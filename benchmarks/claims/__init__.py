@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from claims import rates, scores, speed, table2
+from claims import ranks, rates, scores, speed, table2
 from claims.records import Block, Claim, ClaimError, Document, Printed, Prose, Result
 
-RESULTS: dict[str, Result] = {one.name: one for one in (*scores.RESULTS, *speed.RESULTS, *table2.RESULTS)}
+RESULTS: dict[str, Result] = {
+    one.name: one for one in (*ranks.RESULTS, *scores.RESULTS, *speed.RESULTS, *table2.RESULTS)
+}
 """In the order in which they are measured: what README and cards print comes first."""
 
 
@@ -22,6 +24,7 @@ CLAIMS: tuple[Claim, ...] = (
     *scores.CLAIMS,
     *speed.CLAIMS,
     *rates.CLAIMS,
+    *ranks.CLAIMS,
     *table2.CLAIMS,
     Block("docs/benchmarks.md", "stale", (), stale_note, moves=float("inf")),
 )

@@ -19,7 +19,6 @@ RESULTS: tuple[Result, ...] = (
     Result("quarter-bundled-bolt", "benchmarks/accuracy.py quarter bundled-bolt", minutes=4),
     *(Result(f"scores-{one}", f"benchmarks/scores.py {one} {SIX} --beside {twin}", 4) for one, twin in TWINS.items()),
     *(Result(f"development-{one}", f"benchmarks/scores.py {one} {DEV}", minutes=3) for one in TWINS),
-    *(Result(f"ranks-{one}", f"benchmarks/ranks.py {one}", minutes=0.5) for one in TWINS),
     Result("storage-accuracy-bundled-bolt", f"benchmarks/accuracy.py storage bundled-bolt {DEV}", minutes=6),
     Result("storage-accuracy-bundled", "benchmarks/accuracy.py storage bundled --seeds 3", minutes=15),
     Result("heal-bundled-bolt", f"benchmarks/heal.py {SIX}", minutes=15),
@@ -250,39 +249,5 @@ CLAIMS: tuple[Claim, ...] = (
         "little faster than that with the context ({context[median]:.2f})",
         lambda found: {one["name"]: one["runtimes"]["fast"]["exponent"] for one in found["factors"]},
         moves=0.2,
-    ),
-    *(
-        Prose("docs/benchmarks.md", f"ranks-{model}", words, values)
-        for model, words, values in (
-            (
-                "bundled",
-                "W_Q's 0.1-rank falls from {start[encoder][self.q][least]}–{start[encoder][self.q][most]} of 256 to "
-                "{trained[encoder][self.q][rank][0]}, {trained[encoder][self.q][rank][1]}, "
-                "{trained[encoder][self.q][rank][2]} and {trained[encoder][self.q][rank][3]} in layers 0 to 3 of the",
-                lambda found: found,
-            ),
-            (
-                "bundled-bolt",
-                "and to {rank[0]}, {rank[1]}, {rank[2]} and {rank[3]} in the Bolt model",
-                lambda found: found["trained"]["encoder"]["self.q"],
-            ),
-            (
-                "bundled",
-                "it does not: {own[0]}, {own[1]}, {own[2]}, {own[3]} (self) and "
-                "{cross[0]}, {cross[1]}, {cross[2]}, {cross[3]} (cross)",
-                lambda found: {
-                    name: found["trained"]["decoder"][role]["rank"]
-                    for name, role in (("own", "self.q"), ("cross", "cross.q"))
-                },
-            ),
-            (
-                "bundled",
-                "W_V does not follow: its 0.1-rank is {least}–{most} in the T5 model",
-                lambda found: {
-                    "least": min(found["trained"][stack]["self.v"]["least"] for stack in ("encoder", "decoder")),
-                    "most": max(found["trained"][stack]["self.v"]["most"] for stack in ("encoder", "decoder")),
-                },
-            ),
-        )
     ),
 )

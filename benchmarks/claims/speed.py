@@ -7,6 +7,7 @@ from runtime import best_table, joined, table
 from claims.records import Block, Claim, Document, Prose, Result
 
 PAGE = "docs/benchmarks.md"
+LAB = "benchmarks/results/lab"
 RESULTS: tuple[Result, ...] = (
     Result("spectrum", "benchmarks/spectrum.py --rounds 3", minutes=5, timed=True),
     Result("spectrum-intel", "benchmarks/spectrum.py", minutes=5, older=True),
@@ -25,6 +26,8 @@ RESULTS: tuple[Result, ...] = (
     Result("rounding", "benchmarks/rounding.py --models bundled-bolt --rounds 15", minutes=6, timed=True),
     Result("shards", "benchmarks/shards.py --n 4096 --batches 500", minutes=5, timed=True),
     Result("training", "benchmarks/training.py", minutes=5, timed=True),
+    Result("lab-encoders", "benchmarks/encoders.py --rounds 3", 10, timed=True, path=f"{LAB}/encoders-2026-11-22.json"),
+    Result("lab-slt", "benchmarks/slt.py --precisions float32", 10, timed=True, path=f"{LAB}/slt-2026-11-22.json"),
 )
 MICROARCHITECTURES = {("25", "17"): "Zen 4", ("26", "2"): "Zen 5"}
 """AMD server processors by family and model, as /proc/cpuinfo has them."""

@@ -143,6 +143,12 @@ CLAIMS: tuple[Claim, ...] = (
         },
     ),
     Prose(
+        "docs/theory/over-parameterised.md",
+        "table2-bundled-bolt",
+        "plain `svd` at a quarter of the attention numbers multiplies WQL by {WQL[median]:.1f}",
+        point("svd", 0.25),
+    ),
+    Prose(
         "README.md",
         "table2-bundled-bolt",
         "Unhealed, `joint` on attention alone costs {at0_15:.1f} % of WQL at 0.15 and {at0_075:.0f} % at 0.075",
