@@ -144,8 +144,7 @@ def run(
 
     Each selected matrix is replaced by two low-rank factors if that takes fewer parameters. --method joint narrows
     attention heads and feed-forward blocks instead, which also shrinks the KV cache and loses the least accuracy at
-    small sizes. The output
-    folder loads in chronos-forecasting after `import rankscope`.
+    small sizes. The output folder loads in chronos-forecasting after `import rankscope`.
 
     --method stream narrows the residual stream of the whole model, layer by layer, by what the forecasts would miss
     least; --ratio is then the share of all parameters that is left. It combines with the other methods: compress with
@@ -158,8 +157,7 @@ def run(
     Examples:
         rankscope compress --eps 0.05 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.15 --method joint --calibration moments.safetensors -o out/
-        rankscope compress bundled-bolt --ratio 0.25 --method joint --storage int8 --out small/
-        rankscope compress small/ --ratio 0.6 --method stream --out smaller/
+        rankscope compress small/ --ratio 0.6 --method stream --storage int8 --out smaller/
         rankscope compress --max-loss 0.02 --method joint --suite backtest.yaml --data benchmark/ --out small/
     """
     from rankscope.checkpoints import open_checkpoint

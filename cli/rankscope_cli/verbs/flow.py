@@ -101,7 +101,7 @@ def _legend(report: FlowReport, weights: bool) -> Iterator[str]:
     """Explain the headers, and where few tokens bound the ranks."""
     from rankscope.measure.flow import FEWEST
 
-    yield "layer's input, one row per token: σ₁ largest singular value, ε=… its ε-rank, eff. effective rank"
+    yield "layer's input, one row per token: σ₁ largest singular value, ε=E ε-rank at E, eff. effective rank"
     if weights:
         yield f"under a role: ε-rank of that weight at ε={report.eps[0]!r} (s. self-, c. cross-, g. group attention)"
     for stack in dict.fromkeys(row.stack for row in report.layers):

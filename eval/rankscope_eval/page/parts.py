@@ -177,7 +177,7 @@ _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[kMG]?B|[kMG]|m?s|min|MiB|GiB)(?![\w.]))
 def unbroken(text: str) -> str:
     """Put no-break spaces between numbers and their units.
 
-    >>> unbroken("15.9 MB in 12 ms, 95 % of 3 sets").split()
+    >>> unbroken("15.9 MB in 12 ms, 95 % of 3 sets").split(" ")
     ['15.9\\xa0MB', 'in', '12\\xa0ms,', '95\\xa0%', 'of', '3', 'sets']
     """
     return _UNIT.sub("\u00a0", text)
