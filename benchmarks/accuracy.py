@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from digests import COMPRESSION, SCORING, bundled
-from provenance import conditions, origin, parser, save
+from provenance import conditions, origin, parser, save, suite_options
 from scores import METRICS, by_benchmark
 
 Form = dict[str, Any]
@@ -83,8 +83,7 @@ def main() -> None:
     words = parser(__doc__, seeds=1)
     words.add_argument("set", choices=SETS)
     words.add_argument("model")
-    words.add_argument("--suite", default="embedded")
-    words.add_argument("--data", help="folder of the suite's files")
+    suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
     options = words.parse_args()
     before = conditions()

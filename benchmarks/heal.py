@@ -10,7 +10,7 @@ from pathlib import Path
 
 from accuracy import scored
 from digests import COMPRESSION, SCORING, bundled
-from provenance import conditions, origin, parser, save
+from provenance import conditions, origin, parser, save, suite_options
 
 
 def main() -> None:
@@ -18,8 +18,7 @@ def main() -> None:
     words = parser(__doc__, steps=400)
     words.add_argument("--model", default="bundled-bolt")
     words.add_argument("--ratio", type=float, default=0.075)
-    words.add_argument("--suite", default="embedded")
-    words.add_argument("--data", help="folder of the suite's files")
+    suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
     options = words.parse_args()
 

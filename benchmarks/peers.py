@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from digests import COMPRESSION, SCORING, bundled
-from provenance import conditions, origin, parser, save
+from provenance import conditions, origin, parser, save, suite_options
 
 LOCAL = ("naive", "seasonal-naive", "auto-theta", "auto-ets")
 REFERENCE = "seasonal-naive"
@@ -78,8 +78,7 @@ def draw(result: Path, stem: str) -> None:
 def main() -> None:
     """Measure, print and save."""
     words = parser(__doc__, batch=8, rounds=3)
-    words.add_argument("--suite", default="embedded")
-    words.add_argument("--data", help="folder of the suite's files")
+    suite_options(words)
     words.add_argument("--benchmark", default="all", help="part of the suite whose scores are printed")
     words.add_argument("--max-series", type=int, default=10, help="of every task")
     words.add_argument(

@@ -35,6 +35,12 @@ def parser(text: str, quick: str = "", **defaults: int | None) -> argparse.Argum
     return made
 
 
+def suite_options(words: argparse.ArgumentParser) -> None:
+    """Add ``--suite`` and ``--data``."""
+    words.add_argument("--suite", default="embedded")
+    words.add_argument("--data", help="folder of the suite's files")
+
+
 def origin(benchmark: str, *used: str) -> dict[str, Any]:
     """First fields of a result: which benchmark, when, of which commit, how it was called, on which machine.
 

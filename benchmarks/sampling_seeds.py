@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from digests import COMPRESSION, SCORING, bundled
-from provenance import conditions, origin, parser, save
+from provenance import conditions, origin, parser, save, suite_options
 
 METRICS = ("WQL", "MASE")
 AIM = 0.01
@@ -24,8 +24,7 @@ def main() -> None:
     """Score with every seed, print and save."""
     words = parser(__doc__)
     words.add_argument("model", help="a bundled one")
-    words.add_argument("--suite", default="embedded")
-    words.add_argument("--data", help="folder of the suite's files")
+    suite_options(words)
     words.add_argument("--max-series", type=int, default=20)
     words.add_argument("--seeds", type=int, default=8)
     words.add_argument("--ratio", type=float, default=0.15)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from digests import SCORING, bundled
-from provenance import ROOT, conditions, origin, parser, save
+from provenance import ROOT, conditions, origin, parser, save, suite_options
 
 REFERENCE = "seasonal-naive"
 METRICS = ("MASE", "WQL")
@@ -48,8 +48,7 @@ def main() -> None:
     """Score, print and save."""
     words = parser(__doc__, seed=0)
     words.add_argument("model", help="a bundled one")
-    words.add_argument("--suite", default="embedded")
-    words.add_argument("--data", help="folder of the suite's files")
+    suite_options(words)
     words.add_argument("--beside", help="model with published scores")
     options = words.parse_args()
 

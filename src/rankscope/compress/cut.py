@@ -15,9 +15,9 @@ from rankscope.families import Layout, Site
 
 @runtime_checkable
 class Cut(Protocol):
-    """What preparing, planning, probing and writing ask of a way to make matrices smaller.
+    """Interface of a way to make matrices smaller, for preparing, planning, probing and writing.
 
-    It divides its matrices into terms, each of which can be left out, in a fixed order. Several spectra share a cut
+    A cut divides its matrices into terms, each of which can be left out, in a fixed order. Several spectra share a cut
     where terms fall into groups of their own, such as heads.
     """
 

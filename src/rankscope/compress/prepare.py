@@ -192,16 +192,18 @@ def prepare(
 
 
 def check_family(source: Checkpoint) -> None:
-    """Refuse a family that no low-rank model class stores, before any work is done.
+    """Refuse a model that no low-rank class stores, before any work is done.
 
     Raises:
-        FamilyError: it is one.
+        FamilyError: its family has no such class, or it lacks the decoder of its family.
     """
     if source.family.low_rank is None:
         raise FamilyError(
             f"{source.source} is a {source.family.title} model, of which there is no low-rank class: "
             f"{compressible()} can be compressed (rankscope families)."
         )
+    if source.family.decoding and not any(site.stack == "decoder" for site in source.sites(["all"])):
+        raise FamilyError(f"{source.source} has no decoder: only encoder-decoder T5 models can be compressed.")
 
 
 def read_matrices(source: Checkpoint, cut: Cut) -> Matrices:
@@ -225,8 +227,6 @@ def _allocation(how: CompressOptions, forecasts: bool) -> str:
 
 def _factorable(source: Checkpoint, words: Sequence[str] | str) -> tuple[Site, ...]:
     """Return the selected sites that are linear layers; a lookup table has no product to split."""
-    if source.family.decoding and not any(site.stack == "decoder" for site in source.sites(["all"])):
-        raise FamilyError(f"{source.source} has no decoder: only encoder-decoder T5 models can be compressed.")
     chosen = tuple(site for site in source.sites(words) if site.role != "embedding")
     if not chosen:
         raise OptionError(

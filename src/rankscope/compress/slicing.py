@@ -14,14 +14,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.choices import Storage
 from rankscope.compress.options import DEFAULT_SITES, SENSITIVITY, STREAM, Budget, CompressOptions
 from rankscope.compress.plan import rounded
+from rankscope.compress.prepare import check_family
 from rankscope.compress.report import CompressReport, SiteReport
 from rankscope.compress.stream import Basis, calibrated_on, measure
 from rankscope.compress.write import TensorSpec, encoded, encoding_of, finish_folder, write_weights
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_dtype
-from rankscope.errors import FamilyError, OptionError
+from rankscope.errors import OptionError
 from rankscope.families import Layout, Site
 from rankscope.families.stream import DECODER_TABLE, TABLE, Axes, read_widths, sliced, stream_axes
 from rankscope.families.weight_layout import low_rank_config
@@ -38,15 +40,12 @@ class Slicing:
         source: the checkpoint.
 
     Raises:
-        FamilyError: it has no stack whose sublayers read a normalised stream, or no decoder where its family has one.
+        FamilyError: no low-rank class stores such a model.
         OptionError: its streams are sliced already.
     """
 
     def __init__(self, source: Checkpoint) -> None:
-        if source.family.low_rank is None:
-            raise FamilyError(f"{source.source} is a {source.family.title} model, of which there is no low-rank class.")
-        if source.family.decoding and not any(site.stack == "decoder" for site in source.sites(["all"])):
-            raise FamilyError(f"{source.source} has no decoder: only encoder-decoder T5 models can be compressed.")
+        check_family(source)
         if read_widths(source.config):
             raise OptionError(f"{source.source}: its residual stream is sliced already; start from the model before.")
         self.source, self.d_model = source, int(source.config["d_model"])
@@ -99,11 +98,11 @@ class Slicing:
         for name in self.sliced(widths):
             yield name, lambda name=name: self._tensor(name, axes.get(name, Axes()), ends)  # type: ignore[misc]
 
-    def config(self, widths: Widths) -> dict[str, Any]:
-        """``config.json`` of the sliced checkpoint."""
+    def config(self, widths: Widths, storage: Storage) -> dict[str, Any]:
+        """``config.json`` of the sliced checkpoint, its linear layers stored in these numbers."""
         source = self.source
         method = str((source.config.get("rankscope") or {}).get("method", STREAM))
-        config = low_rank_config(source.config, source.family, self.layouts(widths), method, source.storage)
+        config = low_rank_config(source.config, source.family, self.layouts(widths), method, storage)
         config["rankscope"] = {**config["rankscope"], "stream": dict(widths)}
         if HEAD in self.shapes:
             config.update(tie_word_embeddings=False, scale_decoder_outputs=False)
@@ -176,8 +175,8 @@ def plan_widths(
     found = at(_last(lambda number: used(at(number)) <= limit, len(levels) - 1))
     if used(found) > limit:
         raise OptionError(
-            f"the size is out of reach: streams of width {max(found.values())} leave {used(found):.0f}, "
-            f"{limit:.0f} are allowed."
+            f"a size of {limit:.0f} is out of reach: streams of width {max(found.values())} leave {used(found):.0f}; "
+            "ask for at least that, or compress with method joint first."
         )
     return found
 
@@ -232,9 +231,7 @@ def write_sliced(
     start = time.perf_counter() if begin is None else begin
     source, storage = slicing.source, how.storage or slicing.source.storage
     specs = _specs(slicing, how, widths)
-    config = {**slicing.config(widths)}
-    block = {key: value for key, value in config["rankscope"].items() if key != "storage"}
-    config["rankscope"] = block if storage == "float" else {**block, "storage": storage}
+    config = slicing.config(widths, storage)
     jobs = sorted(slicing.tensors(bases, widths), key=lambda job: (-specs[job[0]][0].dtype.itemsize, job[0]))
 
     def written() -> Iterator[tuple[str, Tensor]]:

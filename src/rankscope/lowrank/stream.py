@@ -19,7 +19,7 @@ from rankscope.errors import CheckpointError
 from rankscope.families.stream import DECODER_TABLE, SKIP, TABLE, Axes, points, sliced, stream_axes
 
 TIED = {"encoder.embed_tokens.weight": TABLE}
-"""What stays tied: the decoder's table and the head have coordinates of their own."""
+"""Weights that stay tied; the decoder's table and the head have coordinates of their own."""
 
 
 class SlicedLayer(nn.Module):
