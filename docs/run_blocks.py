@@ -10,7 +10,7 @@ shorter ones are counts, layers and tolerances, and the same. In shown output a 
 
     python docs/run_blocks.py            # all pages, and the README
     python docs/run_blocks.py howto/heal.md
-    python docs/run_blocks.py --rewrite  # write what came out where it is not what is shown
+    python docs/run_blocks.py --rewrite  # write what came out, also where it is near enough
 """
 
 from __future__ import annotations
@@ -173,10 +173,11 @@ def run_step(step: Step, folder: Path, timeout: float) -> Outcome:
     problem, now = "", None
     if code:
         problem = f"exit code {code}:\n{output}"
-    elif step.shown is not None and not matches(step.shown, output, step.share):
-        lines = difflib.unified_diff(clean(step.shown), clean(output), "shown", "came out", lineterm="", n=1)
-        problem = "another output than shown:\n" + "\n".join(lines)
+    elif step.shown is not None:
         now = renewed(step.shown, output)
+        if not matches(step.shown, output, step.share):
+            lines = difflib.unified_diff(clean(step.shown), clean(output), "shown", "came out", lineterm="", n=1)
+            problem = "another output than shown:\n" + "\n".join(lines)
     return Outcome(step, time.monotonic() - started, problem, bool(code), now)
 
 

@@ -165,6 +165,12 @@ def row_of(name: str) -> Callable[[Document], Document]:
     return lambda found: next(row for row in found["rows"] if row["name"] == name)
 
 
+def healed(found: Document) -> Document:
+    """Scores before and after healing, and its steps."""
+    before, after = (found[name]["relative"]["all"] for name in ("compressed", "healed"))
+    return {"before": before, "after": after, "steps": found["heal"]["steps"]}
+
+
 _QUARTER = (
     "leave {float[parameters]:.2f} of all weights of `bundled-bolt` at {float[WQL]:.3f} ({float[WQL_interval][0]:.3f}–"
     "{float[WQL_interval][1]:.3f}) of its WQL and {float[MASE]:.3f} ({float[MASE_interval][0]:.3f}–"
@@ -172,6 +178,12 @@ _QUARTER = (
     "{int8[bytes]:.2f} of the bytes, at {int8[WQL]:.3f} ({int8[WQL_interval][0]:.3f}–{int8[WQL_interval][1]:.3f}) and "
     "{int8[MASE]:.3f} ({int8[MASE_interval][0]:.3f}–{int8[MASE_interval][1]:.3f})"
 )
+_HEALED = (
+    "from {before[WQL]:.3f} to {after[WQL]:.3f} ({after[WQL_interval][0]:.3f}–{after[WQL_interval][1]:.3f}) of the "
+    "original's WQL and from {before[MASE]:.3f} to {after[MASE]:.3f} ({after[MASE_interval][0]:.3f}–"
+    "{after[MASE_interval][1]:.3f}) of its MASE"
+)
+
 CLAIMS: tuple[Claim, ...] = (
     Prose("README.md", "quarter-bundled-bolt", _QUARTER, lambda found: found["forms"]),
     *(
@@ -210,6 +222,13 @@ CLAIMS: tuple[Claim, ...] = (
         "`bundled-bolt` at 0.25 in int8 has {WQL:.3f} of its WQL",
         lambda found: found["forms"]["joint-int8"],
     ),
+    Prose(
+        "docs/benchmarks.md",
+        "heal-bundled-bolt",
+        "`heal` for {steps} steps brought a 0.075 model of `joint` " + _HEALED,
+        healed,
+    ),
+    Prose("docs/howto/heal.md", "heal-bundled-bolt", "{steps} steps took the bundled Bolt model " + _HEALED, healed),
     Block("docs/theory/compression.md", "allocations", ("allocation-bundled-bolt",), allocations),
     Prose(
         "docs/theory/compression.md",

@@ -205,6 +205,14 @@ def test_output_of_the_same_form_is_written_into_the_page(runner: ModuleType, tm
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == before.replace(SHOWN, NOW)
 
 
+def test_numbers_that_are_near_enough_are_rewritten_too(runner: ModuleType, tmp_path: Path) -> None:
+    words = page(tmp_path, "<!-- numbers: 2 % -->", fenced("console", "$ echo WQL 1.002\nWQL 0.997"))
+    assert runner.main(words) == 0
+    assert "WQL 0.997" in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert runner.main([*words, "--rewrite"]) == 0
+    assert "\nWQL 1.002\n" in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
 def test_a_block_in_a_list_keeps_its_indent(runner: ModuleType, tmp_path: Path) -> None:
     words = page(tmp_path, "- item\n\n  ```console\n  $ echo 123 of 456\n  124 of 456\n  ```")
     assert runner.main([*words, "--rewrite"]) == 0
