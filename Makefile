@@ -65,6 +65,7 @@ figures: $(STAMP) ## Draw all figures into figures/out
 	$(BIN)/python benchmarks/peers.py --draw benchmarks/results/peers.json figures/out/peers
 
 evidence: $(STAMP) ## Measure again what is stale, and write every printed number anew (hours; goes on where it was stopped)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/evidence.py
 
 verify-published: $(STAMP) ## With a network: reproduce the published scores of two Chronos models, measure and shrink them

@@ -7,6 +7,7 @@ from runtime import best_table, joined, table
 from claims.records import Block, Claim, Document, Prose, Result
 
 PAGE = "docs/benchmarks.md"
+STOCK = "t5-tiny:stock:float32"
 LAB = "benchmarks/results/lab"
 RESULTS: tuple[Result, ...] = (
     Result("spectrum", "benchmarks/spectrum.py --rounds 3", minutes=5, timed=True),
@@ -86,6 +87,23 @@ def spectrum(found: Document, older: Document) -> str:
 def runtime(*found: Document) -> str:
     """Times as fast as stock, and memory, by case and batch."""
     return table(joined(*found))
+
+
+def achieved(*found: Document) -> Document:
+    """Share of the least possible time that the runtime reaches in float32, with one series and with 32."""
+    shares: dict[int, list[float]] = {1: [], 32: []}
+    for size, one in ((size, one) for each in found for size, one in each["sizes"].items()):
+        for row in one["rows"]:
+            if row["label"] == f"t5-{size}:fast:float32" and row["batch"] in shares:
+                shares[row["batch"]].append(row["achieved"])
+    return {name: {"least": min(shares[n]), "most": max(shares[n])} for name, n in (("one", 1), ("many", 32))}
+
+
+def memory_of_many(found: Document) -> Document:
+    """Peak memory of 32 series of tiny, and of stock with as many and with one, in MB."""
+    peaks = {(row["label"], row["batch"]): row["peak_bytes"] / 1e6 for row in found["sizes"]["tiny"]["rows"]}
+    ours, stock, one = peaks["t5-tiny:fast:float32", 32], peaks[STOCK, 32], peaks[STOCK, 1]
+    return {"ours": ours, "stock": stock, "one": one, "share": ours / stock, "times": ours / one}
 
 
 def runtime_at_best(found: Document) -> str:
@@ -175,7 +193,40 @@ def parts(found: Document) -> str:
     return "\n".join(lines)
 
 
+def forecasts(found: Document) -> Document:
+    """Seconds of a forecast by model, floating point and int8."""
+    return {row["model"].replace("-", "_"): row["seconds"] for row in found["forecasts"]}
+
+
 CLAIMS: tuple[Claim, ...] = (
+    Block(PAGE, "runtime-tiny", ("runtime-tiny",), runtime, moves=0.1),
+    Block(PAGE, "runtime-mini-small", ("runtime-mini-small",), runtime, moves=0.1),
+    Prose(
+        PAGE,
+        "runtime-tiny",
+        "32 series of tiny take the runtime {ours:,.0f} MB, {share:.2f} of stock's {stock:,.0f} MB, but {times:.1f} "
+        "times the {one:,.0f} MB",
+        memory_of_many,
+        holds=lambda found: memory_of_many(found)["times"] > 1,
+    ),
+    Prose(
+        PAGE,
+        "runtime-tiny",
+        "float32 reaches {one[least]:.2f} to {one[most]:.2f} with one series and {many[least]:.2f} to {many[most]:.2f} "
+        "with 32",
+        achieved,
+        also=("runtime-mini-small",),
+        moves=0.1,
+    ),
+    Block("docs/storage.md", "layers", ("storage",), layers, moves=0.2),
+    Prose(
+        "docs/storage.md",
+        "storage",
+        "`bundled-bolt` {bundled_bolt[float][median]:.2f} s and {bundled_bolt[int8][median]:.2f} s, `bundled` "
+        "{bundled[float][median]:.1f} s and {bundled[int8][median]:.1f} s",
+        forecasts,
+        moves=0.2,
+    ),
     Block(PAGE, "spectrum", ("spectrum", "spectrum-intel"), spectrum),
     Prose(
         PAGE,
