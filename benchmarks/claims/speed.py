@@ -194,8 +194,11 @@ def parts(found: Document) -> str:
 
 
 def forecasts(found: Document) -> Document:
-    """Seconds of a forecast by model, floating point and int8."""
-    return {row["model"].replace("-", "_"): row["seconds"] for row in found["forecasts"]}
+    """Milliseconds of a forecast by model, floating point and int8."""
+    return {
+        row["model"].replace("-", "_"): {form: 1e3 * times["median"] for form, times in row["seconds"].items()}
+        for row in found["forecasts"]
+    }
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -222,8 +225,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/storage.md",
         "storage",
-        "`bundled-bolt` {bundled_bolt[float][median]:.2f} s and {bundled_bolt[int8][median]:.2f} s, `bundled` "
-        "{bundled[float][median]:.1f} s and {bundled[int8][median]:.1f} s",
+        "`bundled-bolt` {bundled_bolt[float]:.0f} ms and {bundled_bolt[int8]:.0f} ms, `bundled` {bundled[float]:,.0f} "
+        "ms and {bundled[int8]:,.0f} ms",
         forecasts,
         moves=0.2,
     ),
