@@ -20,17 +20,17 @@ from scores import METRICS, by_benchmark
 
 Form = dict[str, Any]
 
-_QUARTER: Form = {"method": "joint", "ratio": 0.25}
+_QUARTER: Form = {"method": "joint", "attention_ratio": 0.25}
 _METHODS = ("joint", "whitened")
 _ALLOCATIONS = ("uniform-ratio", "uniform-eps", "schedule", "energy", "sensitivity")
 SETS: dict[str, dict[str, Form]] = {
     "quarter": {
-        "float": {**_QUARTER, "sites": ("attention", "mlp")},
-        "int8": {**_QUARTER, "sites": ("attention", "mlp"), "storage": "int8"},
+        "float": {"ratio": 0.25},
+        "int8": {"ratio": 0.25, "storage": "int8"},
     },
     "storage": {"int8": {"storage": "int8"}, "joint": _QUARTER, "joint-int8": {**_QUARTER, "storage": "int8"}},
     "allocation": {
-        f"{method}-{allocation}-{ratio}": {"method": method, "allocation": allocation, "ratio": ratio}
+        f"{method}-{allocation}-{ratio}": {"method": method, "allocation": allocation, "attention_ratio": ratio}
         for method in _METHODS
         for allocation in _ALLOCATIONS
         for ratio in (0.25, 0.15)

@@ -63,14 +63,14 @@ def run_compress(folder: Path, series: int, probe: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=folder.parent) as out:
         report = compress(
             folder,
-            CompressOptions(ratio=0.15, method="joint", calibration=moments, probe=questions),
+            CompressOptions(attention_ratio=0.15, method="joint", calibration=moments, probe=questions),
             out=Path(out) / "small",
             progress=note,
         )
     return {
         "seconds": time.perf_counter() - begin,
         "phases": seconds,
-        "ratio": report.ratio,
+        "ratio": report.selected_ratio,
         "peak_mb_after_imports": imported,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

@@ -29,7 +29,7 @@ def main() -> None:
     before = conditions()
     with tempfile.TemporaryDirectory() as place:
         small, healed = Path(place) / "small", Path(place) / "healed"
-        compress(options.model, CompressOptions(method="joint", ratio=options.ratio), out=small)
+        compress(options.model, CompressOptions(method="joint", attention_ratio=options.ratio), out=small)
         report = codec.plain(heal(small, options.model, HealConfig(steps=options.steps), out=healed))
         folders = {"compressed": small, "healed": healed}
         forms = {name: scored(folder, 0, options, Path(place) / "rows") for name, folder in folders.items()}

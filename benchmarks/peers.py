@@ -33,9 +33,9 @@ def cases(folder: Path) -> list[str]:
     from rankscope.compress import CompressOptions, compress
 
     made = {name: folder / name for name in ("bundled-0.15", "bundled-int8", "bundled-bolt-0.15")}
-    compress("bundled", CompressOptions(method="joint", ratio=RATIO), out=made["bundled-0.15"])
+    compress("bundled", CompressOptions(method="joint", attention_ratio=RATIO), out=made["bundled-0.15"])
     compress("bundled", CompressOptions(storage="int8"), out=made["bundled-int8"])
-    compress("bundled-bolt", CompressOptions(method="joint", ratio=RATIO), out=made["bundled-bolt-0.15"])
+    compress("bundled-bolt", CompressOptions(method="joint", attention_ratio=RATIO), out=made["bundled-bolt-0.15"])
     t5 = [f"bundled:{how}" for how in ("stock:float32", "stock:bfloat16", "fast:float32", "fast:bfloat16")]
     t5 += [f"{made['bundled-0.15']}:fast:float32", f"{made['bundled-int8']}:fast:float32"]
     bolt = ["bundled-bolt:stock:float32", "bundled-bolt:fast:float32", f"{made['bundled-bolt-0.15']}:fast:float32"]

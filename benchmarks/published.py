@@ -31,9 +31,9 @@ DETERMINISTIC = 0.005
 """Share by which scores of what samples nothing may differ; Chronos-Bolt's differ by 0.0005 between those tables."""
 SIZES: dict[str, tuple[str, ...]] = {
     "int8": ("--storage", "int8"),
-    "svd-0.25": ("--method", "svd", "--ratio", "0.25"),
-    "joint-0.25": ("--method", "joint", "--ratio", "0.25"),
-    "joint-0.25-mlp": ("--method", "joint", "--ratio", "0.25", "--sites", "attention,mlp"),
+    "svd-0.25": ("--method", "svd", "--attention-ratio", "0.25"),
+    "joint-0.25": ("--method", "joint", "--attention-ratio", "0.25"),
+    "joint-0.25-mlp": ("--method", "joint", "--attention-ratio", "0.25", "--sites", "attention,mlp"),
 }
 
 

@@ -34,9 +34,11 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
     folders, ratios = [], []
     for multiple in (1, options.multiple):
         folder = place / f"{model}-{method}-{multiple}"
-        report = compress(model, CompressOptions(ratio=options.ratio, method=method, multiple=multiple), out=folder)
+        report = compress(
+            model, CompressOptions(attention_ratio=options.ratio, method=method, multiple=multiple), out=folder
+        )
         folders.append(str(folder))
-        ratios.append(report.ratio)
+        ratios.append(report.selected_ratio)
     series = torch.randn(options.batch, 512, generator=torch.Generator().manual_seed(0)).cumsum(1)
     works = [load_pipeline(folder) for folder in folders]
     turns = [timed(lambda one=one: one.predict_quantiles(series, prediction_length=64)) for one in works]

@@ -39,7 +39,7 @@ def main() -> None:
     alone: dict[str, list[float]] = {metric: [] for metric in METRICS}
     with tempfile.TemporaryDirectory() as folder:
         small = str(Path(folder) / "small")
-        compress(options.model, CompressOptions(ratio=options.ratio, method="joint"), out=small)
+        compress(options.model, CompressOptions(attention_ratio=options.ratio, method="joint"), out=small)
         for seed in range(options.seeds):
             report = evaluate([small], suite, Forecasting(seed=seed), baseline=options.model)
             for metric in METRICS:

@@ -72,7 +72,7 @@ def point(source: Checkpoint, ratio: float, folder: Path, moments: Path) -> dict
         if not small.exists():
             rule = "energy" if REHEARSAL else None
             how: dict[str, Any] = {"method": "joint", "allocation": rule, "calibration": moments, "device": device()}
-            compress(source, CompressOptions(ratio=ratio, **how), out=small, progress=progress)
+            compress(source, CompressOptions(attention_ratio=ratio, **how), out=small, progress=progress)
         if not healed.exists():
             begun = any(healed.with_name(f"{healed.name}.run").glob("checkpoint-*"))
             heal(

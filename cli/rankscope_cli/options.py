@@ -94,6 +94,16 @@ Sites = Annotated[
         short="-s",
     ),
 ]
+LinearSites = Annotated[
+    list[str] | None,
+    value(
+        "--sites",
+        "WORD,…",
+        "Matrices to select: q k v o attention mlp embedding head all; restrict with encoder decoder self cross "
+        "(default: all linear layers; attention with compress --eps or --attention-ratio).",
+        short="-s",
+    ),
+]
 Signal = Annotated[
     str, value("--signal", "NAME|FILE", "Input series: sine, exponential, constant, noise, mixed, or a file.")
 ]

@@ -20,7 +20,7 @@ from rankscope.compress.calibration import load_calibration
 from rankscope.compress.calibration.moments import PARTS
 
 SET = ("--calibration", "kernelsynth:20")
-JOINT = ("--method", "joint", "--ratio", "0.6", "--allocation", "energy")
+JOINT = ("--method", "joint", "--attention-ratio", "0.6", "--allocation", "energy")
 
 
 def weights(folder: Path) -> bytes:
@@ -231,7 +231,7 @@ def test_text(document: Callable[..., Any], t5_folder: Path, tmp_path: Path) -> 
 def test_what_a_text_model_lacks(refused: Callable[..., str], cli: Any, t5_folder: Path, tmp_path: Path) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text(" ".join(str(2 + i % 60) for i in range(3000)))
-    out = ("--ratio", "0.6", "--method", "joint", "--out", tmp_path / "small")
+    out = ("--attention-ratio", "0.6", "--method", "joint", "--out", tmp_path / "small")
     assert "text:FILE" in refused("compress", t5_folder, *out)
     assert "reads text" in refused("compress", t5_folder, *out, "--calibration", "mixture:4")
     assert "has no tokenizer" in refused("compress", t5_folder, *out, "--calibration", f"text:{_book(tmp_path)}")

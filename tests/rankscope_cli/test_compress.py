@@ -26,12 +26,12 @@ def moments(bolt_folder: Path, tmp_path: Path) -> Path:
 
 
 def test_joint_heads_from_named_series(document: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:
-    how = ("--method", "joint", "--ratio", "0.6", *SET)
+    how = ("--method", "joint", "--attention-ratio", "0.6", *SET)
     result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert (result["method"], result["allocation"], result["calibration"]) == ("joint", "sensitivity", "kernelsynth:16")
     assert {site["layout"] for site in result["sites"]} == {"head-width"}
     assert all(len(site["widths"]) == 2 for site in result["sites"])
-    assert result["ratio"] <= 0.6
+    assert result["selected_ratio"] <= 0.6
     assert result == json.loads((tmp_path / "small" / "compress.json").read_text())
     again = document("compress", bolt_folder, *how, "--out", tmp_path / "again")
     assert again["sites"] == result["sites"]
@@ -41,7 +41,16 @@ def test_saved_moments_serve_every_method(
     document: Callable[..., Any], bolt_folder: Path, moments: Path, tmp_path: Path
 ) -> None:
     for method in ("whitened", "joint", "theorem3", "asvd"):
-        how = ("--method", method, "--calibration", moments, "--ratio", "0.7", "--allocation", "uniform-ratio")
+        how = (
+            "--method",
+            method,
+            "--calibration",
+            moments,
+            "--attention-ratio",
+            "0.7",
+            "--allocation",
+            "uniform-ratio",
+        )
         result = document("compress", bolt_folder, *how, "--out", tmp_path / method)
         assert (result["calibration"], result["allocation"]) == ("kernelsynth:8", "uniform-ratio")
         assert open_checkpoint(tmp_path / method).parameters == result["parameters"]["after"]
@@ -51,9 +60,9 @@ def test_saved_moments_serve_every_method(
 def test_budgets(
     option: str, limit: int, document: Callable[..., Any], bolt_folder: Path, moments: Path, tmp_path: Path
 ) -> None:
-    how = ("--method", "joint", "--calibration", moments, option, limit)
+    how = ("--method", "joint", "--sites", "attention", "--calibration", moments, option, limit)
     result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
-    assert result["target_ratio"] is None
+    assert "ratio" not in result["asked"]
     if option == "--parameters":
         assert limit - 32 < result["parameters"]["after"] <= limit
     elif option == "--bytes":
@@ -80,14 +89,14 @@ def test_storage_alone_cuts_nothing_and_every_verb_reads_it(
     assert document("embed", small, "--n", "4", "--length", "16")["rows"]
     assert document("forecast", small, "--input", monthly_csv, "--horizon", "4")["horizon"] == 4
     assert document("eval", small, "--baseline", bolt_folder, "--tasks", "nile")["summary"]
-    again = document("compress", small, "--ratio", "0.6", "--out", tmp_path / "again")
+    again = document("compress", small, "--attention-ratio", "0.6", "--out", tmp_path / "again")
     assert (again["storage"], again["bytes"]["before"]) == ("int8", result["bytes"]["after"])
 
 
 def test_storage_in_a_budget_of_bytes(
     document: Callable[..., Any], bolt_folder: Path, moments: Path, tmp_path: Path
 ) -> None:
-    how = ("--method", "joint", "--calibration", moments, "--bytes", 22_000, "--storage", "int8")
+    how = ("--sites", "attention", "--calibration", moments, "--bytes", 22_000, "--storage", "int8")
     result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert 22_000 - 64 < result["bytes"]["after"] <= 22_000
     assert result["bytes"]["after"] == open_checkpoint(tmp_path / "small").bytes
@@ -103,13 +112,13 @@ def test_nan_cannot_be_stored(refused: Callable[..., str], bolt_folder: Path, tm
 
 
 def test_too_few_series_are_said_on_stderr(cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:
-    how = ("--method", "whitened", "--ratio", "0.5", "--calibration", "kernelsynth:1")
+    how = ("--method", "whitened", "--attention-ratio", "0.5", "--calibration", "kernelsynth:1")
     result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert result.exit_code == 0
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
     assert line.startswith("warning: calibration set kernelsynth:1 shows ")
     assert "warning" not in result.stdout
-    assert "size ratio 0." in result.stdout
+    assert " of all parameters. To evaluate" in result.stdout
 
 
 @pytest.fixture
@@ -183,24 +192,27 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--method", "joint", "--sites", "q", "--ratio", "0.5"), "q and k of a head together"),
-        (("--method", "whitened", "--ratio", "0.5", "--calibration", "kernelsynth:0"), "at least 1"),
-        (("--method", "whitened", "--ratio", "0.5", "--calibration", "nowhere.csv"), "nowhere.csv"),
-        (("--method", "whitened", "--ratio", "0.5", "--calibration", "no.safetensors"), "there is no such file"),
-        (("--parameters", "10"), "parameters 10 is out of reach"),
+        (("--method", "joint", "--sites", "q", "--attention-ratio", "0.5"), "q and k of a head together"),
+        (("--method", "whitened", "--attention-ratio", "0.5", "--calibration", "kernelsynth:0"), "at least 1"),
+        (("--method", "whitened", "--attention-ratio", "0.5", "--calibration", "nowhere.csv"), "nowhere.csv"),
+        (
+            ("--method", "whitened", "--attention-ratio", "0.5", "--calibration", "no.safetensors"),
+            "there is no such file",
+        ),
+        (("--method", "svd", "--parameters", "10"), "parameters 10 is out of reach"),
         (("--bytes", "many"), "--bytes"),
         (("--bytes", "1e5", "--parameters", "1e4"), "give one budget"),
-        (("--ratio", "0.5", "--parameters", "1e4"), "not ratio and a budget of parameters"),
-        (("--cache-bytes", "1000"), "use method joint"),
+        (("--attention-ratio", "0.5", "--parameters", "1e4"), "not attention ratio and a budget of parameters"),
+        (("--method", "svd", "--cache-bytes", "1000"), "use method joint"),
         (("--eps", "0.1", "--allocation", "energy"), "eps is one tolerance"),
-        (("--ratio", "0.5", "--device", "cuda"), "is not supported"),
-        (("--max-loss", "0.1", "--ratio", "0.5"), "leave out --eps, --ratio"),
+        (("--attention-ratio", "0.5", "--device", "cuda"), "is not supported"),
+        (("--max-loss", "0.1", "--attention-ratio", "0.5"), "leave out --eps, the ratios"),
         (("--max-loss", "0.1", "--bytes", "1e5"), "all budgets"),
         (("--max-loss", "2 %"), "--max-loss"),
         (("--max-loss", "-0.1"), "max loss -0.1 is not usable"),
         (("--max-loss", "0.1", "--suite", "embeded"), "did you mean 'embedded'"),
-        (("--ratio", "0.1", "--suite", "embedded"), "--suite requires --max-loss"),
-        (("--ratio", "0.1", "--max-series", "2"), "--max-series requires --max-loss"),
+        (("--attention-ratio", "0.1", "--suite", "embedded"), "--suite requires --max-loss"),
+        (("--attention-ratio", "0.1", "--max-series", "2"), "--max-series requires --max-loss"),
     ],
 )
 def test_what_is_refused(
@@ -212,26 +224,26 @@ def test_what_is_refused(
 
 def test_joint_on_chronos_2(document: Callable[..., Any], chronos2_folder: Path, tmp_path: Path) -> None:
     """Heads of values everywhere; queries and keys that rotary positions turn are factored."""
-    how = ("--method", "joint", "--ratio", "0.6", "--allocation", "energy", *SET)
+    how = ("--method", "joint", "--attention-ratio", "0.6", "--allocation", "energy", *SET)
     result = document("compress", chronos2_folder, *how, "--out", tmp_path / "small")
     layouts = {(site["role"], site["layout"]) for site in result["sites"]}
     assert {("self.q", "factored"), ("self.v", "head-width"), ("group.q", "head-width")} <= layouts
-    assert result["ratio"] <= 0.6
+    assert result["selected_ratio"] <= 0.6
 
 
 def test_layouts_that_joint_cannot_cut(
     cli: Callable[..., Any], refused: Callable[..., str], bolt_folder: Path, tmp_path: Path
 ) -> None:
-    how = ("--method", "joint", "--ratio", "0.5", *SET)
-    assert cli("compress", bolt_folder, "--ratio", "0.5", "--out", tmp_path / "factored").exit_code == 0
+    how = ("--method", "joint", "--attention-ratio", "0.5", *SET)
+    assert cli("compress", bolt_folder, "--attention-ratio", "0.5", "--out", tmp_path / "factored").exit_code == 0
     assert "two factors" in refused("compress", tmp_path / "factored", *how, "--out", tmp_path / "small")
 
 
 def test_moments_of_another_model_and_damaged_ones(
     cli: Callable[..., Any], refused: Callable[..., str], bolt_folder: Path, moments: Path, tmp_path: Path
 ) -> None:
-    assert cli("compress", bolt_folder, "--ratio", "0.5", "--out", tmp_path / "factored").exit_code == 0
-    how = ("--method", "whitened", "--ratio", "0.5", "--calibration", moments, "--out", tmp_path / "small")
+    assert cli("compress", bolt_folder, "--attention-ratio", "0.5", "--out", tmp_path / "factored").exit_code == 0
+    how = ("--method", "whitened", "--attention-ratio", "0.5", "--calibration", moments, "--out", tmp_path / "small")
     assert "belongs to" in refused("compress", tmp_path / "factored", *how)
     moments.write_bytes(moments.read_bytes()[:-9])
     assert "is damaged" in refused("compress", bolt_folder, *how)

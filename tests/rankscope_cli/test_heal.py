@@ -15,7 +15,7 @@ QUICK = ("--steps", "2", "--batch-size", "2", "--device", "cpu")
 def small(cli: Any, bolt_folder: Path) -> Path:
     """Write a compressed Chronos-Bolt."""
     folder = bolt_folder.parent / "small"
-    assert cli("compress", bolt_folder, "--ratio", "0.4", "--out", folder).exit_code == 0
+    assert cli("compress", bolt_folder, "--attention-ratio", "0.4", "--out", folder).exit_code == 0
     return folder
 
 

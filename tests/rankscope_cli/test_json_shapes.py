@@ -29,10 +29,10 @@ def test_spectrum_file_holds_every_singular_value(cli: Any, chronos_t5_folder: P
     assert all(len(site["sigma"]) == min(site["shape"]) for site in saved["sites"])
 
 
-@pytest.mark.parametrize("choice", [("--eps", "0.3"), ("--ratio", "0.6")])
+@pytest.mark.parametrize("choice", [("--eps", "0.3"), ("--attention-ratio", "0.6")])
 def test_compress(document: Any, chronos_t5_folder: Path, tmp_path: Path, choice: tuple[str, str]) -> None:
     result = document("compress", chronos_t5_folder, *choice, "--out", tmp_path / "small")
-    assert result["schema"] == "rankscope/compress@1"
+    assert result["schema"] == "rankscope/compress@2"
     assert {site["layout"] for site in result["sites"]} <= {"dense", "factored"}
     assert json.loads((tmp_path / "small" / "compress.json").read_text()) == result
 

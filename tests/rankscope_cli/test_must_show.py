@@ -114,7 +114,7 @@ def test_a_compressed_model_forecasts_the_same_in_plain_chronos_code(
 
     small = tmp_path / "small"
     # Random matrices, and those of a short run from a broad start, have no small singular values: a ratio thins them.
-    how = ("--eps", "0.05") if model == "bundled" else ("--ratio", "0.6")
+    how = ("--eps", "0.05") if model == "bundled" else ("--attention-ratio", "0.6")
     assert cli("compress", model, *how, "--out", small).exit_code == 0
     assert json.loads((small / "config.json").read_text())["rankscope"]["sites"]
     few = ("--tasks", "nile,generated_ar1", "--num-samples", "5", "--seed", "3", "--runtime", "stock")

@@ -47,7 +47,7 @@ def run(
             "Decoder inputs: the true future (teacher forcing) or sampled paths (Chronos-T5).",
         ),
     ] = "teacher",
-    sites: opt.Sites = None,
+    sites: opt.LinearSites = None,
     resume: Annotated[bool, opt.switch("--resume", "Resume an interrupted run with the same --out.")] = False,
     force: opt.Force = False,
     json: opt.Json = False,
@@ -108,14 +108,15 @@ def _matrices(checkpoint: Checkpoint, chosen: tuple[str, ...] | None) -> tuple[S
         OptionError: only lookup tables are selected, or a selector is unknown.
     """
     from rankscope.compress.calibration.passes import with_partners
+    from rankscope.compress.options import WHOLE
 
-    selected = [site for site in checkpoint.sites(chosen or ("attention",)) if site.role != "embedding"]
+    selected = [site for site in checkpoint.sites(chosen or WHOLE) if site.role != "embedding"]
     if not selected:
         raise OptionError(f"--sites {','.join(chosen or ())} selects only a lookup table; choose from attention, mlp.")
     return tuple(site for site in with_partners(checkpoint, selected) if site.role != "embedding")
 
 
-_STACKS = {"memory": "decoder", "input_patch_embedding": "encoder"}
+_STACKS = {"memory": "decoder", "input_patch_embedding": "encoder", "output_patch_embedding": "head"}
 """Activation stream → stack of the matrices that read it, if the names differ."""
 
 
@@ -141,7 +142,7 @@ def show_calibration(report: CalibrationReport, console: Console) -> None:
     console.print()
     console.print("Next:", markup=False)
     console.print(
-        f"  rankscope compress {shlex.quote(report.model)} --method joint --ratio 0.15 --calibration "
+        f"  rankscope compress {shlex.quote(report.model)} --ratio 0.3 --calibration "
         f"{shlex.quote(report.out)} --out small/",
         markup=False,
     )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SUITE = "embedded"
 _SIZE, _BY_LOSS = "Size", "Size by loss"
+_SUGGESTED = 0.3
+"""Ratio that is named beside the size that an ε left."""
 
 
 def run(
@@ -38,12 +40,15 @@ def run(
     ] = None,
     ratio: Annotated[
         float | None,
+        opt.value("--ratio", "R", "Share of all parameters to keep, in (0, 1].", _SIZE, "-r"),
+    ] = None,
+    attention_ratio: Annotated[
+        float | None,
         opt.value(
-            "--ratio",
+            "--attention-ratio",
             "R",
-            "Target size ratio of the selected matrices (stream: of all parameters), in (0, 1].",
+            "Share of the selected matrices' parameters to keep (attention by default), as the rank paper counts.",
             _SIZE,
-            "-r",
         ),
     ] = None,
     out: Annotated[str, opt.out_folder("Output folder.")],
@@ -78,14 +83,15 @@ def run(
         int | None, opt.count("--max-series", "Use only the first N series of each data set.", _BY_LOSS)
     ] = None,
     method: Annotated[
-        choices.Method,
+        choices.Method | None,
         opt.choice(
             "--method",
             choices.Method,
-            "Compression method; all but svd and random need calibration data.",
+            "Compression method; all but svd and random need calibration data (default: joint; svd with --eps or "
+            "--attention-ratio).",
             short="-m",
         ),
-    ] = "svd",
+    ] = None,
     allocation: Annotated[
         choices.Allocation | None,
         opt.choice(
@@ -131,7 +137,7 @@ def run(
             "source).",
         ),
     ] = None,
-    sites: opt.Sites = None,
+    sites: opt.LinearSites = None,
     force: opt.Force = False,
     json: opt.Json = False,
     dtype: opt.Dtype = None,
@@ -142,23 +148,24 @@ def run(
 ) -> None:
     """Compress a checkpoint: low rank, narrower heads, int8.
 
-    Each selected matrix is replaced by two low-rank factors if that takes fewer parameters. --method joint narrows
-    attention heads and feed-forward blocks instead, which also shrinks the KV cache and loses the least accuracy at
-    small sizes. The output folder loads in chronos-forecasting after `import rankscope`.
+    --ratio counts the whole model: attention heads and feed-forward blocks become narrower, each by what it is worth to
+    the forecasts (--method joint). The other methods replace each selected matrix by two low-rank factors if that takes
+    fewer parameters. --eps alone is the rank paper's truncated SVD of the attention matrices. The output
+    folder loads in chronos-forecasting after `import rankscope`.
 
     --method stream narrows the residual stream of the whole model, layer by layer, by what the forecasts would miss
-    least; --ratio is then the share of all parameters that is left. It combines with the other methods: compress with
-    joint first, then the result with stream.
+    least. It combines with the other methods: compress with joint first, then the result with stream.
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
     whose measured loss is within the limit; the result is only as representative as the suite.
 
     Examples:
+        rankscope compress bundled-bolt --ratio 0.25 --out small/
+        rankscope compress amazon/chronos-t5-base --ratio 0.3 --calibration moments.safetensors --storage int8 -o out/
+        rankscope compress --max-loss 0.02 --suite backtest.yaml --data benchmark/ --out small/
         rankscope compress --eps 0.05 --out small/
-        rankscope compress amazon/chronos-t5-base --ratio 0.15 --method joint --calibration moments.safetensors -o out/
         rankscope compress small/ --ratio 0.6 --method stream --storage int8 --out smaller/
-        rankscope compress --max-loss 0.02 --method joint --suite backtest.yaml --data benchmark/ --out small/
     """
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss
@@ -167,7 +174,8 @@ def run(
     from rankscope.engine.device import resolve_device
     from rankscope.io.atomic import refuse_existing
 
-    if not needs_calibration(method) and allocation != "sensitivity" and max_loss is None:
+    named = method or ("joint" if eps is None and attention_ratio is None else "svd")
+    if not needs_calibration(named) and allocation != "sensitivity" and max_loss is None:
         opt.refuse_cuda(device, "matrices are decomposed with LAPACK")
     refuse_existing(out, force)
     limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes}
@@ -177,8 +185,9 @@ def run(
     options = CompressOptions(
         eps=eps,
         ratio=ratio,
+        attention_ratio=attention_ratio,
         budget=budgets[0] if budgets else None,
-        sites=opt.words(sites) or ("attention",),
+        sites=opt.words(sites) or None,
         method=method,
         allocation=allocation,
         calibration=calibration,
@@ -199,7 +208,7 @@ def run(
                 report = compress(checkpoint, options, out=out, force=force, progress=progress)
         else:
             if options.sizes:
-                raise OptionError("--max-loss searches for the size; leave out --eps, --ratio and all budgets.")
+                raise OptionError("--max-loss searches for the size; leave out --eps, the ratios and all budgets.")
             loss = validate_loss(max_loss)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("measuring the original") as progress:
@@ -275,10 +284,17 @@ def show_compress(report: CompressReport, console: Console) -> None:
     from rankscope.families import FAMILIES
 
     if not FAMILIES[report.family].forecastable:
-        console.print(f"size ratio {report.ratio:.3f}. To measure log-perplexity across sizes:", markup=False)
+        console.print(f"{report.ratio:.3f} of all parameters. To measure log-perplexity across sizes:", markup=False)
         console.print(f"  rankscope table2 {shlex.quote(report.model)} --text FILE --out table/", markup=False)
         return
-    console.print(f"size ratio {report.ratio:.3f}. To evaluate forecast accuracy:", markup=False)
+    if "eps" in report.asked:
+        few = report.parameters["before"] * _SUGGESTED
+        console.print(
+            f"--ratio {_SUGGESTED:g} would leave {few / 1e6:.2f} M of all parameters, not "
+            f"{report.parameters['after'] / 1e6:.2f} M: narrower heads and feed-forward blocks.",
+            markup=False,
+        )
+    console.print(f"{report.ratio:.3f} of all parameters. To evaluate forecast accuracy:", markup=False)
     console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.model)}", markup=False)
 
 
@@ -296,7 +312,7 @@ def _by_role(report: CompressReport) -> Table:
 
 def _steps(search: LossSearch) -> Table:
     table = plain_table()
-    add_columns(table, ["size ratio", search.measure, f"at most {1 + search.max_loss:g}"])
+    add_columns(table, ["of all parameters", search.measure, f"at most {1 + search.max_loss:g}"])
     for step in search.steps:
         table.add_row(ratio_text(step.ratio, 3), f"{step.score:.4f}", "yes" if step.holds else "no")
     return table

@@ -45,7 +45,7 @@ def run(
 
     Examples:
         rankscope spectrum bundled-bolt --sites all --out results/spectrum.json
-        rankscope compress bundled-bolt --ratio 0.15 --method joint --out results/narrow
+        rankscope compress bundled-bolt --ratio 0.3 --out results/narrow
         rankscope eval results/narrow --baseline bundled-bolt --out results/eval.json
         rankscope report results/ --out report.html
         rankscope report results/ --title 'Bolt, narrowed' --json

@@ -26,7 +26,12 @@ def run(
     *,
     ratios: Annotated[
         list[str] | None,
-        opt.value("--ratios", "R,…", "Size ratios (default: 0.5,0.25,0.15,0.1,0.075,0.05).", short="-r"),
+        opt.value(
+            "--ratios",
+            "R,…",
+            "Shares of the attention matrices' parameters (default: 0.5,0.25,0.15,0.1,0.075,0.05).",
+            short="-r",
+        ),
     ] = None,
     methods: Annotated[
         list[str] | None,

@@ -240,7 +240,7 @@ class _Run:
             shutil.rmtree(self.folder.work, ignore_errors=True)
         measures = replace(
             measures,
-            reached=made.ratio,
+            reached=made.selected_ratio,
             compress_seconds=made.seconds,
             heal_seconds=None if healed is None else healed.seconds,
         )
@@ -250,7 +250,7 @@ class _Run:
         return compress(
             self.checkpoint,
             CompressOptions(
-                ratio=point.ratio,
+                attention_ratio=point.ratio,
                 method=cast(Method, plain(point.method)),
                 allocation=None if point.allocation == "default" else cast(Allocation, point.allocation),
                 calibration=self._moments(point),

@@ -14,7 +14,7 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration.statistics import series_for
 from rankscope.compress.cut import Cut
-from rankscope.compress.options import STREAM, Budget, CompressOptions
+from rankscope.compress.options import STREAM, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices, stored_names
 from rankscope.compress.report import CompressReport, site_reports
@@ -60,17 +60,17 @@ def compress(
     if not how.sizes:
         if how.storage is None:
             raise OptionError(
-                "no size is given: give eps (--eps 0.05), ratio (--ratio 0.4), a budget (--parameters, --bytes or "
-                "--cache-bytes), a loss to hold (compress_to_loss, --max-loss), or storage alone (--storage int8)."
+                "no size is given: give ratio (--ratio 0.3 of all parameters), a budget (--parameters, --bytes or "
+                "--cache-bytes), the paper's eps (--eps 0.05) or --attention-ratio, a loss to hold (compress_to_loss, "
+                "--max-loss), or storage alone (--storage int8)."
             )
-        how = replace(how, ratio=1.0)
+        how = replace(how, attention_ratio=1.0)
     refuse_existing(out, force)
     if how.method == STREAM:
         source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
         return slice_checkpoint(source, how, out=out, force=force, progress=progress)
     prepared = prepare(checkpoint, how, progress=progress)
-    limit = how.budget if how.ratio is None else Budget("ratio", how.ratio)
-    plan = prepared.by_budget(limit) if limit is not None else prepared.by_eps(how.eps or 0.0)
+    plan = prepared.by_eps(how.eps or 0.0) if how.limit is None else prepared.by_budget(how.limit)
     return write_folder(prepared, plan, out, force=force, begin=begin)
 
 
@@ -106,8 +106,9 @@ def write_folder(
             allocation=plan.allocation,
             calibration=None if prepared.calibration is None else prepared.calibration.settings.corpus,
             eps=plan.eps,
-            target_ratio=plan.target,
-            ratio=plan.ratio,
+            asked=prepared.how.asked,
+            ratio=(source.parameters - plan.before + plan.after) / source.parameters,
+            selected_ratio=plan.ratio,
             parameters={"before": source.parameters, "after": source.parameters - plan.before + plan.after},
             selected_parameters={"before": plan.before, "after": plan.after},
             bytes={"before": source.bytes, "after": sum(spec.bytes for specs, _, _ in jobs for spec in specs)},

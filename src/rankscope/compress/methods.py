@@ -240,7 +240,16 @@ class MatrixCut:
         rank, numbers = self.stored or (None, None)
         layer, heads = self.site.layer or 0, self.site.heads or 1
         return [
-            Spectrum(self.site.name, (matrix.shape[0], matrix.shape[1]), sigma, rank, numbers, layer=layer, heads=heads)
+            Spectrum(
+                self.site.name,
+                (matrix.shape[0], matrix.shape[1]),
+                sigma,
+                rank,
+                numbers,
+                layer=layer,
+                heads=heads,
+                floating=self.site.kind == "head",
+            )
         ]
 
     def tap(self, matrices: Matrices) -> Tap:

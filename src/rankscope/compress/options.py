@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from rankscope.compress.calibration import Calibration, CalibrationSet
     from rankscope.compress.plan import SitePlan, Spectrum
 
-JOINT, STREAM, SENSITIVITY = "joint", "stream", "sensitivity"
-DEFAULT_SITES = ("attention",)
-BUDGETS = ("ratio", "parameters", "bytes", "cache-bytes")
+JOINT: Method = "joint"
+STREAM: Method = "stream"
+SENSITIVITY = "sensitivity"
+RATIOS = ("ratio", "attention-ratio")
+BUDGETS = (*RATIOS, "parameters", "bytes", "cache-bytes")
+ATTENTION = ("attention",)
+WHOLE = ("attention", "mlp", "embedding", "head")
+"""What a size of the whole model is cut from by default: all linear layers, those around patches too."""
 _ROUNDING = 1e-9
 
 
@@ -28,15 +33,18 @@ class CompressOptions:
     """Sites of a checkpoint, the size they are cut to, and the way.
 
     Attributes:
-        eps: keep every σ_j > ε·σ_1, ε in [0, 1); either this, ``ratio`` or ``budget``.
-        ratio: keep the selected sites' stored numbers at or below this share, in (0, 1].
+        eps: keep every σ_j > ε·σ_1, ε in [0, 1); give this, a ratio or ``budget``.
+        ratio: keep at most this share of all parameters of the model, in (0, 1].
+        attention_ratio: keep at most this share of the numbers of the selected matrices, attention's by default: the
+            size that the rank paper counts.
         budget: a limit on parameters, bytes or key/value-cache bytes instead; its ``fixed`` and ``itemsize`` are
             filled in for the checkpoint.
-        sites: words as for `rankscope.families.select_sites`; embedding tables are never factored.
+        sites: words as for `rankscope.families.select_sites`; embedding tables are never factored. By default `WHOLE`,
+            and attention alone with ``eps`` or ``attention_ratio``.
         method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads and hidden units), ``theorem3``,
-            ``asvd`` or ``random``; see `rankscope.compress.methods`, `rankscope.compress.joint` and
-            `rankscope.compress.width`. ``stream`` narrows the residual streams of the whole model, and its ratio is a
-            share of all parameters; see `rankscope.compress.stream`.
+            ``asvd`` or ``random``; by default ``joint``, and ``svd`` with ``eps`` or ``attention_ratio``. See
+            `rankscope.compress.methods`, `rankscope.compress.joint` and `rankscope.compress.width`. ``stream`` narrows
+            the residual streams of the whole model; see `rankscope.compress.stream`.
         allocation: one of `rankscope.choices.ALLOCATIONS`, see `rankscope.compress.plan`. By default
             ``uniform-eps`` for ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a text
             model), ``energy`` for the others.
@@ -64,9 +72,10 @@ class CompressOptions:
 
     eps: float | None = None
     ratio: float | None = None
+    attention_ratio: float | None = None
     budget: Budget | None = None
-    sites: Sequence[str] | str = DEFAULT_SITES
-    method: Method = "svd"
+    sites: Sequence[str] | str | None = None
+    method: Method | None = None
     allocation: Allocation | None = None
     calibration: Calibration | CalibrationSet | str | Path | None = None
     decoder: Decoder | None = None
@@ -92,8 +101,9 @@ class CompressOptions:
             raise OptionError(
                 f"eps is one tolerance for all matrices: with allocation {self.allocation} give a ratio or a budget."
             )
-        if self.ratio is not None:
-            validate_ratio(self.ratio)
+        for ratio in (self.ratio, self.attention_ratio):
+            if ratio is not None:
+                validate_ratio(ratio)
         if self.eps is not None or self.dtype is not None:
             from rankscope.engine.device import resolve_dtype
             from rankscope.numerics import validate_eps
@@ -106,8 +116,39 @@ class CompressOptions:
     def sizes(self) -> tuple[str, ...]:
         """The sizes that are asked for, in words."""
         budgeted = "" if self.budget is None else f"a budget of {self.budget.kind}"
-        found = (("eps", self.eps), ("ratio", self.ratio), (budgeted, self.budget))
+        ratios = (("ratio", self.ratio), ("attention ratio", self.attention_ratio))
+        found = (("eps", self.eps), *ratios, (budgeted, self.budget))
         return tuple(name for name, value in found if value is not None)
+
+    @property
+    def limit(self) -> Budget | None:
+        """The size that is asked for as a budget, None where it is ε or none is given."""
+        if self.ratio is not None:
+            return Budget("ratio", self.ratio)
+        return self.budget if self.attention_ratio is None else Budget("attention-ratio", self.attention_ratio)
+
+    @property
+    def asked(self) -> dict[str, float]:
+        """The size that is asked for, by the name of its option; empty where none is."""
+        if self.eps is not None:
+            return {"eps": self.eps}
+        return {} if self.limit is None else {self.limit.kind: float(self.limit.limit)}
+
+    def completed(self) -> Completed:
+        """Fill in sites and method where they were left to the size that is asked for."""
+        paper = self.eps is not None or self.attention_ratio is not None
+        sites = self.sites if self.sites is not None else ATTENTION if paper else WHOLE
+        method = self.method or ("svd" if paper else JOINT)
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Completed(**{**values, "sites": sites, "method": method})
+
+
+@dataclass(frozen=True)
+class Completed(CompressOptions):
+    """Options whose sites and method are known."""
+
+    sites: Sequence[str] | str = WHOLE
+    method: Method = JOINT
 
 
 def needs_calibration(method: str) -> bool:
@@ -132,11 +173,12 @@ def validate_ratio(ratio: float) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on one of four sizes; each is linear in the ranks.
+    """A limit on one of five sizes; each is linear in the ranks.
 
     Attributes:
-        kind: ``ratio`` (numbers of the selected matrices, after over before), ``parameters`` or ``bytes`` (of the whole
-            model), or ``cache-bytes`` (key/value cache of one series and one sample path, context and horizon full).
+        kind: ``ratio`` (parameters of the whole model, after over before), ``attention-ratio`` (the same of the
+            selected matrices alone), ``parameters`` or ``bytes`` (of the whole model), or ``cache-bytes`` (key/value
+            cache of one series and one sample path, context and horizon full).
         limit: what must not be exceeded.
         fixed: what the rest of the model costs, in the same unit.
         itemsize: bytes of a stored number.
@@ -154,30 +196,34 @@ class Budget:
     def __post_init__(self) -> None:
         if self.kind not in BUDGETS:
             raise OptionError(unknown_choice("budget", self.kind, BUDGETS))
-        if self.kind == "ratio":
+        if self.kind in RATIOS:
             validate_ratio(self.limit)
         elif self.limit < 1:
             raise OptionError(f"{self.kind} {self.limit:g} is no budget: give a number above 0.")
 
     def used(self, sites: Sequence[SitePlan]) -> float:
         """Cost of a plan, in the unit of the limit."""
-        if self.kind == "ratio":
-            before = sum(site.before for site in sites)
-            return sum(site.after for site in sites) / before if before else 1.0
+        if self.kind in RATIOS:
+            before = self.fixed + sum(site.before for site in sites)
+            return (self.fixed + sum(site.after for site in sites)) / before if before else 1.0
         if self.kind == "cache-bytes":
             cached = sum(
                 site.spectrum.cached * (site.rank if site.changed else site.spectrum.rank_now) for site in sites
             )
             return float(self.fixed + cached * self.itemsize)
-        stored = sum(site.after for site in sites)
         if self.kind == "parameters":
-            return float(self.fixed + stored)
+            return float(self.fixed + sum(site.after for site in sites))
+        stored = sum(site.after * self.bytes_each(site.spectrum) for site in sites)
         more = sum(self.beside(site.spectrum) * site.rank for site in sites if site.layout != "dense")
-        return float(self.fixed + stored * self.itemsize + more)
+        return float(self.fixed + stored + more)
+
+    def bytes_each(self, spectrum: Spectrum) -> int:
+        """Bytes of a number."""
+        return self.itemsize + self.floating * spectrum.floating
 
     def beside(self, spectrum: Spectrum) -> int:
-        """Bytes of a rank beside its numbers at ``itemsize``."""
-        return spectrum.rows * self.scale + spectrum.floats * self.floating
+        """Bytes of a rank beside those of its numbers: scales, and what is longer."""
+        return 0 if spectrum.floating else spectrum.rows * self.scale + spectrum.floats * self.floating
 
     def shown(self, value: float | int) -> str:
         """A size for people: a ratio in four digits, rounded up, so that asking for what is shown succeeds.
@@ -185,10 +231,10 @@ class Budget:
         >>> Budget("ratio", 0.5).shown(0.12341), Budget("bytes", 9).shown(17_301_504)
         ('0.1235', '17301504')
         """
-        return f"{math.ceil(value * 1e4 - _ROUNDING) / 1e4:g}" if self.kind == "ratio" else f"{math.ceil(value)}"
+        return f"{math.ceil(value * 1e4 - _ROUNDING) / 1e4:g}" if self.kind in RATIOS else f"{math.ceil(value)}"
 
     def cost(self, spectrum: Spectrum) -> int:
         """Cost of one rank, up to a factor that all matrices share."""
         if self.kind == "cache-bytes":
             return spectrum.cached
-        return spectrum.cost * self.itemsize + self.beside(spectrum) if self.scale else spectrum.cost
+        return spectrum.cost * self.bytes_each(spectrum) + self.beside(spectrum) if self.scale else spectrum.cost

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.choices import ALLOCATIONS
-from rankscope.compress.options import SENSITIVITY, Budget
+from rankscope.compress.options import RATIOS, SENSITIVITY, Budget
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.families.weight_layout import LayoutName
 from rankscope.numerics import eps_rank, factored_parameters, factoring_pays, relative_spectrum, validate_eps
@@ -60,6 +60,7 @@ class Spectrum:
         pair: of a head ``qk`` or ``vo``.
         head: its number.
         floats: numbers of every rank that stay floating point where weights are whole numbers, biases.
+        floating: whether all of its numbers do, those of an output head.
         per_rank: numbers that every rank stores, where those are not d_out + d_in.
         worth: what every term is worth to the model's answers, never rising, where that was measured.
     """
@@ -77,6 +78,7 @@ class Spectrum:
     pair: Literal["", "qk", "vo"] = ""
     head: int = 0
     floats: int = 0
+    floating: bool = False
     per_rank: int | None = None
     worth: Float[Tensor, " k"] | None = field(default=None, repr=False)
 
@@ -255,7 +257,7 @@ def plan_by_budget(
     """
     if allocation not in ALLOCATIONS:
         raise OptionError(unknown_choice("allocation", allocation, ALLOCATIONS))
-    if budget.kind == "ratio" and budget.limit == 1.0:
+    if budget.kind in RATIOS and budget.limit == 1.0:
         kept = tuple(replace(site_plan(one, one.rank_now), eps_rank=int((one.values > 0).sum())) for one in spectra)
         return Plan(0.0 if allocation == "uniform-eps" else None, budget.limit, kept, allocation)
     levels = _levels(allocation, spectra, budget)
@@ -283,7 +285,7 @@ def least_plan(spectra: Sequence[Spectrum], budget: Budget, allocation: str, mul
 def _plan_at(spectra: Sequence[Spectrum], level: float, budget: Budget, allocation: str, multiple: int) -> Plan:
     ranks = [rounded(rank, multiple) for rank in _ranks(allocation, spectra, level, budget)]
     sites = tuple(site_plan(one, rank) for one, rank in zip(spectra, ranks, strict=True))
-    eps, target = level if allocation == "uniform-eps" else None, budget.limit if budget.kind == "ratio" else None
+    eps, target = level if allocation == "uniform-eps" else None, budget.limit if budget.kind in RATIOS else None
     return Plan(eps, target, sites, allocation)
 
 

@@ -14,7 +14,7 @@ from rankscope.compress.calibration import Calibration, calibration_for, regular
 from rankscope.compress.cut import Cut
 from rankscope.compress.joint import PairCut
 from rankscope.compress.methods import Matrices, MatrixCut
-from rankscope.compress.options import JOINT, SENSITIVITY, STREAM, Budget, CompressOptions, needs_calibration
+from rankscope.compress.options import JOINT, SENSITIVITY, STREAM, Budget, Completed, CompressOptions, needs_calibration
 from rankscope.compress.plan import Plan, SitePlan, Spectrum, least_plan, plan_by_budget, plan_by_eps
 from rankscope.compress.sensitivity import with_sensitivity
 from rankscope.compress.taps import Tap
@@ -50,7 +50,7 @@ class Prepared:
 
     source: Checkpoint
     sites: tuple[Site, ...]
-    how: CompressOptions
+    how: Completed
     allocation: str
     calibration: Calibration | None
     cuts: tuple[Cut, ...] = field(repr=False)
@@ -94,14 +94,15 @@ class Prepared:
         return plan_by_budget(self.flat, self.whole(budget), self.allocation, self.how.multiple)
 
     def least_ratio(self) -> float:
-        """Size ratio of the least that the rule can keep."""
-        return least_plan(self.flat, Budget("ratio", 1.0), self.allocation, self.how.multiple).ratio
+        """Share of all parameters that the least leaves that the rule can keep."""
+        whole = self.whole(Budget("ratio", 1.0))
+        return whole.used(least_plan(self.flat, whole, self.allocation, self.how.multiple).sites)
 
     def whole(self, budget: Budget) -> Budget:
         """Complete a budget of the whole model with what the selected matrices do not count."""
-        if budget.kind == "ratio":
+        if budget.kind == "attention-ratio":
             return budget
-        if budget.kind == "parameters":
+        if budget.kind in ("ratio", "parameters"):
             return replace(budget, fixed=self.source.parameters - sum(one.stored for one in self.flat), itemsize=1)
         if budget.kind == "cache-bytes":
             return self._whole_cache(budget)
@@ -112,7 +113,8 @@ class Prepared:
         pairs = zip(sizes, self.spectra, strict=True)
         selected = sum(min(size) * spectrum.stored for size, part in pairs for spectrum in part)
         scale = SCALE_DTYPE.itemsize if self.storage == "int8" else 0
-        itemsize = max(max(size) for size in sizes)
+        whole = [max(size) for size, part in zip(sizes, self.spectra, strict=True) if not (scale and part[0].floating)]
+        itemsize = max(whole, default=1)
         floating = (self.dtype or self.source.dtype).itemsize - itemsize if scale else 0
         priced = replace(budget, itemsize=itemsize, scale=scale, floating=floating)
         more = sum(priced.beside(spectrum) * (spectrum.stored_rank or 0) for spectrum in self.flat)
@@ -152,7 +154,7 @@ def prepare(
     Raises:
         RankscopeError: as `rankscope.compress.compress` says.
     """
-    how, report = options or CompressOptions(), progress or silent
+    how, report = (options or CompressOptions()).completed(), progress or silent
     source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
     check_family(source)
     if how.method == STREAM:
@@ -217,7 +219,7 @@ def stored_names(source: Checkpoint, cut: Cut) -> list[str]:
     return [name for three in names for name in three if name in source.index]
 
 
-def _allocation(how: CompressOptions, forecasts: bool) -> str:
+def _allocation(how: Completed, forecasts: bool) -> str:
     if how.allocation is not None:
         return how.allocation
     # scores and outputs have no unit in common; a text model has no series to be probed with
@@ -236,9 +238,7 @@ def _factorable(source: Checkpoint, words: Sequence[str] | str) -> tuple[Site, .
     return chosen
 
 
-def _cuts(
-    source: Checkpoint, sites: Sequence[Site], how: CompressOptions, calibration: Calibration | None
-) -> Sequence[Cut]:
+def _cuts(source: Checkpoint, sites: Sequence[Site], how: Completed, calibration: Calibration | None) -> Sequence[Cut]:
     """Sort the selected sites.
 
     With ``joint`` feed-forward blocks become narrower. What has no partner, or is factored already, is whitened; so are

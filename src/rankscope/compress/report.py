@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.cut import Cut
@@ -65,7 +65,7 @@ class LossStep:
     """One size that was tried.
 
     Attributes:
-        ratio: size ratio that was reached.
+        ratio: share of all parameters that was reached.
         score: what was measured there.
         holds: whether it was allowed.
     """
@@ -92,6 +92,23 @@ class LossSearch:
     steps: tuple[LossStep, ...]
 
 
+def _whole_ratios(old: Mapping[str, Any]) -> dict[str, Any]:
+    """A report whose ratios were of the selected matrices."""
+    whole, selected = old["parameters"]["before"], old["selected_parameters"]["before"]
+    search, target = old.get("search"), old.get("target_ratio")
+
+    def of_all(ratio: float) -> float:
+        return 1 - selected / whole * (1 - ratio)
+
+    asked = {"eps": old["eps"]} if target is None and old["eps"] is not None else {}
+    found = {**old, "ratio": of_all(old["ratio"]), "selected_ratio": old["ratio"]}
+    found["asked"] = asked if target is None else {"attention-ratio": target}
+    if search is not None:
+        steps = [{**step, "ratio": of_all(step["ratio"])} for step in search["steps"]]
+        found["search"] = {**search, "steps": steps}
+    return found
+
+
 @dataclass(frozen=True)
 class CompressReport:
     """Sizes before and after, and every selected site.
@@ -104,8 +121,9 @@ class CompressReport:
         allocation: how ranks were allotted.
         calibration: name of the series that the method looked at, None where it looked at none.
         eps: the tolerance of every site, given or found; None where ranks were allotted in another way.
-        target_ratio: the ratio that was asked for, None where ε was.
-        ratio: Σ stored numbers of the selected sites after over before (Q7).
+        asked: the size that was asked for, by the name of its option (``ratio``, ``attention-ratio``, ``eps``, …).
+        ratio: parameters of the whole model, after over before.
+        selected_ratio: Σ stored numbers of the selected sites after over before (Q7).
         parameters: whole model, ``before`` and ``after``.
         selected_parameters: selected sites only.
         bytes: of all stored tensors.
@@ -124,8 +142,9 @@ class CompressReport:
     allocation: str
     calibration: str | None
     eps: float | None
-    target_ratio: float | None
+    asked: dict[str, float]
     ratio: float
+    selected_ratio: float
     parameters: dict[str, int]
     selected_parameters: dict[str, int]
     bytes: dict[str, int]
@@ -136,7 +155,8 @@ class CompressReport:
     sites: tuple[SiteReport, ...]
     search: LossSearch | None = None
 
-    SCHEMA: ClassVar = "rankscope/compress@1"
+    SCHEMA: ClassVar = "rankscope/compress@2"
+    OLDER: ClassVar = {"rankscope/compress@1": _whole_ratios}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per selected site."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import Storage
-from rankscope.compress.options import DEFAULT_SITES, SENSITIVITY, STREAM, Budget, CompressOptions
+from rankscope.compress.options import SENSITIVITY, STREAM, Budget, CompressOptions
 from rankscope.compress.plan import rounded
 from rankscope.compress.prepare import check_family
 from rankscope.compress.report import CompressReport, SiteReport
@@ -251,8 +251,9 @@ def write_sliced(
             allocation=SENSITIVITY,
             calibration=calibrated_on(source, how).name,
             eps=None,
-            target_ratio=how.ratio,
+            asked=how.asked,
             ratio=after / source.parameters,
+            selected_ratio=after / source.parameters,
             parameters={"before": source.parameters, "after": after},
             selected_parameters={"before": source.parameters, "after": after},
             bytes={"before": source.bytes, "after": sum(spec.bytes for spec in flat)},
@@ -276,12 +277,12 @@ def _specs(slicing: Slicing, how: CompressOptions, widths: Widths) -> dict[str, 
 
 def _limit(slicing: Slicing, how: CompressOptions) -> tuple[float, Callable[[Widths], float]]:
     """The largest size allowed, and the size of widths in the same unit."""
-    if tuple(how.sites) != DEFAULT_SITES or how.allocation not in (None, SENSITIVITY):
+    if how.sites is not None or how.allocation not in (None, SENSITIVITY):
         raise OptionError("method stream slices the whole model by sensitivity: leave out sites and allocation.")
     budget = how.budget
     if how.ratio is not None:
         budget = Budget("parameters", max(int(how.ratio * slicing.source.parameters), 1))
-    if budget is None or budget.kind == "cache-bytes":
+    if budget is None or budget.kind not in ("parameters", "bytes"):
         raise OptionError("method stream takes a size of the whole model: --ratio, --parameters or --bytes.")
     if budget.kind == "parameters":
         return float(budget.limit), lambda widths: float(slicing.parameters(widths))

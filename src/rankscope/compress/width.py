@@ -86,6 +86,7 @@ class WidthCut:
         sigma = falling((w[:, order] @ lower).square().sum(dim=0) * power).sqrt()
         d_out, units = w.shape
         d_in = _dense(matrices[self.inner[0]]).shape[1]
+        per_unit = d_out + len(self.inner) * d_in + len(self.biases)
         return [
             Spectrum(
                 self.module,
@@ -96,7 +97,8 @@ class WidthCut:
                 layer=self.outer.layer or 0,
                 rows=len(self.inner),
                 floats=len(self.biases),
-                per_rank=d_out + len(self.inner) * d_in + len(self.biases),
+                floating=self.outer.kind == "head",
+                per_rank=per_unit,
             )
         ]
 

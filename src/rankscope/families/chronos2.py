@@ -13,6 +13,7 @@ from rankscope.errors import CheckpointError
 from rankscope.families.chronos_bolt import model_inputs, patch_size, quantile_count, special_tokens
 from rankscope.families.layers import (
     attention_sites,
+    head_sites,
     layer_shape,
     patch_sites,
     residual_shapes,
@@ -46,8 +47,8 @@ def matches(config: Config) -> bool:
 
 
 def sites(config: Config) -> tuple[Site, ...]:
-    """Patch embedding, then per layer time attention (``self``), ``group`` attention and MLP."""
-    return (*patch_sites(), *_layer_sites(config))
+    """Patch embedding, per layer time attention (``self``), ``group`` attention and MLP, then the head."""
+    return (*patch_sites(), *_layer_sites(config), *head_sites("encoder"))
 
 
 def _layer_sites(config: Config) -> Iterator[Site]:

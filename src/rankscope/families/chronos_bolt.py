@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import CheckpointError
-from rankscope.families.layers import patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
+from rankscope.families.layers import head_sites, patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
 from rankscope.families.loading import whole_model
 from rankscope.families.record import (
     Config,
@@ -33,8 +33,8 @@ def matches(config: Config) -> bool:
 
 
 def sites(config: Config) -> tuple[Site, ...]:
-    """Patch embedding, then both stacks."""
-    return (*patch_sites(), *stack_sites(config))
+    """Patch embedding, both stacks, then the head."""
+    return (*patch_sites(), *stack_sites(config), *head_sites("decoder"))
 
 
 def patch_size(config: Config) -> int:

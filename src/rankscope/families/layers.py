@@ -212,8 +212,17 @@ def stack_shapes(config: Config) -> Shapes:
 
 def patch_sites() -> tuple[Site, ...]:
     """Sites of the two-layer residual MLP that embeds patches (Theorem 2's W1, W2 and W3)."""
-    parts = {"hidden_layer": "patch_in", "output_layer": "patch_out", "residual_layer": "patch_residual"}
-    return tuple(Site(f"input_patch_embedding.{part}.weight", "encoder", None, role) for part, role in parts.items())
+    return _residual_sites("input_patch_embedding", "encoder", "patch")
+
+
+def head_sites(stack: Stack) -> tuple[Site, ...]:
+    """Sites of the two-layer residual MLP that turns a state into quantiles of a patch."""
+    return _residual_sites("output_patch_embedding", stack, "head")
+
+
+def _residual_sites(block: str, stack: Stack, role: str) -> tuple[Site, ...]:
+    parts = {"hidden_layer": "in", "output_layer": "out", "residual_layer": "residual"}
+    return tuple(Site(f"{block}.{part}.weight", stack, None, f"{role}_{word}") for part, word in parts.items())
 
 
 def residual_shapes(config: Config, name: str, d_in: int, d_out: int) -> Shapes:

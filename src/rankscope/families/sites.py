@@ -13,9 +13,9 @@ from torch import Tensor
 from rankscope.errors import OptionError, unknown_choice
 
 Stack = Literal["encoder", "decoder"]
-Kind = Literal["attention", "mlp", "embedding"]
+Kind = Literal["attention", "mlp", "embedding", "head"]
 _MLP = ("mlp_in", "mlp_gate", "mlp_out")
-_HIDDEN_AXIS = {"mlp_in": 0, "mlp_gate": 0, "mlp_out": 1, "patch_in": 0, "patch_out": 1}
+_HIDDEN_AXIS = {"mlp_in": 0, "mlp_gate": 0, "mlp_out": 1, "patch_in": 0, "patch_out": 1, "head_in": 0, "head_out": 1}
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Site:
         stack: ``encoder`` or ``decoder``; embeddings count as the encoder's.
         layer: 0-based layer, None outside the layers.
         role: ``self.q`` … ``self.o``, ``cross.q`` …, ``group.q`` … (Chronos-2), ``mlp_in``, ``mlp_gate``,
-            ``mlp_out``, ``embedding``, ``patch_in``, ``patch_out``, ``patch_residual``; ``patch_mlp_in`` …,
-            ``channel_mlp_in`` … mix patches or channels (PatchTSMixer).
+            ``mlp_out``, ``embedding``, ``patch_in``, ``patch_out``, ``patch_residual``, ``head_in``, ``head_out``,
+            ``head_residual``; ``patch_mlp_in`` …, ``channel_mlp_in`` … mix patches or channels (PatchTSMixer).
         heads: number of heads, None outside attention.
         head_width: width of one head, None outside attention and where the heads differ.
         head_axis: axis of the (out, in) weight that splits into heads: 0 for q, k and v, 1 for o.
@@ -119,14 +119,16 @@ class Site:
 
     @property
     def kind(self) -> Kind:
-        """One of ``attention``, ``mlp`` and ``embedding``."""
+        """One of ``attention``, ``mlp``, ``embedding`` and ``head``."""
         if "." in self.role:
             return "attention"
-        return "mlp" if self.role.endswith(_MLP) else "embedding"
+        if self.role.endswith(_MLP):
+            return "mlp"
+        return "head" if self.role.startswith("head_") else "embedding"
 
 
 _LETTERS = ("q", "k", "v", "o")
-_KINDS = ("attention", "mlp", "embedding")
+_KINDS = ("attention", "mlp", "embedding", "head")
 _STACKS = ("encoder", "decoder")
 _SCOPES = ("self", "cross", "group")
 SELECTORS: tuple[str, ...] = (*_LETTERS, *_KINDS, *_STACKS, *_SCOPES, "all")
@@ -136,7 +138,7 @@ def select_sites(sites: Sequence[Site], tokens: Sequence[str] | str | None = Non
     """Keep the sites that the words describe, in their order.
 
     Words of one sort add up, words of different sorts narrow each other: the matrices (``q``, ``k``, ``v``,
-    ``o``, ``attention``, ``mlp``, ``embedding``, ``all``), the stack (``encoder``, ``decoder``) and, for
+    ``o``, ``attention``, ``mlp``, ``embedding``, ``head``, ``all``), the stack (``encoder``, ``decoder``) and, for
     attention matrices only, what they attend to (``self``, ``cross``, ``group``). Without a word for the
     matrices all attention matrices are meant.
 

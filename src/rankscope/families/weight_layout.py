@@ -264,11 +264,11 @@ def scaled_weight(name: str) -> str | None:
 def linear_layers(sites: Iterable[Site], layouts: Mapping[str, Layout]) -> frozenset[str]:
     """Modules of the linear layers that hold the matrices of ``sites``: a factored one is two, ``up`` and ``down``.
 
-    Embedding tables are no linear layers.
+    Embedding tables are no linear layers, and heads stay floating point.
     """
     found: set[str] = set()
     for site in sites:
-        if site.role == "embedding":
+        if site.role == "embedding" or site.kind == "head":
             continue
         factored = isinstance(layouts.get(site.module), Factored)
         found |= {f"{site.module}.up", f"{site.module}.down"} if factored else {site.module}

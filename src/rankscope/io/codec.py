@@ -1,9 +1,10 @@
 """Records, configs and suites to and from JSON and YAML: one codec, one rule for numbers that are none.
 
-A record is a dataclass of numbers, texts, arrays, tuples, dicts and further records; its fields are the keys. Three
+A record is a dataclass of numbers, texts, arrays, tuples, dicts and further records; its fields are the keys. Four
 class variables say the rest:
 
-``SCHEMA``  name and version of the document (``rankscope/heal@1``). It is the first key, and no other is read.
+``SCHEMA``  name and version of the document (``rankscope/heal@1``). It is the first key, and no other is read but
+``OLDER``   versions before it, with the function that turns the document of each into one of now.
 ``KEYS``    the keys in order, where they are not just the fields. ``"site.name"`` lies in a field's own record and is
             written under its last word, ``"pass=passed"`` is a field under another key, ``"sigma?"`` is left out where
             it is None or empty. A property is written, and passed over in reading.
@@ -23,7 +24,7 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -165,10 +166,20 @@ def parse(kind: type[Record], data: Any, where: str = "") -> Record:
     schema = getattr(kind, "SCHEMA", None)
     if schema is not None:
         found = data.get("schema") if isinstance(data, Mapping) else None
-        if found != schema:
+        older = getattr(kind, "OLDER", {}).get(found) if isinstance(found, str) else None
+        if older is not None:
+            data = _upgraded(older, data, where)
+        elif found != schema:
             told = f"is {found}" if isinstance(found, str) else "names no schema"
             raise DataError(f"{where or 'the document'} {told}: this release reads {schema}.")
     return _read(kind, data, False, schema is None, where, DataError)
+
+
+def _upgraded(older: Callable[[Any], Any], data: Any, where: str) -> Any:
+    try:
+        return older(data)
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise DataError(f"{where or 'the document'} lacks a part of its schema ({error}).") from error
 
 
 def build(kind: Any, data: Any, name: str = "", where: str = "", error: type[RankscopeError] = OptionError) -> Any:

@@ -56,13 +56,13 @@ def logits(folder: Path) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ALL)
-@pytest.mark.parametrize("options", [{"eps": 0.0}, {"ratio": 1.0}])
+@pytest.mark.parametrize("options", [{"eps": 0.0}, {"attention_ratio": 1.0}])
 def test_nothing_asked_nothing_changed(
     kind: str, options: dict[str, float], make: Callable[..., Path], tmp_path: Path
 ) -> None:
     source = make(kind)
     report = compress(source, CompressOptions(**options), out=tmp_path / "same")
-    assert report.ratio == 1.0
+    assert report.selected_ratio == 1.0
     assert all(site.layout == "dense" and site.note for site in report.sites)
     answer = forecast if kind in FORECASTABLE else logits
     assert torch.equal(answer(source), answer(tmp_path / "same"))
@@ -117,8 +117,8 @@ def test_answers_equal_those_of_the_products_written_back(
     "options",
     [
         CompressOptions(eps=0.1, sites="all"),
-        CompressOptions(ratio=0.5, method="whitened", calibration="kernelsynth:4"),
-        CompressOptions(ratio=0.5, method="joint", calibration="kernelsynth:4", probe="kernelsynth:4"),
+        CompressOptions(attention_ratio=0.5, method="whitened", calibration="kernelsynth:4"),
+        CompressOptions(attention_ratio=0.5, method="joint", calibration="kernelsynth:4", probe="kernelsynth:4"),
     ],
     ids=["eps", "energy", "sensitivity"],
 )
@@ -142,23 +142,23 @@ def test_a_matrix_is_read_once_to_be_measured_and_once_to_be_cut(
 @pytest.mark.parametrize("target", [0.3, 0.5, 0.8])
 def test_ratio_is_kept_and_counts_what_is_stored(target: float, make: Callable[..., Path], tmp_path: Path) -> None:
     out = tmp_path / "small"
-    report = compress(make("chronos-bolt"), CompressOptions(ratio=target), out=out)
+    report = compress(make("chronos-bolt"), CompressOptions(attention_ratio=target), out=out)
     stored = 0
     with safe_open(out / "model.safetensors", "pt") as file:
         for site in open_checkpoint(out).sites():
             names = [site.name, f"{site.module}.up.weight", f"{site.module}.down.weight"]
             stored += sum(file.get_tensor(name).numel() for name in names if name in file.keys())  # noqa: SIM118
     assert stored == report.selected_parameters["after"]
-    assert stored / report.selected_parameters["before"] == report.ratio <= target
-    assert report.ratio > target - 0.15
-    assert report.target_ratio == target
+    assert stored / report.selected_parameters["before"] == report.selected_ratio <= target
+    assert report.selected_ratio > target - 0.15
+    assert report.asked == {"attention-ratio": target}
 
 
 def test_smaller_targets_give_smaller_files(make: Callable[..., Path], tmp_path: Path) -> None:
     source = make("chronos-t5")
     sizes, widths = [], []
     for i, target in enumerate((1.0, 0.8, 0.6, 0.4)):
-        report = compress(source, CompressOptions(ratio=target), out=tmp_path / str(i))
+        report = compress(source, CompressOptions(attention_ratio=target), out=tmp_path / str(i))
         sizes.append(report.bytes["after"])
         widths.append(report.eps)
     assert sizes == sorted(sizes, reverse=True)
@@ -169,7 +169,7 @@ def test_smaller_targets_give_smaller_files(make: Callable[..., Path], tmp_path:
 def test_report_has_the_published_shape(make: Callable[..., Path], tmp_path: Path) -> None:
     report = compress(make("chronos-t5"), CompressOptions(eps=0.1, sites="q,decoder"), out=tmp_path / "small")
     shape = codec.plain(report)
-    assert shape["schema"] == "rankscope/compress@1"
+    assert shape["schema"] == "rankscope/compress@2"
     assert json.loads(json.dumps(shape)) == json.loads((tmp_path / "small" / "compress.json").read_text())
     assert {"model", "family", "method", "eps", "ratio", "parameters", "bytes", "seconds"} <= shape.keys()
     assert [site["role"] for site in shape["sites"]] == ["self.q", "cross.q"] * 2
@@ -262,17 +262,23 @@ def test_progress_counts_to_the_end(make: Callable[..., Path], tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"--eps .*--ratio .*--parameters, --bytes or --cache-bytes\), .*--max-loss\), .*--storage int8"),
-        ({"eps": 0.1, "ratio": 0.5}, "give one size, not eps and ratio"),
-        ({"ratio": 0.5, "budget": Budget("ratio", 0.5)}, "not ratio and a budget of ratio"),
+        (
+            {},
+            r"--ratio .*--parameters, --bytes or --cache-bytes\), .*--eps .*-ratio, .*--max-loss\), .*--storage int8",
+        ),
+        ({"eps": 0.1, "attention_ratio": 0.5}, "give one size, not eps and attention ratio"),
+        (
+            {"attention_ratio": 0.5, "budget": Budget("attention-ratio", 0.5)},
+            "not attention ratio and a budget of attention-ratio",
+        ),
         ({"eps": 0.1, "budget": Budget("bytes", 9)}, "give one size, not eps and a budget of bytes"),
         ({"eps": 1.0}, r"eps must lie in \[0, 1\)"),
-        ({"ratio": 0.0}, r"ratio must lie in \(0, 1\]"),
+        ({"attention_ratio": 0.0}, r"ratio must lie in \(0, 1\]"),
         ({"eps": 0.1, "method": "svdd"}, "did you mean 'svd'"),
         ({"eps": 0.1, "sites": ["atention"]}, "did you mean 'attention'"),
         ({"eps": 0.1, "sites": ["embedding"]}, "only the embedding table"),
         ({"eps": 0.1, "dtype": "int8"}, "dtype 'int8' is not known"),
-        ({"ratio": 0.001}, "out of reach"),
+        ({"attention_ratio": 0.001}, "out of reach"),
     ],
 )
 @pytest.mark.usefixtures("untyped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import torch
 
 from rankscope import open_checkpoint
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress import Budget, CompressOptions, compress
+from rankscope.compress import Budget, CompressOptions, CompressReport, compress
 from rankscope.compress.calibration import Calibration
+from rankscope.errors import DataError, OptionError
+from rankscope.io import codec
 
 Toys = Callable[[str], tuple[Checkpoint, Calibration]]
 
@@ -51,7 +54,9 @@ def test_budgets_are_never_exceeded_and_used_to_within_one_rank(
     measure = UNITS[kind]
     whole = measure(source)
     report = compress(
-        source, CompressOptions(ratio=0.26, method="joint", calibration=moments, sites=sites), out=tmp_path / "least"
+        source,
+        CompressOptions(attention_ratio=0.26, method="joint", calibration=moments, sites=sites),
+        out=tmp_path / "least",
     )
     least = measure(open_checkpoint(tmp_path / "least"))
     rank = {"parameters": 32, "bytes": 128, "cache-bytes": 33 * 4}[kind]
@@ -65,7 +70,7 @@ def test_budgets_are_never_exceeded_and_used_to_within_one_rank(
         )
         used = measure(open_checkpoint(out))
         assert limit - rank < used <= limit
-        assert report.target_ratio is None
+        assert "ratio" not in report.asked
     if kind == "bytes":
         assert used == report.bytes["after"]
 
@@ -78,7 +83,9 @@ def test_bytes_are_counted_in_the_format_that_is_written(dtype: str | None, toys
     for method in ("joint", "whitened", "svd"):
         compress(
             source,
-            CompressOptions(budget=Budget("bytes", limit), method=method, calibration=moments, dtype=dtype),
+            CompressOptions(
+                sites="attention", budget=Budget("bytes", limit), method=method, calibration=moments, dtype=dtype
+            ),
             out=tmp_path / method,
         )
         used = open_checkpoint(tmp_path / method).bytes
@@ -94,5 +101,57 @@ def test_tied_copies_count_in_bytes(toys: Toys, tmp_path: Path, write_checkpoint
     double = open_checkpoint(write_checkpoint(tmp_path / "double", source.config, tensors))
     assert double.parameters == source.parameters
     limit = round(double.bytes * 0.8)
-    compress(double, CompressOptions(budget=Budget("bytes", limit)), out=tmp_path / "small")
+    compress(
+        double, CompressOptions(sites="attention", method="svd", budget=Budget("bytes", limit)), out=tmp_path / "small"
+    )
     assert limit - 4 * 32 < open_checkpoint(tmp_path / "small").bytes <= limit
+
+
+@pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt", "t5"])
+def test_a_ratio_is_of_all_parameters(kind: str, toys: Toys, tmp_path: Path) -> None:
+    """By default everything linear is cut, in one way or the other; the report and the folder agree on the size."""
+    source, moments = toys(kind)
+    report = compress(source, CompressOptions(ratio=0.6, calibration=moments, allocation="energy"), out=tmp_path / "s")
+    small = open_checkpoint(tmp_path / "s")
+    assert small.parameters == report.parameters["after"]
+    assert small.parameters / source.parameters == report.ratio <= 0.6
+    assert report.ratio > 0.55
+    assert report.asked == {"ratio": 0.6}
+    assert (report.method, report.selected_ratio < report.ratio) == ("joint", True)
+    linear = {site.name for site in source.sites("all") if site.role != "embedding"}
+    assert {site.name for site in report.sites} == linear
+    tight = CompressOptions(ratio=0.02, calibration=moments, allocation="energy")
+    with pytest.raises(OptionError, match=r"ratio 0.02 is out of reach: the least .* gives 0\.\d+ with the selected"):
+        compress(source, tight, out=tmp_path / "no")
+
+
+def test_sizes_of_the_paper_cut_attention_by_svd(toys: Toys, tmp_path: Path) -> None:
+    source, _ = toys("chronos-bolt")
+    for number, size in enumerate(({"eps": 0.3}, {"attention_ratio": 0.6})):
+        report = compress(source, CompressOptions(**size), out=tmp_path / str(number))
+        assert (report.method, report.calibration) == ("svd", None)
+        assert {site.role.partition(".")[2] for site in report.sites} == set("qkvo")
+        assert list(report.asked) == [next(iter(size)).replace("_", "-")]
+        cut = report.parameters["before"] - report.parameters["after"]
+        assert cut == report.selected_parameters["before"] - report.selected_parameters["after"]
+
+
+def test_a_report_of_version_1_is_read_with_ratios_of_the_whole(toys: Toys, tmp_path: Path) -> None:
+    source, _ = toys("chronos-bolt")
+    now = codec.plain(compress(source, CompressOptions(attention_ratio=0.6), out=tmp_path / "small"))
+    old = {key: value for key, value in now.items() if key not in ("asked", "selected_ratio")}
+    old |= {"schema": "rankscope/compress@1", "target_ratio": 0.6, "ratio": now["selected_ratio"]}
+    old["search"] = {
+        "measure": "loss",
+        "max_loss": 0.1,
+        "score": 1.0,
+        "steps": [{"ratio": now["selected_ratio"], "score": 1.0, "holds": True}],
+    }
+    read = codec.parse(CompressReport, old)
+    assert (read.ratio, read.selected_ratio) == pytest.approx((now["ratio"], now["selected_ratio"]), rel=1e-12)
+    same = replace(read, ratio=now["ratio"], search=None)
+    assert codec.plain(same) == now
+    assert read.search is not None
+    assert read.search.steps[0].ratio == pytest.approx(now["ratio"], rel=1e-12)
+    with pytest.raises(DataError, match="lacks a part"):
+        codec.parse(CompressReport, {key: value for key, value in old.items() if key != "parameters"})

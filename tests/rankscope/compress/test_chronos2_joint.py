@@ -42,7 +42,7 @@ def moments(toy: Checkpoint) -> Calibration:
 
 @pytest.fixture(scope="module")
 def prepared(toy: Checkpoint, moments: Calibration) -> Prepared:
-    return prepare(toy, CompressOptions(method="joint", allocation="energy", calibration=moments))
+    return prepare(toy, CompressOptions(sites="attention", method="joint", allocation="energy", calibration=moments))
 
 
 def answer(model: Checkpoint | Path) -> Tensor:
@@ -200,7 +200,7 @@ print(type(pipeline).__mro__[1].__module__)
 @pytest.mark.slow
 def test_a_folder_forecasts_in_plain_chronos_as_it_does_here(toy: Checkpoint, tmp_path: Path) -> None:
     report = compress(
-        toy, CompressOptions(ratio=0.6, method="joint", calibration="kernelsynth:24"), out=tmp_path / "small"
+        toy, CompressOptions(attention_ratio=0.6, method="joint", calibration="kernelsynth:24"), out=tmp_path / "small"
     )
     assert {site.layout for site in report.sites} >= {"head-width", "factored"}
     assert len(report.sites) == len(toy.sites())
@@ -228,24 +228,24 @@ def test_less_and_less(toy: Checkpoint, prepared: Prepared, tmp_path: Path) -> N
 
 def test_again_and_in_whole_numbers(toy: Checkpoint, tmp_path: Path) -> None:
     how: dict[str, Any] = {"method": "joint", "calibration": "kernelsynth:24", "allocation": "energy"}
-    compress(toy, CompressOptions(ratio=0.9, **how), out=tmp_path / "a")
-    again = compress(tmp_path / "a", CompressOptions(ratio=0.8, **how), out=tmp_path / "b")
-    assert again.ratio <= 0.8
+    compress(toy, CompressOptions(attention_ratio=0.9, **how), out=tmp_path / "a")
+    again = compress(tmp_path / "a", CompressOptions(attention_ratio=0.8, **how), out=tmp_path / "b")
+    assert again.selected_ratio <= 0.8
     compress(tmp_path / "b", CompressOptions(storage="int8"), out=tmp_path / "c")
     exact = answer(tmp_path / "b")
     assert float((answer(tmp_path / "c") - exact).abs().max()) < 0.05 * float(exact.abs().max())
-    compress(toy, CompressOptions(ratio=0.5), out=tmp_path / "f")
+    compress(toy, CompressOptions(attention_ratio=0.5), out=tmp_path / "f")
     with pytest.raises(OptionError, match="two factors"):
-        compress(tmp_path / "f", CompressOptions(ratio=0.5, **how), out=tmp_path / "no")
+        compress(tmp_path / "f", CompressOptions(attention_ratio=0.5, **how), out=tmp_path / "no")
     with pytest.raises(OptionError, match="cuts v and o of a head together"):
-        compress(toy, CompressOptions(ratio=0.5, sites="v", **how), out=tmp_path / "no")
+        compress(toy, CompressOptions(attention_ratio=0.5, sites="v", **how), out=tmp_path / "no")
     with pytest.raises(OptionError, match="cuts q and k of a head together"):  # of a group's attention
-        compress(toy, CompressOptions(ratio=0.5, sites="q", **how), out=tmp_path / "no")
+        compress(toy, CompressOptions(attention_ratio=0.5, sites="q", **how), out=tmp_path / "no")
 
 
 def test_groups_are_of_use_where_series_share_them(toy: Checkpoint, moments: Calibration) -> None:
     """Were every series alone, cutting the queries and keys of a group would change no answer."""
-    found = prepare(toy, CompressOptions(method="joint", calibration=moments)).flat
+    found = prepare(toy, CompressOptions(sites="attention", method="joint", calibration=moments)).flat
     shared = [one.worth for one in found if one.pair == "qk" and one.name.endswith(GROUP)]
     assert len(shared) == 4
     assert all(worth is not None and float(worth.sum()) > 0 for worth in shared)

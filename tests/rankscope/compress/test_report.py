@@ -21,7 +21,19 @@ Toys = Callable[[str], tuple[Checkpoint, Calibration]]
 
 SITE_KEYS = {"name", "stack", "layer", "role", "shape", "layout", "rank", "widths", "eps_rank", "parameters_before"}
 SITE_KEYS |= {"parameters_after", "spectral_error", "relative_error", "lost", "note"}
-KEYS = {"schema", "model", "family", "out", "method", "allocation", "calibration", "eps", "target_ratio", "ratio"}
+KEYS = {
+    "schema",
+    "model",
+    "family",
+    "out",
+    "method",
+    "allocation",
+    "calibration",
+    "eps",
+    "asked",
+    "ratio",
+    "selected_ratio",
+}
 KEYS |= {"parameters", "selected_parameters", "bytes", "dtype", "seconds", "notes", "sites"}
 
 
@@ -29,7 +41,7 @@ def check_shape(report: CompressReport, folder: Path) -> dict[str, Any]:
     shape = codec.plain(report)
     assert shape == json.loads((folder / "compress.json").read_text())
     assert shape.keys() >= KEYS
-    assert shape["schema"] == "rankscope/compress@1"
+    assert shape["schema"] == "rankscope/compress@2"
     for site in shape["sites"]:
         assert site.keys() == SITE_KEYS
     return shape
@@ -37,10 +49,12 @@ def check_shape(report: CompressReport, folder: Path) -> dict[str, Any]:
 
 def test_the_report_says_what_was_done_to_heads(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-t5")
-    report = compress(source, CompressOptions(ratio=0.6, method="joint", calibration=moments), out=tmp_path / "small")
+    report = compress(
+        source, CompressOptions(attention_ratio=0.6, method="joint", calibration=moments), out=tmp_path / "small"
+    )
     shape = check_shape(report, tmp_path / "small")
     assert (shape["method"], shape["allocation"], shape["calibration"]) == ("joint", "sensitivity", "kernelsynth:24")
-    assert (shape["eps"], shape["target_ratio"]) == (None, 0.6)
+    assert (shape["eps"], shape["asked"]) == (None, {"attention-ratio": 0.6})
     small = open_checkpoint(tmp_path / "small")
     for site in report.sites:
         stored = small.tensor(site.name)
@@ -58,14 +72,18 @@ def test_too_few_positions_are_regularised_and_said(toys: Toys, tmp_path: Path) 
     source, enough = toys("chronos-bolt")
     few = calibrate(source, calibration_set("kernelsynth:1", context=32, horizon=8))
     for method in ("whitened", "joint"):
-        report = compress(source, CompressOptions(ratio=0.9, method=method, calibration=few), out=tmp_path / method)
+        report = compress(
+            source, CompressOptions(attention_ratio=0.9, method=method, calibration=few), out=tmp_path / method
+        )
         (note,) = report.notes
         assert "fewer positions than they have ranks" in note
         assert "\n" not in note
         assert check_shape(report, tmp_path / method)["notes"] == [note]
         assert bool(torch.isfinite(load_pipeline(tmp_path / method).predict(torch.arange(32.0))).all())
         plenty = compress(
-            source, CompressOptions(ratio=0.9, method=method, calibration=enough), out=tmp_path / f"{method}-plenty"
+            source,
+            CompressOptions(attention_ratio=0.9, method=method, calibration=enough),
+            out=tmp_path / f"{method}-plenty",
         )
         assert plenty.notes == ()
 
@@ -79,7 +97,7 @@ def test_whitened_falls_back_on_plain_svd_where_nothing_was_shown(toys: Toys, tm
     compress(
         source,
         CompressOptions(
-            ratio=0.7, method="whitened", calibration=few, sites="o,decoder,self", allocation="uniform-ratio"
+            attention_ratio=0.7, method="whitened", calibration=few, sites="o,decoder,self", allocation="uniform-ratio"
         ),
         out=tmp_path / "small",
     )

@@ -26,7 +26,7 @@ from rankscope.errors import OptionError
 from rankscope.families import Site
 
 KINDS = ("chronos-t5", "chronos-bolt", "t5")
-HALF = Budget("ratio", 0.5)
+HALF = Budget("attention-ratio", 0.5)
 
 
 def texts(seed: int = 1) -> CalibrationSet:
@@ -71,7 +71,14 @@ def replaced(module: nn.Module, matrices: dict[Site, Tensor]) -> Iterator[None]:
 
 def options(kind: str, moments: Calibration | None, **changes: Any) -> CompressOptions:
     probe = texts(2) if kind == "t5" else "kernelsynth:6"
-    how = {"method": "joint", "allocation": "sensitivity", "calibration": moments, "probe": probe, **changes}
+    how = {
+        "sites": "attention",
+        "method": "joint",
+        "allocation": "sensitivity",
+        "calibration": moments,
+        "probe": probe,
+        **changes,
+    }
     return CompressOptions(**how)
 
 
@@ -278,7 +285,7 @@ def test_stand_ins_answer_as_the_written_folder_does(kind: str, make: Make, tmp_
 
 
 def tight(prepared: Prepared, ratio: float = 0.4) -> dict[str, int]:
-    limit = Budget("ratio", ratio)
+    limit = Budget("attention-ratio", ratio)
     plans = prepared.by_budget(limit).sites
     return {f"{one.spectrum.name} {one.spectrum.pair} {one.spectrum.head}": one.rank for one in plans}
 
@@ -321,12 +328,14 @@ def test_compress_measures_by_itself_and_loses_less(make: Make, tmp_path: Path) 
     for name in ("energy", "sensitivity"):
         report = compress(
             checkpoint,
-            CompressOptions(ratio=0.4, method="joint", allocation=name, calibration=moments, probe="kernelsynth:8"),
+            CompressOptions(
+                attention_ratio=0.4, method="joint", allocation=name, calibration=moments, probe="kernelsynth:8"
+            ),
             out=tmp_path / name,
             progress=lambda done, total, what: seen.add(what),
         )
         assert report.allocation == name
-        assert report.ratio <= 0.4
+        assert report.selected_ratio <= 0.4
         near = answer(open_checkpoint(tmp_path / name))
         errors[name] = float(divergence(answer(checkpoint), near).mean())
     assert "sensitivity" in seen

@@ -23,9 +23,12 @@ SET = "kernelsynth:8"
 CASES = [
     *((kind, {}) for kind in ALL),
     ("chronos-t5", {"eps": 0.3, "sites": ["all"]}),
-    ("chronos-2", {"ratio": 0.5, "method": "whitened", "calibration": SET}),
-    ("chronos-t5", {"ratio": 0.5, "method": "joint", "calibration": SET, "allocation": "energy"}),
-    ("chronos-bolt", {"ratio": 0.5, "method": "joint", "calibration": SET, "allocation": "energy", "sites": ["all"]}),
+    ("chronos-2", {"attention_ratio": 0.5, "method": "whitened", "calibration": SET}),
+    ("chronos-t5", {"attention_ratio": 0.5, "method": "joint", "calibration": SET, "allocation": "energy"}),
+    (
+        "chronos-bolt",
+        {"attention_ratio": 0.5, "method": "joint", "calibration": SET, "allocation": "energy", "sites": ["all"]},
+    ),
 ]
 NAMES = [f"{kind}-{how.get('method', 'svd' if how else 'dense')}" for kind, how in CASES]
 
@@ -73,7 +76,7 @@ def test_whole_numbers_answer_as_the_matrices_that_they_stand_for(
 def test_what_is_in_the_folder(kind: str, how: dict[str, Any], make: Callable[..., Path], tmp_path: Path) -> None:
     source, small = make(kind), tmp_path / "int8"
     report = compress(source, CompressOptions(storage="int8", **how), out=small)
-    plain = compress(source, CompressOptions(**how or {"ratio": 1.0}), out=tmp_path / "float")
+    plain = compress(source, CompressOptions(**how or {"attention_ratio": 1.0}), out=tmp_path / "float")
     assert sorted(file.suffix for file in small.iterdir()) in (
         [".json"] * 2 + [".safetensors"],
         [".json"] * 3 + [".safetensors"],
@@ -112,7 +115,7 @@ def test_what_is_int8_stays_int8_bit_for_bit(
     kind: str, how: dict[str, Any], make: Callable[..., Path], tmp_path: Path
 ) -> None:
     compress(make(kind), CompressOptions(storage="int8", **how), out=tmp_path / "a")
-    again = compress(tmp_path / "a", CompressOptions(ratio=1.0), out=tmp_path / "b")
+    again = compress(tmp_path / "a", CompressOptions(attention_ratio=1.0), out=tmp_path / "b")
     assert (again.storage, again.bytes["before"]) == ("int8", again.bytes["after"])
     first, second = weights(tmp_path / "a"), weights(tmp_path / "b")
     assert first.keys() == second.keys()
@@ -129,9 +132,11 @@ def test_an_int8_folder_is_cut_like_the_dense_one_of_its_matrices(
     how: dict[str, Any] = {} if method == "svd" else {"calibration": SET}
     compress(make("chronos-bolt"), CompressOptions(storage="int8"), out=tmp_path / "int8")
     compress(tmp_path / "int8", CompressOptions(storage="float"), out=tmp_path / "float")
-    a = compress(tmp_path / "int8", CompressOptions(ratio=0.5, method=method, **how), out=tmp_path / "a")
+    a = compress(tmp_path / "int8", CompressOptions(attention_ratio=0.5, method=method, **how), out=tmp_path / "a")
     b = compress(
-        tmp_path / "float", CompressOptions(ratio=0.5, method=method, storage="int8", **how), out=tmp_path / "b"
+        tmp_path / "float",
+        CompressOptions(attention_ratio=0.5, method=method, storage="int8", **how),
+        out=tmp_path / "b",
     )
     assert a.storage == b.storage == "int8"
     assert [site.rank for site in a.sites] == [site.rank for site in b.sites]
@@ -191,7 +196,7 @@ def test_a_plan_s_bytes_are_the_folder_s(make: Callable[..., Path], tmp_path: Pa
         prepared = prepare(source, options)
         budget = prepared.whole(Budget("bytes", 10**9))
         for ratio in (1.0, 0.7, 0.4):
-            plan = prepared.by_budget(Budget("ratio", ratio))
+            plan = prepared.by_budget(Budget("attention-ratio", ratio))
             report = write_folder(prepared, plan, tmp_path / f"{number}-{ratio}")
             assert report.bytes["after"] == budget.used(plan.sites)
 
@@ -266,7 +271,7 @@ def test_zero_matrices_stay_zero(make: Callable[..., Path], tmp_path: Path, writ
 def test_a_given_storage_needs_no_size(make: Callable[..., Path], tmp_path: Path) -> None:
     report = compress(make("chronos-t5"), CompressOptions(storage="int8"), out=tmp_path / "int8")
     assert isinstance(report, CompressReport)
-    assert report.ratio == 1.0
+    assert report.selected_ratio == 1.0
     assert {site.layout for site in report.sites} == {"dense"}
 
 

@@ -290,7 +290,9 @@ def test_a_ratio_is_a_share_of_all_parameters_and_widths_come_in_multiples(kind:
 def test_low_rank_first_then_the_stream_then_int8(toy: Toy, tmp_path: Path) -> None:
     source, how, _ = toy("chronos-bolt")
     series = series_for("chronos-bolt")
-    joint = CompressOptions(ratio=0.6, method="joint", sites="attention,mlp", calibration=series, probe=series)
+    joint = CompressOptions(
+        attention_ratio=0.6, method="joint", sites="attention,mlp", calibration=series, probe=series
+    )
     compress(source, joint, out=tmp_path / "joint")
     compress(open_checkpoint(tmp_path / "joint"), replace(how, ratio=0.9), out=tmp_path / "both")
     both = open_checkpoint(tmp_path / "both")
@@ -310,7 +312,7 @@ def test_low_rank_first_then_the_stream_then_int8(toy: Toy, tmp_path: Path) -> N
 def test_factors_of_every_layer_are_sliced(kind: str, toy: Toy, tmp_path: Path) -> None:
     """Patch embeddings, whose layers have biases, among them."""
     source, how, _ = toy(kind)
-    compress(source, CompressOptions(ratio=0.5, sites="all"), out=tmp_path / "svd")
+    compress(source, CompressOptions(attention_ratio=0.5, sites="all"), out=tmp_path / "svd")
     factored = open_checkpoint(tmp_path / "svd")
     assert "input_patch_embedding.output_layer" in factored.factored
     bases = measure(factored, how, silent)
@@ -324,7 +326,7 @@ def test_factors_of_every_layer_are_sliced(kind: str, toy: Toy, tmp_path: Path) 
 
 def test_factors_wider_than_the_stream_are_multiplied_out(toy: Toy, tmp_path: Path) -> None:
     source, how, _ = toy("chronos-bolt")
-    compress(source, CompressOptions(ratio=0.9, sites="attention,mlp"), out=tmp_path / "svd")
+    compress(source, CompressOptions(attention_ratio=0.9, sites="attention,mlp"), out=tmp_path / "svd")
     factored = open_checkpoint(tmp_path / "svd")
     bases = measure(factored, how, silent)
     widths = dict.fromkeys(bases, 2)

@@ -16,7 +16,7 @@ from rankscope.compress import CompressOptions, compress, compress_to_loss
 from rankscope.errors import DataError, OptionError, OutputError
 from rankscope.io import codec
 
-SVD = CompressOptions(allocation="energy")
+SVD = CompressOptions(allocation="energy", method="svd", sites="attention")
 
 
 @pytest.fixture
@@ -56,14 +56,22 @@ def test_the_smallest_folder_that_holds_is_kept(max_loss: float, source: Checkpo
     assert max(failed) < report.ratio
     assert report.ratio < 1.05 * max(failed) + 32 / report.selected_parameters["before"]
     # nothing that holds is smaller by more than the search tells apart
-    compress(source, CompressOptions(ratio=report.ratio * 0.93, allocation="energy"), out=tmp_path / "less")
+    compress(
+        source,
+        CompressOptions(ratio=report.ratio * 0.93, method="svd", sites="attention", allocation="energy"),
+        out=tmp_path / "less",
+    )
     assert score(tmp_path / "less") > 1 + max_loss
 
 
 @pytest.mark.slow
 def test_the_folder_is_that_of_compress_at_its_ratio(source: Checkpoint, tmp_path: Path) -> None:
     report = compress_to_loss(source, SVD, out=tmp_path / "out", max_loss=0.1, score=by_size(source))
-    compress(source, CompressOptions(ratio=report.target_ratio, allocation="energy"), out=tmp_path / "same")
+    compress(
+        source,
+        CompressOptions(ratio=report.asked["ratio"], method="svd", sites="attention", allocation="energy"),
+        out=tmp_path / "same",
+    )
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
     assert {file.name for file in (tmp_path / "out").iterdir()} == {file.name for file in (tmp_path / "same").iterdir()}
@@ -119,7 +127,9 @@ def test_scores_that_are_no_number_never_hold(value: float, source: Checkpoint, 
 
 
 def stored_at(source: Checkpoint, folder: Path, ratio: float) -> int:
-    return compress(source, CompressOptions(ratio=ratio, allocation="energy"), out=folder / "half").parameters["after"]
+    return compress(
+        source, CompressOptions(attention_ratio=ratio, allocation="energy"), out=folder / "half"
+    ).parameters["after"]
 
 
 @pytest.mark.slow

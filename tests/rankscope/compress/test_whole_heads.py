@@ -53,20 +53,22 @@ def forecasts(folder: Path) -> Tensor:
 def test_ratio_one_keeps_every_bit(kind: str, toys: Toys, tmp_path: Path) -> None:
     checkpoint, moments = toys(kind)
     report = compress(
-        checkpoint, CompressOptions(ratio=1.0, method="joint", calibration=moments), out=tmp_path / "same"
+        checkpoint, CompressOptions(attention_ratio=1.0, method="joint", calibration=moments), out=tmp_path / "same"
     )
     same = open_checkpoint(tmp_path / "same")
     assert same.index.keys() == checkpoint.index.keys()
     assert all(torch.equal(same.tensor(name), checkpoint.tensor(name)) for name in checkpoint.index)
     assert not same.layouts
-    assert report.ratio == 1.0
+    assert report.selected_ratio == 1.0
     assert {(site.layout, site.rank, site.widths) for site in report.sites} == {("dense", 8, (4, 4))}
     assert torch.equal(answer(same), answer(checkpoint))
 
 
 def all_terms(checkpoint: Checkpoint, moments: Calibration, folder: Path, write_checkpoint: Any) -> Path:
     """A dense checkpoint of the same shapes whose heads are their decompositions with every term kept."""
-    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
+    prepared = prepare(
+        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+    )
     tensors = {name: checkpoint.tensor(name).float() for name in checkpoint.index}
     for cut, spectra in zip(prepared.cuts, prepared.spectra, strict=True):
         plans = [replace(site_plan(one, one.rank_now), changed=True) for one in spectra]
@@ -103,7 +105,9 @@ def test_all_terms_of_a_trained_model_reproduce_it(name: str, tmp_path: Path, wr
 def test_heads_are_worth_what_they_contribute_in_the_stated_norm(kind: str, toys: Toys) -> None:
     """Root mean square of scores over queries and keys within a series, and of outputs over what is attended to."""
     checkpoint, moments = toys(kind)
-    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
+    prepared = prepare(
+        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+    )
     sites = {site.module: site for site in checkpoint.sites()}
     for one in prepared.flat:
         rows = slice(4 * one.head, 4 * one.head + 4)
@@ -123,7 +127,9 @@ def test_heads_are_worth_what_they_contribute_in_the_stated_norm(kind: str, toys
 @pytest.mark.parametrize("kind", JOINT)
 def test_every_head_one_below_full(kind: str, toys: Toys, tmp_path: Path) -> None:
     checkpoint, moments = toys(kind)
-    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
+    prepared = prepare(
+        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+    )
     plan = Plan(None, None, tuple(site_plan(one, 3) for one in prepared.flat), "energy")
     report = write_folder(prepared, plan, tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
@@ -142,7 +148,9 @@ def test_every_head_one_below_full(kind: str, toys: Toys, tmp_path: Path) -> Non
 
 def test_a_head_that_is_not_cut_keeps_its_bits_beside_one_that_is(toys: Toys, tmp_path: Path) -> None:
     checkpoint, moments = toys("chronos-t5")
-    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
+    prepared = prepare(
+        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+    )
     sites = tuple(site_plan(one, 2 if one.head == 0 else 4) for one in prepared.flat)
     write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
@@ -160,7 +168,9 @@ def test_unlike_widths_answer_as_their_products_do(
 ) -> None:
     """The folder against a stock model whose heads are filled up with zeros to the stock width."""
     checkpoint, moments = toys(kind)
-    prepared = prepare(checkpoint, CompressOptions(method="joint", allocation="energy", calibration=moments))
+    prepared = prepare(
+        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+    )
     sites = tuple(site_plan(one, 1 + index % 4) for index, one in enumerate(prepared.flat))
     write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
@@ -181,7 +191,9 @@ def test_unlike_widths_answer_as_their_products_do(
 def test_compressed_folders_load_forecast_and_compress_again(kind: str, toys: Toys, tmp_path: Path) -> None:
     source, moments = toys(kind)
     small: dict[str, Any] = {"calibration": f"kernelsynth:{24}"}
-    first = compress(source, CompressOptions(ratio=0.8, method="joint", calibration=moments), out=tmp_path / "a")
+    first = compress(
+        source, CompressOptions(attention_ratio=0.8, method="joint", calibration=moments), out=tmp_path / "a"
+    )
     chain = [
         ("a", "b", "joint", "head-width"),  # heads to narrower heads
         ("b", "c", "svd", "factored"),  # and these into factors
@@ -189,9 +201,11 @@ def test_compressed_folders_load_forecast_and_compress_again(kind: str, toys: To
     ]
     before = first
     for start, end, method, layout in chain:
-        again = compress(tmp_path / start, CompressOptions(ratio=0.75, method=method, **small), out=tmp_path / end)
+        again = compress(
+            tmp_path / start, CompressOptions(attention_ratio=0.75, method=method, **small), out=tmp_path / end
+        )
         assert again.parameters["before"] == before.parameters["after"]
-        assert again.ratio <= 0.75
+        assert again.selected_ratio <= 0.75
         assert layout in {site.layout for site in again.sites}
         written = open_checkpoint(tmp_path / end)
         assert written.parameters == again.parameters["after"] < again.parameters["before"]
@@ -200,19 +214,21 @@ def test_compressed_folders_load_forecast_and_compress_again(kind: str, toys: To
         assert bool(torch.isfinite(forecasts(tmp_path / end)).all())
         before = again
     with pytest.raises(OptionError, match="is stored in two factors, method joint cuts whole heads"):
-        compress(tmp_path / "d", CompressOptions(ratio=0.5, method="joint", **small), out=tmp_path / "e")
+        compress(tmp_path / "d", CompressOptions(attention_ratio=0.5, method="joint", **small), out=tmp_path / "e")
 
 
 def test_cutting_nothing_more_keeps_narrow_heads_bit_for_bit(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-bolt")
-    compress(source, CompressOptions(ratio=0.6, method="joint", calibration=moments), out=tmp_path / "a")
+    compress(source, CompressOptions(attention_ratio=0.6, method="joint", calibration=moments), out=tmp_path / "a")
     report = compress(
-        tmp_path / "a", CompressOptions(ratio=1.0, method="joint", calibration="kernelsynth:4"), out=tmp_path / "b"
+        tmp_path / "a",
+        CompressOptions(attention_ratio=1.0, method="joint", calibration="kernelsynth:4"),
+        out=tmp_path / "b",
     )
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
-    assert (report.ratio, {site.layout for site in report.sites}) == (1.0, {"head-width"})
+    assert (report.selected_ratio, {site.layout for site in report.sites}) == (1.0, {"head-width"})
     configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in "ab"]
     assert configs[0]["rankscope"]["sites"] == configs[1]["rankscope"]["sites"]
 
@@ -223,12 +239,12 @@ def test_other_methods_on_every_family_and_site(kind: str, method: str, toys: To
     source, moments = toys(kind)
     report = compress(
         source,
-        CompressOptions(ratio=0.6, method=method, calibration=moments, sites="all", seed=3),
+        CompressOptions(attention_ratio=0.6, method=method, calibration=moments, sites="all", seed=3),
         out=tmp_path / "small",
     )
     small = open_checkpoint(tmp_path / "small")
     assert small.parameters == report.parameters["after"] < source.parameters
-    assert report.ratio <= 0.6
+    assert report.selected_ratio <= 0.6
     assert (report.method, report.calibration is None) == (method, method == "random")
     assert {site.layout for site in report.sites} <= {"dense", "factored"}
     for entry in report.sites:
@@ -244,7 +260,9 @@ def test_joint_cuts_heads_and_blocks(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-t5")
     sites = ["attention", "mlp"]
     report = compress(
-        source, CompressOptions(ratio=0.5, method="joint", calibration=moments, sites=sites), out=tmp_path / "small"
+        source,
+        CompressOptions(attention_ratio=0.5, method="joint", calibration=moments, sites=sites),
+        out=tmp_path / "small",
     )
     layouts = {(site.role.startswith("mlp"), site.layout) for site in report.sites}
     assert (True, "width") in layouts
@@ -256,7 +274,7 @@ def test_one_pair_of_one_stack_alone(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-t5")
     report = compress(
         source,
-        CompressOptions(ratio=0.5, method="joint", calibration=moments, sites="q,k,decoder,cross"),
+        CompressOptions(attention_ratio=0.5, method="joint", calibration=moments, sites="q,k,decoder,cross"),
         out=tmp_path / "small",
     )
     assert {(site.stack, site.role) for site in report.sites} == {("decoder", "cross.q"), ("decoder", "cross.k")}
@@ -275,12 +293,27 @@ def small_or(checkpoint: Checkpoint, name: str) -> Tensor:
     [
         ("chronos-t5", {"sites": "q"}, OptionError, "cuts q and k of a head together"),
         ("chronos-t5", {"sites": "q,k,o"}, OptionError, "cuts v and o of a head together"),
-        ("chronos-t5", {"ratio": None, "eps": 0.1, "allocation": "energy"}, OptionError, "eps is one tolerance"),
-        ("chronos-t5", {"ratio": 0.01}, OptionError, "ratio 0.01 is out of reach: .* gives 0.25"),
+        (
+            "chronos-t5",
+            {"attention_ratio": None, "eps": 0.1, "allocation": "energy"},
+            OptionError,
+            "eps is one tolerance",
+        ),
+        ("chronos-t5", {"attention_ratio": 0.01}, OptionError, "ratio 0.01 is out of reach: .* gives 0.25"),
         ("chronos-t5", {"multiple": 0}, OptionError, "multiple 0 is no rounding"),
         ("chronos-t5", {"allocation": "even"}, OptionError, "allocation 'even' is not known"),
-        ("chronos-t5", {"ratio": None, "budget": Budget("bytes", 1000)}, OptionError, "bytes 1000 is out of reach"),
-        ("chronos-t5", {"ratio": None, "budget": Budget("cache-bytes", 9), "sites": "encoder"}, OptionError, "decoder"),
+        (
+            "chronos-t5",
+            {"attention_ratio": None, "budget": Budget("bytes", 1000)},
+            OptionError,
+            "bytes 1000 is out of reach",
+        ),
+        (
+            "chronos-t5",
+            {"attention_ratio": None, "budget": Budget("cache-bytes", 9), "sites": "encoder"},
+            OptionError,
+            "decoder",
+        ),
         (
             "chronos-t5",
             {"method": "whitened", "sites": "mlp,q", "calibration": "half"},
@@ -297,7 +330,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(
     if options.get("calibration") == "half":
         kept = {name: one for name, one in moments.streams.items() if "DenseReluDense" not in name}
         moments = replace(moments, streams=kept)
-    given = {"method": "joint", "ratio": 0.5, **options, "calibration": moments}
+    given = {"method": "joint", "attention_ratio": 0.5, **options, "calibration": moments}
     with pytest.raises(error, match=message) as caught:
         compress(source, CompressOptions(**given), out=tmp_path / "small")
     assert "\n" not in str(caught.value)
@@ -310,13 +343,13 @@ def test_multiples_of_eight(method: str, tmp_path: Path, write_checkpoint: Any, 
     source = open_checkpoint(write_checkpoint(tmp_path / "model", config))
     report = compress(
         source,
-        CompressOptions(ratio=0.6, method=method, calibration="kernelsynth:24", multiple=8),
+        CompressOptions(attention_ratio=0.6, method=method, calibration="kernelsynth:24", multiple=8),
         out=tmp_path / "small",
     )
     ranks = {width for site in report.sites if site.layout != "dense" for width in site.widths or (site.rank,)}
     assert len(ranks) > 1
     assert all(rank % 8 == 0 for rank in ranks)
-    assert report.ratio <= 0.6
+    assert report.selected_ratio <= 0.6
     assert bool(torch.isfinite(answer(tmp_path / "small")).all())
 
 
@@ -328,7 +361,9 @@ def test_a_trained_bolt_holds_its_forecasts_where_svd_does_not(tmp_path: Path) -
     exact = answer(source)
     errors = {}
     for method in ("svd", "whitened", "joint"):
-        compress(source, CompressOptions(ratio=0.4, method=method, calibration=moments), out=tmp_path / method)
+        compress(
+            source, CompressOptions(attention_ratio=0.4, method=method, calibration=moments), out=tmp_path / method
+        )
         errors[method] = float((answer(tmp_path / method) - exact).norm() / exact.norm())
     assert errors["joint"] < 0.6 * errors["svd"]
     assert errors["whitened"] < errors["svd"]

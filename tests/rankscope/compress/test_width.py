@@ -81,7 +81,7 @@ def hidden_of(toy: Toy, kind: str, cuts: list[WidthCut]) -> dict[str, Tensor]:
 def errors(toy: Toy, kind: str, prepared: Prepared, share: float, folder: Path) -> list[tuple[float, float]]:
     """Of every block that became narrower: promised and measured mean squared error of its outputs, in shares."""
     found = []
-    write_folder(prepared, prepared.by_budget(Budget("ratio", share)), folder)
+    write_folder(prepared, prepared.by_budget(Budget("attention-ratio", share)), folder)
     small = open_checkpoint(folder)
     hidden = hidden_of(toy, kind, cuts_of(prepared))
     for cut, spectra in zip(prepared.cuts, prepared.spectra, strict=True):
@@ -141,11 +141,11 @@ def test_a_wrong_covariance_a_dropped_refit_and_a_shuffled_importance_are_found_
 @pytest.mark.parametrize("kind", KINDS)
 def test_full_width_keeps_every_bit(kind: str, toy: Toy, tmp_path: Path) -> None:
     checkpoint, moments, _ = toy(kind)
-    how = CompressOptions(ratio=1.0, sites=MLP, method="joint", calibration=moments, allocation="energy")
+    how = CompressOptions(attention_ratio=1.0, sites=MLP, method="joint", calibration=moments, allocation="energy")
     report = compress(checkpoint, how, out=tmp_path / "same")
     same = open_checkpoint(tmp_path / "same")
     assert not same.layouts
-    assert report.ratio == 1.0
+    assert report.selected_ratio == 1.0
     assert all(torch.equal(same.tensor(name), checkpoint.tensor(name)) for name in checkpoint.index)
 
 
@@ -192,7 +192,7 @@ def test_a_narrow_block_answers_as_one_with_silent_units(
 ) -> None:
     """Dense, narrower linear layers and nothing else; the config says how wide, and nothing is padded."""
     prepared = prepared_for(toy, kind)
-    report = write_folder(prepared, prepared.by_budget(Budget("ratio", 0.5)), tmp_path / "small")
+    report = write_folder(prepared, prepared.by_budget(Budget("attention-ratio", 0.5)), tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
     block = json.loads((tmp_path / "small" / "config.json").read_text())["rankscope"]["sites"]
     widths = {name: entry["units"] for name, entry in block.items() if entry["layout"] == "width"}
@@ -218,7 +218,7 @@ def test_the_fast_runtime_forecasts_as_plain_chronos_does(kind: str, toy: Toy, t
     import chronos
 
     prepared = prepared_for(toy, kind, sites=("attention", "mlp"))
-    write_folder(prepared, prepared.by_budget(Budget("ratio", 0.5)), tmp_path / "small")
+    write_folder(prepared, prepared.by_budget(Budget("attention-ratio", 0.5)), tmp_path / "small")
     context = [torch.arange(9.0), torch.sin(torch.arange(24.0))]
     stock = chronos.BaseChronosPipeline.from_pretrained(str(tmp_path / "small"), device_map="cpu")
     fast = load_pipeline(tmp_path / "small", runtime="fast")
@@ -233,17 +233,21 @@ def test_the_fast_runtime_forecasts_as_plain_chronos_does(kind: str, toy: Toy, t
 def test_a_narrow_block_can_be_cut_again_by_any_method(toy: Toy, tmp_path: Path) -> None:
     """To fewer units, to factors, to whole numbers; a block with a factored matrix is whitened from then on."""
     prepared = prepared_for(toy, "chronos-bolt")
-    write_folder(prepared, prepared.by_budget(Budget("ratio", 0.6)), tmp_path / "first")
+    write_folder(prepared, prepared.by_budget(Budget("attention-ratio", 0.6)), tmp_path / "first")
     first = open_checkpoint(tmp_path / "first")
     _, _, series = toy("chronos-bolt")
-    how: dict[str, Any] = {"sites": MLP, "calibration": series, "ratio": 0.6}
+    how: dict[str, Any] = {"sites": MLP, "calibration": series, "attention_ratio": 0.6}
     again = compress(first, CompressOptions(**how, method="joint", allocation="energy"), out=tmp_path / "second")
     assert again.parameters["after"] < first.parameters
     factored = compress(first, CompressOptions(**how, method="whitened"), out=tmp_path / "third")
     assert {site.layout for site in factored.sites} >= {"factored"}
     third = open_checkpoint(tmp_path / "third")
     assert answer(third).isfinite().all()
-    compress(third, CompressOptions(**{**how, "ratio": 0.9}, method="joint", allocation="energy"), out=tmp_path / "4")
+    compress(
+        third,
+        CompressOptions(**{**how, "attention_ratio": 0.9}, method="joint", allocation="energy"),
+        out=tmp_path / "4",
+    )
     assert answer(open_checkpoint(tmp_path / "4")).isfinite().all()
     compress(first, CompressOptions(storage="int8"), out=tmp_path / "int8")
     whole = open_checkpoint(tmp_path / "int8")
@@ -261,7 +265,7 @@ def test_worth_is_what_a_probe_loses_without_the_unit(toy: Toy) -> None:
             assert one.worth is not None
             assert bool((one.worth >= 0).all())
             assert bool((one.worth.diff() <= 0).all())
-    kinds = {one.layout for one in prepared.by_budget(Budget("ratio", 0.4)).sites}
+    kinds = {one.layout for one in prepared.by_budget(Budget("attention-ratio", 0.4)).sites}
     assert kinds == {"head-width", "width"}
 
 
@@ -289,7 +293,7 @@ def test_nothing_is_left_of_a_moment_that_is_none() -> None:
 def test_fewer_positions_than_units_are_reported(toy: Toy, tmp_path: Path) -> None:
     checkpoint, _, _ = toy("chronos-bolt")
     few = calibration_set("kernelsynth:3", context=32, horizon=8)
-    how = CompressOptions(ratio=0.5, sites="mlp", method="joint", allocation="energy", calibration=few)
+    how = CompressOptions(attention_ratio=0.5, sites="mlp", method="joint", allocation="energy", calibration=few)
     report = compress(checkpoint, how, out=tmp_path / "small")
     assert "fewer positions than they have ranks" in report.notes[0]
 

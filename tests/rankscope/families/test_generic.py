@@ -55,7 +55,7 @@ def test_mlps_as_wide_as_the_model_are_told_apart_by_name(kind: str, width: str,
 @pytest.mark.parametrize("model", ["bundled", "bundled-bolt"])
 def test_guesses_on_bundled_models(model: str) -> None:
     checkpoint = open_checkpoint(model)
-    assert guessed(checkpoint) == checkpoint.sites("all")
+    assert guessed(checkpoint) == tuple(site for site in checkpoint.sites("all") if site.kind != "head")
 
 
 def test_a_decoder_that_no_name_betrays_counts_as_an_encoder(native_checkpoint: Opened) -> None:

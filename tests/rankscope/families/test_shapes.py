@@ -112,7 +112,7 @@ def test_sites_are_all_matrices_of_the_layers(kind: str, tiny_config: Callable[.
     assert len({site.name for site in sites}) == len(sites)
     for site in sites:
         assert f".{site.layer}." in site.name or site.layer is None
-        assert site.name.startswith(site.stack) or site.kind == "embedding"
+        assert site.name.startswith(site.stack) or site.kind in ("embedding", "head")
         if site.kind == "attention":
             assert site.name.endswith(f".{site.role[-1]}.weight")
             assert shapes[site.name][site.head_axis] == site.heads * site.head_width

@@ -57,7 +57,11 @@ def compressed(tmp_path: Path) -> Callable[..., Path]:
         out = tmp_path / layout
         if layout == "twice":
             compress(folder, CompressOptions(**options["head-width"]), out=tmp_path / "once")
-            compress(tmp_path / "once", CompressOptions(ratio=0.8, method="svd", allocation="uniform-ratio"), out=out)
+            compress(
+                tmp_path / "once",
+                CompressOptions(attention_ratio=0.8, method="svd", allocation="uniform-ratio"),
+                out=out,
+            )
             return out
         compress(folder, CompressOptions(**options[layout]), out=out)
         return out

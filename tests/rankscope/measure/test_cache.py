@@ -36,7 +36,7 @@ def test_narrower_heads_and_shorter_numbers_shrink_it(bolt_folder: Path, tmp_pat
     assert cache_bytes(open_checkpoint(bolt_folder)) == 4 * dense
     report = compress(
         bolt_folder,
-        CompressOptions(ratio=0.5, method="joint", calibration="mixture:8", dtype=dtype),
+        CompressOptions(attention_ratio=0.5, method="joint", calibration="mixture:8", dtype=dtype),
         out=tmp_path / "small",
     )
     tokens = {"self": 1, "cross": 32 // 4 + 1}
@@ -53,6 +53,6 @@ def test_narrower_heads_and_shorter_numbers_shrink_it(bolt_folder: Path, tmp_pat
 def test_factors_shrink_nothing_and_encoders_keep_nothing(
     t5_folder: Path, chronos2_folder: Path, tmp_path: Path
 ) -> None:
-    compress(t5_folder, CompressOptions(ratio=0.5), out=tmp_path / "small")
+    compress(t5_folder, CompressOptions(attention_ratio=0.5), out=tmp_path / "small")
     assert cache_bytes(open_checkpoint(tmp_path / "small")) == cache_bytes(open_checkpoint(t5_folder)) > 0
     assert cache_bytes(open_checkpoint(chronos2_folder)) == 0

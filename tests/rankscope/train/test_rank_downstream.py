@@ -209,7 +209,7 @@ def test_compressed_on_top(family: str, design: str, folders: Callable[[str, str
 
 
 def test_compressing_nothing_keeps_every_bit(uneven: Path, tmp_path: Path) -> None:
-    report = compress(uneven, CompressOptions(ratio=1.0), out=tmp_path / "same")
+    report = compress(uneven, CompressOptions(attention_ratio=1.0), out=tmp_path / "same")
     assert report.ratio == 1.0
     before, after = open_checkpoint(uneven), open_checkpoint(tmp_path / "same")
     assert all(torch.equal(before.tensor(name), after.tensor(name)) for name in before.index)

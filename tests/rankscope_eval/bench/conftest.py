@@ -56,7 +56,7 @@ def joined(folder: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
     def saved(family: str) -> Path:
         if not (root / family).exists():
             options: dict[str, Any] = {"method": "joint", "allocation": "energy", "calibration": "mixture:16"}
-            compress(folder(family), CompressOptions(ratio=0.5, **options), out=root / family)
+            compress(folder(family), CompressOptions(attention_ratio=0.5, **options), out=root / family)
         return root / family
 
     return saved

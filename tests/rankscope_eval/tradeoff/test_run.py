@@ -45,7 +45,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def counting(model: Any, options: CompressOptions, **where: Any) -> Any:
-        names.append(f"{options.ratio:g}-{options.method}-{options.seed}")
+        names.append(f"{options.attention_ratio:g}-{options.method}-{options.seed}")
         return compress(model, options, **where)
 
     monkeypatch.setattr(harness, "compress", counting)
@@ -75,14 +75,14 @@ def test_every_point_is_what_the_verbs_would_say(
         ("joint", "sensitivity", (0, 1)),
     ]
     # the same by hand
-    small = compress(sampling_folder, CompressOptions(ratio=0.4, method="svd"), out=tmp_path / "small")
+    small = compress(sampling_folder, CompressOptions(attention_ratio=0.4, method="svd"), out=tmp_path / "small")
     again = evaluate([str(tmp_path / "small")], str(options.suite), options.how, baseline=str(sampling_folder))
     scores = again.summary[0]
     measures = report.points[3].measures
     assert measures.relative_WQL == pytest.approx(scores.relative_WQL, rel=1e-12)
     assert measures.relative_MASE == pytest.approx(scores.relative_MASE, rel=1e-12)
     assert (measures.reached, measures.parameters, measures.bytes) == (
-        small.ratio,
+        small.selected_ratio,
         small.parameters["after"],
         small.bytes["after"],
     )
@@ -276,7 +276,7 @@ def test_a_model_that_cannot_be_scored_fails_alone(sampling_folder: Path, tmp_pa
     compare = ForecastScorer.compare
 
     def broken(self: Any, folder: Path, *args: Any) -> Any:
-        if json.loads((folder / "compress.json").read_text())["target_ratio"] == 0.6:
+        if json.loads((folder / "compress.json").read_text())["asked"] == {"attention-ratio": 0.6}:
             raise DataError("forecasts are NaN.")
         return compare(self, folder, *args)
 
@@ -373,7 +373,7 @@ def test_a_healed_method_is_the_method_and_then_heal(
     # the same by hand
     moments = tmp_path / "out" / "calibration" / "seed-1.safetensors"
     calibration = load_calibration(moments)
-    how = CompressOptions(ratio=0.4, method="joint", calibration=calibration, seed=1)
+    how = CompressOptions(attention_ratio=0.4, method="joint", calibration=calibration, seed=1)
     compress(bolt_folder, how, out=tmp_path / "small")
     heal(tmp_path / "small", bolt_folder, HealConfig(steps=2, seed=1), out=tmp_path / "healed", device="cpu")
     again = evaluate([str(tmp_path / "healed")], str(options.suite), Forecasting(), baseline=str(bolt_folder))

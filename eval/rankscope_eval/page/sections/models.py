@@ -84,7 +84,7 @@ def _origin(library: Library, name: str) -> str:
     if document.kind == "heal":
         return f"{parent}, healed for {count(made.steps)} steps"
     whole = " + int8" if made.storage == "int8" else ""
-    return f"{parent}, {made.method}{whole} to {made.ratio:.3f}"
+    return f"{parent}, {made.method}{whole} to {made.ratio:.3f} of all parameters"
 
 
 def _parameters(library: Library, name: str, alone: Group) -> Iterator[int]:

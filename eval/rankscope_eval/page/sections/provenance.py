@@ -67,12 +67,8 @@ def _signal(one: Any) -> list[Any]:
 def _compress(one: Any) -> list[Any]:
     if one.search is not None:
         size: list[Any] = ["--max-loss", f"{one.search.max_loss:g}"]
-    elif one.target_ratio is not None:
-        size = ["--ratio", f"{one.target_ratio:g}"]
-    elif one.eps is not None:
-        size = ["--eps", f"{one.eps:g}"]
     else:
-        size = ["--parameters", one.parameters["after"]]
+        size = [word for kind, value in one.asked.items() for word in (f"--{kind}", f"{value:.12g}")]
     known = {
         "--calibration": one.calibration,
         "--dtype": one.dtype,

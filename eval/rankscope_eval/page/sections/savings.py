@@ -49,8 +49,8 @@ def compress_sentence(report: CompressReport) -> str:
     before, after = report.parameters["before"], report.parameters["after"]
     return (
         f"Method {report.method}{level}, ranks by {report.allocation}{looked}{stored}: the selected matrices keep "
-        f"{percent(report.ratio)} of their numbers; the whole model goes from {count(before)} to {count(after)} "
-        f"parameters ({change(before, after)}) and from {size(report.bytes['before'])} to "
+        f"{percent(report.selected_ratio)} of their numbers; the whole model goes from {count(before)} to "
+        f"{count(after)} parameters ({change(before, after)}) and from {size(report.bytes['before'])} to "
         f"{size(report.bytes['after'])} ({change(report.bytes['before'], report.bytes['after'])}). It took "
         f"{duration(report.seconds)}."
     )
@@ -96,7 +96,15 @@ def _overview(reports: list[CompressReport]) -> Table:
                 Cell(bar(light / heavy if heavy else 1.0, size(light)), float(light)),
             ]
         )
-    heads = ["compressed", "from", "method", "size ratio", "parameters before", "parameters after", "weights before"]
+    heads = [
+        "compressed",
+        "from",
+        "method",
+        "of all parameters",
+        "parameters before",
+        "parameters after",
+        "weights before",
+    ]
     heads.append("weights after")
     return Table("Sizes; a bar is the share that is left", heads, rows, "compress-sizes", texts=(1, 2, 5, 7))
 
@@ -149,7 +157,7 @@ def _steps(search: LossSearch, name: str) -> Table:
         [Cell(ratio(step.ratio), step.ratio), number(step.score, ratio(step.score)), "yes" if step.holds else "no"]
         for step in search.steps
     ]
-    caption = f"Sizes that were tried; {search.measure} may be at most {1 + search.max_loss:g}"
+    caption = f"Shares of all parameters that were tried; {search.measure} may be at most {1 + search.max_loss:g}"
     return Table(caption, ["size ratio", search.measure, "holds"], rows, name, texts=(2,))
 
 

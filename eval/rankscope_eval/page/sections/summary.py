@@ -60,7 +60,7 @@ def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
         KeyNumber(
             change(before, after), f"parameters of the whole model: {short_count(before)} → {short_count(after)}"
         ),
-        KeyNumber(percent(one.ratio), f"of the numbers in the selected matrices, method {one.method}"),
+        KeyNumber(percent(one.selected_ratio), f"of the numbers in the selected matrices, method {one.method}"),
     ]
     score = next((row for row in _relative(library, group) if library.resolve(row.model) == out), None)
     if score is not None:
@@ -134,8 +134,8 @@ def _embeddings(library: Library, group: Group) -> list[str]:
 def _sizes(library: Library, group: Group) -> list[str]:
     made = [document.content for document in library.about("compress", group)]
     return [
-        f"{one.out}: method {one.method} keeps {percent(one.ratio)} of the numbers in the selected matrices; the "
-        f"weights go from {size(one.bytes['before'])} to {size(one.bytes['after'])} "
+        f"{one.out}: method {one.method} keeps {percent(one.selected_ratio)} of the numbers in the selected matrices; "
+        f"the weights go from {size(one.bytes['before'])} to {size(one.bytes['after'])} "
         f"({change(one.bytes['before'], one.bytes['after'])})."
         for one in made
     ]

@@ -20,6 +20,8 @@ MEMORY = "memory"
 """Stream of the encoder's output, which keys and values of every cross-attention read."""
 PATCHES = "input_patch_embedding"
 """Module that embeds patches, before the stacks receive the padding mask."""
+HEAD = "output_patch_embedding"
+"""Output head: all the states that it reads are forecast positions."""
 GROUP = ".layer.1.self_attention."
 """Part of the names of Chronos-2's group attentions, which attend over the series of a batch, position by position."""
 
@@ -156,7 +158,7 @@ def positions_of(stream: str) -> str:
     ('encoder', 'decoder', 'input_patch_embedding')
     """
     first = stream.partition(".")[0]
-    return first if first in ("decoder", PATCHES) else "encoder"
+    return first if first in ("decoder", PATCHES, HEAD) else "encoder"
 
 
 def with_partners(checkpoint: Checkpoint, sites: Sequence[Site]) -> tuple[Site, ...]:

@@ -73,7 +73,8 @@ class Calibration:
         found = self.streams.get(stream_of(site))
         if found is None:
             raise OptionError(
-                f"the calibration holds no moments of the input of {site.module}: calibrate with its site selected."
+                f"the calibration holds no moments of the input of {site.module}: calibrate with its site selected "
+                "(rankscope calibrate --sites)."
             )
         return found
 

@@ -85,15 +85,17 @@ def real_positions(kind: str, given: CalibrationSet) -> dict[str, list[Tensor]]:
         return {"encoder": [observed], "decoder": [decoder]}
     patches = (~given.context.isnan()).unflatten(1, (-1, 4)).any(dim=-1)
     if kind == "chronos-bolt":
-        return {"patches": [patches], "encoder": [torch.cat([patches, ones], dim=1)], "decoder": [ones]}
+        return {"patches": [patches], "encoder": [torch.cat([patches, ones], dim=1)], "decoder": [ones], "head": [ones]}
     ahead = torch.ones(n, 2, dtype=torch.bool)  # 6 values in patches of 4
     whole = torch.cat([patches, ones, ahead], dim=1)
-    return {"patches": [patches, ahead], "encoder": [whole], "group": [whole.T]}
+    return {"patches": [patches, ahead], "encoder": [whole], "group": [whole.T], "head": [ahead]}
 
 
 def place_of(site: Any) -> str:
     if site.role.startswith("patch"):
         return "patches"
+    if site.kind == "head":
+        return "head"
     if site.role.startswith("group"):
         return "group"
     return "encoder" if site.role in ("cross.k", "cross.v") else site.stack
@@ -145,7 +147,7 @@ def test_a_bolt_without_register_token(make: Callable[..., Checkpoint], tiny_con
     found = calibrate(checkpoint, given, sites=everything(checkpoint), batch_size=2)
     observed = int((~given.context.isnan()).unflatten(1, (-1, 4)).any(dim=-1).sum())
     for site in everything(checkpoint):
-        expected = len(given) if place_of(site) == "decoder" else observed
+        expected = len(given) if place_of(site) in ("decoder", "head") else observed
         assert found.of(site).tokens == expected, site.name
 
 
@@ -236,7 +238,7 @@ def test_a_model_that_overflows_is_named(
 
 def test_a_compressed_model_is_calibrated_like_any(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
     checkpoint = make("chronos-bolt")
-    compress(checkpoint, CompressOptions(ratio=0.5), out=tmp_path / "factored")
+    compress(checkpoint, CompressOptions(attention_ratio=0.5), out=tmp_path / "factored")
     small = open_checkpoint(tmp_path / "factored")
     found = calibrate(small, series())
     assert found.settings.fingerprint != calibrate(checkpoint, series()).settings.fingerprint

@@ -132,7 +132,11 @@ def test_another_models_moments_are_refused(
     found.save(tmp_path / "moments.safetensors")
     for source in (found, tmp_path / "moments.safetensors"):
         with pytest.raises(OptionError, match="belongs to"):
-            compress(other, CompressOptions(ratio=0.5, method="whitened", calibration=source), out=tmp_path / "small")
+            compress(
+                other,
+                CompressOptions(attention_ratio=0.5, method="whitened", calibration=source),
+                out=tmp_path / "small",
+            )
     assert not (tmp_path / "small").exists()
 
 

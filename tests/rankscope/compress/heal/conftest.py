@@ -31,7 +31,9 @@ def student(tmp_path: Path) -> Callable[..., Path]:
 
     def make(teacher: Path, method: str = "svd", name: str = "student", **options: Any) -> Path:
         calibration = {} if method == "svd" else {"calibration": "mixture:8"}
-        compress(teacher, CompressOptions(ratio=0.4, method=method, **calibration, **options), out=tmp_path / name)
+        compress(
+            teacher, CompressOptions(attention_ratio=0.4, method=method, **calibration, **options), out=tmp_path / name
+        )
         return tmp_path / name
 
     return make

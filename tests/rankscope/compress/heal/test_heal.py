@@ -70,7 +70,10 @@ def test_it_loads_is_healed_again_and_compressed_again(kind, method, teacher, st
     assert [one["options"]["seed"] for one in second.earlier] == [0]
     third = heal(tmp_path / "twice", whole, short(steps=2, seed=2), out=tmp_path / "thrice", device="cpu")
     assert [one["options"]["seed"] for one in third.earlier] == [0, 1]
-    assert compress(tmp_path / "twice", CompressOptions(ratio=0.5), out=tmp_path / "smaller").ratio <= 0.5
+    assert (
+        compress(tmp_path / "twice", CompressOptions(attention_ratio=0.5), out=tmp_path / "smaller").selected_ratio
+        <= 0.5
+    )
 
 
 @pytest.mark.slow
