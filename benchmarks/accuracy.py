@@ -3,7 +3,7 @@
 Every form of a set is written, scored and compared with the original of the same seed. Sizes are shares of the whole
 model: parameters, and bytes of the weights file.
 
-    python benchmarks/accuracy.py quarter bundled-bolt --out benchmarks/results/quarter-bundled-bolt.json
+    python benchmarks/accuracy.py headline bundled-bolt --out benchmarks/results/headline-bundled-bolt.json
     python benchmarks/accuracy.py storage bundled --seeds 3 --out benchmarks/results/storage-accuracy-bundled.json
 """
 
@@ -21,13 +21,11 @@ from scores import METRICS, by_benchmark
 Form = dict[str, Any]
 
 _QUARTER: Form = {"method": "joint", "attention_ratio": 0.25}
+_HEADLINE: Form = {"ratio": 0.3, "calibration": "mixture:1024"}
 _METHODS = ("joint", "whitened")
 _ALLOCATIONS = ("uniform-ratio", "uniform-eps", "schedule", "energy", "sensitivity")
 SETS: dict[str, dict[str, Form]] = {
-    "quarter": {
-        "float": {"ratio": 0.25},
-        "int8": {"ratio": 0.25, "storage": "int8"},
-    },
+    "headline": {"float": _HEADLINE, "int8": {**_HEADLINE, "storage": "int8"}},
     "storage": {"int8": {"storage": "int8"}, "joint": _QUARTER, "joint-int8": {**_QUARTER, "storage": "int8"}},
     "allocation": {
         f"{method}-{allocation}-{ratio}": {"method": method, "allocation": allocation, "attention_ratio": ratio}

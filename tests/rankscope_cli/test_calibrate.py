@@ -36,10 +36,11 @@ def test_what_is_saved_serves_compress_and_changes_nothing(
     assert result.exit_code == 0, result.stderr
     assert "20 series" in result.stdout
     cells = {words[0]: words[1:4] for words in map(str.split, result.stdout.splitlines()) if len(words) > 6}
-    assert cells["encoder"][::2] == ["8", "9.00"]
+    assert cells["encoder"][::2] == ["12", "9.00"]
     assert cells["memory"][::2] == ["6", "9.00"]
-    assert cells["decoder"] == ["18", "20", "1.00"]
-    assert "warning" not in result.stderr
+    assert cells["decoder"] == ["24", "20", "1.00"]
+    warnings = [line for line in result.stderr.splitlines() if line.startswith("warning")]
+    assert [line.split()[1] for line in warnings] == ["output_patch_embedding:"]  # 24 units, one position per series
     document("compress", bolt_folder, *JOINT, "--calibration", file, "--out", tmp_path / "saved")
     document("compress", bolt_folder, *JOINT, *SET, "--out", tmp_path / "direct")
     assert weights(tmp_path / "saved") == weights(tmp_path / "direct")
@@ -57,7 +58,7 @@ def test_the_document(document: Callable[..., Any], bolt_folder: Path, tmp_path:
     assert {"name", "stack", "width", "ranks", "tokens", "effective_rank", "shown", "matrices"} <= set(
         found["streams"][0]
     )
-    assert any("8 series would do" in note for note in found["notes"])
+    assert any("16 series would do" in note for note in found["notes"]), found["notes"]
 
 
 def test_the_partners_of_a_matrix_and_the_mlp(document: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_one_document_and_on_with_it(
     lines = again.stdout.splitlines()
     assert lines[1].split() == HEAD.split()
     assert sum(line.strip() == "ratio 0.6" for line in lines) == 1
-    assert lines[-1].startswith("svd at 0.01: ratio 0.01 is out of reach")
+    assert lines[-1].startswith("svd at 0.01: attention-ratio 0.01 is out of reach")
     wrote = again.stderr.replace("\n", "")
     assert all(f"table2.{ending}" in wrote for ending in ("csv", "json", "md", "png", "svg"))
 

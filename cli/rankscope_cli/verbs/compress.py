@@ -164,7 +164,6 @@ def run(
         rankscope compress bundled-bolt --ratio 0.25 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.3 --calibration moments.safetensors --storage int8 -o out/
         rankscope compress --max-loss 0.02 --suite backtest.yaml --data benchmark/ --out small/
-        rankscope compress --eps 0.05 --out small/
         rankscope compress small/ --ratio 0.6 --method stream --storage int8 --out smaller/
     """
     from rankscope.checkpoints import open_checkpoint

@@ -290,10 +290,8 @@ def test_a_ratio_is_a_share_of_all_parameters_and_widths_come_in_multiples(kind:
 def test_low_rank_first_then_the_stream_then_int8(toy: Toy, tmp_path: Path) -> None:
     source, how, _ = toy("chronos-bolt")
     series = series_for("chronos-bolt")
-    joint = CompressOptions(
-        attention_ratio=0.6, method="joint", sites="attention,mlp", calibration=series, probe=series
-    )
-    compress(source, joint, out=tmp_path / "joint")
+    joint: dict[str, Any] = {"method": "joint", "sites": "attention,mlp", "calibration": series, "probe": series}
+    compress(source, CompressOptions(attention_ratio=0.6, **joint), out=tmp_path / "joint")
     compress(open_checkpoint(tmp_path / "joint"), replace(how, ratio=0.9), out=tmp_path / "both")
     both = open_checkpoint(tmp_path / "both")
     assert both.layouts.items() <= open_checkpoint(tmp_path / "joint").layouts.items()

@@ -261,7 +261,7 @@ def test_a_point_that_cannot_be_had_says_so(chronos2_folder: Path, sampling_fold
     report = run_table2(sampling_folder, tmp_path / "far", grid=Grid((0.6, 0.01), ("svd",)), options=options)
     assert [point.state for point in report.points] == [DONE, OUT_OF_REACH]
     assert "is out of reach" in report.points[1].reason
-    assert "- svd at 0.01: ratio 0.01 is out of reach" in (tmp_path / "far" / "table2.md").read_text()
+    assert "- svd at 0.01: attention-ratio 0.01 is out of reach" in (tmp_path / "far" / "table2.md").read_text()
     both = run_table2(
         chronos2_folder, tmp_path / "2", grid=Grid((0.6,), ("whitened", "joint"), seeds=(0,)), options=options
     )
