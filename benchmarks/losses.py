@@ -65,7 +65,9 @@ def main() -> None:
         for ratio in RATIOS:
             for allocation in ALLOCATIONS:
                 folder = Path(place) / f"{allocation}-{ratio}"
-                compress(original, CompressOptions(ratio=ratio, method="joint", allocation=allocation), out=folder)
+                compress(
+                    original, CompressOptions(attention_ratio=ratio, method="joint", allocation=allocation), out=folder
+                )
                 found.setdefault(f"{ratio:g}", {})[allocation] = loss(original, open_checkpoint(folder), series)
             print(f"{ratio:6}  " + "  ".join(f"{name} {value:.4f}" for name, value in found[f"{ratio:g}"].items()))
     result = {

@@ -30,7 +30,7 @@ PANELS = {
     "Prove": {
         "eval": "Evaluate models on a suite (MASE, WQL) against a baseline.",
         "bench": "Benchmark inference time and peak memory.",
-        "table2": "Compare compression methods across size ratios.",
+        "table2": "Compare compression methods across sizes of the attention.",
         "report": "Build a self-contained HTML report from results.",
     },
     "Forecast": {"forecast": "Forecast series from a file: mean and quantiles."},

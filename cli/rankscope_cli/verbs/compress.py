@@ -286,11 +286,11 @@ def show_compress(report: CompressReport, console: Console) -> None:
         console.print(f"{report.ratio:.3f} of all parameters. To measure log-perplexity across sizes:", markup=False)
         console.print(f"  rankscope table2 {shlex.quote(report.model)} --text FILE --out table/", markup=False)
         return
-    if "eps" in report.asked:
-        few = report.parameters["before"] * _SUGGESTED
+    before, after = report.parameters["before"], report.parameters["after"]
+    if "eps" in report.asked and after > before * _SUGGESTED:
         console.print(
-            f"--ratio {_SUGGESTED:g} would leave {few / 1e6:.2f} M of all parameters, not "
-            f"{report.parameters['after'] / 1e6:.2f} M: narrower heads and feed-forward blocks.",
+            f"--eps left {after:,} of {before:,} parameters; --ratio {_SUGGESTED:g} would cut the whole model to "
+            f"{int(before * _SUGGESTED):,} by narrower heads and feed-forward blocks.",
             markup=False,
         )
     console.print(f"{report.ratio:.3f} of all parameters. To evaluate forecast accuracy:", markup=False)

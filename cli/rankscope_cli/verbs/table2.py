@@ -1,4 +1,4 @@
-"""``rankscope table2``: compare compression methods across size ratios."""
+"""``rankscope table2``: compare compression methods across sizes of the attention."""
 
 from __future__ import annotations
 
@@ -92,9 +92,10 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Compare compression methods across size ratios.
+    """Compare compression methods across sizes of the attention.
 
-    The paper's Table 2 for your model. Each point is compressed, scored relative to the original, compared with it
+    The paper's Table 2 for your model: ratios are shares of the attention matrices' parameters, as in compress
+    --attention-ratio. Each point is compressed, scored relative to the original, compared with it
     token by token (or quantile by quantile), timed against it in interleaved rounds, and deleted. DIR receives
     table2.json, .csv, .md, .png and .svg. --resume continues an interrupted run and can add ratios, methods or seeds.
     Scores have 95 % intervals over data sets and series, and verdicts as those of rankscope eval.
@@ -225,6 +226,7 @@ def _judged(row: Table2Row) -> list[str]:
 
 def _legend(report: Table2Report) -> Iterator[str]:
     rows = report.rows
+    yield "ratio: share of the attention matrices' parameters, as in compress --attention-ratio"
     if report.judgements:
         margin = report.judgements[0].WQL_verdict.margin
         yield "95 %: bootstrap over data sets and series; worst set: by the larger ratio of the two"

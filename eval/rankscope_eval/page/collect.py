@@ -179,13 +179,13 @@ def _document(path: str, raw: bytes) -> Document | Unused:
     if kind is None:
         return Unused(path, f"{schema} has no place in a report")
     reads = kind.record.SCHEMA
-    if schema != reads:
+    if schema != reads and schema not in getattr(kind.record, "OLDER", ()):
         return Unused(path, f"{schema} is of another version: this release reads {reads}", True, schema)
     try:
         content = kind.read(data)
     except DataError as error:
         return Unused(path, f"damaged: {schema}, but {one_line(error)}", damaged=True)
-    return Document(path, match[1], reads, content, _text(data, "command"), _text(data, "version"), *_print(raw))
+    return Document(path, match[1], str(schema), content, _text(data, "command"), _text(data, "version"), *_print(raw))
 
 
 def _scores(path: str, raw: bytes) -> Document | Unused:

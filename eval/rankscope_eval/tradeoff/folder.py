@@ -26,6 +26,10 @@ from rankscope.measure.tradeoff import (
 from rankscope_eval.relative import Sums
 
 SCHEMA = "rankscope/table2-settings@2"
+_SAYS = (
+    "Relative to the original; lower is better but for the overlap. Ratios are shares of the attention matrices' "
+    "parameters."
+)
 ORIGINAL = "original"
 """Name of the entry with the original's scores."""
 _HEADS = {
@@ -128,7 +132,7 @@ def markdown(report: Table2Report) -> str:
     """Format the table as Markdown: scores with intervals and verdicts, then all measures as median (min–max)."""
     rows = report.rows
     shown = [name for name in _HEADS if any(getattr(row.median, name) is not None for row in rows)]
-    lines = [f"# Table 2 of {report.model}", "", "Relative to the original; lower is better but for the overlap.", ""]
+    lines = [f"# Table 2 of {report.model}", "", _SAYS, ""]
     lines += _judged(report) if report.judgements else []
     head = ["ratio", "reached", "method", "allocation", "seeds", *(_HEADS[name] for name in shown)]
     lines += [_line(head), _line(["---"] * len(head))]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.cut import Cut
+from rankscope.compress.options import STREAM
 from rankscope.compress.plan import SitePlan
 from rankscope.families import Layout, Site
 from rankscope.families.weight_layout import layout_name
@@ -101,8 +102,9 @@ def _whole_ratios(old: Mapping[str, Any]) -> dict[str, Any]:
         return 1 - selected / whole * (1 - ratio)
 
     asked = {"eps": old["eps"]} if target is None and old["eps"] is not None else {}
-    found = {**old, "ratio": of_all(old["ratio"]), "selected_ratio": old["ratio"]}
-    found["asked"] = asked if target is None else {"attention-ratio": target}
+    if target is not None:
+        asked = {"ratio" if old["method"] == STREAM else "attention-ratio": target}
+    found = {**old, "ratio": of_all(old["ratio"]), "selected_ratio": old["ratio"], "asked": asked}
     if search is not None:
         steps = [{**step, "ratio": of_all(step["ratio"])} for step in search["steps"]]
         found["search"] = {**search, "steps": steps}

@@ -44,6 +44,16 @@ def test_another_version_beside_a_result_is_named(one_document: Callable[..., Pa
     assert "this release reads rankscope/spectrum@1" in found.unused[0].reason
 
 
+def test_a_compression_of_version_1_is_shown(results: Path, one_document: Callable[..., Path]) -> None:
+    now = json.loads((results / "small" / "compress.json").read_text())
+    old = {key: value for key, value in now.items() if key not in ("asked", "selected_ratio")}
+    old |= {"schema": "rankscope/compress@1", "target_ratio": None, "ratio": now["selected_ratio"]}
+    (found,) = collect(one_document(old)).documents
+    assert found.schema == "rankscope/compress@1"
+    assert found.content.ratio == pytest.approx(now["ratio"], rel=1e-12)
+    assert (found.content.selected_ratio, found.content.asked) == (now["selected_ratio"], {"eps": 0.7})
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -94,7 +94,7 @@ def test_the_summary_speaks_of_size_scores_and_times(results: Path, page: Page) 
     assert "small scores 1.817 times the WQL and 2.000 times the MASE of chronos-bolt over 3 data sets" in said
     assert "small:fast forecasts a batch of 4 in 40.0 ms, 0.500 times what chronos-bolt:fast takes" in said
     # the published run of the bundled model, as docs/benchmarks.md has it
-    assert "joint at size ratio 0.150: 1.018" in said
+    assert "joint at 0.150 of the attention: 1.018" in said
     assert f"−{share:.0f}\u00a0%" in page.html or f"−{share:.1f}\u00a0%" in page.html
 
 

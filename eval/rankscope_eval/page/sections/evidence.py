@@ -54,7 +54,7 @@ def table2_part(report: Table2Report, name: str) -> Part:
         drawn.append(chart(draw, f"{name}-{title}", f"{title} over the original’s against size, {report.model}", says))
     judged = [f"{metric}: {what}" for metric in ("WQL", "MASE") for what in ("mean, 95 %", "verdict", "worst set")]
     scores = ["WQL", "MASE", *judged, "LPPL", "top-10 overlap", "quantile distance"]
-    heads = ["ratio wanted", "method", "ranks by", "reached", *scores, "bytes", "cache", "time"]
+    heads = ["of the attention, wanted", "method", "ranks by", "reached", *scores, "bytes", "cache", "time"]
     rows: list[Row] = []
     for row in report.rows:
         found = row.median

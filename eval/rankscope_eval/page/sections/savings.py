@@ -158,7 +158,7 @@ def _steps(search: LossSearch, name: str) -> Table:
         for step in search.steps
     ]
     caption = f"Shares of all parameters that were tried; {search.measure} may be at most {1 + search.max_loss:g}"
-    return Table(caption, ["size ratio", search.measure, "holds"], rows, name, texts=(2,))
+    return Table(caption, ["of all parameters", search.measure, "holds"], rows, name, texts=(2,))
 
 
 def _healings(reports: list[HealReport]) -> Table:

@@ -168,7 +168,7 @@ def table_sentence(report: Table2Report, where: str) -> list[str]:
         size_, cost, row = min(reached, key=lambda one: one[:2])
         return [
             f"Of {plural(len(rows), 'compression')} measured ({where}), the smallest with a {what} of at most {HELD:g} "
-            f"times the original’s, by medians without intervals, is {row.method} at size ratio {ratio(size_)}: "
+            f"times the original’s, by medians without intervals, is {row.method} at {ratio(size_)} of the attention: "
             f"{ratio(cost)}."
         ]
     if not rows:
@@ -193,7 +193,7 @@ def _judged_sentence(report: Table2Report, where: str) -> list[str]:
     reached, row, one = min(held, key=lambda each: each[0])
     return [
         f"Of {many} measured ({where}), the smallest that is shown to lose at most {share} of WQL and MASE is "
-        f"{row.method} at size ratio {ratio(reached)}: WQL {ratio(one.relative_WQL)}{_within(one.WQL_interval)}, "
+        f"{row.method} at {ratio(reached)} of the attention: WQL {ratio(one.relative_WQL)}{_within(one.WQL_interval)}, "
         f"MASE {ratio(one.relative_MASE)}{_within(one.MASE_interval)}."
     ]
 

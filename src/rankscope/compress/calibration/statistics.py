@@ -73,8 +73,8 @@ class Calibration:
         found = self.streams.get(stream_of(site))
         if found is None:
             raise OptionError(
-                f"the calibration holds no moments of the input of {site.module}: calibrate with its site selected "
-                "(rankscope calibrate --sites)."
+                f"the calibration holds no moments of the input of {site.module}: calibrate again "
+                "(rankscope calibrate takes all linear layers by default)."
             )
         return found
 

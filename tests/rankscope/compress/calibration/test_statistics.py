@@ -110,7 +110,7 @@ def test_a_file_of_other_sites_is_refused(make: Callable[..., Checkpoint], tmp_p
     found = calibrate(checkpoint, series(), sites=checkpoint.sites(["q"]), file=file)
     with pytest.raises(OptionError, match="other sites"):
         calibrate(checkpoint, series(), file=file)
-    with pytest.raises(OptionError, match=r"no moments of the input of .*\.o: calibrate with its site"):
+    with pytest.raises(OptionError, match=r"no moments of the input of .*\.o: calibrate again"):
         found.of(checkpoint.sites(["o"])[0])
 
 
