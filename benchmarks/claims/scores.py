@@ -242,7 +242,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/howto/int8.md",
         "storage-accuracy-bundled-bolt",
-        "`bundled-bolt` at 0.25 in int8 has {WQL:.3f} of its WQL",
+        "`bundled-bolt` with its attention at 0.25, in int8, has {WQL:.3f} of its WQL",
         lambda found: found["forms"]["joint-int8"],
     ),
     Prose(
