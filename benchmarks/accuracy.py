@@ -23,6 +23,7 @@ Form = dict[str, Any]
 _QUARTER: Form = {"method": "joint", "attention_ratio": 0.25}
 _HEADLINE: Form = {"ratio": 0.3, "calibration": "mixture:1024"}
 _METHODS = ("joint", "whitened")
+_REFINED = (("attention_ratio", 0.15), ("attention_ratio", 0.075), ("ratio", 0.15), ("ratio", 0.1), ("ratio", 0.07))
 _ALLOCATIONS = ("uniform-ratio", "uniform-eps", "schedule", "energy", "sensitivity")
 SETS: dict[str, dict[str, Form]] = {
     "headline": {"float": _HEADLINE, "int8": {**_HEADLINE, "storage": "int8"}},
@@ -32,6 +33,11 @@ SETS: dict[str, dict[str, Form]] = {
         for method in _METHODS
         for allocation in _ALLOCATIONS
         for ratio in (0.25, 0.15)
+    },
+    "refine": {
+        f"{kind}-{size}-{refine}": {"method": "joint", kind: size, "refine": refine, "calibration": "mixture:1024"}
+        for kind, size in _REFINED
+        for refine in (False, True)
     },
 }
 """Forms by name, as options of `rankscope compress`."""

@@ -24,6 +24,7 @@ RESULTS: tuple[Result, ...] = (
     Result("storage-accuracy-bundled", "benchmarks/accuracy.py storage bundled --seeds 3", minutes=15),
     Result("heal-bundled-bolt", f"benchmarks/heal.py {SIX}", minutes=15),
     Result("allocation-bundled-bolt", f"benchmarks/accuracy.py allocation bundled-bolt {DEV}", minutes=40),
+    Result("refine-bundled-bolt", f"benchmarks/accuracy.py refine bundled-bolt {DEV}", minutes=15),
     *(Result(f"losses-{one}", f"benchmarks/losses.py {one}", minutes=3) for one in TWINS),
     Result("by-design", f"benchmarks/by_design.py by-design {SIX} --rounds 9", minutes=90, timed=True),
 )
@@ -135,6 +136,24 @@ def allocations(found: Document) -> str:
             for name in names
         ]
         lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def refined(found: Document) -> str:
+    """WQL and MASE with and without refinement, by size."""
+    lines = [
+        "| size | of all parameters | | WQL | worst set | MASE | worst set |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, form in found["forms"].items():
+        kind, size, on = name.split("-")
+        scores = (f"{interval(form, one)} | {form['worst'][one][1]:.2f}" for one in ("WQL", "MASE"))
+        words = (
+            f"`--{kind.replace('_', '-')} {size}`",
+            f"{form['parameters']:.3f}",
+            "refined" if on == "True" else "not",
+        )
+        lines.append(f"| {' | '.join((*words, *scores))} |")
     return "\n".join(lines)
 
 
@@ -252,6 +271,7 @@ CLAIMS: tuple[Claim, ...] = (
         healed,
     ),
     Prose("docs/howto/heal.md", "heal-bundled-bolt", "{steps} steps took the bundled Bolt model " + _HEALED, healed),
+    Block("docs/theory/compression.md", "refined", ("refine-bundled-bolt",), refined),
     Block("docs/theory/compression.md", "allocations", ("allocation-bundled-bolt",), allocations),
     Prose(
         "docs/theory/compression.md",

@@ -127,6 +127,13 @@ def run(
             "held-out text).",
         ),
     ] = None,
+    refine: Annotated[
+        bool | None,
+        opt.switch(
+            "--refine/--no-refine",
+            "Refit each sublayer's output matrix, in order, to the original's residual stream (default: with joint).",
+        ),
+    ] = None,
     multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N (8 suits GPUs).")] = 1,
     storage: Annotated[
         choices.Storage | None,
@@ -155,6 +162,9 @@ def run(
 
     --method stream narrows the residual stream of the whole model, layer by layer, by what the forecasts would miss
     least. It combines with the other methods: compress with joint first, then the result with stream.
+
+    With joint, what each sublayer writes is refitted afterwards, so that errors of earlier layers do not add up;
+    --refine does so with every other method but stream, --no-refine with none.
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
@@ -192,6 +202,7 @@ def run(
         calibration=calibration,
         decoder=decoder,
         probe=probe,
+        refine=refine,
         multiple=multiple,
         seed=seed,
         device=resolve_device(device),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -17,14 +16,14 @@ from rankscope.compress.cut import Cut
 from rankscope.compress.options import STREAM, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices, stored_names
+from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, site_reports
 from rankscope.compress.slicing import slice_checkpoint
-from rankscope.compress.write import Encoding, TensorSpec, encoded, finish_folder, write_weights
+from rankscope.compress.write import Job, TensorSpec, finish_folder, write_jobs
 from rankscope.engine import Progress
 from rankscope.errors import OptionError
 from rankscope.families.weight_layout import low_rank_config
 from rankscope.io.atomic import atomic_folder, refuse_existing
-from rankscope.numerics.parallel import parallel_map
 
 
 def compress(
@@ -92,12 +91,13 @@ def write_folder(
     layouts = dict(source.layouts)
     for cut, plans in changed:
         layouts |= cut.layouts(plans, layouts)
-    jobs = _jobs(source, changed, prepared.encoding(layouts))
     chosen = {site.name for site in prepared.sites}
+    how = prepared.how if changed else replace(prepared.how, refine=False)
+    draft = low_rank_config(source.config, source.family, layouts, how.method)
+    config = low_rank_config(source.config, source.family, layouts, how.method, prepared.storage)
     with atomic_folder(out, force) as folder:
-        config = low_rank_config(source.config, source.family, layouts, prepared.how.method, prepared.storage)
-        tensors = _run(jobs, prepared.how.workers, prepared.progress)
-        write_weights(folder, [spec for specs, _, _ in jobs for spec in specs], tensors)
+        with refined_jobs(source, _jobs(source, changed), draft, how, folder, prepared.progress) as (jobs, refined):
+            size = write_jobs(folder, jobs, prepared.encoding(layouts), how.workers, prepared.progress)
         report = CompressReport(
             model=source.source,
             family=source.family.name,
@@ -111,7 +111,7 @@ def write_folder(
             selected_ratio=plan.ratio,
             parameters={"before": source.parameters, "after": source.parameters - plan.before + plan.after},
             selected_parameters={"before": plan.before, "after": plan.after},
-            bytes={"before": source.bytes, "after": sum(spec.bytes for specs, _, _ in jobs for spec in specs)},
+            bytes={"before": source.bytes, "after": size},
             dtype=None if prepared.dtype is None else str(prepared.dtype).removeprefix("torch."),
             storage=prepared.storage,
             seconds=round(time.perf_counter() - start, 3),
@@ -122,6 +122,7 @@ def write_folder(
                 for entry in site_reports(source, cut, plans, layouts)
                 if entry.name in chosen
             ),
+            refined=refined,
         )
         finish_folder(folder, source, config, report, prepared.dtype, prepared.storage)
     return report
@@ -146,13 +147,9 @@ def _notes(prepared: Prepared, planned: Sequence[tuple[Cut, Sequence[SitePlan]]]
     )
 
 
-_Job = tuple[tuple[TensorSpec, ...], Callable[[], Any], Callable[[Any], Mapping[str, Tensor]]]
-"""Tensors that are written at once, the function that reads for them, and the one that makes them of that."""
-
-
-def _jobs(source: Checkpoint, changed: Sequence[tuple[Cut, Sequence[SitePlan]]], encoding: Encoding) -> list[_Job]:
+def _jobs(source: Checkpoint, changed: Sequence[tuple[Cut, Sequence[SitePlan]]]) -> list[Job]:
     """Factors of the cuts that change, and copies of all other tensors."""
-    jobs: list[_Job] = []
+    jobs: list[Job] = []
     replaced: set[str] = set()
     renamed: dict[str, str] = {}
     for cut, plans in changed:
@@ -161,26 +158,15 @@ def _jobs(source: Checkpoint, changed: Sequence[tuple[Cut, Sequence[SitePlan]]],
         replaced |= {*present, *(shapes.keys() & source.index.keys())}
         renamed |= cut.renamed()
         stored = source.index[present[0]].dtype
-        specs = tuple(one for name, shape in shapes.items() for one in encoding(name, shape, stored))
-        jobs.append((specs, partial(read_matrices, source, cut), partial(cut.tensors, plans=plans)))
+        made = tuple(TensorSpec(name, shape, stored) for name, shape in shapes.items())
+        jobs.append(Job(made, partial(cut.tensors, plans=plans), partial(read_matrices, source, cut)))
     for name, info in source.index.items():
         if name not in replaced and not source.is_scale(name):
             new = renamed.get(name, name)
-            specs = encoding(new, info.shape, info.dtype)
-            jobs.append((specs, partial(source.tensor, name), partial(_named, new)))
-    return sorted(jobs, key=lambda job: (-job[0][0].dtype.itemsize, job[0][0].name))
+            made = (TensorSpec(new, info.shape, info.dtype),)
+            jobs.append(Job(made, partial(_named, new), partial(source.tensor, name)))
+    return jobs
 
 
 def _named(name: str, tensor: Tensor) -> dict[str, Tensor]:
     return {name: tensor}
-
-
-def _run(jobs: Sequence[_Job], workers: int | None, progress: Progress) -> Iterator[tuple[str, Tensor]]:
-    def work(item: tuple[_Job, Any]) -> list[Tensor]:
-        (specs, _, make), stored = item
-        return encoded(make(stored), specs)
-
-    results = parallel_map(work, ((job, job[1]()) for job in jobs), workers)
-    for done, ((specs, _, _), tensors) in enumerate(zip(jobs, results, strict=True), start=1):
-        yield from ((spec.name, tensor) for spec, tensor in zip(specs, tensors, strict=True))
-        progress(done, len(jobs), "factors")

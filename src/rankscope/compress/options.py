@@ -56,6 +56,9 @@ class CompressOptions:
         probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name
             (``mixture:32`` by default, 128 for a model of patches, others than calibration sees; of a text model, 32
             windows of the part of the text that is not calibrated on).
+        refine: whether the last matrix of every sublayer is refitted to bring the stream back to the original's, see
+            `rankscope.compress.refine`; by default with ``joint``, unless moments are given whose series cannot be had
+            again.
         multiple: ranks are rounded down to multiples of it.
         seed: of the calibration set, and of the method ``random``.
         device: where the model runs.
@@ -80,6 +83,7 @@ class CompressOptions:
     calibration: Calibration | CalibrationSet | str | Path | None = None
     decoder: Decoder | None = None
     probe: CalibrationSet | str | None = None
+    refine: bool | None = None
     multiple: int = 1
     seed: int = 0
     device: str = "cpu"

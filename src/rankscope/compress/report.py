@@ -135,6 +135,7 @@ class CompressReport:
         notes: what a user should know of the calibration, empty where there is nothing.
         sites: one entry per selected site.
         search: the sizes that were tried, where a loss was given in place of a size.
+        refined: matrices that were refitted to bring the stream back to the original's.
     """
 
     model: str
@@ -156,6 +157,7 @@ class CompressReport:
     notes: tuple[str, ...]
     sites: tuple[SiteReport, ...]
     search: LossSearch | None = None
+    refined: int = 0
 
     SCHEMA: ClassVar = "rankscope/compress@2"
     OLDER: ClassVar = {"rankscope/compress@1": _whole_ratios}

@@ -20,7 +20,7 @@ from rankscope.compress.plan import rounded
 from rankscope.compress.prepare import check_family
 from rankscope.compress.report import CompressReport, SiteReport
 from rankscope.compress.stream import Basis, calibrated_on, measure
-from rankscope.compress.write import TensorSpec, encoded, encoding_of, finish_folder, write_weights
+from rankscope.compress.write import Job, TensorSpec, encoding_of, finish_folder, write_jobs
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_dtype
 from rankscope.errors import OptionError
@@ -204,7 +204,7 @@ def slice_checkpoint(
     limit, used = _limit(slicing, how)
     bases = measure(source, how, report)
     widths = plan_widths(bases, used, limit, how.multiple)
-    return write_sliced(slicing, bases, widths, how, out=out, force=force, begin=begin)
+    return write_sliced(slicing, bases, widths, how, out=out, force=force, begin=begin, progress=report)
 
 
 def write_sliced(
@@ -216,6 +216,7 @@ def write_sliced(
     out: str | Path,
     force: bool = False,
     begin: float | None = None,
+    progress: Progress | None = None,
 ) -> CompressReport:
     """Write the folder, whole or not at all.
 
@@ -227,21 +228,19 @@ def write_sliced(
         out: folder to write.
         force: replace ``out`` if it exists.
         begin: `time.perf_counter` when the work began, for the report; now by default.
+        progress: called with (done, total, what).
     """
     start = time.perf_counter() if begin is None else begin
     source, storage = slicing.source, how.storage or slicing.source.storage
-    specs = _specs(slicing, how, widths)
-    config = slicing.config(widths, storage)
-    jobs = sorted(slicing.tensors(bases, widths), key=lambda job: (-specs[job[0]][0].dtype.itemsize, job[0]))
+    encoding = encoding_of(source, slicing.layouts(widths), storage, resolve_dtype(how.dtype))
+    kinds, shapes = slicing.dtypes, slicing.sliced(widths)
 
-    def written() -> Iterator[tuple[str, Tensor]]:
-        for name, make in jobs:
-            tensors = encoded({name: make()}, specs[name])
-            yield from ((spec.name, tensor) for spec, tensor in zip(specs[name], tensors, strict=True))
+    def made(name: str, make: Callable[[], Tensor]) -> Job:
+        return Job((TensorSpec(name, shapes[name], kinds.get(name, source.dtype)),), lambda _: {name: make()})
 
+    jobs = [made(name, make) for name, make in slicing.tensors(bases, widths)]
     with atomic_folder(out, force) as folder:
-        flat = [spec for name, _ in jobs for spec in specs[name]]
-        write_weights(folder, flat, written())
+        size = write_jobs(folder, jobs, encoding, how.workers, progress or silent)
         after = slicing.parameters(widths)
         report = CompressReport(
             model=source.source,
@@ -256,14 +255,14 @@ def write_sliced(
             selected_ratio=after / source.parameters,
             parameters={"before": source.parameters, "after": after},
             selected_parameters={"before": source.parameters, "after": after},
-            bytes={"before": source.bytes, "after": sum(spec.bytes for spec in flat)},
+            bytes={"before": source.bytes, "after": size},
             dtype=None if how.dtype is None else str(resolve_dtype(how.dtype)).removeprefix("torch."),
             storage=storage,
             seconds=round(time.perf_counter() - start, 3),
             notes=(),
             sites=tuple(_point_report(slicing, point, bases[point], widths) for point in widths),
         )
-        finish_folder(folder, source, config, report, resolve_dtype(how.dtype), storage)
+        finish_folder(folder, source, slicing.config(widths, storage), report, resolve_dtype(how.dtype), storage)
     return report
 
 
@@ -279,6 +278,8 @@ def _limit(slicing: Slicing, how: CompressOptions) -> tuple[float, Callable[[Wid
     """The largest size allowed, and the size of widths in the same unit."""
     if how.sites is not None or how.allocation not in (None, SENSITIVITY):
         raise OptionError("method stream slices the whole model by sensitivity: leave out sites and allocation.")
+    if how.refine:
+        raise OptionError("method stream is not refined, which gained nothing: refine the model before, with joint.")
     budget = how.budget
     if how.ratio is not None:
         budget = Budget("parameters", max(int(how.ratio * slicing.source.parameters), 1))

@@ -22,8 +22,7 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.moments import InputMoments, MomentSink
 from rankscope.compress.calibration.passes import CalibrationSet, by_length, pass_inputs, watch_streams
-from rankscope.compress.calibration.sources import named_set
-from rankscope.compress.calibration.statistics import Calibration, is_saved
+from rankscope.compress.calibration.sources import given_series
 from rankscope.compress.options import CompressOptions
 from rankscope.compress.sensitivity import probed
 from rankscope.compress.taps import Tap
@@ -125,17 +124,15 @@ def calibrated_on(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
     """The set whose streams are looked at.
 
     Raises:
-        OptionError: moments were given.
+        OptionError: moments are given whose series cannot be had again.
     """
-    given = how.calibration
-    if isinstance(given, Calibration) or (
-        given is not None and not isinstance(given, CalibrationSet) and is_saved(given)
-    ):
+    found = given_series(source, how)
+    if found is None:
         raise OptionError(
-            "method stream looks at the residual stream itself, of which saved moments hold nothing: give the "
-            "calibration set, e.g. mixture:256."
+            "method stream looks at the residual stream itself, and the series of the saved moments are not to be had "
+            "again: give the calibration set, e.g. mixture:256."
         )
-    return given if isinstance(given, CalibrationSet) else named_set(source, given, seed=how.seed)
+    return found
 
 
 def _moments(

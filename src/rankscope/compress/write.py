@@ -18,9 +18,11 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.checkpoints.tensors import DTYPES
 from rankscope.choices import Storage
 from rankscope.compress.report import CompressReport
+from rankscope.engine import Progress, silent
 from rankscope.families import Layout
 from rankscope.families.weight_layout import linear_layers, scale_name
 from rankscope.io import codec
+from rankscope.numerics.parallel import parallel_map
 from rankscope.numerics.quantise import SCALE_DTYPE, quantise
 
 SHARD_BYTES = 5 * 1000**3
@@ -51,6 +53,21 @@ class TensorSpec:
     def bytes(self) -> int:
         """Stored size in bytes."""
         return prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Job:
+    """Tensors that are made together.
+
+    Attributes:
+        made: name, shape and number format of each, as it comes.
+        make: makes them of what ``read`` returns.
+        read: reads what they are made of, one job after the other.
+    """
+
+    made: tuple[TensorSpec, ...]
+    make: Callable[[Any], Mapping[str, Tensor]]
+    read: Callable[[], Any] = lambda: None
 
 
 Encoding = Callable[[str, tuple[int, ...], torch.dtype], tuple[TensorSpec, ...]]
@@ -96,6 +113,38 @@ def encoded(tensors: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> list[
         elif spec.name in tensors:
             found.append(tensors[spec.name].to(spec.dtype).contiguous())
     return found
+
+
+def write_jobs(
+    folder: Path, jobs: Sequence[Job], encoding: Encoding, workers: int | None = None, progress: Progress = silent
+) -> int:
+    """Write the tensors of all jobs as `write_weights` does; return their bytes.
+
+    Args:
+        folder: an existing folder.
+        jobs: in any order.
+        encoding: number formats of what is written.
+        workers: jobs that are made at the same time.
+        progress: called with (done, total, what).
+    """
+    pairs = [
+        (job, tuple(spec for one in job.made for spec in encoding(one.name, one.shape, one.dtype))) for job in jobs
+    ]
+    pairs.sort(key=lambda pair: (-pair[1][0].dtype.itemsize, pair[1][0].name))
+
+    def work(item: tuple[tuple[Job, tuple[TensorSpec, ...]], Any]) -> list[Tensor]:
+        (job, specs), stored = item
+        return encoded(job.make(stored), specs)
+
+    def tensors() -> Iterator[tuple[str, Tensor]]:
+        results = parallel_map(work, ((pair, pair[0].read()) for pair in pairs), workers)
+        for done, ((_, specs), found) in enumerate(zip(pairs, results, strict=True), start=1):
+            yield from ((spec.name, tensor) for spec, tensor in zip(specs, found, strict=True))
+            progress(done, len(pairs), "factors")
+
+    flat = [spec for _, specs in pairs for spec in specs]
+    write_weights(folder, flat, tensors())
+    return sum(spec.bytes for spec in flat)
 
 
 def write_weights(

@@ -346,8 +346,9 @@ def test_bad_requests(toy: Toy, tmp_path: Path) -> None:
         compress(source, replace(how, ratio=None, eps=0.1), out=out)
     with pytest.raises(OptionError, match="leave out sites and allocation"):
         compress(source, replace(how, sites="mlp"), out=out)
+    others = replace(series_for("chronos-bolt"), name="others")
     with pytest.raises(OptionError, match="give the calibration set"):
-        compress(source, replace(how, calibration=calibrate(source, series_for("chronos-bolt"))), out=out)
+        compress(source, replace(how, calibration=calibrate(source, others)), out=out)
     with pytest.raises(OptionError, match="out of reach"):
         compress(source, replace(how, ratio=0.01), out=out)
     write_sliced(Slicing(source), bases, narrow(bases), how, out=out)

@@ -186,10 +186,7 @@ def watch_streams(module: Any, watched: Mapping[str, nn.Module], sinks: Mapping[
     real: dict[str, Bool[Tensor, "series tokens"] | None] = {}
     handles = []
     try:
-        for stack in ("encoder", "decoder"):
-            if isinstance(getattr(module, stack, None), nn.Module):
-                hook = _note_mask(real, stack)
-                handles.append(module.get_submodule(stack).register_forward_pre_hook(hook, with_kwargs=True))
+        handles += [*note_masks(module, lambda: real)]
         if isinstance(getattr(module, PATCHES, None), nn.Module):
             hook = _note_patches(real, int(module.chronos_config.input_patch_size))
             handles.append(module.get_submodule(PATCHES).register_forward_pre_hook(hook))
@@ -201,12 +198,24 @@ def watch_streams(module: Any, watched: Mapping[str, nn.Module], sinks: Mapping[
             handle.remove()
 
 
-def _note_mask(real: dict[str, Any], stack: str) -> Callable[..., None]:
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        mask = kwargs.get("attention_mask")
-        real[stack] = mask > 0 if isinstance(mask, Tensor) and mask.ndim == 2 else None
+def note_masks(module: nn.Module, real: Callable[[], dict[str, Any]]) -> Iterator[Any]:
+    """Hooks that note which positions of both stacks are no padding, None for all; their handles.
 
-    return hook
+    Args:
+        module: the model.
+        real: gives where a pass notes them, by stack.
+    """
+
+    def note(stack: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            mask = kwargs.get("attention_mask")
+            real()[stack] = mask > 0 if isinstance(mask, Tensor) and mask.ndim == 2 else None
+
+        return hook
+
+    for stack in ("encoder", "decoder"):
+        if isinstance(getattr(module, stack, None), nn.Module):
+            yield module.get_submodule(stack).register_forward_pre_hook(note(stack), with_kwargs=True)
 
 
 def _note_patches(real: dict[str, Any], size: int) -> Callable[..., None]:

@@ -9,9 +9,10 @@ import torch
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.passes import CalibrationSet
+from rankscope.compress.calibration.statistics import Calibration, digest, is_saved, load_calibration
 from rankscope.compress.calibration.text import TEXT, text_set, without_count
 from rankscope.compress.options import SENSITIVITY, CompressOptions
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError, OptionError, RankscopeError
 
 KINDS = ("mixture", "kernelsynth")
 """Generated sets: the pretraining corpus in all its kinds, or KernelSynth series alone."""
@@ -54,6 +55,26 @@ def calibration_set(source: str | Path = DEFAULT, *, context: int, horizon: int 
         torch.from_numpy(np.concatenate(contexts)).float(),
         torch.from_numpy(np.concatenate(futures)).float(),
     )
+
+
+def given_series(checkpoint: Checkpoint, how: CompressOptions) -> CalibrationSet | None:
+    """The calibration set of a compression; None where moments are given whose series cannot be had again.
+
+    Raises:
+        DataError: the set that is named cannot be used.
+    """
+    given = how.calibration
+    if isinstance(given, CalibrationSet):
+        return given
+    if isinstance(given, (str, Path)) and is_saved(given):
+        given = load_calibration(given)
+    if not isinstance(given, Calibration):
+        return named_set(checkpoint, given, seed=how.seed)
+    try:
+        found = named_set(checkpoint, given.settings.corpus, seed=given.settings.seed)
+    except RankscopeError:  # a file that is elsewhere, or series that never had such a name
+        return None
+    return found if digest(found.context, found.future) == given.settings.data else None
 
 
 def named_set(

@@ -1,0 +1,328 @@
+"""Anchored refinement: what writes to the stream of a smaller model is refitted to bring it back to the original's.
+
+Layers of a smaller model read what the layers before them have changed. Sublayer by sublayer, in the order of
+computation, the last matrix W of a sublayer is moved by D: with a the rows that enter W in the smaller model, x its
+stream before the sublayer and y the original's stream after it,
+
+    min_D Σ ‖y − x − (W + D) a‖² + λ‖D‖²,    D = R (C + λ)⁻¹,    R = Σ (y − x − W a) aᵀ,    C = Σ a aᵀ.
+
+λ is chosen by cross-validation over batches of series; where none helps on series that were not fitted to, W stays as
+it is. Of two factors the one that writes is refitted, so that no size changes. After AA-SVD (arXiv:2604.02119) and the
+closed-form update of SVD-LLM (arXiv:2403.07378); measured in docs/theory/compression.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.calibration.passes import GROUP, CalibrationSet, by_length, note_masks, pass_inputs
+from rankscope.compress.calibration.sources import given_series
+from rankscope.compress.options import JOINT, CompressOptions
+from rankscope.compress.write import Job, TensorSpec, write_jobs
+from rankscope.engine import Progress, silent
+from rankscope.engine.device import resolve_device
+from rankscope.errors import OptionError
+from rankscope.families.stream import points
+from rankscope.io import codec
+
+BATCH, FOLDS = 16, 4
+RIDGES = tuple(10.0**power for power in range(-4, 3))
+"""λ over the mean diagonal element of C."""
+DRAFT, THREAD = ".draft", "refine"
+_WRITERS = ("o", "wo")
+
+
+@dataclass
+class Sums:
+    """Sums over the rows of one fold.
+
+    Attributes:
+        second: C.
+        cross: R.
+    """
+
+    second: Float[Tensor, "k k"]
+    cross: Float[Tensor, "d k"]
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(self.second + other.second, self.cross + other.cross)
+
+    def __sub__(self, other: Sums) -> Sums:
+        return Sums(self.second - other.second, self.cross - other.cross)
+
+    @classmethod
+    def of(cls, rows: Float[Tensor, "n k"], missing: Float[Tensor, "n d"]) -> Sums:
+        """Sums over rows a and what is missing there, y − x − W a."""
+        return cls((rows.mT @ rows).double(), (missing.mT @ rows).double())
+
+
+def update(folds: Sequence[Sums], ridges: Sequence[float] = RIDGES) -> Float[Tensor, "d k"] | None:
+    """D with the λ that leaves least of the squared error of folds that were not fitted to; None where none helps.
+
+    Args:
+        folds: sums over disjoint sets of series, at least two.
+        ridges: λ to choose from, over the mean diagonal element of C.
+    """
+    whole = sum(folds[1:], folds[0])
+    scale = float(whole.second.diagonal().mean())
+    change = torch.zeros(len(ridges), dtype=torch.float64)  # of the squared error of what was held out
+    for held in folds:
+        rest = whole - held
+        values, vectors = torch.linalg.eigh(rest.second)
+        turned, second, cross = rest.cross @ vectors, vectors.mT @ held.second @ vectors, held.cross @ vectors
+        for at, ridge in enumerate(ridges):
+            moved = turned / (values.clamp(min=0) + ridge * scale * (1 - 1 / len(folds)))
+            change[at] += ((moved @ second - 2 * cross) * moved).sum()
+    best = int(change.argmin())
+    if not float(change[best]) < 0:
+        return None
+    values, vectors = torch.linalg.eigh(whole.second)
+    return (whole.cross @ vectors / (values.clamp(min=0) + ridges[best] * scale)) @ vectors.mT
+
+
+@torch.no_grad()
+def refine(
+    source: Checkpoint,
+    smaller: nn.Module,
+    series: CalibrationSet,
+    *,
+    decoder: str = "teacher",
+    device: str = "cpu",
+    seed: int = 0,
+    progress: Progress = silent,
+) -> dict[str, Float[Tensor, "d k"]]:
+    """Refit all matrices that write to the residual streams of a smaller model.
+
+    Both models run over all series once, side by side: every batch waits at each sublayer until that is refitted.
+
+    Args:
+        source: the original.
+        smaller: what became of it, in float32; its matrices are changed in place.
+        series: what both read.
+        decoder: as in `rankscope.compress.calibration.passes.pass_inputs`.
+        device: where both run.
+        seed: of sampled paths.
+        progress: called with (done, total, what).
+
+    Returns:
+        The tensors that changed, by name.
+    """
+    shapes = {name: info.shape for name, info in source.index.items()}
+    places = [one for one, after in points(shapes).items() if after is not None]
+    size = max(1, min(BATCH, len(series) // FOLDS))
+    if not places or len(series) < 2:
+        return {}
+    place = resolve_device(device)
+    models: list[Any] = [one.to(place).eval() for one in (source.module(torch.float32), smaller)]
+    ends = {point: _end(models[1], point) for point in places}
+    hooks = [hook for model in models for hook in note_masks(model, lambda: _current().masks)]
+    hooks += [hook for point, (_, writer) in ends.items() for hook in _watch(models[0], models[1], point, writer)]
+    number = min(FOLDS, len(series) // size)
+    found: dict[str, Tensor] = {}
+    pairs = list(_passes(source, models, series, size, decoder, seed))
+    try:
+        for done, (name, writer) in enumerate(ends.values()):
+            progress(done, len(ends), "refining")
+            folds: dict[int, Sums] = {}
+            for at, pair in enumerate(pairs):
+                original, changed = (each.resume() for each in pair)
+                sums = Sums.of(*_rows(original, changed, name, writer))
+                folds[at % number] = folds[at % number] + sums if at >= number else sums
+            moved = update([*folds.values()])
+            if moved is not None:
+                writer.weight += moved.to(writer.weight)
+                found[f"{name}.weight"] = writer.weight.detach()
+        progress(len(ends), len(ends), "refining")
+    finally:
+        for one in (each for pair in pairs for each in pair):
+            one.stop()
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+@contextmanager
+def refined_jobs(
+    source: Checkpoint,
+    jobs: Sequence[Job],
+    config: Mapping[str, Any],
+    how: CompressOptions,
+    folder: Path,
+    progress: Progress = silent,
+) -> Iterator[tuple[Sequence[Job], int]]:
+    """Jobs that write the refined model, and how many matrices were refitted; ``jobs`` themselves where none is to be.
+
+    Args:
+        source: the original.
+        jobs: what writes the smaller model.
+        config: its ``config.json``, for floating-point numbers.
+        how: whether to refine, and on which series.
+        folder: a folder that is being written; a draft of the model, of which the jobs copy, is in it meanwhile.
+        progress: called with (done, total, what).
+
+    Raises:
+        OptionError: moments are given whose series cannot be had again.
+        DataError: the calibration set cannot be used.
+    """
+    if how.refine is False or (how.refine is None and how.method != JOINT):
+        yield jobs, 0
+        return
+    series = given_series(source, how)
+    if series is None:
+        if how.refine:
+            raise OptionError(
+                "refine runs series through both models, and those of the saved moments are not to be had again: give "
+                "the calibration set, e.g. mixture:256, or leave out refine."
+            )
+        yield jobs, 0
+        return
+    draft = folder / DRAFT
+    draft.mkdir()
+    write_jobs(draft, jobs, _in_float32, how.workers, progress)
+    codec.write(draft / "config.json", {**config, "torch_dtype": "float32"}, indent=2)
+    smaller = open_checkpoint(draft)
+    moved = refine(
+        source,
+        smaller.module(torch.float32),
+        series,
+        decoder=how.decoder or "teacher",
+        device=how.device,
+        seed=how.seed,
+        progress=progress,
+    )
+
+    def made(name: str, _: Any) -> dict[str, Tensor]:
+        return {name: moved[name] if name in moved else smaller.tensor(name)}
+
+    yield [Job((one,), partial(made, one.name)) for job in jobs for one in job.made], len(moved)
+    shutil.rmtree(draft)
+
+
+def _in_float32(name: str, shape: tuple[int, ...], stored: torch.dtype) -> tuple[TensorSpec, ...]:
+    return (TensorSpec(name, shape, torch.float32 if stored.is_floating_point or stored == torch.int8 else stored),)
+
+
+class _Pass(threading.Thread):
+    """A forward pass that waits wherever `show` is called until its owner resumes it; one of the two runs at a time."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__(daemon=True, name=THREAD)
+        self.masks: dict[str, Any] = {}
+        self.stream: Any = None
+        self._call, self._ended = call, False
+        self._shown: tuple[Any, ...] | None = None
+        self._error: BaseException | None = None
+        self._go, self._there = threading.Semaphore(0), threading.Semaphore(0)
+        self.start()
+
+    def run(self) -> None:
+        """Make the pass."""
+        self._go.acquire()
+        try:
+            if not self._ended:
+                with torch.no_grad():
+                    self._call()
+        except _EndedError:
+            pass
+        except BaseException as error:  # raised where the owner waits
+            self._error = error
+        self._there.release()
+
+    def show(self, *values: Any) -> None:
+        """Hand something to the owner and wait; called within the pass."""
+        self._shown = values
+        self._there.release()
+        self._go.acquire()
+        if self._ended:
+            raise _EndedError
+
+    def resume(self) -> tuple[Any, ...]:
+        """Go on to where something is shown, and take it."""
+        self._go.release()
+        self._there.acquire()
+        if self._error is not None:
+            raise self._error
+        shown, self._shown = self._shown, None
+        assert shown is not None, "the pass is at its end"
+        return shown
+
+    def stop(self) -> None:
+        """End the pass where it is."""
+        self._ended = True
+        self._go.release()
+        self.join()
+
+
+class _EndedError(Exception):
+    """Leaves a forward pass."""
+
+
+def _current() -> _Pass:
+    found = threading.current_thread()
+    assert isinstance(found, _Pass)
+    return found
+
+
+def _passes(
+    source: Checkpoint, models: Sequence[Any], series: CalibrationSet, size: int, decoder: str, seed: int
+) -> Iterator[tuple[_Pass, ...]]:
+    """A pass of every model for every batch."""
+    order = by_length(series.context)
+    for start in range(0, len(series), size):
+        part = order[start : start + size]
+        torch.manual_seed(seed + start)
+        inputs = pass_inputs(models[0], source.family, series.context[part], series.future[part], decoder)
+        yield tuple(_Pass(partial(model, **inputs)) for model in models)
+
+
+def _end(model: nn.Module, point: str) -> tuple[str, Any]:
+    """Name and module of what writes to the stream last in the sublayer of a point."""
+    (name,) = (name for name, _ in model.get_submodule(point).named_modules() if name.rpartition(".")[2] in _WRITERS)
+    name = f"{point}.{name}"
+    found = model.get_submodule(name)
+    return (f"{name}.up", found.up) if hasattr(found, "up") else (name, found)
+
+
+def _watch(original: nn.Module, smaller: nn.Module, point: str, writer: nn.Module) -> Iterator[Any]:
+    """Make passes show the original's stream after a sublayer, and the smaller one's before it with W's rows."""
+
+    def after(_: nn.Module, __: Any, output: Any) -> None:
+        _current().show(output if isinstance(output, Tensor) else output[0])
+
+    def before(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = args[0] if args else kwargs["hidden_states"]
+        _current().stream = layer.skip(x) if hasattr(layer, "skip") else x
+
+    def enters(_: nn.Module, args: tuple[Any, ...]) -> None:
+        now = _current()
+        now.show(now.stream, args[0], now.masks.get(point.partition(".")[0]))
+
+    yield original.get_submodule(point).register_forward_hook(after)
+    yield smaller.get_submodule(point).register_forward_pre_hook(before, with_kwargs=True)
+    yield writer.register_forward_pre_hook(enters)
+
+
+def _rows(
+    original: tuple[Any, ...], smaller: tuple[Any, ...], name: str, writer: Any
+) -> tuple[Float[Tensor, "n k"], Float[Tensor, "n d"]]:
+    """Rows that enter the writer at real positions, and what is missing in the stream after it."""
+    (stream,), (before, rows, mask) = original, smaller
+    if GROUP in name:  # position by series
+        rows = rows.transpose(0, 1)
+    missing = stream - before - nn.functional.linear(rows, writer.weight, writer.bias)
+    kept = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
+    if mask is not None and mask.shape == kept.shape:
+        kept = mask
+    return rows[kept], missing[kept]
