@@ -21,6 +21,7 @@ print(type(config).__module__, config.model_type, config.d_model, 'chronos' in s
 """
 
 
+@pytest.mark.slow
 def test_import_is_light_and_registers_later() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr

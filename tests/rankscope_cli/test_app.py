@@ -91,6 +91,7 @@ def test_nothing_heavy_is_imported_before_a_verb_runs(args: tuple[str, ...]) -> 
     assert loaded_after(*args) in ("LOADED 0 []", "LOADED 2 []")
 
 
+@pytest.mark.slow
 def test_spectrum_imports_only_what_it_needs(chronos_t5_folder: Path) -> None:
     code = (
         "import sys\n"
@@ -296,6 +297,7 @@ def test_a_killed_compress_keeps_the_old_folder(cli: Any, chronos_t5_folder: Pat
     assert sorted(path.name for path in work.iterdir()) == names
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(chronos_t5_folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)

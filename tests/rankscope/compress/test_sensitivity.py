@@ -181,7 +181,9 @@ def exact_worth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("exact_worth")
-@pytest.mark.parametrize("kind", [*KINDS, "chronos-2"])
+@pytest.mark.parametrize(
+    "kind", ["chronos-2", KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
 def test_one_pass_agrees_with_cutting_one_matrix_by_a_little(kind: str, make: Make) -> None:
     """The law: near the full model the loss is half the quadratic form of the gates, whatever is cut."""
     checkpoint, moments = make(kind)

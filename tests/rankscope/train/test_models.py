@@ -27,6 +27,7 @@ TINY = ModelShape(
     d_model=16, d_kv=4, d_ff=24, num_layers=1, num_decoder_layers=1, num_heads=2, n_tokens=64, patch_size=4
 )
 FAMILIES = ("chronos-t5", "chronos-bolt", "chronos-2")
+HEAD_WIDTHS, FACTORS = RankDesign(2, 0.3), RankDesign(1, 0.3, layout="factored", mlp=True)
 
 
 def run(family: str, **changes: Any) -> PretrainConfig:
@@ -149,8 +150,14 @@ def test_embeddings_that_do_not_fit_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("design", [RankDesign(2, 0.3), RankDesign(1, 0.3, layout="factored", mlp=True)])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "design"),
+    [
+        ("chronos-t5", HEAD_WIDTHS),
+        *(pytest.param(family, HEAD_WIDTHS, marks=pytest.mark.slow) for family in FAMILIES[1:]),
+        *(pytest.param(family, FACTORS, marks=pytest.mark.slow) for family in FAMILIES),
+    ],
+)
 def test_a_stopped_run_by_design_goes_on_exactly(family: str, design: RankDesign, tmp_path: Path) -> None:
     config = run(family, low_rank=of(family, design), max_steps=4, save_steps=2, learning_rate=0.01)
     pretrain(config, tmp_path / "whole", device="cpu")

@@ -121,6 +121,7 @@ def test_what_else_a_run_is_a_function_of(tiny, tmp_path):
         pretrain(tiny(model=wider), tmp_path / "out", device="cpu", resume=True)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_in_the_precision_that_it_began_with(tiny, tmp_path, monkeypatch, curve):
     config = tiny(precision="auto")
     monkeypatch.setattr("rankscope.train.loop.multiplies_bfloat16", lambda: True)

@@ -248,6 +248,7 @@ def test_a_stopped_run_goes_on_without_its_first_weights(parent, tmp_path, same_
     assert not same_weights(tmp_path / "fresh", tmp_path / "whole")  # the optimiser is a fresh one
 
 
+@pytest.mark.slow
 def test_series_of_a_file_are_fitted_better_than_before(tmp_path):
     """Fine-tuning on one's own series: a shape that no start knows."""
     values = [10.0 if step % 5 == 0 else float(step % 3) for step in range(200)]

@@ -33,6 +33,7 @@ def test_a_forecast_is_timed() -> None:
     assert 0 < row.seconds.min <= row.seconds.median <= row.seconds.max
 
 
+@pytest.mark.slow
 def test_batch_sizes_that_are_timed_together_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[int] = []
     ask = Child.ask
