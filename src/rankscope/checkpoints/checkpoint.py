@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,7 @@ class Checkpoint:
         """In which numbers linear layers are stored."""
         return read_storage(self.config.get("rankscope"))
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
         """Number format of the largest tensor that is stored in floating point, scales apart."""
         floats = [info for name, info in self.index.items() if info.dtype in WEIGHT_DTYPES and not self.is_scale(name)]

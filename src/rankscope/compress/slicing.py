@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from math import prod
@@ -242,6 +243,7 @@ def write_sliced(
     with atomic_folder(out, force) as folder:
         size = write_jobs(folder, jobs, encoding, how.workers, progress or silent)
         after = slicing.parameters(widths)
+        numbers = _numbers(slicing.shapes), _numbers(slicing.sliced(widths))
         report = CompressReport(
             model=source.source,
             family=source.family.name,
@@ -260,7 +262,7 @@ def write_sliced(
             storage=storage,
             seconds=round(time.perf_counter() - start, 3),
             notes=(),
-            sites=tuple(_point_report(slicing, point, bases[point], widths) for point in widths),
+            sites=tuple(_point_report(slicing, point, bases[point], widths[point], numbers) for point in widths),
         )
         finish_folder(folder, source, slicing.config(widths, storage), report, resolve_dtype(how.dtype), storage)
     return report
@@ -294,10 +296,11 @@ def _limit(slicing: Slicing, how: CompressOptions) -> tuple[float, Callable[[Wid
     return float(budget.limit), stored
 
 
-def _point_report(slicing: Slicing, point: str, basis: Basis, widths: Widths) -> SiteReport:
-    width, worth = widths[point], basis.sigma.square()
+def _point_report(
+    slicing: Slicing, point: str, basis: Basis, width: int, numbers: tuple[Counter[str], Counter[str]]
+) -> SiteReport:
+    worth = basis.sigma.square()
     stack, _, rest = point.partition(".")
-    numbers = [_numbers(shapes, point) for shapes in (slicing.shapes, slicing.sliced(widths))]
     return SiteReport(
         name=point,
         stack=stack,
@@ -308,8 +311,8 @@ def _point_report(slicing: Slicing, point: str, basis: Basis, widths: Widths) ->
         rank=width,
         widths=(),
         eps_rank=width,
-        parameters_before=numbers[0],
-        parameters_after=numbers[1],
+        parameters_before=numbers[0][point],
+        parameters_after=numbers[1][point],
         spectral_error=float(basis.sigma[width]) if width < len(worth) else 0.0,
         relative_error=float(basis.sigma[width] / basis.sigma[0]) if width < len(worth) else 0.0,
         lost=float(worth[width:].sum() / worth.sum()),
@@ -317,7 +320,11 @@ def _point_report(slicing: Slicing, point: str, basis: Basis, widths: Widths) ->
     )
 
 
-def _numbers(shapes: dict[str, tuple[int, ...]], point: str) -> int:
-    """Numbers stored in what reads a point, its skip connection and its norm among them."""
-    axes = stream_axes(shapes)
-    return sum(prod(shapes[name]) for name, one in axes.items() if point in (one.read, one.norm))
+def _numbers(shapes: dict[str, tuple[int, ...]]) -> Counter[str]:
+    """Numbers stored in what reads each point, its skip connection and its norm among them."""
+    found: Counter[str] = Counter()
+    for name, axes in stream_axes(shapes).items():
+        point = axes.norm if axes.read is None else axes.read
+        if point is not None:
+            found[point] += prod(shapes[name])
+    return found

@@ -25,6 +25,8 @@ _NORM = re.compile(
 )
 _READS = ("q", "k", "v", "wi", "wi_0", "wi_1")
 _WRITES = ("o", "wo")
+_Ends = tuple[dict[str, str], dict[str, str]]
+"""First and last point of every stack."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def stream_axes(shapes: Shapes) -> dict[str, Axes]:
         shapes: of every tensor of a model, by its name; a factored matrix by the names of its factors or as one.
     """
     nexts = points(shapes)
-    found = {name: _axes(name, nexts) for name in shapes}
+    ends = _ends(nexts)
+    found = {name: _axes(name, nexts, ends) for name in shapes}
     return {name: axes for name, axes in found.items() if axes != Axes()}
 
 
@@ -139,20 +142,20 @@ def _narrow(shape: tuple[int, ...], axes: Axes, widths: Mapping[str, int]) -> tu
     return shape if axes.read is None else (shape[0], widths[axes.read])
 
 
-def _axes(name: str, nexts: Mapping[str, str | None]) -> Axes:
+def _axes(name: str, nexts: Mapping[str, str | None], ends: _Ends) -> Axes:
     """Axes of a tensor; of two factors ``up`` has the rows and the bias, ``down`` the columns of their product."""
     module, _, kind = name.rpartition(".")
     if _NORM.match(name):
         return Axes(norm=module.removesuffix(".layer_norm"))
     whole, _, factor = module.rpartition(".")
     if factor not in ("up", "down"):
-        return _whole_axes(name, module, kind, nexts)
-    found = _whole_axes(f"{whole}.{kind}", whole, kind, nexts)
+        return _whole_axes(name, module, kind, nexts, ends)
+    found = _whole_axes(f"{whole}.{kind}", whole, kind, nexts, ends)
     return Axes(out=found.out) if factor == "up" else Axes(read=found.read)
 
 
-def _whole_axes(name: str, module: str, kind: str, nexts: Mapping[str, str | None]) -> Axes:
-    first, last = _ends(nexts)
+def _whole_axes(name: str, module: str, kind: str, nexts: Mapping[str, str | None], ends: _Ends) -> Axes:
+    first, last = ends
     if name in (TABLE, "encoder.embed_tokens.weight"):
         return Axes(first.get("encoder"), table=True)
     if name == DECODER_TABLE:
@@ -178,8 +181,7 @@ def _sublayer_axes(module: str, nexts: Mapping[str, str | None]) -> Axes:
     return Axes(nexts[point]) if matrix in _WRITES else Axes()
 
 
-def _ends(nexts: Mapping[str, str | None]) -> tuple[dict[str, str], dict[str, str]]:
-    """First and last point of every stack."""
+def _ends(nexts: Mapping[str, str | None]) -> _Ends:
     first: dict[str, str] = {}
     for point in nexts:
         first.setdefault(_stack(point), point)
