@@ -97,7 +97,7 @@ def test_every_file_is_read_once_and_every_checkpoint_opened_once(
     used.clear()
     options = TradeoffOptions(str(suite), overlap_series=2, calibration="mixture:2")
     run_table2(pair[0], tmp_path / "table", grid=Grid((0.6, 0.4), ("svd", "joint"), seeds=(0,)), options=options)
-    assert used == {**files, "m0": 1, "work": 4}
+    assert used == {**files, "m0": 1, "work": 4, ".draft": 2}
 
 
 def test_another_process_reads_and_forecasts_nothing_again(

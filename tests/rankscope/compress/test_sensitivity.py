@@ -79,7 +79,7 @@ def options(kind: str, moments: Calibration | None, **changes: Any) -> CompressO
         "probe": probe,
         **changes,
     }
-    return CompressOptions(**how)
+    return CompressOptions(**how, refine=False)
 
 
 def worth_of(found: Prepared) -> dict[tuple[str, str, int], Tensor]:

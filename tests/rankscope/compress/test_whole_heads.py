@@ -67,7 +67,8 @@ def test_ratio_one_keeps_every_bit(kind: str, toys: Toys, tmp_path: Path) -> Non
 def all_terms(checkpoint: Checkpoint, moments: Calibration, folder: Path, write_checkpoint: Any) -> Path:
     """A dense checkpoint of the same shapes whose heads are their decompositions with every term kept."""
     prepared = prepare(
-        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+        checkpoint,
+        CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments, refine=False),
     )
     tensors = {name: checkpoint.tensor(name).float() for name in checkpoint.index}
     for cut, spectra in zip(prepared.cuts, prepared.spectra, strict=True):
@@ -106,7 +107,8 @@ def test_heads_are_worth_what_they_contribute_in_the_stated_norm(kind: str, toys
     """Root mean square of scores over queries and keys within a series, and of outputs over what is attended to."""
     checkpoint, moments = toys(kind)
     prepared = prepare(
-        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+        checkpoint,
+        CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments, refine=False),
     )
     sites = {site.module: site for site in checkpoint.sites()}
     for one in prepared.flat:
@@ -128,7 +130,8 @@ def test_heads_are_worth_what_they_contribute_in_the_stated_norm(kind: str, toys
 def test_every_head_one_below_full(kind: str, toys: Toys, tmp_path: Path) -> None:
     checkpoint, moments = toys(kind)
     prepared = prepare(
-        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+        checkpoint,
+        CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments, refine=False),
     )
     plan = Plan(None, None, tuple(site_plan(one, 3) for one in prepared.flat), "energy")
     report = write_folder(prepared, plan, tmp_path / "small")
@@ -149,7 +152,8 @@ def test_every_head_one_below_full(kind: str, toys: Toys, tmp_path: Path) -> Non
 def test_a_head_that_is_not_cut_keeps_its_bits_beside_one_that_is(toys: Toys, tmp_path: Path) -> None:
     checkpoint, moments = toys("chronos-t5")
     prepared = prepare(
-        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+        checkpoint,
+        CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments, refine=False),
     )
     sites = tuple(site_plan(one, 2 if one.head == 0 else 4) for one in prepared.flat)
     write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
@@ -169,7 +173,8 @@ def test_unlike_widths_answer_as_their_products_do(
     """The folder against a stock model whose heads are filled up with zeros to the stock width."""
     checkpoint, moments = toys(kind)
     prepared = prepare(
-        checkpoint, CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments)
+        checkpoint,
+        CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments, refine=False),
     )
     sites = tuple(site_plan(one, 1 + index % 4) for index, one in enumerate(prepared.flat))
     write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
@@ -274,7 +279,9 @@ def test_one_pair_of_one_stack_alone(toys: Toys, tmp_path: Path) -> None:
     source, moments = toys("chronos-t5")
     report = compress(
         source,
-        CompressOptions(attention_ratio=0.5, method="joint", calibration=moments, sites="q,k,decoder,cross"),
+        CompressOptions(
+            attention_ratio=0.5, method="joint", calibration=moments, sites="q,k,decoder,cross", refine=False
+        ),
         out=tmp_path / "small",
     )
     assert {(site.stack, site.role) for site in report.sites} == {("decoder", "cross.q"), ("decoder", "cross.k")}

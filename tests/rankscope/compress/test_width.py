@@ -53,7 +53,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory, write_checkpoint: Any, tiny_co
 def prepared_for(toy: Toy, kind: str, **changes: Any) -> Prepared:
     checkpoint, moments, _ = toy(kind)
     how = {"sites": MLP, "method": "joint", "allocation": "energy", "calibration": moments, **changes}
-    return prepare(checkpoint, CompressOptions(**how))
+    return prepare(checkpoint, CompressOptions(**how, refine=False))
 
 
 def cuts_of(prepared: Prepared) -> list[WidthCut]:
