@@ -6,6 +6,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -145,6 +146,12 @@ def run(
         ),
     ] = None,
     sites: opt.LinearSites = None,
+    recipe: Annotated[
+        str | None,
+        opt.value(
+            "--recipe", "FILE", "Take all options from recipe.yaml of a compressed folder, to make that model again."
+        ),
+    ] = None,
     force: opt.Force = False,
     json: opt.Json = False,
     dtype: opt.Dtype = None,
@@ -170,6 +177,8 @@ def run(
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
     whose measured loss is within the limit; the result is only as representative as the suite.
 
+    The output folder has all options in recipe.yaml; compress MODEL --recipe FILE makes the same model again.
+
     Examples:
         rankscope compress bundled-bolt --ratio 0.25 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.3 --calibration moments.safetensors --storage int8 -o out/
@@ -177,7 +186,7 @@ def run(
         rankscope compress small/ --ratio 0.6 --method stream --storage int8 --out smaller/
     """
     from rankscope.checkpoints import open_checkpoint
-    from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss
+    from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss, read_recipe
     from rankscope.compress.options import needs_calibration
     from rankscope.compress.to_loss import validate_loss
     from rankscope.engine.device import resolve_device
@@ -191,7 +200,7 @@ def run(
     budgets = [Budget(kind, limit) for kind, limit in limits.items() if limit is not None]
     if len(budgets) > 1:
         raise OptionError(f"--{budgets[0].kind} and --{budgets[1].kind} are mutually exclusive; give one budget.")
-    options = CompressOptions(
+    given = CompressOptions(
         eps=eps,
         ratio=ratio,
         attention_ratio=attention_ratio,
@@ -209,23 +218,27 @@ def run(
         dtype=dtype,
         storage=storage,
     )
+    if recipe is not None and (max_loss is not None or replace(given, device="cpu") != CompressOptions()):
+        raise OptionError("--recipe holds all options: leave out all others but --out, --force, --device and --json.")
+    kept = None if recipe is None else read_recipe(recipe)
     settings = {"suite": suite, "data": data, "max_series": max_series}
     with Output(json) as output:
         if max_loss is None:
             _refuse_settings(settings)
             with progress_bar("opening the model") as progress:
                 checkpoint = open_checkpoint(model, revision=revision)
+                options = given if kept is None else kept.options(checkpoint, given.device)
                 report = compress(checkpoint, options, out=out, force=force, progress=progress)
         else:
-            if options.sizes:
+            if given.sizes:
                 raise OptionError("--max-loss searches for the size; leave out --eps, the ratios and all budgets.")
             loss = validate_loss(max_loss)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("measuring the original") as progress:
-                score = _score(checkpoint, options, settings, progress)
+                score = _score(checkpoint, given, settings, progress)
                 report = compress_to_loss(
                     checkpoint,
-                    options,
+                    given,
                     out=out,
                     max_loss=loss,
                     score=score,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rankscope.compress.methods import truncated_svd
     from rankscope.compress.options import Budget, CompressOptions
     from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_budget, plan_by_eps
+    from rankscope.compress.recipe import Recipe, read_recipe
     from rankscope.compress.report import CompressReport, LossSearch, LossStep, SiteReport
     from rankscope.compress.to_loss import compress_to_loss
 
@@ -21,6 +22,7 @@ _HOMES = {
     "methods": ("truncated_svd",),
     "options": ("Budget", "CompressOptions"),
     "plan": ("Plan", "SitePlan", "Spectrum", "plan_by_budget", "plan_by_eps"),
+    "recipe": ("Recipe", "read_recipe"),
     "report": ("CompressReport", "LossSearch", "LossStep", "SiteReport"),
     "to_loss": ("compress_to_loss",),
 }
@@ -32,6 +34,7 @@ __all__ = [
     "LossSearch",
     "LossStep",
     "Plan",
+    "Recipe",
     "SitePlan",
     "SiteReport",
     "Spectrum",
@@ -39,6 +42,7 @@ __all__ = [
     "compress_to_loss",
     "plan_by_budget",
     "plan_by_eps",
+    "read_recipe",
     "truncated_svd",
 ]
 

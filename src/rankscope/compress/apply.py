@@ -16,6 +16,7 @@ from rankscope.compress.cut import Cut
 from rankscope.compress.options import STREAM, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices, stored_names
+from rankscope.compress.recipe import write_recipe
 from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, site_reports
 from rankscope.compress.slicing import slice_checkpoint
@@ -125,6 +126,7 @@ def write_folder(
             refined=refined,
         )
         finish_folder(folder, source, config, report, prepared.dtype, prepared.storage)
+        write_recipe(folder, source, prepared.how)
     return report
 
 

@@ -19,6 +19,7 @@ from rankscope.choices import Storage
 from rankscope.compress.options import SENSITIVITY, STREAM, Budget, CompressOptions
 from rankscope.compress.plan import rounded
 from rankscope.compress.prepare import check_family
+from rankscope.compress.recipe import write_recipe
 from rankscope.compress.report import CompressReport, SiteReport
 from rankscope.compress.stream import Basis, calibrated_on, measure
 from rankscope.compress.write import Job, TensorSpec, encoding_of, finish_folder, write_jobs
@@ -265,6 +266,7 @@ def write_sliced(
             sites=tuple(_point_report(slicing, point, bases[point], widths[point], numbers) for point in widths),
         )
         finish_folder(folder, source, slicing.config(widths, storage), report, resolve_dtype(how.dtype), storage)
+        write_recipe(folder, source, how)
     return report
 
 

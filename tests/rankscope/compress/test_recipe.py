@@ -1,0 +1,84 @@
+"""recipe.yaml: what a folder was made with makes it again, to the bit, of the same weights only."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rankscope import open_checkpoint
+from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss, read_recipe
+from rankscope.errors import DataError, OptionError
+from rankscope_cli.app import app
+
+FEW: dict[str, Any] = {"calibration": "mixture:8", "probe": "mixture:4"}
+HOW: dict[str, dict[str, Any]] = {
+    "ratio": {"ratio": 0.8, **FEW},
+    "attention": {"attention_ratio": 0.6, "method": "whitened", "sites": "q,k,v", "refine": True, "seed": 3, **FEW},
+    "eps": {"eps": 0.3, "multiple": 2, "dtype": torch.bfloat16},
+    "bytes": {"budget": Budget("bytes", 25_000), "storage": "int8", "allocation": "energy", **FEW},
+    "stream": {"ratio": 0.8, "method": "stream", **FEW},
+    "int8": {"storage": "int8"},
+}
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", HOW)
+def test_the_same_model_again(name: str, bolt_folder: Path, tmp_path: Path) -> None:
+    source = open_checkpoint(bolt_folder)
+    how = CompressOptions(**HOW[name])
+    compress(source, how, out=tmp_path / "first")
+    recipe = read_recipe(tmp_path / "first")
+    again = recipe.options(open_checkpoint(bolt_folder))
+    for one in fields(how):
+        given = getattr(how, one.name)
+        if given is not None and one.name not in ("sites", "dtype"):
+            assert getattr(again, one.name) == given
+    compress(bolt_folder, again, out=tmp_path / "second")
+    assert weights(tmp_path / "first") == weights(tmp_path / "second")
+    assert (tmp_path / "first/recipe.yaml").read_text() == (tmp_path / "second/recipe.yaml").read_text()
+
+
+def test_a_size_that_was_searched_for_is_in_it(bolt_folder: Path, tmp_path: Path) -> None:
+    report = compress_to_loss(
+        bolt_folder,
+        CompressOptions(**FEW),
+        out=tmp_path / "found",
+        max_loss=0.3,
+        score=lambda folder: 2 - open_checkpoint(folder).parameters / open_checkpoint(bolt_folder).parameters,
+        steps=3,
+    )
+    assert 0.7 <= report.ratio < 1
+    compress(bolt_folder, read_recipe(tmp_path / "found").options(open_checkpoint(bolt_folder)), out=tmp_path / "again")
+    assert weights(tmp_path / "found") == weights(tmp_path / "again")
+
+
+def test_other_weights_and_damaged_recipes_are_refused(bolt_folder: Path, t5_folder: Path, tmp_path: Path) -> None:
+    compress(bolt_folder, CompressOptions(eps=0.3), out=tmp_path / "small")
+    with pytest.raises(OptionError, match="has other weights"):
+        read_recipe(tmp_path / "small").options(open_checkpoint(t5_folder))
+    file = tmp_path / "small/recipe.yaml"
+    file.write_text(file.read_text().replace("recipe@1", "recipe@9"))
+    with pytest.raises(DataError, match=r"is rankscope/recipe@9: this release reads rankscope/recipe@1"):
+        read_recipe(file)
+    with pytest.raises(DataError, match="no file"):
+        read_recipe(tmp_path / "none.yaml")
+
+
+def test_the_command_line_takes_it_alone(bolt_folder: Path, tmp_path: Path) -> None:
+    compress(bolt_folder, CompressOptions(eps=0.3, dtype="bfloat16"), out=tmp_path / "small")
+    command = ["compress", str(bolt_folder), "--recipe", str(tmp_path / "small/recipe.yaml")]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "again")])
+    assert done.exit_code == 0, done.output
+    assert weights(tmp_path / "small") == weights(tmp_path / "again")
+    for more in (["--eps", "0.1"], ["--seed", "1"], ["--max-loss", "0.1"], ["--no-refine"]):
+        refused = CliRunner().invoke(app, [*command, *more, "--out", str(tmp_path / "other")])
+        assert refused.exit_code != 0
+        assert not (tmp_path / "other").exists()
