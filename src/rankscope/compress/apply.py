@@ -11,6 +11,7 @@ from pathlib import Path
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.choices import DECODERS
 from rankscope.compress.calibration.statistics import series_for
 from rankscope.compress.cut import Cut
 from rankscope.compress.options import STREAM, CompressOptions
@@ -94,6 +95,10 @@ def write_folder(
         layouts |= cut.layouts(plans, layouts)
     chosen = {site.name for site in prepared.sites}
     how = prepared.how if changed else replace(prepared.how, refine=False)
+    if prepared.calibration is not None:  # moments that are given know their own
+        settings = prepared.calibration.settings
+        decoder = next(one for one in DECODERS if one == settings.decoder)
+        how = replace(how, decoder=decoder, seed=settings.seed)
     draft = low_rank_config(source.config, source.family, layouts, how.method)
     config = low_rank_config(source.config, source.family, layouts, how.method, prepared.storage)
     with atomic_folder(out, force) as folder:

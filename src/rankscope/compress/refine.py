@@ -127,11 +127,12 @@ def refine(
     place = resolve_device(device)
     models: list[Any] = [one.to(place).eval() for one in (source.module(torch.float32), smaller)]
     ends = {point: _end(models[1], point) for point in places}
+    batches = list(_batches(source, models[0], series, size, decoder, seed))  # sample paths are drawn without hooks
     hooks = [hook for model in models for hook in note_masks(model, lambda: _current().masks)]
     hooks += [hook for point, (_, writer) in ends.items() for hook in _watch(models[0], models[1], point, writer)]
     number = min(FOLDS, len(series) // size)
     found: dict[str, Tensor] = {}
-    pairs = list(_passes(source, models, series, size, decoder, seed))
+    pairs = [tuple(_Pass(partial(model, **inputs)) for model in models) for inputs in batches]
     try:
         for done, (name, writer) in enumerate(ends.values()):
             progress(done, len(ends), "refining")
@@ -275,16 +276,15 @@ def _current() -> _Pass:
     return found
 
 
-def _passes(
-    source: Checkpoint, models: Sequence[Any], series: CalibrationSet, size: int, decoder: str, seed: int
-) -> Iterator[tuple[_Pass, ...]]:
-    """A pass of every model for every batch."""
+def _batches(
+    source: Checkpoint, model: Any, series: CalibrationSet, size: int, decoder: str, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Inputs of a pass over every batch."""
     order = by_length(series.context)
     for start in range(0, len(series), size):
         part = order[start : start + size]
         torch.manual_seed(seed + start)
-        inputs = pass_inputs(models[0], source.family, series.context[part], series.future[part], decoder)
-        yield tuple(_Pass(partial(model, **inputs)) for model in models)
+        yield pass_inputs(model, source.family, series.context[part], series.future[part], decoder)
 
 
 def _end(model: nn.Module, point: str) -> tuple[str, Any]:

@@ -12,7 +12,7 @@ import torch
 
 from rankscope import open_checkpoint
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress import CompressOptions, compress, compress_to_loss
+from rankscope.compress import CompressOptions, compress, compress_to_loss, read_recipe
 from rankscope.errors import DataError, OptionError, OutputError
 from rankscope.io import codec
 
@@ -67,11 +67,9 @@ def test_the_smallest_folder_that_holds_is_kept(max_loss: float, source: Checkpo
 @pytest.mark.slow
 def test_the_folder_is_that_of_compress_at_its_ratio(source: Checkpoint, tmp_path: Path) -> None:
     report = compress_to_loss(source, SVD, out=tmp_path / "out", max_loss=0.1, score=by_size(source))
-    compress(
-        source,
-        CompressOptions(ratio=report.asked["ratio"], method="svd", sites="attention", allocation="energy"),
-        out=tmp_path / "same",
-    )
+    size = read_recipe(tmp_path / "out").ratio
+    how = CompressOptions(ratio=size, method="svd", sites="attention", allocation="energy")
+    compress(source, how, out=tmp_path / "same")
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
     assert {file.name for file in (tmp_path / "out").iterdir()} == {file.name for file in (tmp_path / "same").iterdir()}
