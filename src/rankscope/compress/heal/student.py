@@ -17,7 +17,7 @@ from rankscope.numerics.quantise import quantise
 
 LETTERS = ("q", "k", "v", "o")
 KEPT = (
-    "config.json", "compress.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "config.json", "compress.json", "recipe.yaml", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "spiece.model",
 )  # fmt: skip
 """Files that a healed folder takes over as they are."""
