@@ -192,9 +192,6 @@ def run(
     from rankscope.engine.device import resolve_device
     from rankscope.io.atomic import refuse_existing
 
-    named = method or ("joint" if eps is None and attention_ratio is None else "svd")
-    if not needs_calibration(named) and allocation != "sensitivity" and max_loss is None:
-        opt.refuse_cuda(device, "matrices are decomposed with LAPACK")
     refuse_existing(out, force)
     limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes}
     budgets = [Budget(kind, limit) for kind, limit in limits.items() if limit is not None]
@@ -214,12 +211,14 @@ def run(
         refine=refine,
         multiple=multiple,
         seed=seed,
-        device=resolve_device(device),
         dtype=dtype,
         storage=storage,
     )
-    if recipe is not None and (max_loss is not None or replace(given, device="cpu") != CompressOptions()):
+    if recipe is not None and (max_loss is not None or given != CompressOptions()):
         raise OptionError("--recipe holds all options: leave out all others but --out, --force, --device and --json.")
+    if not needs_calibration(given.completed().method) and allocation != "sensitivity" and max_loss is None:
+        opt.refuse_cuda(device, "matrices are decomposed with LAPACK")
+    given = replace(given, device=resolve_device(device))
     kept = None if recipe is None else read_recipe(recipe)
     settings = {"suite": suite, "data": data, "max_series": max_series}
     with Output(json) as output:

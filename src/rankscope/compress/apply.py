@@ -14,7 +14,7 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import DECODERS
 from rankscope.compress.calibration.statistics import series_for
 from rankscope.compress.cut import Cut
-from rankscope.compress.options import STREAM, CompressOptions
+from rankscope.compress.options import JOINT, STREAM, Completed, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices, stored_names
 from rankscope.compress.recipe import write_recipe
@@ -94,11 +94,11 @@ def write_folder(
     for cut, plans in changed:
         layouts |= cut.layouts(plans, layouts)
     chosen = {site.name for site in prepared.sites}
-    how = prepared.how if changed else replace(prepared.how, refine=False)
+    how, seen = prepared.how if changed else replace(prepared.how, refine=False), None
     if prepared.calibration is not None:  # moments that are given know their own
         settings = prepared.calibration.settings
         decoder = next(one for one in DECODERS if one == settings.decoder)
-        how = replace(how, decoder=decoder, seed=settings.seed)
+        how, seen = replace(how, decoder=decoder), (settings.corpus, settings.data, settings.seed)
     draft = low_rank_config(source.config, source.family, layouts, how.method)
     config = low_rank_config(source.config, source.family, layouts, how.method, prepared.storage)
     with atomic_folder(out, force) as folder:
@@ -121,17 +121,17 @@ def write_folder(
             dtype=None if prepared.dtype is None else str(prepared.dtype).removeprefix("torch."),
             storage=prepared.storage,
             seconds=round(time.perf_counter() - start, 3),
-            notes=_notes(prepared, planned),
+            notes=_notes(prepared, planned) + _left_out(how, refined),
             sites=tuple(
                 entry
                 for cut, plans in planned
                 for entry in site_reports(source, cut, plans, layouts)
                 if entry.name in chosen
             ),
-            refined=refined,
+            refined=refined or 0,
         )
         finish_folder(folder, source, config, report, prepared.dtype, prepared.storage)
-        write_recipe(folder, source, prepared.how)
+        write_recipe(folder, source, replace(prepared.how, decoder=how.decoder), seen)
     return report
 
 
@@ -152,6 +152,13 @@ def _notes(prepared: Prepared, planned: Sequence[tuple[Cut, Sequence[SitePlan]]]
         f"attentions fewer positions than they have ranks, {module} {tokens} for {rank}: directions that it does not "
         f"show count as equally loud and very quiet; {enough} series would do in place of {settings.series}.",
     )
+
+
+def _left_out(how: Completed, refined: int | None) -> tuple[str, ...]:
+    """Say that there was no refit, where nobody asked for that."""
+    if refined is not None or how.refine is not None or how.method != JOINT:
+        return ()
+    return ("the series of the calibration are not to be had again: what was cut is not refitted (refine).",)
 
 
 def _jobs(source: Checkpoint, changed: Sequence[tuple[Cut, Sequence[SitePlan]]]) -> list[Job]:

@@ -24,7 +24,7 @@ RATIOS = ("ratio", "attention-ratio")
 BUDGETS = (*RATIOS, "parameters", "bytes", "cache-bytes")
 ATTENTION = ("attention",)
 WHOLE = ("attention", "mlp", "embedding", "head")
-"""What a size of the whole model is cut from by default: all linear layers, those around patches too."""
+"""Linear layers that a size of the whole model is cut from by default, those around patches among them."""
 _ROUNDING = 1e-9
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from rankscope import __version__
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import Allocation, Decoder, Method, Storage
 from rankscope.compress.calibration.passes import CalibrationSet
-from rankscope.compress.calibration.statistics import Calibration, fingerprint
+from rankscope.compress.calibration.sources import named_set
+from rankscope.compress.calibration.statistics import digest, fingerprint
 from rankscope.compress.options import Budget, CompressOptions
 from rankscope.engine.device import resolve_dtype
 from rankscope.errors import OptionError
@@ -17,6 +19,8 @@ from rankscope.io import codec
 
 RECIPE = "recipe.yaml"
 """File of a written folder that holds its recipe."""
+Seen = tuple[str, str, int]
+"""Name, fingerprint and seed of the series that a model was calibrated on."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,9 @@ class Recipe:
         model: name the source was opened by.
         fingerprint: of the source's weights.
         budget: limit by kind (``parameters``, ``bytes`` or ``cache-bytes``).
-        calibration: name of the calibration set, or the file of moments.
+        calibration: name of the calibration set, None where none was looked at.
+        calibration_seed: its seed.
+        data: fingerprint of its series.
     """
 
     version: str
@@ -42,6 +48,8 @@ class Recipe:
     method: Method | None
     allocation: Allocation | None
     calibration: str | None
+    calibration_seed: int | None
+    data: str | None
     decoder: Decoder | None
     probe: str | None
     refine: bool | None
@@ -53,32 +61,27 @@ class Recipe:
     SCHEMA: ClassVar = "rankscope/recipe@1"
 
     @classmethod
-    def of(cls, source: Checkpoint, how: CompressOptions) -> Recipe:
-        """Return the recipe of a compression."""
-        from rankscope import __version__
+    def of(cls, source: Checkpoint, how: CompressOptions, seen: Seen | None) -> Recipe:
+        """Return the recipe of a compression.
 
+        Args:
+            source: the model.
+            how: its options.
+            seen: the series that it was calibrated on; None where it was not.
+        """
+        values: dict[str, Any] = {one.name: getattr(how, one.name, None) for one in fields(cls)}
         sites = how.sites.split(",") if isinstance(how.sites, str) else how.sites
-        given = how.calibration.settings.corpus if isinstance(how.calibration, Calibration) else how.calibration
-        return cls(
-            version=__version__,
-            model=source.source,
-            fingerprint=fingerprint(source),
-            eps=how.eps,
-            ratio=how.ratio,
-            attention_ratio=how.attention_ratio,
-            budget=None if how.budget is None else {how.budget.kind: float(how.budget.limit)},
-            sites=None if sites is None else tuple(sites),
-            method=how.method,
-            allocation=how.allocation,
-            calibration=_named(given),
-            decoder=how.decoder,
-            probe=_named(how.probe),
-            refine=how.refine,
-            multiple=how.multiple,
-            seed=how.seed,
-            dtype=None if how.dtype is None else str(resolve_dtype(how.dtype)).removeprefix("torch."),
-            storage=how.storage,
-        )
+        values |= {
+            "version": __version__,
+            "model": source.source,
+            "fingerprint": fingerprint(source),
+            "budget": None if how.budget is None else {how.budget.kind: float(how.budget.limit)},
+            "sites": None if sites is None else tuple(sites),
+            **dict(zip(("calibration", "data", "calibration_seed"), seen or (None, None, None), strict=True)),
+            "probe": how.probe.name if isinstance(how.probe, CalibrationSet) else how.probe,
+            "dtype": None if how.dtype is None else str(resolve_dtype(how.dtype)).removeprefix("torch."),
+        }
+        return cls(**values)
 
     def options(self, source: Checkpoint, device: str = "cpu") -> CompressOptions:
         """Return the options that make the folder again.
@@ -88,40 +91,38 @@ class Recipe:
             device: where it runs.
 
         Raises:
-            OptionError: it has other weights than the recipe's model, or an option is out of range.
+            OptionError: it has other weights than the recipe's model, or the calibration set is another one by now.
+            DataError: the calibration set cannot be used.
         """
         if fingerprint(source) != self.fingerprint:
             raise OptionError(
                 f"the recipe is for {self.model}, and {source.source} has other weights: give that model, or the "
                 "options one by one."
             )
+        own = {one.name for one in fields(CompressOptions)} - {"budget", "calibration"}
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name in own}
         ((kind, limit),) = (self.budget or {"": 0.0}).items()
-        return CompressOptions(
-            eps=self.eps,
-            ratio=self.ratio,
-            attention_ratio=self.attention_ratio,
-            budget=Budget(kind, limit) if self.budget else None,
-            sites=self.sites,
-            method=self.method,
-            allocation=self.allocation,
-            calibration=self.calibration,
-            decoder=self.decoder,
-            probe=self.probe,
-            refine=self.refine,
-            multiple=self.multiple,
-            seed=self.seed,
-            device=device,
-            dtype=self.dtype,
-            storage=self.storage,
-        )
+        budget = Budget(kind, limit) if self.budget else None
+        return CompressOptions(**values, budget=budget, calibration=self._series(source), device=device)
+
+    def _series(self, source: Checkpoint) -> CalibrationSet | None:
+        if self.calibration is None:
+            return None
+        found = named_set(source, self.calibration, seed=self.calibration_seed or 0)
+        if digest(found.context, found.future) != self.data:
+            raise OptionError(
+                f"the recipe was calibrated on {self.calibration}, which gives other series here: use the files and "
+                f"the release that it was made with ({self.version}), or give the options one by one."
+            )
+        return found
 
 
-def write_recipe(folder: Path, source: Checkpoint, how: CompressOptions) -> None:
-    """Write ``recipe.yaml`` into a folder that is being written."""
+def write_recipe(folder: Path, source: Checkpoint, how: CompressOptions, seen: Seen | None) -> None:
+    """Write ``recipe.yaml`` into a folder that is being written; see `Recipe.of`."""
     import yaml
 
     head = f"# Makes this model again: rankscope compress {source.source} --recipe {RECIPE} --out DIR\n"
-    content = yaml.safe_dump(codec.plain(Recipe.of(source, how)), sort_keys=False, allow_unicode=True)
+    content = yaml.safe_dump(codec.plain(Recipe.of(source, how, seen)), sort_keys=False, allow_unicode=True)
     (folder / RECIPE).write_text(head + content, encoding="utf-8")
 
 
@@ -132,10 +133,3 @@ def read_recipe(path: str | Path) -> Recipe:
         DataError: there is none, or it is of another schema.
     """
     return codec.read(Recipe, path, RECIPE)
-
-
-def _named(given: object) -> str | None:
-    """Name of a set of series."""
-    if isinstance(given, CalibrationSet):
-        return given.name
-    return None if given is None else str(given)

@@ -162,8 +162,8 @@ def refined_jobs(
     how: CompressOptions,
     folder: Path,
     progress: Progress = silent,
-) -> Iterator[tuple[Sequence[Job], int]]:
-    """Jobs that write the refined model, and how many matrices were refitted; ``jobs`` themselves where none is to be.
+) -> Iterator[tuple[Sequence[Job], int | None]]:
+    """Jobs that write the refined model, and how many matrices were refitted; ``jobs`` and None where none is to be.
 
     Args:
         source: the original.
@@ -177,17 +177,15 @@ def refined_jobs(
         OptionError: moments are given whose series cannot be had again.
         DataError: the calibration set cannot be used.
     """
-    if how.refine is False or (how.refine is None and how.method != JOINT):
-        yield jobs, 0
-        return
-    series = given_series(source, how)
+    wanted = how.method == JOINT if how.refine is None else how.refine
+    series = given_series(source, how) if wanted else None
     if series is None:
         if how.refine:
             raise OptionError(
                 "refine runs series through both models, and those of the saved moments are not to be had again: give "
                 "the calibration set, e.g. mixture:256, or leave out refine."
             )
-        yield jobs, 0
+        yield jobs, None
         return
     draft = folder / DRAFT
     draft.mkdir()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import Storage
+from rankscope.compress.calibration.statistics import digest
 from rankscope.compress.options import SENSITIVITY, STREAM, Budget, CompressOptions
 from rankscope.compress.plan import rounded
 from rankscope.compress.prepare import check_family
@@ -234,6 +235,7 @@ def write_sliced(
     """
     start = time.perf_counter() if begin is None else begin
     source, storage = slicing.source, how.storage or slicing.source.storage
+    series = calibrated_on(source, how)
     encoding = encoding_of(source, slicing.layouts(widths), storage, resolve_dtype(how.dtype))
     kinds, shapes = slicing.dtypes, slicing.sliced(widths)
 
@@ -251,7 +253,7 @@ def write_sliced(
             out=str(out),
             method=STREAM,
             allocation=SENSITIVITY,
-            calibration=calibrated_on(source, how).name,
+            calibration=series.name,
             eps=None,
             asked=how.asked,
             ratio=after / source.parameters,
@@ -266,7 +268,7 @@ def write_sliced(
             sites=tuple(_point_report(slicing, point, bases[point], widths[point], numbers) for point in widths),
         )
         finish_folder(folder, source, slicing.config(widths, storage), report, resolve_dtype(how.dtype), storage)
-        write_recipe(folder, source, how)
+        write_recipe(folder, source, how, (series.name, digest(series.context, series.future), how.seed))
     return report
 
 
@@ -283,7 +285,7 @@ def _limit(slicing: Slicing, how: CompressOptions) -> tuple[float, Callable[[Wid
     if how.sites is not None or how.allocation not in (None, SENSITIVITY):
         raise OptionError("method stream slices the whole model by sensitivity: leave out sites and allocation.")
     if how.refine:
-        raise OptionError("method stream is not refined, which gained nothing: refine the model before, with joint.")
+        raise OptionError("method stream has no refit: compress with joint first, which refits what it cuts.")
     budget = how.budget
     if how.ratio is not None:
         budget = Budget("parameters", max(int(how.ratio * slicing.source.parameters), 1))

@@ -13,7 +13,6 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress.apply import write_folder
 from rankscope.compress.options import Budget, CompressOptions
 from rankscope.compress.prepare import Prepared, prepare
-from rankscope.compress.recipe import write_recipe
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
 from rankscope.compress.write import REPORT
 from rankscope.engine import Progress, silent
@@ -79,14 +78,13 @@ def compress_to_loss(
     with atomic_folder(out, force) as folder:
         (folder / _CANDIDATES).mkdir()
         search = _Search(prepared, folder / _CANDIDATES, max_loss, score, measure, steps, progress or silent)
-        best, found, ratio = search.run()
+        best, found = search.run()
         for file in best.iterdir():
             file.rename(folder / file.name)
         shutil.rmtree(folder / _CANDIDATES)
         seconds = round(time.perf_counter() - begin, 3)
         report = replace(found, out=str(out), seconds=seconds, search=search.record())
         codec.write(folder / REPORT, report, indent=2)
-        write_recipe(folder, prepared.source, replace(prepared.how, ratio=ratio))
     return report
 
 
@@ -117,9 +115,9 @@ class _Search:
         self.prepared, self.folder, self.max_loss = prepared, folder, max_loss
         self.score, self.measure, self.steps, self.progress = score, measure, steps, progress
         self.tried: list[LossStep] = []
-        self.best: tuple[Path, CompressReport, float] | None = None
+        self.best: tuple[Path, CompressReport] | None = None
 
-    def run(self) -> tuple[Path, CompressReport, float]:
+    def run(self) -> tuple[Path, CompressReport]:
         """Bisect sizes on a logarithmic scale."""
         low, high = self.prepared.least_ratio(), 1.0
         if not self._holds(low):
@@ -146,9 +144,9 @@ class _Search:
     def _holds(self, ratio: float) -> bool:
         target = self.folder / str(len(self.tried))
         label = f"ratio {ratio:.3g}"
-        inner = replace(self.prepared, progress=self._within(label))
-        budget = Budget("ratio", ratio)
-        report = write_folder(inner, inner.by_budget(budget), target)
+        how = replace(self.prepared.how, ratio=ratio)
+        inner = replace(self.prepared, how=how, progress=self._within(label))
+        report = write_folder(inner, inner.by_budget(Budget("ratio", ratio)), target)
         self._tell(f"{label}: {self.measure}")
         try:
             value = float(self.score(target))
@@ -162,7 +160,7 @@ class _Search:
             return False
         if self.best is not None:
             shutil.rmtree(self.best[0])
-        self.best = target, report, ratio
+        self.best = target, report
         return True
 
     def _tell(self, what: str) -> None:

@@ -253,7 +253,9 @@ def test_moments_are_refined_with_the_series_that_they_name(made: Made, tmp_path
 def test_without_their_series_they_are_not(made: Made, tmp_path: Path) -> None:
     source, series = made("chronos-bolt"), series_for("chronos-bolt", 16)
     how = CompressOptions(attention_ratio=0.5, method="joint", calibration=calibrate(source, series), probe=series)
-    assert compress(source, how, out=tmp_path / "plain").refined == 0
+    report = compress(source, how, out=tmp_path / "plain")
+    assert report.refined == 0
+    assert "not refitted" in report.notes[-1]
     with pytest.raises(OptionError, match="not to be had again"):
         compress(source, replace(how, refine=True), out=tmp_path / "refined")
     assert not (tmp_path / "refined").exists()
@@ -261,5 +263,5 @@ def test_without_their_series_they_are_not(made: Made, tmp_path: Path) -> None:
 
 def test_a_stream_is_not_refined(made: Made, tmp_path: Path) -> None:
     how = CompressOptions(ratio=0.5, method="stream", refine=True)
-    with pytest.raises(OptionError, match="stream is not refined"):
+    with pytest.raises(OptionError, match="stream has no refit"):
         compress(made("chronos-bolt"), how, out=tmp_path / "out")
