@@ -13,6 +13,7 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import DECODERS
 from rankscope.compress.calibration.statistics import series_for
+from rankscope.compress.card import write_card
 from rankscope.compress.cut import Cut
 from rankscope.compress.options import JOINT, STREAM, Completed, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
@@ -39,7 +40,7 @@ def compress(
     """Write a smaller checkpoint in which selected matrices are stored as two thin ones, or heads are narrower.
 
     The folder holds ``config.json``, ``model.safetensors``, the source's ``generation_config.json`` and tokenizer,
-    and ``compress.json``, the report. It appears whole or not at all. Matrices are read twice, one per worker at a
+    ``compress.json``, the report, ``recipe.yaml`` and a model card. It appears whole or not at all. Matrices are read twice, one per worker at a
     time, once for their singular values and once for their factors; a module is built for calibration alone.
 
     Args:
@@ -132,6 +133,7 @@ def write_folder(
         )
         finish_folder(folder, source, config, report, prepared.dtype, prepared.storage)
         write_recipe(folder, source, replace(prepared.how, decoder=how.decoder), seen)
+        write_card(folder, out)
     return report
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import Storage
 from rankscope.compress.calibration.statistics import digest
+from rankscope.compress.card import write_card
 from rankscope.compress.options import SENSITIVITY, STREAM, Budget, CompressOptions
 from rankscope.compress.plan import rounded
 from rankscope.compress.prepare import check_family
@@ -269,6 +270,7 @@ def write_sliced(
         )
         finish_folder(folder, source, slicing.config(widths, storage), report, resolve_dtype(how.dtype), storage)
         write_recipe(folder, source, how, (series.name, digest(series.context, series.future), how.seed))
+        write_card(folder, out)
     return report
 
 

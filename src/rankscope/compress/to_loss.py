@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.apply import write_folder
+from rankscope.compress.card import write_card
 from rankscope.compress.options import Budget, CompressOptions
 from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
@@ -85,6 +86,7 @@ def compress_to_loss(
         seconds = round(time.perf_counter() - begin, 3)
         report = replace(found, out=str(out), seconds=seconds, search=search.record())
         codec.write(folder / REPORT, report, indent=2)
+        write_card(folder, out)
     return report
 
 

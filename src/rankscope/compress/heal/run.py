@@ -11,6 +11,7 @@ from typing import Any
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration import fingerprint
+from rankscope.compress.card import write_card
 from rankscope.compress.heal.config import FILE, Budget, HealConfig, HealReport, read_report
 from rankscope.compress.heal.student import build_student, build_teacher, check_teacher, write_student
 from rankscope.engine import Progress, silent
@@ -269,4 +270,5 @@ def _save(student: Checkpoint, module: Any, report: HealReport, kept: TrainingRu
         write_student(student, module, folder)
         codec.write(folder / FILE, report, indent=2)
         shutil.copyfile(kept.folder / logs.LOSSES, folder / logs.LOSSES)
+        write_card(folder, kept.target)
     kept.store.discard()
