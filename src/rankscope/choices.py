@@ -27,7 +27,7 @@ BENCH_RUNTIMES: tuple[BenchRuntime, ...] = get_args(BenchRuntime)
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
-Method = Literal["svd", "whitened", "joint", "stream", "theorem3", "asvd", "random"]
+Method = Literal["svd", "whitened", "joint", "stream", "depth", "theorem3", "asvd", "random"]
 METHOD_NAMES: tuple[Method, ...] = get_args(Method)
 Allocation = Literal["uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule"]
 ALLOCATIONS: tuple[Allocation, ...] = get_args(Allocation)

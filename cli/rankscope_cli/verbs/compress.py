@@ -63,6 +63,10 @@ def run(
         float | None,
         opt.value("--cache-bytes", "N", "Size budget: at most N bytes of KV cache per sample path.", _SIZE),
     ] = None,
+    layers: Annotated[
+        int | None,
+        opt.value("--layers", "N", "Size budget: N layers (of the stack that --sites names); method depth.", _SIZE),
+    ] = None,
     max_loss: Annotated[
         float | None,
         opt.value(
@@ -170,6 +174,9 @@ def run(
     --method stream narrows the residual stream of the whole model, layer by layer, by what the forecasts would miss
     least. It combines with the other methods: compress with joint first, then the result with stream.
 
+    --method depth removes whole layers, each time the one whose absence changes the forecasts least for its size.
+    --layers N says how many stay, with --sites decoder of the decoder alone. Compress the result with joint or stream.
+
     With joint, what each sublayer writes is refitted afterwards, so that errors of earlier layers do not add up;
     --refine does so with every other method but stream, --no-refine with none.
 
@@ -183,7 +190,7 @@ def run(
         rankscope compress bundled-bolt --ratio 0.25 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.3 --calibration moments.safetensors --storage int8 -o out/
         rankscope compress --max-loss 0.02 --suite backtest.yaml --data benchmark/ --out small/
-        rankscope compress small/ --ratio 0.6 --method stream --storage int8 --out smaller/
+        rankscope compress bundled-bolt --layers 1 --sites decoder --out shallow/
     """
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss, read_recipe
@@ -193,7 +200,7 @@ def run(
     from rankscope.io.atomic import refuse_existing
 
     refuse_existing(out, force)
-    limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes}
+    limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes, "layers": layers}
     budgets = [Budget(kind, limit) for kind, limit in limits.items() if limit is not None]
     if len(budgets) > 1:
         raise OptionError(f"--{budgets[0].kind} and --{budgets[1].kind} are mutually exclusive; give one budget.")
@@ -298,7 +305,7 @@ def show_compress(report: CompressReport, console: Console) -> None:
     table.add_row(disk, size(before), size(after), ratio_text(after / before, 3))
     print_table(table, console)
     console.print()
-    print_table(_by_role(report), console)
+    print_table(_removed(report) if report.method == "depth" else _by_role(report), console)
     console.print()
     if report.search is not None:
         print_table(_steps(report.search), console)
@@ -329,6 +336,16 @@ def _by_role(report: CompressReport) -> Table:
         share = sum(site.parameters_after for site in same) / sum(site.parameters_before for site in same)
         worst = max(site.relative_error for site in same)
         table.add_row(role, str(len(same)), str(len(cut)), _ranks(same), f"{worst:.4f}", ratio_text(share))
+    return table
+
+
+def _removed(report: CompressReport) -> Table:
+    """Layers in the order in which they left."""
+    table = plain_table()
+    add_columns(table, ["removed", "parameters", "loss added"])
+    gone = sorted((site for site in report.sites if site.removed), key=lambda site: site.removed or 0)
+    for site in gone:
+        table.add_row(f"{site.stack} {site.layer}", f"{site.parameters_before:,}", f"{site.lost:.4f}")
     return table
 
 

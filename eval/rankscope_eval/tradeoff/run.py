@@ -41,7 +41,7 @@ from rankscope_eval.tradeoff.folder import KeptOriginal, KeptPoint, Table2Folder
 from rankscope_eval.tradeoff.scorers import OVERLAP_SEED, ForecastScorer, TextScorer, TradeoffOptions
 
 RATIOS = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
-RANKED = tuple(name for name in METHOD_NAMES if name != "stream")
+RANKED = tuple(name for name in METHOD_NAMES if name not in ("stream", "depth"))
 """Methods that cut the selected matrices; the size of ``stream`` is that of the whole model."""
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint")
 HEALED = "+healed"

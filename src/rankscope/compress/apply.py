@@ -15,7 +15,8 @@ from rankscope.choices import DECODERS
 from rankscope.compress.calibration.statistics import series_for
 from rankscope.compress.card import write_card
 from rankscope.compress.cut import Cut
-from rankscope.compress.options import JOINT, STREAM, Completed, CompressOptions
+from rankscope.compress.depth import drop_layers
+from rankscope.compress.options import DEPTH, JOINT, STREAM, Completed, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices, stored_names
 from rankscope.compress.recipe import write_recipe
@@ -40,8 +41,9 @@ def compress(
     """Write a smaller checkpoint in which selected matrices are stored as two thin ones, or heads are narrower.
 
     The folder holds ``config.json``, ``model.safetensors``, the source's ``generation_config.json`` and tokenizer,
-    ``compress.json``, the report, ``recipe.yaml`` and a model card. It appears whole or not at all. Matrices are read twice, one per worker at a
-    time, once for their singular values and once for their factors; a module is built for calibration alone.
+    ``compress.json``, the report, ``recipe.yaml`` and a model card. It appears whole or not at all. Matrices are read
+    twice, one per worker at a time, once for their singular values and once for their factors; a module is built for
+    calibration alone.
 
     Args:
         checkpoint: an open checkpoint, or what `open_checkpoint` takes.
@@ -68,9 +70,10 @@ def compress(
             )
         how = replace(how, attention_ratio=1.0)
     refuse_existing(out, force)
-    if how.method == STREAM:
+    whole = {STREAM: slice_checkpoint, DEPTH: drop_layers}.get(how.completed().method)
+    if whole is not None:
         source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
-        return slice_checkpoint(source, how, out=out, force=force, progress=progress)
+        return whole(source, how, out=out, force=force, progress=progress)
     prepared = prepare(checkpoint, how, progress=progress)
     plan = prepared.by_eps(how.eps or 0.0) if how.limit is None else prepared.by_budget(how.limit)
     return write_folder(prepared, plan, out, force=force, begin=begin)

@@ -80,7 +80,7 @@ def _usage(family: Family, name: str) -> Iterator[str]:
         load = (
             f'from transformers import AutoModelForSeq2SeqLM\n\nmodel = AutoModelForSeq2SeqLM.from_pretrained("{name}")'
         )
-    yield f"```python\nimport rankscope  # registers the model class; pip install rankscope\n{load}\n```"
+    yield f"```python\nimport rankscope  # registers the model class\n{load}\n```"
 
 
 def _compression(report: CompressReport, name: str) -> Iterator[str]:

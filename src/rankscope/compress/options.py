@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 JOINT: Method = "joint"
 STREAM: Method = "stream"
+DEPTH: Method = "depth"
+LAYERS = "layers"
 SENSITIVITY = "sensitivity"
 RATIOS = ("ratio", "attention-ratio")
-BUDGETS = (*RATIOS, "parameters", "bytes", "cache-bytes")
+BUDGETS = (*RATIOS, "parameters", "bytes", "cache-bytes", LAYERS)
 ATTENTION = ("attention",)
 WHOLE = ("attention", "mlp", "embedding", "head")
 """Linear layers that a size of the whole model is cut from by default, those around patches among them."""
@@ -44,7 +46,8 @@ class CompressOptions:
         method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads and hidden units), ``theorem3``,
             ``asvd`` or ``random``; by default ``joint``, and ``svd`` with ``eps`` or ``attention_ratio``. See
             `rankscope.compress.methods`, `rankscope.compress.joint` and `rankscope.compress.width`. ``stream`` narrows
-            the residual streams of the whole model; see `rankscope.compress.stream`.
+            the residual streams of the whole model; see `rankscope.compress.stream`. ``depth``, the default with a
+            budget of layers, removes whole layers of the stacks that ``sites`` names; see `rankscope.compress.depth`.
         allocation: one of `rankscope.choices.ALLOCATIONS`, see `rankscope.compress.plan`. By default
             ``uniform-eps`` for ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a text
             model), ``energy`` for the others.
@@ -142,7 +145,8 @@ class CompressOptions:
         """Fill in sites and method where they were left to the size that is asked for."""
         paper = self.eps is not None or self.attention_ratio is not None
         sites = self.sites if self.sites is not None else ATTENTION if paper else WHOLE
-        method = self.method or ("svd" if paper else JOINT)
+        counted = self.budget is not None and self.budget.kind == LAYERS
+        method = self.method or ("svd" if paper else DEPTH if counted else JOINT)
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         return Completed(**{**values, "sites": sites, "method": method})
 
@@ -177,12 +181,13 @@ def validate_ratio(ratio: float) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on one of five sizes; each is linear in the ranks.
+    """A limit on one of six sizes; all but layers are linear in the ranks.
 
     Attributes:
         kind: ``ratio`` (parameters of the whole model, after over before), ``attention-ratio`` (the same of the
-            selected matrices alone), ``parameters`` or ``bytes`` (of the whole model), or ``cache-bytes`` (key/value
-            cache of one series and one sample path, context and horizon full).
+            selected matrices alone), ``parameters`` or ``bytes`` (of the whole model), ``cache-bytes`` (key/value
+            cache of one series and one sample path, context and horizon full), or ``layers`` (of the selected stacks;
+            method ``depth``).
         limit: what must not be exceeded.
         fixed: what the rest of the model costs, in the same unit.
         itemsize: bytes of a stored number.

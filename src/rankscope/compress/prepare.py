@@ -14,7 +14,17 @@ from rankscope.compress.calibration import Calibration, calibration_for, regular
 from rankscope.compress.cut import Cut
 from rankscope.compress.joint import PairCut
 from rankscope.compress.methods import Matrices, MatrixCut
-from rankscope.compress.options import JOINT, SENSITIVITY, STREAM, Budget, Completed, CompressOptions, needs_calibration
+from rankscope.compress.options import (
+    DEPTH,
+    JOINT,
+    LAYERS,
+    SENSITIVITY,
+    STREAM,
+    Budget,
+    Completed,
+    CompressOptions,
+    needs_calibration,
+)
 from rankscope.compress.plan import Plan, SitePlan, Spectrum, least_plan, plan_by_budget, plan_by_eps
 from rankscope.compress.sensitivity import with_sensitivity
 from rankscope.compress.taps import Tap
@@ -157,8 +167,12 @@ def prepare(
     how, report = (options or CompressOptions()).completed(), progress or silent
     source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
     check_family(source)
-    if how.method == STREAM:
-        raise OptionError("method stream has no ranks to search or compare: use rankscope compress with a size.")
+    if how.method in (STREAM, DEPTH):
+        raise OptionError(f"method {how.method} has no ranks to search or compare: use rankscope compress with a size.")
+    if how.budget is not None and how.budget.kind == LAYERS:
+        raise OptionError(
+            f"layers are removed by method {DEPTH}, not {how.method}: leave out the method, or the layers."
+        )
     chosen = _factorable(source, how.sites)
     _check_joint(source, chosen, how.method)
     allocation = _allocation(how, source.family.forecastable)

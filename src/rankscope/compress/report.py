@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.cut import Cut
-from rankscope.compress.options import STREAM
+from rankscope.compress.options import SENSITIVITY, STREAM, CompressOptions
 from rankscope.compress.plan import SitePlan
+from rankscope.engine.device import resolve_dtype
 from rankscope.families import Layout, Site
 from rankscope.families.weight_layout import layout_name
 from rankscope.io import codec
@@ -30,7 +32,7 @@ class SiteReport:
         role: e.g. ``self.q``.
         shape: (d_out, d_in).
         layout: ``dense``, ``factored``, ``head-width`` or ``width``; ``stream`` for a point of a residual stream, whose
-            rank is its width and whose numbers are those of what reads it.
+            rank is its width and whose numbers are those of what reads it; ``removed`` for a layer that left.
         rank: inner size of the factors, min(shape) for a dense matrix, the sum of the widths of heads, the hidden units
             of a feed-forward block.
         widths: width of every head where whole heads were cut, else empty.
@@ -40,8 +42,10 @@ class SiteReport:
         spectral_error: σ_{rank+1} before the factors are rounded to the stored format: with plain SVD ‖W − W̃‖₂, with
             the other methods the largest term that was cut off, in their own norm; of heads the largest.
         relative_error: the same over ‖W‖₂, never above ε; of heads the largest.
-        lost: share of the squared norm that was cut off, in the norm of the method; of heads the largest.
+        lost: share of the squared norm that was cut off, in the norm of the method; of heads the largest; of a layer
+            that left, what that added to the mean loss.
         note: why a matrix was kept as it was, empty where it was not.
+        removed: of a layer, 1 for the first that left; None where nothing was removed.
     """
 
     name: str
@@ -59,6 +63,7 @@ class SiteReport:
     relative_error: float
     lost: float
     note: str
+    removed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,52 @@ class CompressReport:
         import pandas as pd
 
         return pd.DataFrame([codec.plain(site) for site in self.sites])
+
+
+def whole_model_report(
+    source: Checkpoint,
+    how: CompressOptions,
+    *,
+    out: str | Path,
+    calibration: str,
+    after: int,
+    size: int,
+    seconds: float,
+    sites: Iterable[SiteReport],
+) -> CompressReport:
+    """Report of a method that takes the whole model at once.
+
+    Args:
+        source: the model.
+        how: the options, with the method and the storage that were used.
+        out: folder.
+        calibration: name of the series that were looked at.
+        after: parameters of the whole model.
+        size: its bytes.
+        seconds: wall time.
+        sites: what was made smaller.
+    """
+    parameters = {"before": source.parameters, "after": after}
+    return CompressReport(
+        model=source.source,
+        family=source.family.name,
+        out=str(out),
+        method=how.completed().method,
+        allocation=SENSITIVITY,
+        calibration=calibration,
+        eps=None,
+        asked=how.asked,
+        ratio=after / source.parameters,
+        selected_ratio=after / source.parameters,
+        parameters=parameters,
+        selected_parameters=dict(parameters),
+        bytes={"before": source.bytes, "after": size},
+        dtype=None if how.dtype is None else str(resolve_dtype(how.dtype)).removeprefix("torch."),
+        storage=how.storage or source.storage,
+        seconds=round(seconds, 3),
+        notes=(),
+        sites=tuple(sites),
+    )
 
 
 def site_reports(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -22,7 +23,7 @@ from rankscope.compress.options import SENSITIVITY, STREAM, Budget, CompressOpti
 from rankscope.compress.plan import rounded
 from rankscope.compress.prepare import check_family
 from rankscope.compress.recipe import write_recipe
-from rankscope.compress.report import CompressReport, SiteReport
+from rankscope.compress.report import CompressReport, SiteReport, whole_model_report
 from rankscope.compress.stream import Basis, calibrated_on, measure
 from rankscope.compress.write import Job, TensorSpec, encoding_of, finish_folder, write_jobs
 from rankscope.engine import Progress, silent
@@ -248,25 +249,15 @@ def write_sliced(
         size = write_jobs(folder, jobs, encoding, how.workers, progress or silent)
         after = slicing.parameters(widths)
         numbers = _numbers(slicing.shapes), _numbers(slicing.sliced(widths))
-        report = CompressReport(
-            model=source.source,
-            family=source.family.name,
-            out=str(out),
-            method=STREAM,
-            allocation=SENSITIVITY,
+        report = whole_model_report(
+            source,
+            replace(how, storage=storage),
+            out=out,
             calibration=series.name,
-            eps=None,
-            asked=how.asked,
-            ratio=after / source.parameters,
-            selected_ratio=after / source.parameters,
-            parameters={"before": source.parameters, "after": after},
-            selected_parameters={"before": source.parameters, "after": after},
-            bytes={"before": source.bytes, "after": size},
-            dtype=None if how.dtype is None else str(resolve_dtype(how.dtype)).removeprefix("torch."),
-            storage=storage,
-            seconds=round(time.perf_counter() - start, 3),
-            notes=(),
-            sites=tuple(_point_report(slicing, point, bases[point], widths[point], numbers) for point in widths),
+            after=after,
+            size=size,
+            seconds=time.perf_counter() - start,
+            sites=(_point_report(slicing, point, bases[point], widths[point], numbers) for point in widths),
         )
         finish_folder(folder, source, slicing.config(widths, storage), report, resolve_dtype(how.dtype), storage)
         write_recipe(folder, source, how, (series.name, digest(series.context, series.future), how.seed))

@@ -121,7 +121,7 @@ def measure(source: Checkpoint, how: CompressOptions, progress: Progress) -> dic
 
 
 def calibrated_on(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
-    """The set whose streams are looked at.
+    """The set that the model is shown.
 
     Raises:
         OptionError: moments are given whose series cannot be had again.
@@ -129,7 +129,7 @@ def calibrated_on(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
     found = given_series(source, how)
     if found is None:
         raise OptionError(
-            "method stream looks at the residual stream itself, and the series of the saved moments are not to be had "
+            f"method {how.completed().method} shows the model series, and those of the saved moments are not to be had "
             "again: give the calibration set, e.g. mixture:256."
         )
     return found

@@ -141,6 +141,7 @@ FAMILY = Family(
     horizon=prediction_length,
     forecast_inputs=forecast_inputs,
     low_rank=LowRank("rankscope-chronos2", "LowRankChronos2Model", "LowRankChronos2Pipeline"),
+    depth={"encoder": "num_layers"},
     grouped=True,
     trainable=True,
     embedding_fields=tuple(f"chronos_config.{key}" for key in ("use_reg_token", "use_arcsinh", "time_encoding_scale")),

@@ -9,7 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import CheckpointError
-from rankscope.families.layers import head_sites, patch_sites, residual_shapes, stack_blocks, stack_shapes, stack_sites
+from rankscope.families.layers import (
+    STACK_LAYERS,
+    head_sites,
+    patch_sites,
+    residual_shapes,
+    stack_blocks,
+    stack_shapes,
+    stack_sites,
+)
 from rankscope.families.loading import whole_model
 from rankscope.families.record import (
     Config,
@@ -134,6 +142,7 @@ FAMILY = Family(
     forecast_inputs=lambda module, context, horizon: model_inputs(module, context),
     number_line=number_line,
     low_rank=LowRank("rankscope-bolt", "LowRankBoltModel", "LowRankBoltPipeline"),
+    depth=STACK_LAYERS,
     trainable=True,
     healable=True,
     embedding_fields=("chronos_config.use_reg_token", "feed_forward_proj"),

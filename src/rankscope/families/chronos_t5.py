@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rankscope.errors import CheckpointError, unknown_choice
 from rankscope.families import t5
-from rankscope.families.layers import shift_right, stack_blocks, unmasked
+from rankscope.families.layers import STACK_LAYERS, shift_right, stack_blocks, unmasked
 from rankscope.families.record import Config, Family, chronos_config, context_length, prediction_length
 from rankscope.families.series import check_series
 
@@ -120,6 +120,7 @@ FAMILY = Family(
     target_tokens=target_tokens,
     number_line=number_line,
     low_rank=replace(t5.LOW_RANK, pipeline="ChronosPipeline"),
+    depth=STACK_LAYERS,
     trainable=True,
     healable=True,
     embedding_fields=_TOKENS,

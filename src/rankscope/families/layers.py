@@ -17,6 +17,9 @@ from rankscope.families.weight_layout import HeadWidth, head_widths, hidden_unit
 SEPARATE = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
 """Names of the four projections in most of transformers."""
 
+STACK_LAYERS: Mapping[Stack, str] = {"encoder": "num_layers", "decoder": "num_decoder_layers"}
+"""Fields of T5's config that count the layers of each stack."""
+
 
 @dataclass(frozen=True)
 class Heads:
@@ -151,10 +154,10 @@ def has_decoder(config: Config) -> bool:
 
 def depth(config: Config, stack: Stack) -> int:
     """Return the number of layers of a stack; a decoder without its own number is as deep as the encoder."""
-    layers = positive(config, "num_layers")
+    layers = positive(config, STACK_LAYERS["encoder"])
     if stack == "encoder":
         return layers
-    return positive(config, "num_decoder_layers", layers) if has_decoder(config) else 0
+    return positive(config, STACK_LAYERS[stack], layers) if has_decoder(config) else 0
 
 
 def stack_sites(config: Config) -> tuple[Site, ...]:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
-from rankscope.families.sites import Site
+from rankscope.families.sites import Site, Stack
 
 Config = Mapping[str, Any]
 Shapes = dict[str, tuple[int, ...]]
@@ -81,6 +81,7 @@ class Family:
         healable: whether a compressed model of it can be trained to answer as its teacher does.
         embedding_fields: fields of the config, dotted, that must agree for two embeddings to mean the same.
         answer_fields: those that must agree for one model to teach another.
+        depth: fields of the config that count the layers of each stack, where layers can be removed.
         fast: whether `rankscope.forecast` has a runtime of its own for it.
         proxy: whether `rankscope.train.proxies` has a small model of it.
     """
@@ -121,6 +122,7 @@ class Family:
     healable: bool = False
     embedding_fields: tuple[str, ...] = ()
     answer_fields: tuple[str, ...] = ()
+    depth: Mapping[Stack, str] = field(default_factory=dict)
     fast: bool = False
     proxy: bool = False
 

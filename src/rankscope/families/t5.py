@@ -9,7 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import DataError
-from rankscope.families.layers import has_decoder, shift_right, stack_blocks, stack_shapes, stack_sites, unmasked
+from rankscope.families.layers import (
+    STACK_LAYERS,
+    has_decoder,
+    shift_right,
+    stack_blocks,
+    stack_shapes,
+    stack_sites,
+    unmasked,
+)
 from rankscope.families.loading import whole_model
 from rankscope.families.record import Config, Family, LowRank, Shapes, positive
 from rankscope.families.sites import Site
@@ -124,5 +132,6 @@ FAMILY = Family(
     forecast_inputs=lambda module, context, horizon: unmasked(model_inputs(module, context)),
     target_tokens=lambda module, context, future: future.long().to(module.device),
     low_rank=LOW_RANK,
+    depth=STACK_LAYERS,
     proxy=True,
 )
