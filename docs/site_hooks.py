@@ -24,6 +24,7 @@ from rankscope_cli.verbs.lab import EXPERIMENTS
 
 log = get_plugin_logger("site_hooks")  # a warning ends `mkdocs build --strict`
 COMMAND_LINE = "Command line"
+CHANGELOG = "reference/changelog.md"
 COMMANDS = [*VERBS, *(f"lab_{name}" for name in EXPERIMENTS)]
 """Modules of verbs and sub-verbs that have a page."""
 _KINDS = {"argument": "Arguments", "option": "Options"}
@@ -33,6 +34,7 @@ _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 _BARS = re.compile(r"(?<!\\left)(?<!\\right)\\([lr])([vV])ert")
 _UNKNOWN = re.compile(r">\\[a-zA-Z]+")
 _OUTWARD = re.compile(r"(\]\()((?:\.\./)+[^)\s#]+)(#[^)\s]*)?(\))")
+_FROM_ROOT = re.compile(r"(\]\()docs/")
 _NOT_RUN = re.compile(r"^( *)<!-- *not-run: *(.*?) *-->$", re.MULTILINE)
 
 
@@ -56,6 +58,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Copy files of the repository that the page links to, and say which blocks were not run and why."""
     home = Path(config.docs_dir)
+    if page.file.src_uri == CHANGELOG:
+        markdown = _FROM_ROOT.sub(r"\1../", (home.parent / "CHANGELOG.md").read_text(encoding="utf-8"))
 
     def copied(link: re.Match[str]) -> str:
         opening, path, anchor, closing = link.groups()
