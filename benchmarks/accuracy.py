@@ -39,6 +39,12 @@ SETS: dict[str, dict[str, Form]] = {
         for kind, size in _REFINED
         for refine in (False, True)
     },
+    "depth": {
+        f"{stack}-{layers}-{refine}": {"layers": layers, "sites": stack, "refine": refine}
+        for stack in ("encoder", "decoder")
+        for layers in (3, 2, 1)
+        for refine in (False, True)
+    },
 }
 """Forms by name, as options of `rankscope compress`."""
 
@@ -69,11 +75,14 @@ def scored(folder: Path, seed: int, options: argparse.Namespace, kept: Path) -> 
 def measure(name: str, form: Form, options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Write one form and score it with every seed."""
     from rankscope import open_checkpoint
-    from rankscope.compress import CompressOptions, compress
+    from rankscope.compress import Budget, CompressOptions, compress
 
     original = open_checkpoint(options.model)
     folder = place / name
-    compress(original, CompressOptions(**form), out=folder)
+    layers = form.get("layers")
+    rest = {key: value for key, value in form.items() if key != "layers"}
+    budget = None if layers is None else Budget("layers", layers)
+    compress(original, CompressOptions(**rest, budget=budget), out=folder)
     small = open_checkpoint(folder)
     sizes = {"parameters": small.parameters / original.parameters, "bytes": small.bytes / original.bytes}
     found = [scored(folder, seed, options, place / "rows") for seed in range(options.seeds)]

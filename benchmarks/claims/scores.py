@@ -25,6 +25,7 @@ RESULTS: tuple[Result, ...] = (
     Result("heal-bundled-bolt", f"benchmarks/heal.py {SIX}", minutes=15),
     Result("allocation-bundled-bolt", f"benchmarks/accuracy.py allocation bundled-bolt {DEV}", minutes=40),
     Result("refine-bundled-bolt", f"benchmarks/accuracy.py refine bundled-bolt {DEV}", minutes=15),
+    Result("depth-bundled-bolt", f"benchmarks/accuracy.py depth bundled-bolt {DEV}", minutes=8),
     *(Result(f"losses-{one}", f"benchmarks/losses.py {one}", minutes=3) for one in TWINS),
     Result("by-design", f"benchmarks/by_design.py by-design {SIX} --rounds 9", minutes=90, timed=True),
 )
@@ -149,7 +150,9 @@ def refined(found: Document) -> str:
         kind, size, on = name.split("-")
         scores = (f"{interval(form, one)} | {form['worst'][one][1]:.2f}" for one in ("WQL", "MASE"))
         words = (
-            f"`--{kind.replace('_', '-')} {size}`",
+            f"`--layers {size} --sites {kind}`"
+            if kind in ("encoder", "decoder")
+            else f"`--{kind.replace('_', '-')} {size}`",
             f"{form['parameters']:.3f}",
             "refined" if on == "True" else "not",
         )
@@ -272,6 +275,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Prose("docs/howto/heal.md", "heal-bundled-bolt", "{steps} steps took the bundled Bolt model " + _HEALED, healed),
     Block("docs/theory/compression.md", "refined", ("refine-bundled-bolt",), refined),
+    Block("docs/theory/compression.md", "depth", ("depth-bundled-bolt",), refined),
     Block("docs/theory/compression.md", "allocations", ("allocation-bundled-bolt",), allocations),
     Prose(
         "docs/theory/compression.md",

@@ -185,9 +185,7 @@ def test_usage_errors_are_one_line(refused: Any, args: tuple[str, ...], part: st
 
 def test_a_mistyped_choice_is_answered_with_the_nearest(refused: Any) -> None:
     line = refused("compress", "--method", "jiont", "--ratio", "0.5", "--out", "x")
-    assert (
-        "'joint', 'stream', 'depth', 'theorem3', 'asvd', 'random': did you mean 'joint'? See 'rankscope compress --help'" in line
-    )
+    assert "'theorem3', 'asvd', 'random': did you mean 'joint'? See 'rankscope compress --help'" in line
     assert "did you mean" not in refused("compress", "--method", "nonsense", "--ratio", "0.5", "--out", "x")
 
 

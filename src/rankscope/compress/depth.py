@@ -27,12 +27,14 @@ import torch
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.choices import Storage
 from rankscope.compress.calibration.passes import CalibrationSet, answer, gives_quantiles, questions
 from rankscope.compress.calibration.statistics import digest
 from rankscope.compress.card import write_card
 from rankscope.compress.options import DEPTH, LAYERS, SENSITIVITY, Budget, CompressOptions
 from rankscope.compress.prepare import check_family
 from rankscope.compress.recipe import write_recipe
+from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, SiteReport, whole_model_report
 from rankscope.compress.sensitivity import unit_of
 from rankscope.compress.stream import calibrated_on
@@ -40,7 +42,7 @@ from rankscope.compress.write import Encoding, Job, TensorSpec, encoding_of, fin
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import fast_products, resolve_device, resolve_dtype
 from rankscope.errors import OptionError
-from rankscope.families.stream import read_widths
+from rankscope.families.stream import points, read_widths
 from rankscope.families.weight_layout import low_rank_config
 from rankscope.io.atomic import atomic_folder
 
@@ -49,6 +51,8 @@ AT_ONCE = 32
 _BLOCK = re.compile(r"^(encoder|decoder)\.block\.(\d+)\.(.*)$")
 _BIAS = "layer.0.SelfAttention.relative_attention_bias.weight"
 """Position biases of all layers of a stack, which T5 stores in its first one."""
+NORM = "layer_norm.weight"
+"""Tensor that every sublayer has, by its end."""
 STACKS = ("encoder", "decoder")
 Layer = tuple[str, int]
 """Stack, and 0-based number in it."""
@@ -109,15 +113,29 @@ class Layers:
                 found[names[inside].removesuffix(inside.removeprefix(module))] = layout
         return found
 
-    def config(self, kept: Sequence[Layer]) -> dict[str, Any]:
+    def targets(self, kept: Sequence[Layer]) -> dict[str, str]:
+        """Sublayers of the folder, and those of the source whose stream they are to reach: all that follow and left."""
+        shapes = {name: info.shape for name, info in self.source.index.items()}
+        names = {old.removesuffix(f".{NORM}"): new.removesuffix(f".{NORM}") for old, new in self.names(kept).items()}
+        found: dict[str, str] = {}
+        last: dict[str, str] = {}
+        for point in (one for one, after in points(shapes).items() if after is not None):
+            stack = point.partition(".")[0]
+            last[stack] = names.get(point, last.get(stack, ""))
+            found[last[stack]] = point
+        found.pop("", None)  # layers that left before any that is kept
+        return found
+
+    def config(self, kept: Sequence[Layer], storage: Storage | None = None) -> dict[str, Any]:
         """``config.json`` of the folder: a stock one, where nothing but layers is missing."""
+        storage = storage or self.storage
         source, layouts = self.source, self.layouts(kept)
         counts = {field: len(_of(kept, stack)) for stack, field in source.family.depth.items() if _of(kept, stack)}
         config = {**source.config, **counts}
-        if not layouts and self.storage == "float" and "rankscope" not in config:
+        if not layouts and storage == "float" and "rankscope" not in config:
             return config
         method = str((source.config.get("rankscope") or {}).get("method", DEPTH))
-        return low_rank_config(config, source.family, layouts, method, self.storage)
+        return low_rank_config(config, source.family, layouts, method, storage)
 
     def size(self, kept: Sequence[Layer], unit: str) -> int:
         """Size of the folder in layers, parameters or bytes."""
@@ -282,7 +300,9 @@ def drop_layers(
         for old, new in layers.names(kept).items()
     ]
     with atomic_folder(out, force) as folder:
-        size = write_jobs(folder, jobs, layers.encoding(kept), how.workers, tell)
+        draft, targets = layers.config(kept, "float"), layers.targets(kept)
+        with refined_jobs(source, jobs, draft, how, folder, tell, targets) as (written, refined):
+            size = write_jobs(folder, written, layers.encoding(kept), how.workers, tell)
         report = whole_model_report(
             source,
             replace(how, method=DEPTH, storage=layers.storage),
@@ -292,6 +312,7 @@ def drop_layers(
             size=size,
             seconds=time.perf_counter() - begin,
             sites=_layer_reports(layers, everything, removed),
+            refined=refined or 0,
         )
         finish_folder(folder, source, layers.config(kept), report, dtype, layers.storage)
         write_recipe(folder, source, how, (series.name, digest(series.context, series.future), how.seed))
@@ -312,8 +333,8 @@ def _stacks(how: CompressOptions) -> tuple[str, ...]:
 
 
 def _budget(source: Checkpoint, how: CompressOptions) -> Budget:
-    if how.allocation not in (None, SENSITIVITY) or how.refine:
-        raise OptionError(f"method {DEPTH} removes layers by their measured loss: leave out allocation and refine.")
+    if how.allocation not in (None, SENSITIVITY):
+        raise OptionError(f"method {DEPTH} removes layers by their measured loss: leave out allocation.")
     if how.ratio is not None:
         return Budget("parameters", max(int(how.ratio * source.parameters), 1))
     if how.budget is None or how.budget.kind not in ("parameters", "bytes", LAYERS):

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration.passes import GROUP, CalibrationSet, by_length, note_masks, pass_inputs
 from rankscope.compress.calibration.sources import given_series
-from rankscope.compress.options import JOINT, CompressOptions
+from rankscope.compress.options import DEPTH, JOINT, CompressOptions
 from rankscope.compress.write import Job, TensorSpec, write_jobs
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
@@ -101,6 +101,7 @@ def refine(
     decoder: str = "teacher",
     device: str = "cpu",
     seed: int = 0,
+    targets: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> dict[str, Float[Tensor, "d k"]]:
     """Refit all matrices that write to the residual streams of a smaller model.
@@ -114,22 +115,26 @@ def refine(
         decoder: as in `rankscope.compress.calibration.passes.pass_inputs`.
         device: where both run.
         seed: of sampled paths.
+        targets: sublayers of the smaller model, in the order of computation, each with that of the original whose
+            stream it is to reach; the same ones by default.
         progress: called with (done, total, what).
 
     Returns:
         The tensors that changed, by name.
     """
     shapes = {name: info.shape for name, info in source.index.items()}
-    places = [one for one, after in points(shapes).items() if after is not None]
+    if targets is None:
+        targets = {one: one for one, after in points(shapes).items() if after is not None}
     size = max(1, min(BATCH, len(series) // FOLDS))
-    if not places or len(series) < 2:
+    if not targets or len(series) < 2:
         return {}
     place = resolve_device(device)
     models: list[Any] = [one.to(place).eval() for one in (source.module(torch.float32), smaller)]
-    ends = {point: _end(models[1], point) for point in places}
+    ends = {point: _end(models[1], point) for point in targets}
     batches = list(_batches(source, models[0], series, size, decoder, seed))  # sample paths are drawn without hooks
     hooks = [hook for model in models for hook in note_masks(model, lambda: _current().masks)]
-    hooks += [hook for point, (_, writer) in ends.items() for hook in _watch(models[0], models[1], point, writer)]
+    hooks += [models[0].get_submodule(point).register_forward_hook(_after) for point in targets.values()]
+    hooks += [hook for point, (_, writer) in ends.items() for hook in _watch(models[1], point, writer)]
     number = min(FOLDS, len(series) // size)
     found: dict[str, Tensor] = {}
     pairs = [tuple(_Pass(partial(model, **inputs)) for model in models) for inputs in batches]
@@ -162,6 +167,7 @@ def refined_jobs(
     how: CompressOptions,
     folder: Path,
     progress: Progress = silent,
+    targets: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Sequence[Job], int | None]]:
     """Jobs that write the refined model, and how many matrices were refitted; ``jobs`` and None where none is to be.
 
@@ -172,12 +178,13 @@ def refined_jobs(
         how: whether to refine, and on which series.
         folder: a folder that is being written; a draft of the model, of which the jobs copy, is in it meanwhile.
         progress: called with (done, total, what).
+        targets: as `refine` takes them.
 
     Raises:
         OptionError: moments are given whose series cannot be had again.
         DataError: the calibration set cannot be used.
     """
-    wanted = how.method == JOINT if how.refine is None else how.refine
+    wanted = how.completed().method in (JOINT, DEPTH) if how.refine is None else how.refine
     series = given_series(source, how) if wanted else None
     if series is None:
         if how.refine:
@@ -199,6 +206,7 @@ def refined_jobs(
         decoder=how.decoder or "teacher",
         device=how.device,
         seed=how.seed,
+        targets=targets,
         progress=progress,
     )
 
@@ -293,11 +301,13 @@ def _end(model: nn.Module, point: str) -> tuple[str, Any]:
     return (f"{name}.up", found.up) if hasattr(found, "up") else (name, found)
 
 
-def _watch(original: nn.Module, smaller: nn.Module, point: str, writer: nn.Module) -> Iterator[Any]:
-    """Make passes show the original's stream after a sublayer, and the smaller one's before it with W's rows."""
+def _after(_: nn.Module, __: Any, output: Any) -> None:
+    """Make passes of the original show its stream after a sublayer."""
+    _current().show(output if isinstance(output, Tensor) else output[0])
 
-    def after(_: nn.Module, __: Any, output: Any) -> None:
-        _current().show(output if isinstance(output, Tensor) else output[0])
+
+def _watch(smaller: nn.Module, point: str, writer: nn.Module) -> Iterator[Any]:
+    """Make passes of the smaller model show its stream before a sublayer, with W's rows."""
 
     def before(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = args[0] if args else kwargs["hidden_states"]
@@ -307,7 +317,6 @@ def _watch(original: nn.Module, smaller: nn.Module, point: str, writer: nn.Modul
         now = _current()
         now.show(now.stream, args[0], now.masks.get(point.partition(".")[0]))
 
-    yield original.get_submodule(point).register_forward_hook(after)
     yield smaller.get_submodule(point).register_forward_pre_hook(before, with_kwargs=True)
     yield writer.register_forward_pre_hook(enters)
 

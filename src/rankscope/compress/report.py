@@ -184,6 +184,7 @@ def whole_model_report(
     size: int,
     seconds: float,
     sites: Iterable[SiteReport],
+    refined: int = 0,
 ) -> CompressReport:
     """Report of a method that takes the whole model at once.
 
@@ -196,6 +197,7 @@ def whole_model_report(
         size: its bytes.
         seconds: wall time.
         sites: what was made smaller.
+        refined: matrices that were refitted.
     """
     parameters = {"before": source.parameters, "after": after}
     return CompressReport(
@@ -217,6 +219,7 @@ def whole_model_report(
         seconds=round(seconds, 3),
         notes=(),
         sites=tuple(sites),
+        refined=refined,
     )
 
 

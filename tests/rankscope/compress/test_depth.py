@@ -60,7 +60,9 @@ def test_the_folder_is_the_model_without_the_layers(kind: str, first: str | None
         folder = tmp_path / "first"
     before = open_checkpoint(folder).parameters
     layers = 2 if kind == "chronos-2" else 4
-    report = compress(folder, CompressOptions(budget=Budget("layers", layers), calibration=FEW), out=tmp_path / "small")
+    report = compress(
+        folder, CompressOptions(budget=Budget("layers", layers), calibration=FEW, refine=False), out=tmp_path / "small"
+    )
     small = open_checkpoint(tmp_path / "small")
     assert len(left(tmp_path / "small")) == layers
     assert small.parameters == report.parameters["after"] < report.parameters["before"] == before
@@ -79,7 +81,9 @@ def test_position_biases_stay_when_the_first_layer_goes(kind: str, deep: Any, tm
         if "relative_attention_bias" in name:
             tensor.mul_(50)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    report = compress(folder, CompressOptions(budget=Budget("layers", 4), calibration=FEW), out=tmp_path / "small")
+    report = compress(
+        folder, CompressOptions(budget=Budget("layers", 4), calibration=FEW, refine=False), out=tmp_path / "small"
+    )
     assert {one.name for one in report.sites if one.layout == "removed"} == {"encoder.block.0", "decoder.block.0"}
     assert all(one.lost < 1e-9 for one in report.sites)
     for found, expected in zip(answers(tmp_path / "small"), answers(folder), strict=True):
@@ -148,6 +152,33 @@ def test_the_order_is_that_of_measuring_every_candidate_each_time(seed: int) -> 
     assert measured < asked - measured
 
 
+@pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt", "chronos-2"])
+def test_the_refit_brings_the_stream_back_over_what_left(kind: str, deep: Any, tmp_path: Path) -> None:
+    folder, layers = deep(kind), 2 if kind == "chronos-2" else 4
+    errors = {}
+    for refine in (True, False):
+        how = CompressOptions(budget=Budget("layers", layers), calibration="mixture:64", refine=refine)
+        report = compress(folder, how, out=tmp_path / str(refine))
+        assert bool(report.refined) == refine
+        pairs = zip(answers(tmp_path / str(refine)), answers(folder), strict=True)
+        errors[refine] = sum(float((found - exact).square().sum()) for found, exact in pairs)
+    assert errors[True] < errors[False]
+
+
+def test_what_left_is_aimed_at_by_the_sublayer_before_it(deep: Any) -> None:
+    layers = Layers(open_checkpoint(deep("chronos-bolt")), CompressOptions())
+    kept = [("encoder", 0), ("encoder", 2), ("decoder", 1)]
+    assert layers.targets(kept) == {
+        "encoder.block.0.layer.0": "encoder.block.0.layer.0",
+        "encoder.block.0.layer.1": "encoder.block.1.layer.1",
+        "encoder.block.1.layer.0": "encoder.block.2.layer.0",
+        "encoder.block.1.layer.1": "encoder.block.2.layer.1",
+        "decoder.block.0.layer.0": "decoder.block.1.layer.0",
+        "decoder.block.0.layer.1": "decoder.block.1.layer.1",
+        "decoder.block.0.layer.2": "decoder.block.2.layer.2",
+    }
+
+
 def test_a_share_of_all_parameters(deep: Any, tmp_path: Path) -> None:
     folder = deep("chronos-bolt")
     report = compress(folder, CompressOptions(ratio=0.75, method="depth", calibration=FEW), out=tmp_path / "small")
@@ -182,7 +213,7 @@ def test_its_recipe_makes_it_again(deep: Any, tmp_path: Path) -> None:
         ({"ratio": 0.01, "method": "depth"}, "out of reach"),
         ({"ratio": 0.5, "method": "depth", "sites": "q"}, "encoder and decoder are all that it takes"),
         ({"attention_ratio": 0.5, "method": "depth"}, "method depth takes --layers, or a size"),
-        ({"ratio": 0.5, "method": "depth", "allocation": "energy"}, "leave out allocation and refine"),
+        ({"ratio": 0.5, "method": "depth", "allocation": "energy"}, "leave out allocation"),
         ({"budget": Budget("layers", 3), "method": "svd"}, "layers are removed by method depth, not svd"),
         ({"budget": Budget("layers", 3), "method": "stream"}, "method stream takes a size of the whole model"),
     ],
