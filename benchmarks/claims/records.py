@@ -176,7 +176,8 @@ class Block:
             ClaimError: the marks are not on the page, or there more than once.
         """
         mark = re.escape(self.mark)
-        found = list(re.finditer(rf"{mark}\n\n?((?:.|\n)*?)\n?\n<!-- /evidence -->", text))
+        inside = r"(?:(?!<!-- /evidence -->)(?:.|\n))*?"  # or an empty block would end with the next one
+        found = list(re.finditer(rf"{mark}\n\n?({inside})\n?\n<!-- /evidence -->", text))
         if len(found) != 1:
             raise ClaimError(f"{self.place} is {len(found)} times on the page, and must be once.")
         measured = self.render(*(documents[name] for name in self.results)).strip("\n")

@@ -212,6 +212,17 @@ def test_names_and_numbers_stand_in_one_sentence(records: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
+def test_an_empty_block_ends_with_its_own_mark(records: ModuleType) -> None:
+    block = records.Block("page.md", "new", (), lambda: "| 1 |")
+    text = (
+        "<!-- evidence: new -->\n\n<!-- /evidence -->\n\nwords\n\n<!-- evidence: old -->\n| 2 |\n<!-- /evidence -->\n"
+    )
+    (piece,) = block.printed(text, {})
+    assert (piece.shown, piece.measured) == ("", "| 1 |")
+    made = text[: piece.start] + piece.measured + text[piece.end :]
+    assert made == text.replace("new -->\n", "new -->\n| 1 |\n", 1)
+
+
 def test_a_result_is_not_kept_if_the_code_changed_meanwhile(
     evidence: ModuleType, measured: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from rankscope import open_checkpoint
 from rankscope.compress.calibration import calibrate, calibration_set
+from rankscope.engine import silent
+from rankscope_cli.verbs.compress import Clock
 from rankscope_eval import Scorer
 
 SET = ("--calibration", "kernelsynth:16")
@@ -177,6 +180,37 @@ def test_the_search_is_lines_and_shown(
         assert f"relative WQL on embedded {step['score']:.4f} " in line
 
 
+def test_a_time_in_place_of_a_size(
+    document: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fake:
+        def __init__(self, checkpoint: Any, batch: int, *_: Any) -> None:
+            assert (checkpoint.source, batch) == (str(bolt_folder), 8)
+
+        def milliseconds(self) -> float:
+            return 50.0
+
+        def __call__(self, folders: list[Path]) -> list[float]:
+            whole = open_checkpoint(bolt_folder).parameters
+            return [open_checkpoint(folder).parameters / whole for folder in folders]
+
+    monkeypatch.setattr("rankscope_cli.verbs.compress.Clock", Fake)
+    how = ("--latency", "45ms", "--batch", 8, *SET, "--probe", "mixture:4")
+    found = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
+    assert found["search"]["measure"] == "time of 8 series"
+    assert 0.85 < found["search"]["score"] == found["ratio"] <= 0.9
+    assert set(found["asked"]) == {"time"}
+
+
+@pytest.mark.slow
+def test_the_clock_times_folders_in_their_order(bolt_folder: Path) -> None:
+    clock = Clock(open_checkpoint(bolt_folder), 2, "cpu", silent)
+    assert clock.milliseconds() > 0
+    shares = clock([shutil.copytree(bolt_folder, bolt_folder.with_name(name)) for name in ("one", "two")])
+    assert len(shares) == 2
+    assert min(shares) > 0
+
+
 @pytest.mark.slow
 def test_a_loss_that_nothing_holds_names_the_nearest(
     cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -213,6 +247,13 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
         (("--max-loss", "0.1", "--suite", "embeded"), "did you mean 'embedded'"),
         (("--attention-ratio", "0.1", "--suite", "embedded"), "--suite requires --max-loss"),
         (("--attention-ratio", "0.1", "--max-series", "2"), "--max-series requires --max-loss"),
+        (("--latency", "0.5", "--ratio", "0.3"), "--latency searches for the size; leave out"),
+        (("--latency", "0.5", "--max-loss", "0.3"), "--latency searches for the size; leave out"),
+        (("--latency", "soon"), "--latency 'soon' is no time"),
+        (("--latency", "0ms"), "--latency '0ms' is no time"),
+        (("--latency", "2"), "time 2 must lie in (0, 1]"),
+        (("--ratio", "0.5", "--batch", "8"), "--batch requires --latency"),
+        (("--layers", "3", "--ratio", "0.5"), "give one size"),
     ],
 )
 def test_what_is_refused(

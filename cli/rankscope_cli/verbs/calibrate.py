@@ -34,6 +34,7 @@ def run(
             "--calibration",
             "SET",
             "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated (default: mixture:256); "
+            "@C at the end for histories of C values (default: the model's context, at most 512); "
             "for text models text:FILE or text:FILE:N.",
             short="-c",
         ),

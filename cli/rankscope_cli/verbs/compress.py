@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 
 SUITE = "embedded"
-_SIZE, _BY_LOSS = "Size", "Size by loss"
+_SIZE, _BY_LOSS, _BY_TIME = "Size", "Size by loss", "Size by time"
+_BATCH, _ROUNDS, _AT_ONCE = 32, 5, 4
+"""Series forecast at once, alternating rounds, and models in memory at once besides the original."""
 _SUGGESTED = 0.3
 """Ratio that is named beside the size that an ε left."""
 
@@ -77,6 +80,18 @@ def run(
             "-l",
         ),
     ] = None,
+    latency: Annotated[
+        str | None,
+        opt.value(
+            "--latency",
+            "R|MS",
+            "Largest model whose forecasts of --batch series take at most R of the original's time here, or e.g. 40ms.",
+            _BY_TIME,
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None, opt.count("--batch", "Series that are forecast at once for --latency (default: 32).", _BY_TIME)
+    ] = None,
     suite: Annotated[
         str | None,
         opt.value("--suite", "NAME|FILE", "Suite for --max-loss (default: embedded).", _BY_LOSS),
@@ -110,8 +125,8 @@ def run(
         opt.value(
             "--calibration",
             "SET|FILE",
-            "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated; text:FILE for text "
-            "models; or moments saved by calibrate.",
+            "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated, @C at the end for "
+            "histories of C values (default: at most 512); text:FILE for text models; or moments saved by calibrate.",
             short="-c",
         ),
     ] = None,
@@ -182,7 +197,8 @@ def run(
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
-    whose measured loss is within the limit; the result is only as representative as the suite.
+    whose measured loss is within the limit; the result is only as representative as the suite. --latency times random
+    models of the shapes in question and spends a time in place of parameters; it holds for this machine and --batch.
 
     The output folder has all options in recipe.yaml; compress MODEL --recipe FILE makes the same model again.
 
@@ -193,7 +209,7 @@ def run(
         rankscope compress bundled-bolt --layers 1 --sites decoder --out shallow/
     """
     from rankscope.checkpoints import open_checkpoint
-    from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss, read_recipe
+    from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss, compress_to_time, read_recipe
     from rankscope.compress.options import needs_calibration
     from rankscope.compress.to_loss import validate_loss
     from rankscope.engine.device import resolve_device
@@ -221,7 +237,11 @@ def run(
         dtype=dtype,
         storage=storage,
     )
-    if recipe is not None and (max_loss is not None or given != CompressOptions()):
+    if latency is not None and (max_loss is not None or given.sizes):
+        raise OptionError("--latency searches for the size; leave out --eps, the ratios, all budgets and --max-loss.")
+    if batch is not None and latency is None:
+        raise OptionError("--batch requires --latency.")
+    if recipe is not None and (latency is not None or max_loss is not None or given != CompressOptions()):
         raise OptionError("--recipe holds all options: leave out all others but --out, --force, --device and --json.")
     if not needs_calibration(given.completed().method) and allocation != "sensitivity" and max_loss is None:
         opt.refuse_cuda(device, "matrices are decomposed with LAPACK")
@@ -229,7 +249,23 @@ def run(
     kept = None if recipe is None else read_recipe(recipe)
     settings = {"suite": suite, "data": data, "max_series": max_series}
     with Output(json) as output:
-        if max_loss is None:
+        if latency is not None:
+            _refuse_settings(settings)
+            number, absolute = _duration(latency)
+            checkpoint = open_checkpoint(model, revision=revision)
+            with progress_lines("timing the original") as progress:
+                clock = Clock(checkpoint, batch or _BATCH, given.device, progress)
+                report = compress_to_time(
+                    checkpoint,
+                    given,
+                    out=out,
+                    most=number / clock.milliseconds() if absolute else number,
+                    timer=clock,
+                    measure=f"time of {batch or _BATCH} series",
+                    force=force,
+                    progress=progress,
+                )
+        elif max_loss is None:
             _refuse_settings(settings)
             with progress_bar("opening the model") as progress:
                 checkpoint = open_checkpoint(model, revision=revision)
@@ -255,6 +291,50 @@ def run(
         output.deliver(report, lambda console: show_compress(report, console))
     for note in report.notes:
         say(f"warning: {note}")
+
+
+def _duration(text: str) -> tuple[float, bool]:
+    """A share, or milliseconds and True."""
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|x|×)?", text.strip(), re.IGNORECASE)
+    if found is None or not float(found[1]):
+        raise OptionError(
+            f"--latency {text!r} is no time: give a share of the original's (0.5) or milliseconds (40ms)."
+        )
+    return float(found[1]), (found[2] or "").lower() == "ms"
+
+
+class Clock:
+    """Times folders beside the original, in alternating rounds of one benchmark, some at once."""
+
+    def __init__(self, checkpoint: Checkpoint, batch: int, device: str, progress: Progress) -> None:
+        from rankscope_eval.bench import Case, Settings
+
+        self.original = Case(str(checkpoint.folder), "auto")
+        self.settings = Settings(batches=(batch,), rounds=_ROUNDS, device=device)
+        self.progress = progress
+
+    def milliseconds(self) -> float:
+        """Time of the original."""
+        from rankscope_eval.bench import run_bench
+
+        (row,) = run_bench([self.original], self.settings).rows
+        return 1e3 * row.seconds.median
+
+    def __call__(self, folders: Sequence[Path]) -> list[float]:
+        """Median of the ratios to the original's time, round by round."""
+        from rankscope_eval.bench import Case, run_bench
+
+        found: list[float] = []
+        for start in range(0, len(folders), _AT_ONCE):
+            self.progress(start, len(folders), "timing models")
+            cases = [Case(str(folder), "auto") for folder in folders[start : start + _AT_ONCE]]
+            report = run_bench([self.original, *cases], self.settings, baseline=self.original)
+            if report.failures:
+                raise OptionError(f"a model cannot be timed: {report.failures[0].reason}")
+            labels = {row.model: row.label for row in report.rows}
+            ratios = {one.label: one.seconds.median for one in report.ratios}
+            found += [ratios[labels[case.model]] for case in cases]
+        return found
 
 
 def _refuse_settings(settings: dict[str, Any]) -> None:

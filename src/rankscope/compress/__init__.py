@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rankscope.compress.recipe import Recipe, read_recipe
     from rankscope.compress.report import CompressReport, LossSearch, LossStep, SiteReport
     from rankscope.compress.to_loss import compress_to_loss
+    from rankscope.compress.to_time import compress_to_time
 
 _HOMES = {
     "apply": ("compress",),
@@ -25,6 +26,7 @@ _HOMES = {
     "recipe": ("Recipe", "read_recipe"),
     "report": ("CompressReport", "LossSearch", "LossStep", "SiteReport"),
     "to_loss": ("compress_to_loss",),
+    "to_time": ("compress_to_time",),
 }
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "Spectrum",
     "compress",
     "compress_to_loss",
+    "compress_to_time",
     "plan_by_budget",
     "plan_by_eps",
     "read_recipe",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import DECODERS
+from rankscope.compress.calibration.sources import cap_note
 from rankscope.compress.calibration.statistics import series_for
 from rankscope.compress.card import write_card
 from rankscope.compress.cut import Cut
@@ -23,10 +24,12 @@ from rankscope.compress.recipe import write_recipe
 from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, site_reports
 from rankscope.compress.slicing import slice_checkpoint
-from rankscope.compress.write import Job, TensorSpec, finish_folder, write_jobs
+from rankscope.compress.write import REPORT, Job, TensorSpec, finish_folder, write_jobs
 from rankscope.engine import Progress
 from rankscope.errors import OptionError
+from rankscope.families import Layout
 from rankscope.families.weight_layout import low_rank_config
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
 
 
@@ -93,10 +96,7 @@ def write_folder(
     """
     start = time.perf_counter() if begin is None else begin
     source, planned = prepared.source, prepared.planned(plan)
-    changed = [(cut, plans) for cut, plans in planned if any(one.changed for one in plans)]
-    layouts = dict(source.layouts)
-    for cut, plans in changed:
-        layouts |= cut.layouts(plans, layouts)
+    changed, layouts = layouts_of(prepared, plan)
     chosen = {site.name for site in prepared.sites}
     how, seen = prepared.how if changed else replace(prepared.how, refine=False), None
     if prepared.calibration is not None:  # moments that are given know their own
@@ -106,7 +106,7 @@ def write_folder(
     draft = low_rank_config(source.config, source.family, layouts, how.method)
     config = low_rank_config(source.config, source.family, layouts, how.method, prepared.storage)
     with atomic_folder(out, force) as folder:
-        with refined_jobs(source, _jobs(source, changed), draft, how, folder, prepared.progress) as (jobs, refined):
+        with refined_jobs(source, jobs_of(source, changed), draft, how, folder, prepared.progress) as (jobs, refined):
             size = write_jobs(folder, jobs, prepared.encoding(layouts), how.workers, prepared.progress)
         report = CompressReport(
             model=source.source,
@@ -125,7 +125,7 @@ def write_folder(
             dtype=None if prepared.dtype is None else str(prepared.dtype).removeprefix("torch."),
             storage=prepared.storage,
             seconds=round(time.perf_counter() - start, 3),
-            notes=_notes(prepared, planned) + _left_out(how, refined),
+            notes=_capped(prepared) + _notes(prepared, planned) + _left_out(how, refined),
             sites=tuple(
                 entry
                 for cut, plans in planned
@@ -138,6 +138,11 @@ def write_folder(
         write_recipe(folder, source, replace(prepared.how, decoder=how.decoder), seen)
         write_card(folder, out)
     return report
+
+
+def _capped(prepared: Prepared) -> tuple[str, ...]:
+    known = prepared.calibration
+    return () if known is None else cap_note(prepared.source, known.settings.corpus)
 
 
 def _notes(prepared: Prepared, planned: Sequence[tuple[Cut, Sequence[SitePlan]]]) -> tuple[str, ...]:
@@ -166,7 +171,28 @@ def _left_out(how: Completed, refined: int | None) -> tuple[str, ...]:
     return ("the series of the calibration are not to be had again: what was cut is not refitted (refine).",)
 
 
-def _jobs(source: Checkpoint, changed: Sequence[tuple[Cut, Sequence[SitePlan]]]) -> list[Job]:
+Changed = Sequence[tuple[Cut, Sequence[SitePlan]]]
+
+
+def layouts_of(prepared: Prepared, plan: Plan) -> tuple[Changed, dict[str, Layout]]:
+    """Cuts that a plan changes, and the layouts of all modules then."""
+    changed = [(cut, plans) for cut, plans in prepared.planned(plan) if any(one.changed for one in plans)]
+    layouts = dict(prepared.source.layouts)
+    for cut, plans in changed:
+        layouts |= cut.layouts(plans, layouts)
+    return changed, layouts
+
+
+def adopt(folder: Path, found: Path, report: CompressReport) -> CompressReport:
+    """Move a written folder's files into the one that it was searched for, with a report of the search."""
+    for file in found.iterdir():
+        file.rename(folder / file.name)
+    codec.write(folder / REPORT, report, indent=2)
+    write_card(folder, report.out)
+    return report
+
+
+def jobs_of(source: Checkpoint, changed: Changed) -> list[Job]:
     """Factors of the cuts that change, and copies of all other tensors."""
     jobs: list[Job] = []
     replaced: set[str] = set()

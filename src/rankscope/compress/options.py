@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +21,10 @@ JOINT: Method = "joint"
 STREAM: Method = "stream"
 DEPTH: Method = "depth"
 LAYERS = "layers"
+TIME = "time"
 SENSITIVITY = "sensitivity"
 RATIOS = ("ratio", "attention-ratio")
-BUDGETS = (*RATIOS, "parameters", "bytes", "cache-bytes", LAYERS)
+BUDGETS = (*RATIOS, "parameters", "bytes", "cache-bytes", LAYERS, TIME)
 ATTENTION = ("attention",)
 WHOLE = ("attention", "mlp", "embedding", "head")
 """Linear layers that a size of the whole model is cut from by default, those around patches among them."""
@@ -70,6 +71,8 @@ class CompressOptions:
         storage: ``int8`` writes the weights of all linear layers (`rankscope.families.weight_layout`) as whole numbers
             with a scale per row, ``float`` writes floating point; as the source is by default. Where it is given, a
             size need not be: nothing is cut then.
+        prices: share of the original's time that a rank takes, by kind of cut, for a budget of time; see
+            `rankscope.compress.to_time`.
         workers: matrices decomposed at the same time, one thread each; all cores by default.
 
     Raises:
@@ -92,6 +95,7 @@ class CompressOptions:
     device: str = "cpu"
     dtype: str | torch.dtype | None = None
     storage: Storage | None = None
+    prices: Mapping[str, float] | None = None
     workers: int | None = None
 
     def __post_init__(self) -> None:
@@ -181,13 +185,13 @@ def validate_ratio(ratio: float) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on one of six sizes; all but layers are linear in the ranks.
+    """A limit on one of seven sizes; all but layers are linear in the ranks.
 
     Attributes:
         kind: ``ratio`` (parameters of the whole model, after over before), ``attention-ratio`` (the same of the
             selected matrices alone), ``parameters`` or ``bytes`` (of the whole model), ``cache-bytes`` (key/value
-            cache of one series and one sample path, context and horizon full), or ``layers`` (of the selected stacks;
-            method ``depth``).
+            cache of one series and one sample path, context and horizon full), ``layers`` (of the selected stacks;
+            method ``depth``), or ``time`` (share of the original's, by prices; `rankscope.compress.to_time`).
         limit: what must not be exceeded.
         fixed: what the rest of the model costs, in the same unit.
         itemsize: bytes of a stored number.
@@ -197,7 +201,7 @@ class Budget:
 
     kind: str
     limit: float | int
-    fixed: int = 0
+    fixed: float | int = 0
     itemsize: int = 4
     scale: int = 0
     floating: int = 0
@@ -207,6 +211,9 @@ class Budget:
             raise OptionError(unknown_choice("budget", self.kind, BUDGETS))
         if self.kind in RATIOS:
             validate_ratio(self.limit)
+        elif self.kind == TIME:
+            if not 0.0 < self.limit <= 1.0:
+                raise OptionError(f"time {self.limit:g} must lie in (0, 1]: it is a share of the original's; try 0.5.")
         elif self.limit < 1:
             raise OptionError(f"{self.kind} {self.limit:g} is no budget: give a number above 0.")
 
@@ -220,6 +227,10 @@ class Budget:
                 site.spectrum.cached * (site.rank if site.changed else site.spectrum.rank_now) for site in sites
             )
             return float(self.fixed + cached * self.itemsize)
+        if self.kind == TIME:
+            return self.fixed + sum(
+                site.spectrum.time * (site.rank if site.changed else site.spectrum.rank_now) for site in sites
+            )
         if self.kind == "parameters":
             return float(self.fixed + sum(site.after for site in sites))
         stored = sum(site.after * self.bytes_each(site.spectrum) for site in sites)
@@ -240,10 +251,14 @@ class Budget:
         >>> Budget("ratio", 0.5).shown(0.12341), Budget("bytes", 9).shown(17_301_504)
         ('0.1235', '17301504')
         """
-        return f"{math.ceil(value * 1e4 - _ROUNDING) / 1e4:g}" if self.kind in RATIOS else f"{math.ceil(value)}"
+        return (
+            f"{math.ceil(value * 1e4 - _ROUNDING) / 1e4:g}" if self.kind in (*RATIOS, TIME) else f"{math.ceil(value)}"
+        )
 
-    def cost(self, spectrum: Spectrum) -> int:
+    def cost(self, spectrum: Spectrum) -> float | int:
         """Cost of one rank, up to a factor that all matrices share."""
+        if self.kind == TIME:
+            return spectrum.time
         if self.kind == "cache-bytes":
             return spectrum.cached
         return spectrum.cost * self.bytes_each(spectrum) + self.beside(spectrum) if self.scale else spectrum.cost

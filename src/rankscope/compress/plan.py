@@ -15,6 +15,7 @@ role the rank ⌈r0 (1+i)^α⌉, α fitted to the ranks that hold 99 % of the en
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -62,6 +63,7 @@ class Spectrum:
         floats: numbers of every rank that stay floating point where weights are whole numbers, biases.
         floating: whether all of its numbers do, those of an output head.
         per_rank: numbers that every rank stores, where those are not d_out + d_in.
+        time: share of the original's time that a rank takes, where that was measured.
         worth: what every term is worth to the model's answers, never rising, where that was measured.
     """
 
@@ -80,6 +82,7 @@ class Spectrum:
     floats: int = 0
     floating: bool = False
     per_rank: int | None = None
+    time: float = 0.0
     worth: Float[Tensor, " k"] | None = field(default=None, repr=False)
 
     @property
@@ -199,6 +202,16 @@ class Plan:
     def ratio(self) -> float:
         """Size ratio over the selected sites, after/before (Q7); 1 for none."""
         return self.after / self.before if self.before else 1.0
+
+
+def kind_of(spectrum: Spectrum) -> str:
+    """Cuts that cost alike: the same place in every layer.
+
+    >>> kind_of(Spectrum("encoder.block.3.layer.0.SelfAttention", (4, 4), torch.ones(2), 2, pair="qk"))
+    'encoder.block.*.layer.*.SelfAttention:qk'
+    """
+    place = re.sub(r"\d+", "*", spectrum.name)
+    return f"{place}:{spectrum.pair}" if spectrum.pair else place
 
 
 def site_plan(spectrum: Spectrum, wanted: int) -> SitePlan:

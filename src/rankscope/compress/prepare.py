@@ -20,12 +20,13 @@ from rankscope.compress.options import (
     LAYERS,
     SENSITIVITY,
     STREAM,
+    TIME,
     Budget,
     Completed,
     CompressOptions,
     needs_calibration,
 )
-from rankscope.compress.plan import Plan, SitePlan, Spectrum, least_plan, plan_by_budget, plan_by_eps
+from rankscope.compress.plan import Plan, SitePlan, Spectrum, kind_of, least_plan, plan_by_budget, plan_by_eps
 from rankscope.compress.sensitivity import with_sensitivity
 from rankscope.compress.taps import Tap
 from rankscope.compress.width import WidthCut
@@ -112,6 +113,10 @@ class Prepared:
         """Complete a budget of the whole model with what the selected matrices do not count."""
         if budget.kind == "attention-ratio":
             return budget
+        if budget.kind == TIME:
+            if self.how.prices is None:
+                raise OptionError("a budget of time needs prices, which compress_to_time (--latency) measures.")
+            return replace(budget, fixed=1 - sum(one.time * one.rank_now for one in self.flat))
         if budget.kind in ("ratio", "parameters"):
             return replace(budget, fixed=self.source.parameters - sum(one.stored for one in self.flat), itemsize=1)
         if budget.kind == "cache-bytes":
@@ -204,7 +209,19 @@ def prepare(
         report(done, len(cuts), "singular values")
     if probed:
         cuts, spectra = with_sensitivity(source, how, cuts, spectra, taps, report)
-    return Prepared(source, chosen, how, allocation, moments, tuple(cuts), tuple(spectra), report)
+    return priced(Prepared(source, chosen, how, allocation, moments, tuple(cuts), tuple(spectra), report))
+
+
+def priced(prepared: Prepared) -> Prepared:
+    """The same with the prices of its options on every spectrum."""
+    prices = prepared.how.prices
+    if prices is None:
+        return prepared
+    unknown = {kind_of(one) for one in prepared.flat} - set(prices)
+    if unknown:
+        raise OptionError(f"there is no price of {sorted(unknown)[0]}: leave prices out, to have them measured.")
+    spectra = tuple([replace(one, time=prices[kind_of(one)]) for one in part] for part in prepared.spectra)
+    return replace(prepared, spectra=spectra)
 
 
 def check_family(source: Checkpoint) -> None:

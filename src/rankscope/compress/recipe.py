@@ -57,6 +57,7 @@ class Recipe:
     seed: int
     dtype: str | None
     storage: Storage | None
+    prices: dict[str, float] | None = None
 
     SCHEMA: ClassVar = "rankscope/recipe@1"
 

@@ -10,15 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.compress.apply import write_folder
-from rankscope.compress.card import write_card
+from rankscope.compress.apply import adopt, write_folder
 from rankscope.compress.options import Budget, CompressOptions
 from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
-from rankscope.compress.write import REPORT
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, OptionError
-from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
 
 Score = Callable[[Path], float]
@@ -80,13 +77,9 @@ def compress_to_loss(
         (folder / _CANDIDATES).mkdir()
         search = _Search(prepared, folder / _CANDIDATES, max_loss, score, measure, steps, progress or silent)
         best, found = search.run()
-        for file in best.iterdir():
-            file.rename(folder / file.name)
-        shutil.rmtree(folder / _CANDIDATES)
         seconds = round(time.perf_counter() - begin, 3)
-        report = replace(found, out=str(out), seconds=seconds, search=search.record())
-        codec.write(folder / REPORT, report, indent=2)
-        write_card(folder, out)
+        report = adopt(folder, best, replace(found, out=str(out), seconds=seconds, search=search.record()))
+        shutil.rmtree(folder / _CANDIDATES)
     return report
 
 

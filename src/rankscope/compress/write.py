@@ -185,7 +185,7 @@ def finish_folder(
     dtype: torch.dtype | None,
     storage: Storage,
 ) -> None:
-    """Write what goes with the weights: config, report, and the source's generation config and tokenizer.
+    """Write what goes with the weights, and the report.
 
     Args:
         folder: where the weights are.
@@ -195,6 +195,14 @@ def finish_folder(
         dtype: format of the written weights, None where each kept its own.
         storage: numbers of the linear layers.
     """
+    write_companions(folder, source, config, dtype, storage)
+    codec.write(folder / REPORT, report, indent=2)
+
+
+def write_companions(
+    folder: Path, source: Checkpoint, config: dict[str, Any], dtype: torch.dtype | None, storage: Storage
+) -> None:
+    """Write what a model is loaded with beside its weights: config, the source's generation config and tokenizer."""
     named = [key for key in ("torch_dtype", "dtype") if key in config]
     if dtype is None and storage == "int8" and not named:
         dtype = source.dtype  # or loaders would take that of the first scales for the model's
@@ -204,7 +212,6 @@ def finish_folder(
     for name in _COMPANIONS:
         if (source.folder / name).is_file():
             shutil.copyfile(source.folder / name, folder / name)
-    codec.write(folder / REPORT, report, indent=2)
 
 
 def _finish(stream: Iterator[tuple[str, Tensor]]) -> None:

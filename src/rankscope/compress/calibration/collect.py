@@ -24,7 +24,7 @@ from rankscope.compress.calibration.passes import (
     watched_modules,
     with_partners,
 )
-from rankscope.compress.calibration.sources import named_set
+from rankscope.compress.calibration.sources import cap_note, named_set
 from rankscope.compress.calibration.statistics import (
     SUFFIX,
     Calibration,
@@ -295,7 +295,7 @@ def report_on(
         seed=said.seed,
         dtype=said.dtype,
         streams=streams,
-        notes=tuple(_notes(streams, said.series, checkpoint)),
+        notes=(*cap_note(checkpoint, said.corpus), *_notes(streams, said.series, checkpoint)),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,8 @@ PROBED_WINDOWS = 32
 PROBE_SEED = 10_007
 """Added to the seed of calibration, so that the series are others."""
 _BANK_DRAWS = 4
+_LENGTH = re.compile(r"(.+)@(\d{1,9})")
+"""Name of a set, and the length of its histories."""
 
 
 def calibration_set(source: str | Path = DEFAULT, *, context: int, horizon: int = 64, seed: int = 0) -> CalibrationSet:
@@ -90,8 +94,8 @@ def named_set(
     Args:
         checkpoint: the model.
         source: of a model that forecasts, as `rankscope.compress.calibration.calibration_set` takes it,
-            ``mixture:256`` by default; of a text model ``text:FILE`` or ``text:FILE:N``, see
-            `rankscope.compress.calibration.text.text_set`.
+            ``mixture:256`` by default, with ``@C`` at its end for histories of C values; of a text model ``text:FILE``
+            or ``text:FILE:N``, see `rankscope.compress.calibration.text.text_set`.
         seed: of every random choice.
         count: windows of a text whose name does not say.
         probe: of a text, draw from the part that is not calibrated on.
@@ -106,14 +110,42 @@ def named_set(
             raise OptionError(
                 f"{checkpoint.source} reads series, and {word!r} is a text: try {DEFAULT}, or name a file of series."
             )
+        name = DEFAULT if word is None else word
         context, horizon = lengths(checkpoint)
-        return calibration_set(DEFAULT if word is None else word, context=context, horizon=horizon, seed=seed)
+        plain, context = _with_length(name, checkpoint, context)
+        found = calibration_set(plain, context=context, horizon=horizon, seed=seed)
+        return found if plain == name else replace(found, name=f"{found.name}@{context}")
     if word is None or not word.startswith(TEXT):
         raise OptionError(
             f"{checkpoint.source} is a {checkpoint.family.title} model, which reads text: calibrate it on text:FILE "
             "(plain text, or token ids)."
         )
     return text_set(word, checkpoint, seed=seed, count=count, probe=probe)
+
+
+def _with_length(name: str, checkpoint: Checkpoint, context: int) -> tuple[str, int]:
+    """Name of a set without the length of its histories, and that length: ``context`` where the name has none."""
+    found = _LENGTH.fullmatch(name)
+    if found is None:
+        return name, context
+    wanted, most = int(found[2]), checkpoint.family.context(checkpoint.config)
+    if not SHORTEST_HISTORY <= wanted <= (most or wanted):
+        raise OptionError(
+            f"calibration set {name!r}: histories of {wanted} values are not usable, {checkpoint.source} reads "
+            f"{SHORTEST_HISTORY} to {most or 'any number'}."
+        )
+    return found[1], wanted
+
+
+def cap_note(checkpoint: Checkpoint, name: str) -> tuple[str, ...]:
+    """Say that histories are shorter than what the model reads, where nobody asked for that."""
+    most = checkpoint.family.context(checkpoint.config)
+    if most is None or most <= CONTEXT or not checkpoint.family.forecastable or _LENGTH.fullmatch(name):
+        return ()
+    return (
+        f"calibration set {name} has histories of {CONTEXT} values, {checkpoint.source} reads {most}: {name}@{most} "
+        "shows it whole ones, which takes longer.",
+    )
 
 
 def lengths(checkpoint: Checkpoint) -> tuple[int, int]:

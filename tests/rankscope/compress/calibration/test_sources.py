@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from rankscope import open_checkpoint
 from rankscope.compress import CompressOptions
 from rankscope.compress.calibration import calibrate, calibration_for, calibration_set, is_saved, named_set
 from rankscope.compress.calibration.passes import with_partners
-from rankscope.compress.calibration.sources import PROBE_SEED, probe_set
+from rankscope.compress.calibration.sources import PROBE_SEED, cap_note, probe_set
 from rankscope.compress.prepare import prepare
 from rankscope.errors import DataError, OptionError
 
@@ -119,6 +120,31 @@ def test_series_at_the_lengths_of_the_model(bolt_folder: Path) -> None:
     found = named_set(open_checkpoint(bolt_folder), "kernelsynth:3", seed=1)
     assert (found.name, found.context.shape, found.future.shape) == ("kernelsynth:3", (3, 32), (3, 8))
     assert not torch.equal(found.context, named_set(open_checkpoint(bolt_folder), "kernelsynth:3", seed=2).context)
+
+
+def test_the_length_of_the_histories_can_be_asked_for(bolt_folder: Path) -> None:
+    source = open_checkpoint(bolt_folder)
+    most = source.family.context(source.config)
+    short, whole = named_set(source, "mixture:3@16"), named_set(source, "mixture:3")
+    assert (short.name, short.context.shape[1]) == ("mixture:3@16", 16)
+    assert (whole.name, whole.context.shape[1]) == ("mixture:3", most)
+    assert short.future.shape == whole.future.shape
+    for wrong in (15, most + 1):
+        with pytest.raises(OptionError, match=f"histories of {wrong} values are not usable, .* reads 16 to {most}"):
+            named_set(source, f"mixture:3@{wrong}")
+
+
+def test_a_model_of_longer_histories_says_so(bolt_folder: Path) -> None:
+    source = open_checkpoint(bolt_folder)
+    assert cap_note(source, "mixture:8") == ()
+    inner = {**source.config["chronos_config"], "context_length": 2048}
+    longer = replace(source, config={**source.config, "chronos_config": inner})
+    (note,) = cap_note(longer, "mixture:8")
+    assert "histories of 512 values" in note
+    assert "reads 2048: mixture:8@2048 shows it whole ones" in note
+    assert cap_note(longer, "mixture:8@1024") == ()
+    assert named_set(longer, "mixture:2").context.shape[1] == 512
+    assert named_set(longer, "mixture:2@2048").context.shape[1] == 2048
 
 
 def test_windows_of_a_text(t5_folder: Path, ids: Path) -> None:

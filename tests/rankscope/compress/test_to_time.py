@@ -1,0 +1,144 @@
+"""Compression to a time: prices of ranks, plans that a clock accepts, and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from rankscope import load_pipeline, open_checkpoint
+from rankscope.compress import Budget, CompressOptions, compress, compress_to_time, read_recipe
+from rankscope.compress.plan import kind_of
+from rankscope.compress.prepare import prepare
+from rankscope.compress.to_time import Timer, measure_prices, write_shape
+from rankscope.errors import OptionError
+
+HOW = CompressOptions(calibration="mixture:8", probe="mixture:4")
+QK, UNITS = "encoder.block.*.layer.*.SelfAttention:qk", "encoder.block.*.layer.*.DenseReluDense"
+
+
+def counts(folder: Path) -> tuple[int, int]:
+    """Widths of queries, and hidden units, of the whole encoder."""
+    source = open_checkpoint(folder)
+    sites = [site for site in source.sites(["all"]) if site.stack == "encoder"]
+    return tuple(sum(source.shape(one)[0] for one in sites if one.role == role) for role in ("self.q", "mlp_in"))
+
+
+@pytest.fixture
+def clock(bolt_folder: Path) -> Callable[..., Timer]:
+    """``clock(power=1)``: a timer that sees queries and hidden units of the encoder, and keeps what it timed."""
+    whole = counts(bolt_folder)
+
+    def make(power: float = 1.0) -> Timer:
+        def share(folder: Path) -> float:
+            q, units = (now / before for now, before in zip(counts(folder), whole, strict=True))
+            return (0.2 + 0.3 * q + 0.5 * units) ** power
+
+        return lambda folders: [share(folder) for folder in folders]
+
+    return make
+
+
+def test_prices_are_those_of_a_linear_clock(bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    found = measure_prices(prepare(bolt_folder, HOW), clock(), place)
+    q, units = counts(bolt_folder)
+    assert found.pop(QK) == pytest.approx(0.3 / q)
+    assert found.pop(UNITS) == pytest.approx(0.5 / units)
+    assert found
+    assert set(found.values()) == {0.0}
+    assert not list(place.iterdir())
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5, 2.0])
+def test_the_plan_fits_and_uses_the_time(
+    power: float, bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path
+) -> None:
+    report = compress_to_time(bolt_folder, HOW, out=tmp_path / "small", most=0.7, timer=clock(power), measure="a clock")
+    (share,) = clock(power)([tmp_path / "small"])
+    assert 0.6 < share <= 0.7
+    assert report.search is not None
+    assert report.search.score == share
+    assert report.search.steps[-1].holds
+    assert {one.name for one in (tmp_path / "small").iterdir()} >= {"compress.json", "recipe.yaml", "README.md"}
+    assert not (tmp_path / "small" / ".candidates").exists()
+    untouched = [one for one in report.sites if one.stack == "decoder"]
+    assert untouched
+    assert all(one.parameters_after == one.parameters_before for one in untouched)  # they cost this clock nothing
+
+
+def test_the_dearer_of_two_equal_units_leaves_first(bolt_folder: Path, tmp_path: Path) -> None:
+    prepared = prepare(bolt_folder, HOW)
+    kinds = {kind_of(one) for one in prepared.flat}
+    ranks = {}
+    for price in (1e-4, 2e-3):
+        prices = {kind: price if kind == UNITS else 1e-3 for kind in kinds}
+        how = CompressOptions(budget=Budget("time", 0.95), prices=prices, calibration="mixture:8", probe="mixture:4")
+        found = prepare(bolt_folder, how)
+        plan = found.by_budget(found.how.budget)
+        ranks[price] = sum(one.rank for one in plan.sites if kind_of(one.spectrum) == UNITS)
+        used = found.whole(found.how.budget).used(plan.sites)
+        removed = sum(
+            prices[kind_of(one.spectrum)] * (one.spectrum.rank_now - one.rank) for one in plan.sites if one.changed
+        )
+        assert used == pytest.approx(1 - removed)
+        assert used <= 0.95
+    assert ranks[2e-3] < ranks[1e-4]
+
+
+def test_its_recipe_needs_no_clock(bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path) -> None:
+    compress_to_time(bolt_folder, HOW, out=tmp_path / "first", most=0.7, timer=clock())
+    compress(
+        bolt_folder, read_recipe(tmp_path / "first").options(open_checkpoint(bolt_folder)), out=tmp_path / "second"
+    )
+    first, second = ((tmp_path / one / "model.safetensors").read_bytes() for one in ("first", "second"))
+    assert first == second
+
+
+def test_models_for_the_clock_have_the_shapes_of_the_plan(bolt_folder: Path, tmp_path: Path) -> None:
+    prepared = prepare(bolt_folder, HOW)
+    plan = prepared.by_budget(Budget("ratio", 0.8))
+    shape = write_shape(prepared, plan, tmp_path / "shape")
+    compress(bolt_folder, CompressOptions(ratio=0.8, calibration="mixture:8", probe="mixture:4"), out=tmp_path / "real")
+    random, real = (open_checkpoint(one).index for one in (shape, tmp_path / "real"))
+    assert {name: info.shape for name, info in random.items()} == {name: info.shape for name, info in real.items()}
+    found = load_pipeline(shape, runtime="fast").predict_quantiles(torch.rand(2, 32), prediction_length=8)[0]
+    assert torch.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("most", "options", "said"),
+    [
+        (0.05, {}, "out of reach"),
+        (0.0, {}, "must lie in"),
+        (1.5, {}, "must lie in"),
+        (0.5, {"ratio": 0.5}, "leave out ratio"),
+        (0.5, {"method": "svd"}, "allocation uniform-eps knows no prices"),
+        (0.5, {"method": "stream"}, "method stream has no ranks"),
+        (0.5, {"prices": {"encoder": 1.0}}, "there is no price of"),
+    ],
+)
+def test_bad_input(
+    most: float, options: dict[str, object], said: str, bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path
+) -> None:
+    how = CompressOptions(**{"calibration": "mixture:8", "probe": "mixture:4", **options})
+    with pytest.raises(OptionError, match=said):
+        compress_to_time(bolt_folder, how, out=tmp_path / "small", most=most, timer=clock())
+    assert not list(tmp_path.glob("*small*"))
+
+
+def test_a_clock_that_breaks_leaves_nothing(bolt_folder: Path, tmp_path: Path) -> None:
+    def broken(folders: Sequence[Path]) -> list[float]:
+        raise OptionError("no clock")
+
+    with pytest.raises(OptionError, match="no clock"):
+        compress_to_time(bolt_folder, HOW, out=tmp_path / "small", most=0.5, timer=broken)
+    assert not list(tmp_path.glob("*small*"))
+
+
+def test_a_budget_of_time_without_prices_is_refused(bolt_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="needs prices, which compress_to_time"):
+        compress(bolt_folder, CompressOptions(budget=Budget("time", 0.5), calibration="mixture:8"), out=tmp_path / "x")
