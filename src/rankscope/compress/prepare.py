@@ -104,9 +104,9 @@ class Prepared:
         """
         return plan_by_budget(self.flat, self.whole(budget), self.allocation, self.how.multiple)
 
-    def least_ratio(self) -> float:
-        """Share of all parameters that the least leaves that the rule can keep."""
-        whole = self.whole(Budget("ratio", 1.0))
+    def least(self, kind: str) -> float:
+        """Share of all parameters, or of the time, that the least leaves that the rule can keep."""
+        whole = self.whole(Budget(kind, 1.0))
         return whole.used(least_plan(self.flat, whole, self.allocation, self.how.multiple).sites)
 
     def whole(self, budget: Budget) -> Budget:

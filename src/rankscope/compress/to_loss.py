@@ -114,7 +114,7 @@ class _Search:
 
     def run(self) -> tuple[Path, CompressReport]:
         """Bisect sizes on a logarithmic scale."""
-        low, high = self.prepared.least_ratio(), 1.0
+        low, high = self.prepared.least("ratio"), 1.0
         if not self._holds(low):
             for _ in range(self.steps):
                 if high < CLOSE * low:

@@ -34,7 +34,7 @@ Timer = Callable[[Sequence[Path]], list[float]]
 """Times of the same forecasts by some folders, over the original's."""
 PRICED_AT = 4
 """Every kind of cut is priced at this fraction of its ranks."""
-TRIES, CLOSE = 4, 0.95
+TRIES, CLOSE = 6, 0.95
 """Plans that are timed at most, and the share of the time allowed that is near enough."""
 SPREAD = 0.05
 """Standard deviation of the weights of models that are timed."""
@@ -152,7 +152,9 @@ def _fitting(
     prepared: Prepared, timer: Timer, most: float, place: Path, tell: Progress
 ) -> tuple[Plan, float, list[LossStep]]:
     """The slowest plan that was timed and fits, the time that it was planned for, and all that were timed, it last."""
-    asked, best = most, None
+    least = prepared.least(TIME)
+    asked, best = max(most, least), None  # prices only estimate what the least takes
+    low, high = least, 1.0
     steps: list[LossStep] = []
     for number in range(TRIES):
         plan = prepared.by_budget(Budget(TIME, asked))
@@ -165,14 +167,17 @@ def _fitting(
         steps.append(step)
         if step.holds and (best is None or share > best[2].score):
             best = plan, asked, step
-        if step.holds and share > CLOSE * most:
+        if (step.holds and share > CLOSE * most) or (not step.holds and asked == least):
             break
-        asked = min(max(asked + most - share, asked * most / share / 2), 1.0)
+        low, high = (asked, high) if step.holds else (low, asked)
+        asked += most * (1 + CLOSE) / 2 - share
+        if not low < asked < high:
+            asked = least if asked <= least else (low + high) / 2
     if best is None:
         nearest = min(step.score for step in steps)
         raise OptionError(
-            f"a time of {most:g} is out of reach: of {len(steps)} plans the fastest took {nearest:.3f} of the "
-            "original's; ask for more, or remove layers first (--layers)."
+            f"a time of {most:g} is out of reach: of {len(steps)} plans that were timed the fastest took {nearest:.3f} "
+            "of the original's; ask for more, or compress what method stream or --layers made."
         )
     plan, asked, step = best
     return plan, asked, [*(one for one in steps if one is not step), step]

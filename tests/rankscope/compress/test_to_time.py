@@ -70,6 +70,35 @@ def test_the_plan_fits_and_uses_the_time(
     assert all(one.parameters_after == one.parameters_before for one in untouched)  # they cost this clock nothing
 
 
+@pytest.mark.parametrize("factor", [0.6, 1.7])
+def test_wrong_prices_are_corrected_by_the_clock(
+    factor: float, bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path
+) -> None:
+    prices = measure_prices(prepare(bolt_folder, HOW), clock(), tmp_path)
+    wrong = {kind: factor * price for kind, price in prices.items()}
+    how = CompressOptions(prices=wrong, calibration="mixture:8", probe="mixture:4")
+    report = compress_to_time(bolt_folder, how, out=tmp_path / "small", most=0.7, timer=clock())
+    assert report.search is not None
+    assert not 0.65 < report.search.steps[0].score <= 0.7
+    assert 0.65 < report.search.score <= 0.7
+
+
+def test_the_least_is_timed_where_prices_say_that_it_is_too_slow(
+    bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path
+) -> None:
+    timer = clock(0.5)
+    prices = measure_prices(prepare(bolt_folder, HOW), timer, tmp_path)
+    how = CompressOptions(prices=prices, calibration="mixture:8", probe="mixture:4")
+    prepared = prepare(bolt_folder, how)
+    estimate = prepared.least("time")
+    (real,) = timer([write_shape(prepared, prepared.by_budget(Budget("time", estimate)), tmp_path / "least")])
+    assert real < estimate
+    most = (real + estimate) / 2
+    report = compress_to_time(bolt_folder, how, out=tmp_path / "small", most=most, timer=timer)
+    assert report.search is not None
+    assert report.search.score <= most
+
+
 def test_the_dearer_of_two_equal_units_leaves_first(bolt_folder: Path, tmp_path: Path) -> None:
     prepared = prepare(bolt_folder, HOW)
     kinds = {kind_of(one) for one in prepared.flat}
