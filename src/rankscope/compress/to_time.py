@@ -154,7 +154,9 @@ def _fitting(
     """The slowest plan that was timed and fits, the time that it was planned for, and all that were timed, it last."""
     least = prepared.least(TIME)
     asked, best = max(most, least), None  # prices only estimate what the least takes
-    low, high = least, 1.0
+    aim = most * (1 + CLOSE) / 2
+    low: tuple[float, float] | None = None  # planned and measured
+    high = (1.0, 1.0)
     steps: list[LossStep] = []
     for number in range(TRIES):
         plan = prepared.by_budget(Budget(TIME, asked))
@@ -169,10 +171,11 @@ def _fitting(
             best = plan, asked, step
         if (step.holds and share > CLOSE * most) or (not step.holds and asked == least):
             break
-        low, high = (asked, high) if step.holds else (low, asked)
-        asked += most * (1 + CLOSE) / 2 - share
-        if not low < asked < high:
-            asked = least if asked <= least else (low + high) / 2
+        low, high = ((asked, share), high) if step.holds else (low, (asked, share))
+        if low is None:
+            asked = max(asked + aim - share, least)
+        else:
+            asked = low[0] + (high[0] - low[0]) * (aim - low[1]) / max(high[1] - low[1], 1e-9)
     if best is None:
         nearest = min(step.score for step in steps)
         raise OptionError(
