@@ -27,6 +27,7 @@ def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_what_is_saved_serves_compress_and_changes_nothing(
     cli: Callable[..., Any], document: Callable[..., Any], bolt_folder: Path, tmp_path: Path
 ) -> None:

@@ -185,6 +185,7 @@ def test_errors_in_the_runs(
     assert not (tmp_path / "audit").exists()
 
 
+@pytest.mark.slow
 def test_one_real_run_from_the_command_line(document: Callable[..., Any], tmp_path: Path) -> None:
     args = ("lab", "encoders", "1", "5", "--encoders", "linear", "--seeds", 1, "--epochs", 40, "--device", "cpu")
     found = document(*args, "--stop", 1, "--out", tmp_path)

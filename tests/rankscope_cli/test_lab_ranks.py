@@ -59,6 +59,7 @@ def test_the_document(document: Any, audit: Path, tmp_path: Path) -> None:
     assert row["effective"] == pytest.approx(sum(one.effective_rank for one in expected) / 3, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_table_fits_a_terminal(cli: Any, audit: Path, tmp_path: Path) -> None:
     from rankscope_cli.verbs.lab_ranks import show_ranks
 

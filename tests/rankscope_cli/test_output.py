@@ -138,6 +138,7 @@ def test_a_narrow_console_loses_no_digit() -> None:
     assert "1234567890" in screen.getvalue()
 
 
+@pytest.mark.slow
 def test_figures_appear_together(cli: Any, chronos_t5_folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "figures"
     assert cli("flow", chronos_t5_folder, "--n", 2, "--length", 16, "--figures", place).exit_code == 0

@@ -21,6 +21,7 @@ def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_shards_are_written_checked_and_replaced_on_demand(
     cli: Any, document: Callable[..., dict[str, Any]], refused: Callable[..., str]
 ) -> None:

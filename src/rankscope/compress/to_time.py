@@ -36,6 +36,8 @@ PRICED_AT = 4
 """Every kind of cut is priced at this fraction of its ranks."""
 TRIES, CLOSE = 6, 0.95
 """Plans that are timed at most, and the share of the time allowed that is near enough."""
+SHORTEST = 1e-3
+"""Least share that is planned for, however little the prices leave."""
 SPREAD = 0.05
 """Standard deviation of the weights of models that are timed."""
 _CANDIDATES = ".candidates"
@@ -152,7 +154,7 @@ def _fitting(
     prepared: Prepared, timer: Timer, most: float, place: Path, tell: Progress
 ) -> tuple[Plan, float, list[LossStep]]:
     """The slowest plan that was timed and fits, the time that it was planned for, and all that were timed, it last."""
-    least = prepared.least(TIME)
+    least = max(prepared.least(TIME), SHORTEST)
     asked, best = max(most, least), None  # prices only estimate what the least takes
     aim = most * (1 + CLOSE) / 2
     low: tuple[float, float] | None = None  # planned and measured

@@ -68,6 +68,7 @@ def test_a_search_says_what_was_measured(bolt_folder: Path, tmp_path: Path) -> N
     assert "# found\n" in (tmp_path / "found" / CARD).read_text()
 
 
+@pytest.mark.slow
 def test_every_healing_has_its_line(bolt_folder: Path, tmp_path: Path) -> None:
     compress(bolt_folder, CompressOptions(eps=0.3), out=tmp_path / "small")
     heal(tmp_path / "small", bolt_folder, HealConfig(steps=2, batch_size=4), out=tmp_path / "once", device="cpu")

@@ -46,6 +46,7 @@ def test_the_same_model_again(name: str, bolt_folder: Path, tmp_path: Path) -> N
     assert (tmp_path / "first/recipe.yaml").read_text() == (tmp_path / "second/recipe.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_a_size_that_was_searched_for_is_in_it(bolt_folder: Path, tmp_path: Path) -> None:
     report = compress_to_loss(
         bolt_folder,

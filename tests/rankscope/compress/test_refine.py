@@ -227,6 +227,7 @@ def test_a_refined_folder_is_nearer_to_the_original(kind: str, method: Any, made
     assert far[True] < far[False]
 
 
+@pytest.mark.slow
 def test_int8_rounds_what_was_refined(made: Made, tmp_path: Path) -> None:
     source, series = made("chronos-bolt"), series_for("chronos-bolt", 32)
     modules: list[Any] = []
@@ -240,6 +241,7 @@ def test_int8_rounds_what_was_refined(made: Made, tmp_path: Path) -> None:
     assert 0 < float((exact - rounded).norm()) < 0.02 * float(exact.norm())
 
 
+@pytest.mark.slow
 def test_moments_are_refined_with_the_series_that_they_name(made: Made, tmp_path: Path) -> None:
     source = made("chronos-bolt")
     plain = CompressOptions(attention_ratio=0.5, method="joint", calibration="mixture:16", probe="mixture:4")

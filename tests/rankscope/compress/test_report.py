@@ -20,7 +20,7 @@ Toys = Callable[[str], tuple[Checkpoint, Calibration]]
 
 
 SITE_KEYS = {"name", "stack", "layer", "role", "shape", "layout", "rank", "widths", "eps_rank", "parameters_before"}
-SITE_KEYS |= {"parameters_after", "spectral_error", "relative_error", "lost", "note"}
+SITE_KEYS |= {"parameters_after", "spectral_error", "relative_error", "lost", "note", "removed"}
 KEYS = {
     "schema",
     "model",

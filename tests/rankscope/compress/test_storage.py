@@ -78,8 +78,8 @@ def test_what_is_in_the_folder(kind: str, how: dict[str, Any], make: Callable[..
     report = compress(source, CompressOptions(storage="int8", **how), out=small)
     plain = compress(source, CompressOptions(**how or {"attention_ratio": 1.0}), out=tmp_path / "float")
     assert sorted(file.suffix for file in small.iterdir()) in (
-        [".json"] * 2 + [".safetensors", ".yaml"],
-        [".json"] * 3 + [".safetensors", ".yaml"],
+        [".json"] * 2 + [".md", ".safetensors", ".yaml"],
+        [".json"] * 3 + [".md", ".safetensors", ".yaml"],
     )
     assert json.loads((small / "config.json").read_text())["rankscope"]["storage"] == "int8"
     assert "storage" not in json.loads((tmp_path / "float" / "config.json").read_text())["rankscope"]
@@ -209,6 +209,7 @@ def test_a_plan_s_bytes_are_the_folder_s(make: Callable[..., Path], tmp_path: Pa
             assert report.bytes["after"] == budget.used(plan.sites)
 
 
+@pytest.mark.slow
 def test_the_cache_keeps_the_format_of_the_model(make: Callable[..., Path], tmp_path: Path) -> None:
     from rankscope.measure.cache import cache_bytes
 

@@ -287,6 +287,7 @@ def test_a_ratio_is_a_share_of_all_parameters_and_widths_come_in_multiples(kind:
     assert torch.isfinite(answers(written, kind)).all()
 
 
+@pytest.mark.slow
 def test_low_rank_first_then_the_stream_then_int8(toy: Toy, tmp_path: Path) -> None:
     source, how, _ = toy("chronos-bolt")
     series = series_for("chronos-bolt")

@@ -83,6 +83,7 @@ def test_wrong_prices_are_corrected_by_the_clock(
     assert 0.65 < report.search.score <= 0.7
 
 
+@pytest.mark.slow
 def test_the_least_is_timed_where_prices_say_that_it_is_too_slow(
     bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_the_dearer_of_two_equal_units_leaves_first(bolt_folder: Path, tmp_path:
     assert ranks[2e-3] < ranks[1e-4]
 
 
+@pytest.mark.slow
 def test_its_recipe_needs_no_clock(bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path) -> None:
     compress_to_time(bolt_folder, HOW, out=tmp_path / "first", most=0.7, timer=clock())
     compress(

@@ -230,6 +230,7 @@ def test_the_fast_runtime_forecasts_as_plain_chronos_does(kind: str, toy: Toy, t
         torch.testing.assert_close(greedy[0], greedy[1], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_narrow_block_can_be_cut_again_by_any_method(toy: Toy, tmp_path: Path) -> None:
     """To fewer units, to factors, to whole numbers; a block with a factored matrix is whitened from then on."""
     prepared = prepared_for(toy, "chronos-bolt")

@@ -12,7 +12,7 @@ from rankscope.checkpoints import open_checkpoint
 
 
 @pytest.mark.parametrize("layout", ["dense", "factored", "thin", "head-width", "int8", "twice"])
-@pytest.mark.parametrize("horizon", [8, 19])
+@pytest.mark.parametrize("horizon", [8, pytest.param(19, marks=pytest.mark.slow)])
 def test_quantiles_are_those_of_the_stock_pipeline(
     bolt_folder: Path, uneven: Any, compressed: Any, both: Any, layout: str, horizon: int
 ) -> None:

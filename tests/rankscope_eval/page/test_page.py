@@ -137,6 +137,7 @@ def test_the_same_results_give_the_same_bytes(results: Path, page: Page, tmp_pat
     assert again.html == page.html
 
 
+@pytest.mark.slow
 def test_names_are_text_whatever_they_hold(
     one_document: Callable[..., Path], scores: Any, times: Any, results: Path, parsed: Any
 ) -> None:

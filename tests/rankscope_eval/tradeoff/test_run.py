@@ -126,6 +126,7 @@ def several(options: TradeoffOptions, tmp_path: Path) -> TradeoffOptions:
     return replace(options, suite=str(suite))
 
 
+@pytest.mark.slow
 def test_rows_are_judged_over_data_sets_and_series(bolt_folder: Path, tmp_path: Path, several: TradeoffOptions) -> None:
     grid = Grid((0.4,), ("joint",), seeds=(0, 1))
     report = run_table2(bolt_folder, tmp_path / "out", grid=grid, options=several)
@@ -153,6 +154,7 @@ def test_rows_are_judged_over_data_sets_and_series(bolt_folder: Path, tmp_path: 
     assert again.judgements[0].WQL_verdict.margin == 0.99
 
 
+@pytest.mark.slow
 def test_losses_are_averaged_over_sampling_seeds(
     sampling_folder: Path, bolt_folder: Path, tmp_path: Path, options: TradeoffOptions
 ) -> None:
@@ -172,6 +174,7 @@ def test_losses_are_averaged_over_sampling_seeds(
     assert direct.original == alone.original
 
 
+@pytest.mark.slow
 def test_what_is_done_stays_done(
     sampling_folder: Path, tmp_path: Path, options: TradeoffOptions, made, monkeypatch
 ) -> None:
@@ -286,6 +289,7 @@ def test_a_model_that_cannot_be_scored_fails_alone(sampling_folder: Path, tmp_pa
     assert report.failed == report.points[:1]
 
 
+@pytest.mark.slow
 def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text(" ".join(str(2 + (7 * n * n + n // 9) % 61) for n in range(1400)))
     options = TradeoffOptions(text=str(tmp_path / "ids.txt"), calibration="text:4")

@@ -152,6 +152,7 @@ def test_bad_input(table: VariableTable, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["columns", "values"])
 def test_runs_on_another_table_of_the_same_name_are_refused(table: VariableTable, tmp_path: Path, other: str) -> None:
     plan = Plan(("linear-regression", "copy"), seeds=1, epochs=1)
