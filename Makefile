@@ -37,7 +37,7 @@ browser: ## Install Debian's Chromium for the browser tests, where root and apt-
 	else echo 'no Chromium here, and none could be installed: the browser tests will be skipped'; fi
 
 test test-slow: export OMP_NUM_THREADS ?= 1
-test: $(STAMP) ## Run the quick tests, a process per core (about 6 minutes on two)
+test: $(STAMP) ## Run the quick tests, a process per core (about 5 minutes on two)
 	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist worksteal --durations=10 -q
 
 test-slow: $(STAMP) ## Run the slow ones, with coverage: processes, kills, training, Ray, Chromium (12 minutes)

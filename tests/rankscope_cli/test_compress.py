@@ -28,6 +28,7 @@ def moments(bolt_folder: Path, tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_joint_heads_from_named_series(document: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:
     how = ("--method", "joint", "--attention-ratio", "0.6", *SET)
     result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")

@@ -77,6 +77,7 @@ def test_the_table_fits_a_terminal(cli: Any, audit: Path, tmp_path: Path) -> Non
     assert len(study.curves) == 2 * (2 * 2 * 4 + 3)
 
 
+@pytest.mark.slow
 def test_bad_input(cli: Any, refused: Any, audit: Path, tmp_path: Path) -> None:
     assert "there is no folder or file" in refused("lab", "ranks", tmp_path / "nowhere")
     assert "no finished run" in refused("lab", "ranks", tmp_path)

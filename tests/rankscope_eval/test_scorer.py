@@ -82,6 +82,7 @@ def test_another_baseline_is_what_a_search_compares_with(suite: Path, pair: Any)
     assert len(reported) == seen  # candidates are measured within the progress of who measures them
 
 
+@pytest.mark.slow
 def test_every_file_is_read_once_and_every_checkpoint_opened_once(
     suite: Path, pair: Any, used: Counter[str], tmp_path: Path
 ) -> None:

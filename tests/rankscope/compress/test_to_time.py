@@ -70,6 +70,7 @@ def test_the_plan_fits_and_uses_the_time(
     assert all(one.parameters_after == one.parameters_before for one in untouched)  # they cost this clock nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.6, 1.7])
 def test_wrong_prices_are_corrected_by_the_clock(
     factor: float, bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path

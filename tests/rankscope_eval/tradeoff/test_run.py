@@ -229,6 +229,7 @@ def test_a_killed_run_loses_one_point(sampling_folder: Path, tmp_path: Path, opt
     assert untimed(report) == untimed(whole)
 
 
+@pytest.mark.slow
 def test_another_table_is_not_gone_on_with(
     sampling_folder: Path, bolt_folder: Path, tmp_path: Path, options: TradeoffOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +261,7 @@ def test_another_table_is_not_gone_on_with(
     assert [point.ratio for point in fresh.points] == [0.4]
 
 
+@pytest.mark.slow
 def test_a_point_that_cannot_be_had_says_so(chronos2_folder: Path, sampling_folder: Path, tmp_path, options) -> None:
     report = run_table2(sampling_folder, tmp_path / "far", grid=Grid((0.6, 0.01), ("svd",)), options=options)
     assert [point.state for point in report.points] == [DONE, OUT_OF_REACH]
