@@ -133,6 +133,7 @@ def suite(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_loss_in_place_of_a_size(
     document: Callable[..., Any], bolt_folder: Path, suite: Path, tmp_path: Path
 ) -> None:
@@ -181,6 +182,7 @@ def test_the_search_is_lines_and_shown(
         assert f"relative WQL on embedded {step['score']:.4f} " in line
 
 
+@pytest.mark.slow
 def test_a_time_in_place_of_a_size(
     document: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

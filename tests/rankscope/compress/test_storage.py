@@ -193,6 +193,7 @@ def test_budgets_of_bytes_count_whole_numbers_and_scales(
         assert limit - 100 - step < again.bytes["after"] <= limit - 100
 
 
+@pytest.mark.slow
 def test_a_plan_s_bytes_are_the_folder_s(make: Callable[..., Path], tmp_path: Path) -> None:
     """The budget's own account of a plan, to the byte."""
     from rankscope.compress.apply import write_folder

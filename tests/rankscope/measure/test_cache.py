@@ -29,6 +29,7 @@ def tensors(cache: object) -> list[torch.Tensor]:
     return [*cache.key_cache, *cache.value_cache]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_narrower_heads_and_shorter_numbers_shrink_it(bolt_folder: Path, tmp_path: Path, dtype: str) -> None:
     # patches of 4 in a context of 32, a register token; one token in the decoder; 3 layers, 2 heads of 4, W_K and W_V

@@ -179,6 +179,7 @@ def test_flow(family: str, design: str, folders: Callable[[str, str], Path]) -> 
                 assert row.weight_eps_ranks[site.role]["0.1"] == count(sigma, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "design"), [*(("chronos-t5", design) for design in DESIGNS), ("chronos-bolt", "head-width and mlp")]
 )

@@ -116,6 +116,7 @@ def test_training_learns_and_compiled_functions_change_nothing_that_matters(no_d
         assert one.loss == pytest.approx(other.loss, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec", [RunSpec("linear-ortho", series=64), RunSpec("mlp", series=64), RunSpec("sum", series=64, objective="mse")]
 )

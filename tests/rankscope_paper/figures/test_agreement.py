@@ -101,6 +101,7 @@ def test_a_constant_signal_gains_rank_from_layer_to_layer() -> None:
     assert ranks == sorted(set(ranks))
 
 
+@pytest.mark.slow
 def test_sinusoids_are_embedded_at_lower_rank_than_noise() -> None:
     rows = frame("8")
     rows = rows[rows["quantity"] == "spectrum"]
@@ -137,6 +138,7 @@ def test_rows_of_one_head_are_closer_to_each_other_than_to_those_of_other_heads(
         assert rows[within]["degrees"].mean() < rows[~within]["degrees"].mean(), name
 
 
+@pytest.mark.slow
 def test_more_heads_give_queries_of_higher_rank_and_heads_of_lower() -> None:
     assert mean_ranks("16", "model.num_heads").is_monotonic_increasing
     assert mean_ranks("16", "model.num_heads", "mean_head_rank").is_monotonic_decreasing

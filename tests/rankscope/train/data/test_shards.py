@@ -324,6 +324,7 @@ def test_resuming_looks_at_what_is_there(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
 
+@pytest.mark.slow
 def test_a_run_that_replaces_goes_on_without_being_told_again(
     whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
