@@ -18,6 +18,8 @@ from digests import COMPRESSION, SCORING, bundled
 from provenance import conditions, origin, parser, save, suite_options
 from scores import METRICS, by_benchmark
 
+from rankscope.compress import Budget
+
 Form = dict[str, Any]
 
 _QUARTER: Form = {"method": "joint", "attention_ratio": 0.25}
@@ -40,7 +42,7 @@ SETS: dict[str, dict[str, Form]] = {
         for refine in (False, True)
     },
     "depth": {
-        f"{stack}-{layers}-{refine}": {"layers": layers, "sites": stack, "refine": refine}
+        f"{stack}-{layers}-{refine}": {"budget": Budget("layers", layers), "sites": stack, "refine": refine}
         for stack in ("encoder", "decoder")
         for layers in (3, 2, 1)
         for refine in (False, True)
@@ -75,14 +77,11 @@ def scored(folder: Path, seed: int, options: argparse.Namespace, kept: Path) -> 
 def measure(name: str, form: Form, options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Write one form and score it with every seed."""
     from rankscope import open_checkpoint
-    from rankscope.compress import Budget, CompressOptions, compress
+    from rankscope.compress import CompressOptions, compress
 
     original = open_checkpoint(options.model)
     folder = place / name
-    layers = form.get("layers")
-    rest = {key: value for key, value in form.items() if key != "layers"}
-    budget = None if layers is None else Budget("layers", layers)
-    compress(original, CompressOptions(**rest, budget=budget), out=folder)
+    compress(original, CompressOptions(**form), out=folder)
     small = open_checkpoint(folder)
     sizes = {"parameters": small.parameters / original.parameters, "bytes": small.bytes / original.bytes}
     found = [scored(folder, seed, options, place / "rows") for seed in range(options.seeds)]

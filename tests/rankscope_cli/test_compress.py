@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from safetensors.torch import load_file, save_file
 
 from rankscope import open_checkpoint
 from rankscope.compress.calibration import calibrate, calibration_set
-from rankscope.engine import silent
-from rankscope_cli.verbs.compress import Clock
 from rankscope_eval import Scorer
 
 SET = ("--calibration", "kernelsynth:16")
@@ -184,7 +181,11 @@ def test_the_search_is_lines_and_shown(
 
 @pytest.mark.slow
 def test_a_time_in_place_of_a_size(
-    document: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: Callable[..., Any],
+    cli: Callable[..., Any],
+    bolt_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Fake:
         def __init__(self, checkpoint: Any, batch: int, *_: Any) -> None:
@@ -197,21 +198,14 @@ def test_a_time_in_place_of_a_size(
             whole = open_checkpoint(bolt_folder).parameters
             return [open_checkpoint(folder).parameters / whole for folder in folders]
 
-    monkeypatch.setattr("rankscope_cli.verbs.compress.Clock", Fake)
+    monkeypatch.setattr("rankscope_eval.bench.Clock", Fake, raising=False)
     how = ("--latency", "45ms", "--batch", 8, *SET, "--probe", "mixture:4")
     found = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert found["search"]["measure"] == "time of 8 series"
     assert 0.85 < found["search"]["score"] == found["ratio"] <= 0.9
     assert set(found["asked"]) == {"time"}
-
-
-@pytest.mark.slow
-def test_the_clock_times_folders_in_their_order(bolt_folder: Path) -> None:
-    clock = Clock(open_checkpoint(bolt_folder), 2, "cpu", silent)
-    assert clock.milliseconds() > 0
-    shares = clock([shutil.copytree(bolt_folder, bolt_folder.with_name(name)) for name in ("one", "two")])
-    assert len(shares) == 2
-    assert min(shares) > 0
+    refused = cli("compress", bolt_folder, "--latency", "60ms", "--batch", 8, "--out", tmp_path / "fast")
+    assert "the original takes 50 ms; there is nothing to cut" in refused.stderr
 
 
 @pytest.mark.slow

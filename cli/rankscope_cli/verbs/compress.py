@@ -6,7 +6,7 @@ import re
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
     from rankscope.checkpoints import Checkpoint
     from rankscope.compress import CompressOptions, CompressReport, LossSearch, SiteReport
+    from rankscope_eval.bench import Clock
 
 
 SUITE = "embedded"
 _SIZE, _BY_LOSS, _BY_TIME = "Size", "Size by loss", "Size by time"
-_BATCH, _ROUNDS, _AT_ONCE = 32, 5, 4
-"""Series forecast at once, alternating rounds, and models in memory at once besides the original."""
+_BATCH = 32
+"""Series that are forecast at once where a time is asked for."""
 _SUGGESTED = 0.3
 """Ratio that is named beside the size that an ε left."""
 
@@ -151,7 +152,8 @@ def run(
         bool | None,
         opt.switch(
             "--refine/--no-refine",
-            "Refit each sublayer's output matrix, in order, to the original's residual stream (default: with joint).",
+            "Refit each sublayer's output matrix, in order, to the original's residual stream (default: with joint and "
+            "depth).",
         ),
     ] = None,
     multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N (8 suits GPUs).")] = 1,
@@ -192,8 +194,8 @@ def run(
     --method depth removes whole layers, each time the one whose absence changes the forecasts least for its size.
     --layers N says how many stay, with --sites decoder of the decoder alone. Compress the result with joint or stream.
 
-    With joint, what each sublayer writes is refitted afterwards, so that errors of earlier layers do not add up;
-    --refine does so with every other method but stream, --no-refine with none.
+    With joint and depth, what each sublayer writes is refitted afterwards, so that errors of earlier layers do not add
+    up; --refine does so with every other method but stream, --no-refine with none.
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
@@ -214,6 +216,7 @@ def run(
     from rankscope.compress.to_loss import validate_loss
     from rankscope.engine.device import resolve_device
     from rankscope.io.atomic import refuse_existing
+    from rankscope_eval.bench import Clock
 
     refuse_existing(out, force)
     limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes, "layers": layers}
@@ -251,7 +254,7 @@ def run(
     with Output(json) as output:
         if latency is not None:
             _refuse_settings(settings)
-            number, absolute = _duration(latency)
+            _duration(latency)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("timing the original") as progress:
                 clock = Clock(checkpoint, batch or _BATCH, given.device, progress)
@@ -259,7 +262,7 @@ def run(
                     checkpoint,
                     given,
                     out=out,
-                    most=number / clock.milliseconds() if absolute else number,
+                    most=_share(latency, clock),
                     timer=clock,
                     measure=f"time of {batch or _BATCH} series",
                     force=force,
@@ -303,38 +306,19 @@ def _duration(text: str) -> tuple[float, bool]:
     return float(found[1]), (found[2] or "").lower() == "ms"
 
 
-class Clock:
-    """Times folders beside the original, in alternating rounds of one benchmark, some at once."""
+def _share(latency: str, clock: Clock) -> float:
+    """Share of the original's time that is asked for.
 
-    def __init__(self, checkpoint: Checkpoint, batch: int, device: str, progress: Progress) -> None:
-        from rankscope_eval.bench import Case, Settings
-
-        self.original = Case(str(checkpoint.folder), "auto")
-        self.settings = Settings(batches=(batch,), rounds=_ROUNDS, device=device)
-        self.progress = progress
-
-    def milliseconds(self) -> float:
-        """Time of the original."""
-        from rankscope_eval.bench import run_bench
-
-        (row,) = run_bench([self.original], self.settings).rows
-        return 1e3 * row.seconds.median
-
-    def __call__(self, folders: Sequence[Path]) -> list[float]:
-        """Median of the ratios to the original's time, round by round."""
-        from rankscope_eval.bench import Case, run_bench
-
-        found: list[float] = []
-        for start in range(0, len(folders), _AT_ONCE):
-            self.progress(start, len(folders), "timing models")
-            cases = [Case(str(folder), "auto") for folder in folders[start : start + _AT_ONCE]]
-            report = run_bench([self.original, *cases], self.settings, baseline=self.original)
-            if report.failures:
-                raise OptionError(f"a model cannot be timed: {report.failures[0].reason}")
-            labels = {row.model: row.label for row in report.rows}
-            ratios = {one.label: one.seconds.median for one in report.ratios}
-            found += [ratios[labels[case.model]] for case in cases]
-        return found
+    Raises:
+        OptionError: it is none, or the original is as fast.
+    """
+    number, absolute = _duration(latency)
+    if not absolute:
+        return number
+    now = clock.milliseconds()
+    if number >= now:
+        raise OptionError(f"--latency {latency}: the original takes {now:.3g} ms; there is nothing to cut.")
+    return number / now
 
 
 def _refuse_settings(settings: dict[str, Any]) -> None:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rankscope_eval.bench.case import Case, Settings, read_case
+    from rankscope_eval.bench.clock import Clock
     from rankscope_eval.bench.report import BenchReport, BenchRow
     from rankscope_eval.bench.running import run_bench
 
-__all__ = ["run_bench", "Settings", "Case", "read_case", "BenchReport", "BenchRow"]
+__all__ = ["run_bench", "Clock", "Settings", "Case", "read_case", "BenchReport", "BenchRow"]
 
 _HOME = {
     "run_bench": "running",
+    "Clock": "clock",
     "Settings": "case",
     "Case": "case",
     "read_case": "case",

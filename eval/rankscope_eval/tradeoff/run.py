@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.choices import ALLOCATIONS, METHOD_NAMES, Allocation, Method
+from rankscope.choices import ALLOCATIONS, METHOD_NAMES, WHOLE_MODEL, Allocation, Method
 from rankscope.compress import CompressOptions, CompressReport, compress
 from rankscope.compress.calibration import Calibration, calibrate, fingerprint, load_calibration
 from rankscope.compress.heal import HealConfig, HealReport, heal
@@ -41,8 +41,8 @@ from rankscope_eval.tradeoff.folder import KeptOriginal, KeptPoint, Table2Folder
 from rankscope_eval.tradeoff.scorers import OVERLAP_SEED, ForecastScorer, TextScorer, TradeoffOptions
 
 RATIOS = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
-RANKED = tuple(name for name in METHOD_NAMES if name not in ("stream", "depth"))
-"""Methods that cut the selected matrices; the size of ``stream`` is that of the whole model."""
+RANKED = tuple(name for name in METHOD_NAMES if name not in WHOLE_MODEL)
+"""Methods that cut the selected matrices."""
 METHODS = ("svd", "asvd", "whitened", "theorem3", "joint")
 HEALED = "+healed"
 """Suffix of methods that are healed after compression."""

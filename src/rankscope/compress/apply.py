@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from torch import Tensor
-
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import DECODERS
 from rankscope.compress.calibration.sources import cap_note
@@ -24,7 +22,7 @@ from rankscope.compress.recipe import write_recipe
 from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, site_reports
 from rankscope.compress.slicing import slice_checkpoint
-from rankscope.compress.write import REPORT, Job, TensorSpec, finish_folder, write_jobs
+from rankscope.compress.write import REPORT, Job, TensorSpec, copied, finish_folder, write_jobs
 from rankscope.engine import Progress
 from rankscope.errors import OptionError
 from rankscope.families import Layout
@@ -205,13 +203,7 @@ def jobs_of(source: Checkpoint, changed: Changed) -> list[Job]:
         stored = source.index[present[0]].dtype
         made = tuple(TensorSpec(name, shape, stored) for name, shape in shapes.items())
         jobs.append(Job(made, partial(cut.tensors, plans=plans), partial(read_matrices, source, cut)))
-    for name, info in source.index.items():
+    for name in source.index:
         if name not in replaced and not source.is_scale(name):
-            new = renamed.get(name, name)
-            made = (TensorSpec(new, info.shape, info.dtype),)
-            jobs.append(Job(made, partial(_named, new), partial(source.tensor, name)))
+            jobs.append(copied(source, name, renamed.get(name)))
     return jobs
-
-
-def _named(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    return {name: tensor}

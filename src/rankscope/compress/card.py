@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rankscope import __version__
 from rankscope.compress.heal.config import HealReport
 from rankscope.compress.heal.config import read_report as read_healing
 from rankscope.compress.recipe import RECIPE
@@ -87,8 +86,9 @@ def _compression(report: CompressReport, name: str) -> Iterator[str]:
     seen = "" if report.calibration is None else f", calibrated on `{report.calibration}`"
     refined = f"; {report.refined} matrices refitted to the original's residual stream" if report.refined else ""
     yield (
-        f"rankscope {__version__}, method `{report.method}`, allocation `{report.allocation}`{seen}{refined}. "
-        f"[{RECIPE}]({RECIPE}) has all options, [{REPORT}]({REPORT}) the rank and the error of every matrix. Again:"
+        f"Method `{report.method}`, allocation `{report.allocation}`{seen}{refined}. "
+        f"[{RECIPE}]({RECIPE}) has all options and the release, [{REPORT}]({REPORT}) the rank and the error of every "
+        "matrix. Again:"
     )
     yield f"```console\n$ rankscope compress {report.model} --recipe {RECIPE} --out {name}\n```"
     yield from report.notes

@@ -38,10 +38,11 @@ from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, SiteReport, whole_model_report
 from rankscope.compress.sensitivity import unit_of
 from rankscope.compress.stream import calibrated_on
-from rankscope.compress.write import Encoding, Job, TensorSpec, encoding_of, finish_folder, write_jobs
+from rankscope.compress.write import Encoding, copied, encoding_of, finish_folder, write_jobs
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import fast_products, resolve_device, resolve_dtype
 from rankscope.errors import OptionError
+from rankscope.families import Layout
 from rankscope.families.stream import points, read_widths
 from rankscope.families.weight_layout import low_rank_config
 from rankscope.io.atomic import atomic_folder
@@ -51,8 +52,6 @@ AT_ONCE = 32
 _BLOCK = re.compile(r"^(encoder|decoder)\.block\.(\d+)\.(.*)$")
 _BIAS = "layer.0.SelfAttention.relative_attention_bias.weight"
 """Position biases of all layers of a stack, which T5 stores in its first one."""
-NORM = "layer_norm.weight"
-"""Tensor that every sublayer has, by its end."""
 STACKS = ("encoder", "decoder")
 Layer = tuple[str, int]
 """Stack, and 0-based number in it."""
@@ -85,45 +84,44 @@ class Layers:
             if found and found[3] != _BIAS and not source.is_scale(name):
                 self.parameters[found[1], int(found[2])] += prod(info.shape)
 
+    def renaming(self, kept: Sequence[Layer]) -> Callable[[str], str | None]:
+        """New name of a tensor, a module or a point of a stream; None where its layer is not kept."""
+        numbers = {layer: number for stack in STACKS for number, layer in enumerate(_of(kept, stack))}
+
+        def renamed(name: str) -> str | None:
+            block = _BLOCK.match(name)
+            if block is None or block[3] == _BIAS:
+                return name
+            number = numbers.get((block[1], int(block[2])))
+            return None if number is None else f"{block[1]}.block.{number}.{block[3]}"
+
+        return renamed
+
     def names(self, kept: Sequence[Layer]) -> dict[str, str]:
         """Old names of the tensors that are left, and new ones."""
-        numbers = {layer: number for stack in STACKS for number, layer in enumerate(_of(kept, stack))}
-        found = {}
-        for name in self.source.index:
-            block = _BLOCK.match(name)
-            if self.source.is_scale(name):
-                continue
-            if block is None or block[3] == _BIAS:
-                found[name] = name
-            elif (layer := (block[1], int(block[2]))) in numbers:
-                found[name] = f"{block[1]}.block.{numbers[layer]}.{block[3]}"
-        return found
+        renamed = self.renaming(kept)
+        pairs = ((name, renamed(name)) for name in self.source.index if not self.source.is_scale(name))
+        return {old: new for old, new in pairs if new is not None}
 
     def encoding(self, kept: Sequence[Layer]) -> Encoding:
         """Number formats of the folder."""
         return encoding_of(self.source, self.layouts(kept), self.storage, resolve_dtype(self.how.dtype))
 
-    def layouts(self, kept: Sequence[Layer]) -> dict[str, Any]:
+    def layouts(self, kept: Sequence[Layer]) -> dict[str, Layout]:
         """Layouts of the modules that are left, by their new names."""
-        names = {old.rpartition(".")[0]: new.rpartition(".")[0] for old, new in self.names(kept).items()}
-        found = {}
-        for module, layout in self.source.layouts.items():
-            inside = next((old for old in names if old == module or old.startswith(f"{module}.")), None)
-            if inside is not None:
-                found[names[inside].removesuffix(inside.removeprefix(module))] = layout
-        return found
+        renamed = self.renaming(kept)
+        pairs = ((renamed(module), layout) for module, layout in self.source.layouts.items())
+        return {new: layout for new, layout in pairs if new is not None}
 
     def targets(self, kept: Sequence[Layer]) -> dict[str, str]:
         """Sublayers of the folder, and those of the source whose stream they are to reach: all that follow and left."""
+        renamed, found, last = self.renaming(kept), dict[str, str](), dict[str, str | None]()
         shapes = {name: info.shape for name, info in self.source.index.items()}
-        names = {old.removesuffix(f".{NORM}"): new.removesuffix(f".{NORM}") for old, new in self.names(kept).items()}
-        found: dict[str, str] = {}
-        last: dict[str, str] = {}
         for point in (one for one, after in points(shapes).items() if after is not None):
             stack = point.partition(".")[0]
-            last[stack] = names.get(point, last.get(stack, ""))
-            found[last[stack]] = point
-        found.pop("", None)  # layers that left before any that is kept
+            last[stack] = renamed(point) or last.get(stack)
+            if (before := last[stack]) is not None:  # none before layers that left first of all
+                found[before] = point
         return found
 
     def config(self, kept: Sequence[Layer], storage: Storage | None = None) -> dict[str, Any]:
@@ -294,11 +292,7 @@ def drop_layers(
     cost = {layer: 1.0 if budget.kind == LAYERS else float(layers.parameters[layer]) for layer in removable}
     removed = remove(everything, removable, loss, cost, enough)
     kept = [layer for layer in everything if layer not in dict(removed)]
-    index, dtype = source.index, resolve_dtype(how.dtype)
-    jobs = [
-        Job((TensorSpec(new, index[old].shape, index[old].dtype),), partial(_named, new), partial(source.tensor, old))
-        for old, new in layers.names(kept).items()
-    ]
+    jobs = [copied(source, old, new) for old, new in layers.names(kept).items()]
     with atomic_folder(out, force) as folder:
         draft, targets = layers.config(kept, "float"), layers.targets(kept)
         with refined_jobs(source, jobs, draft, how, folder, tell, targets) as (written, refined):
@@ -314,14 +308,10 @@ def drop_layers(
             sites=_layer_reports(layers, everything, removed),
             refined=refined or 0,
         )
-        finish_folder(folder, source, layers.config(kept), report, dtype, layers.storage)
+        finish_folder(folder, source, layers.config(kept), report, resolve_dtype(how.dtype), layers.storage)
         write_recipe(folder, source, how, (series.name, digest(series.context, series.future), how.seed))
         write_card(folder, out)
     return report
-
-
-def _named(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    return {name: tensor}
 
 
 def _stacks(how: CompressOptions) -> tuple[str, ...]:

@@ -61,8 +61,8 @@ class CompressOptions:
             (``mixture:32`` by default, 128 for a model of patches, others than calibration sees; of a text model, 32
             windows of the part of the text that is not calibrated on).
         refine: whether the last matrix of every sublayer is refitted to bring the stream back to the original's, see
-            `rankscope.compress.refine`; by default with ``joint``, unless moments are given whose series cannot be had
-            again.
+            `rankscope.compress.refine`; by default with ``joint`` and ``depth``, unless moments are given whose
+            series cannot be had again.
         multiple: ranks are rounded down to multiples of it.
         seed: of the calibration set, and of the method ``random``.
         device: where the model runs.

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.choices import STORAGES, Storage
+from rankscope.choices import STORAGES, WHOLE_MODEL, Storage
 from rankscope.compress.calibration import Calibration, calibration_for, regularised
 from rankscope.compress.cut import Cut
 from rankscope.compress.joint import PairCut
@@ -19,7 +19,6 @@ from rankscope.compress.options import (
     JOINT,
     LAYERS,
     SENSITIVITY,
-    STREAM,
     TIME,
     Budget,
     Completed,
@@ -172,7 +171,7 @@ def prepare(
     how, report = (options or CompressOptions()).completed(), progress or silent
     source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
     check_family(source)
-    if how.method in (STREAM, DEPTH):
+    if how.method in WHOLE_MODEL:
         raise OptionError(f"method {how.method} has no ranks to search or compare: use rankscope compress with a size.")
     if how.budget is not None and how.budget.kind == LAYERS:
         raise OptionError(

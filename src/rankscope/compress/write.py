@@ -70,6 +70,12 @@ class Job:
     read: Callable[[], Any] = lambda: None
 
 
+def copied(source: Checkpoint, name: str, new: str | None = None) -> Job:
+    """A tensor of a checkpoint as it is, under its own name or a new one."""
+    info, kept = source.index[name], new or name
+    return Job((TensorSpec(kept, info.shape, info.dtype),), lambda tensor: {kept: tensor}, lambda: source.tensor(name))
+
+
 Encoding = Callable[[str, tuple[int, ...], torch.dtype], tuple[TensorSpec, ...]]
 """From the name and shape of a tensor and the format that it has to what is written of it: the tensor itself, or its
 whole numbers and then their scales."""

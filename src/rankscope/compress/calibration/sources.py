@@ -126,7 +126,7 @@ def named_set(
 def _with_length(name: str, checkpoint: Checkpoint, context: int) -> tuple[str, int]:
     """Name of a set without the length of its histories, and that length: ``context`` where the name has none."""
     found = _LENGTH.fullmatch(name)
-    if found is None:
+    if found is None or Path(name).exists():  # a file may be called so
         return name, context
     wanted, most = int(found[2]), checkpoint.family.context(checkpoint.config)
     if not SHORTEST_HISTORY <= wanted <= (most or wanted):

@@ -134,6 +134,13 @@ def test_the_length_of_the_histories_can_be_asked_for(bolt_folder: Path) -> None
             named_set(source, f"mixture:3@{wrong}")
 
 
+def test_a_file_may_be_called_like_a_length(bolt_folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.rename(file.with_name("mine@16"))
+    monkeypatch.chdir(file.parent)
+    with pytest.raises(DataError, match="mine@16"):  # read as the file that it is, which has no known ending
+        named_set(open_checkpoint(bolt_folder), "mine@16")
+
+
 def test_a_model_of_longer_histories_says_so(bolt_folder: Path) -> None:
     source = open_checkpoint(bolt_folder)
     assert cap_note(source, "mixture:8") == ()

@@ -1,0 +1,20 @@
+"""The clock of a search by time, on the toy Bolt."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rankscope import open_checkpoint
+from rankscope_eval.bench import Clock
+
+
+@pytest.mark.slow
+def test_every_folder_has_its_ratio(bolt_folder: Path) -> None:
+    clock = Clock(open_checkpoint(bolt_folder), 2)
+    assert clock.milliseconds() > 0
+    shares = clock([shutil.copytree(bolt_folder, bolt_folder.with_name(name)) for name in ("one", "two")])
+    assert len(shares) == 2
+    assert min(shares) > 0
