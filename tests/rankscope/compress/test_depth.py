@@ -51,7 +51,7 @@ def left(folder: Path) -> list[Layer]:
 
 
 @pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt", "chronos-2"])
-@pytest.mark.parametrize("first", [None, "joint", "int8"])
+@pytest.mark.parametrize("first", [None, "int8", pytest.param("joint", marks=pytest.mark.slow)])
 def test_the_folder_is_the_model_without_the_layers(kind: str, first: str | None, deep: Any, tmp_path: Path) -> None:
     folder = deep(kind)
     if first is not None:

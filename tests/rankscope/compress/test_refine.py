@@ -209,7 +209,7 @@ def test_an_error_of_a_pass_is_raised_and_no_pass_is_left(made: Made, monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt", "chronos-2"])
-@pytest.mark.parametrize("method", ["joint", "svd"])
+@pytest.mark.parametrize("method", ["joint", pytest.param("svd", marks=pytest.mark.slow)])
 def test_a_refined_folder_is_nearer_to_the_original(kind: str, method: Any, made: Made, tmp_path: Path) -> None:
     source, series = made(kind), series_for(kind, 32)
     inputs = pass_inputs(source.module(), source.family, series.context, series.future)

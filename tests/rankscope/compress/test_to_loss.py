@@ -33,7 +33,7 @@ def by_size(source: Checkpoint, slope: float = 1.0) -> Callable[[Path], float]:
     return lambda folder: 1 + slope * (source.parameters - stored(folder)) / source.parameters
 
 
-@pytest.mark.parametrize("max_loss", [0.05, 0.1, 0.2])
+@pytest.mark.parametrize("max_loss", [0.1, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.05, 0.2))])
 def test_the_smallest_folder_that_holds_is_kept(max_loss: float, source: Checkpoint, tmp_path: Path) -> None:
     seen: list[float] = []
     score = by_size(source)

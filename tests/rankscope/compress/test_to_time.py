@@ -64,7 +64,7 @@ def test_what_single_kinds_do_not_explain_is_shared_by_numbers(bolt_folder: Path
     assert per_number[QK] == pytest.approx(per_number[UNITS])
 
 
-@pytest.mark.parametrize("power", [1.0, 0.5, 2.0])
+@pytest.mark.parametrize("power", [1.0, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.5, 2.0))])
 def test_the_plan_fits_and_uses_the_time(
     power: float, bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path
 ) -> None:

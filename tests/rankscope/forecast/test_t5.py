@@ -18,7 +18,7 @@ LAYOUTS = ("dense", "factored", "thin", "head-width", "int8", "twice")
 GREEDY = {"num_samples": 1, "top_k": 1}
 
 
-@pytest.mark.parametrize("products", ["onednn", "torch"])
+@pytest.mark.parametrize("products", ["onednn", pytest.param("torch", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_greedy_tokens_are_those_of_the_stock_pipeline(
     t5_folder: Path, uneven: Any, compressed: Any, both: Any, layout: str, products: str, monkeypatch: Any
