@@ -60,6 +60,11 @@ class Heads:
             wide = side.index_select(-1, torch.tensor(self.places, device=cached.device))
         return wide.unflatten(-1, (-1, self.widest)).transpose(1, 2)
 
+    def spread_rows(self, weight: Float[Tensor, "total columns"]) -> Float[Tensor, "spread columns"]:
+        """Rows of a matrix for heads that are all as wide as the widest, zeros in those that are narrower."""
+        padded = nn.functional.pad(weight, (0, 0, 0, 1))
+        return padded.index_select(0, torch.tensor(self.places, device=weight.device))
+
     def joined(self, x: Float[Tensor, "batch tokens heads widest"]) -> Float[Tensor, "batch tokens total"]:
         """Concatenate the heads' outputs, without the padding of narrower ones."""
         flat = x.flatten(-2)

@@ -1,4 +1,8 @@
-"""Fast CPU training loss of stock Chronos-T5, Chronos-Bolt and Chronos-2, using `rankscope.train.sublayers`."""
+"""Fast CPU passes of Chronos-T5, Chronos-Bolt and Chronos-2 for training, using `rankscope.train.sublayers`.
+
+Compressed models have them too, as long as their matrices are dense: narrower heads, feed-forward layers and residual
+streams.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +18,43 @@ from torch import Tensor, nn
 from rankscope.train.sublayers import CrossAttention, FeedForward, Norm, SelfAttention, TokenLoss
 
 States = Float[Tensor, "series tokens d_model"]
+Weights = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Of queries, keys, values and outputs."""
 NO_KEY = -1e9
 """Added to the score of a missing patch of a group: of a token that all members miss, weights stay defined."""
+STOCK = ("T5ForConditionalGeneration", "ChronosBoltModelForForecasting", "Chronos2Model")
+COMPRESSED = ("LowRankT5ForConditionalGeneration", "LowRankBoltModel")
 
 
 def has_fast_pass(model: Any) -> bool:
-    """Return whether `fast_loss` supports the model: a stock network on a CPU.
+    """Return whether `fast_stacks` supports the model, on a CPU.
 
     That is, ReLU without dropout, dense matrices, and no gradient checkpointing.
     """
     stack = getattr(model, "encoder", None)
     return (
-        type(model).__name__ in ("T5ForConditionalGeneration", "ChronosBoltModelForForecasting", "Chronos2Model")
+        type(model).__name__ in (*STOCK, *COMPRESSED)
         and model.device.type == "cpu"
         and model.config.feed_forward_proj == "relu"
-        and model.config.dropout_rate == 0.0
         and not getattr(stack, "gradient_checkpointing", False)
+        and not any(_drops(part) for part in model.modules())
+        and (
+            type(model).__name__ in STOCK
+            or all(_dense(block) for block in (*model.encoder.block, *model.decoder.block))
+        )
     )
+
+
+def _drops(part: nn.Module) -> bool:
+    """Return whether a module drops numbers in training; T5's attention holds the rate as a number."""
+    rate = part.p if isinstance(part, nn.Dropout) else getattr(part, "dropout", 0.0)
+    return isinstance(rate, float) and rate > 0
+
+
+def _dense(block: nn.Module) -> bool:
+    """Return whether no matrix of a block is stored in two factors or in whole numbers."""
+    layers = (child for _, child in block.named_modules() if hasattr(child, "in_features"))
+    return all(type(layer) is nn.Linear for layer in layers)
 
 
 def fast_loss(model: Any, batch: Mapping[str, Tensor]) -> Float[Tensor, ""]:
@@ -40,7 +64,7 @@ def fast_loss(model: Any, batch: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         model: model accepted by `has_fast_pass`.
         batch: output of the collators of `rankscope.train.stream`.
     """
-    with _fast_stacks(model):
+    with fast_stacks(model):
         if "labels" not in batch:
             loss: Tensor = model(**batch).loss
             return loss
@@ -61,7 +85,14 @@ def _format() -> torch.dtype:
 
 
 @contextlib.contextmanager
-def _fast_stacks(model: Any) -> Iterator[None]:
+def fast_stacks(model: Any) -> Iterator[None]:
+    """Compute encoder and decoder of a model by the fast pass inside the block, whoever calls the model.
+
+    They keep no cache and no attention weights, and compute in bfloat16 under ``torch.autocast``, else in float32.
+
+    Args:
+        model: model accepted by `has_fast_pass`.
+    """
     stacks = (model.encoder, model.decoder) if hasattr(model, "decoder") else (model.encoder,)
     for stack in stacks:
         stack.forward = functools.partial(_run if len(stacks) > 1 else _run_grouped, stack)
@@ -82,7 +113,7 @@ def _run(
     **_: Any,
 ) -> Any:
     """Run a T5 stack."""
-    from transformers.modeling_outputs import BaseModelOutput
+    from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
     dtype = _format()
     with torch.autocast("cpu", enabled=False):
@@ -96,17 +127,35 @@ def _run(
         x = states.float().reshape(-1, width)
         for block in stack.block:
             norm, own = block.layer[0].layer_norm, block.layer[0].SelfAttention
-            weights = (own.q.weight, own.k.weight, own.v.weight, own.o.weight)
             sizes = (series, own.n_heads, norm.variance_epsilon, dtype)
-            x = SelfAttention.apply(x, norm.weight, *weights, bias, None, mask, *sizes)
+            carried = _carried(block.layer[0], x, dtype)
+            x = SelfAttention.apply(x, carried, norm.weight, *_weights(own), bias, None, mask, *sizes)
             if encoder_hidden_states is not None:
                 cross_attend = _cross_attend_once if tokens == 1 else _cross_attend
                 x = cross_attend(block.layer[1], x, encoder_hidden_states, encoded_mask, dtype)
             norm, dense = block.layer[-1].layer_norm, block.layer[-1].DenseReluDense
-            x = FeedForward.apply(x, norm.weight, dense.wi.weight, dense.wo.weight, norm.variance_epsilon, dtype)
+            matrices = (norm.weight, dense.wi.weight, dense.wo.weight)
+            x = FeedForward.apply(x, _carried(block.layer[-1], x, dtype), *matrices, norm.variance_epsilon, dtype)
         final = stack.final_layer_norm
         x = Norm.apply(x, final.weight, final.variance_epsilon)
-        return BaseModelOutput(last_hidden_state=x.view(series, tokens, width))
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=x.view(series, tokens, -1))
+
+
+def _carried(layer: Any, x: Float[Tensor, "rows _"], dtype: torch.dtype) -> Float[Tensor, "rows _"]:
+    """Rows of the residual stream as they come out behind a sublayer that adds nothing."""
+    skip = getattr(layer, "skip", None)
+    return x if skip is None else (x.to(dtype) @ skip.weight.to(dtype).t()).float()
+
+
+def _weights(own: Any) -> Weights:
+    """Matrices of an attention, with rows of zeros where a head is narrower than the widest."""
+    q, k, v, o = own.q.weight, own.k.weight, own.v.weight, own.o.weight
+    layout = getattr(own, "layout", None)  # of a `HeadWidthAttention`
+    if layout is not None and not own.qk.equal:
+        q, k = own.qk.spread_rows(q), own.qk.spread_rows(k)
+    if layout is not None and not own.vo.equal:
+        v, o = own.vo.spread_rows(v), own.vo.spread_rows(o.t()).t()
+    return q, k, v, o
 
 
 def _run_grouped(
@@ -142,7 +191,7 @@ def _run_grouped(
             grouped = by_time.view(tokens, -1, width).transpose(0, 1).reshape(-1, width)
             x = torch.cat([_pass_values(block.layer[1], lone, dtype), grouped])
             norm, mlp = block.layer[2].layer_norm, block.layer[2].mlp
-            x = FeedForward.apply(x, norm.weight, mlp.wi.weight, mlp.wo.weight, norm.variance_epsilon, dtype)
+            x = FeedForward.apply(x, x, norm.weight, mlp.wi.weight, mlp.wo.weight, norm.variance_epsilon, dtype)
         final = stack.final_layer_norm
         x = Norm.apply(x, final.weight, final.variance_epsilon)
         return Chronos2EncoderOutput(last_hidden_state=x.view(series, tokens, width)[order.argsort()])
@@ -159,9 +208,8 @@ def _attend(
 ) -> Tensor:
     """Apply one of Chronos-2's attention layers within each of ``batch`` parts of the rows."""
     norm, own = layer.layer_norm, layer.self_attention
-    weights = (own.q.weight, own.k.weight, own.v.weight, own.o.weight)
     sizes = (batch, own.n_heads, norm.variance_epsilon, dtype)
-    return SelfAttention.apply(x, norm.weight, *weights, bias, turns, mask, *sizes)  # type: ignore[no-any-return]
+    return SelfAttention.apply(x, x, norm.weight, *_weights(own), bias, turns, mask, *sizes)  # type: ignore[no-any-return]
 
 
 def _pass_values(layer: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -182,26 +230,26 @@ def _padding_mask(attention_mask: Tensor | None) -> Float[Tensor, "series tokens
 def _cross_attend(layer: Any, x: Tensor, encoded: States, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Apply cross-attention for several tokens per series."""
     norm, cross = layer.layer_norm, layer.EncDecAttention
-    weights = (cross.q.weight, cross.k.weight, cross.v.weight, cross.o.weight)
-    flat = encoded.flatten(0, 1)
+    flat, carried = encoded.flatten(0, 1), _carried(layer, x, dtype)
     sizes = (len(encoded), cross.n_heads, norm.variance_epsilon, dtype)
-    return CrossAttention.apply(x, flat, norm.weight, *weights, mask, *sizes)  # type: ignore[no-any-return]
+    return CrossAttention.apply(x, carried, flat, norm.weight, *_weights(cross), mask, *sizes)  # type: ignore[no-any-return]
 
 
 def _cross_attend_once(layer: Any, x: Tensor, encoded: States, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Apply cross-attention for one token per series without materialising keys and values: qᵀ(K e) = (Kᵀq)ᵀe."""
     cross, heads = layer.EncDecAttention, layer.EncDecAttention.n_heads
     seen = encoded.to(dtype)
+    q, k, v, o = _weights(cross)
 
-    def by_head(weight: nn.Parameter) -> Tensor:
+    def by_head(weight: Tensor) -> Tensor:
         return weight.to(dtype).unflatten(0, (heads, -1))
 
     normed = Norm.apply(x, layer.layer_norm.weight, layer.layer_norm.variance_epsilon).to(dtype)
-    query = (normed @ cross.q.weight.to(dtype).t()).unflatten(-1, (heads, -1))
-    asked = torch.bmm(query.transpose(0, 1), by_head(cross.k.weight)).transpose(0, 1)
+    query = (normed @ q.to(dtype).t()).unflatten(-1, (heads, -1))
+    asked = torch.bmm(query.transpose(0, 1), by_head(k)).transpose(0, 1)
     scores = torch.bmm(asked, seen.transpose(1, 2)).float()
     if mask is not None:
         scores = scores + mask[:, None, :]
     found = torch.bmm(torch.softmax(scores, dim=-1).to(dtype), seen)
-    values = torch.bmm(found.transpose(0, 1), by_head(cross.v.weight).transpose(1, 2)).transpose(0, 1)
-    return x + values.flatten(1) @ cross.o.weight.to(dtype).t()
+    values = torch.bmm(found.transpose(0, 1), by_head(v).transpose(1, 2)).transpose(0, 1)
+    return _carried(layer, x, dtype) + values.flatten(1) @ o.to(dtype).t()

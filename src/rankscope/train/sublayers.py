@@ -4,6 +4,9 @@ The stock modules take some twenty small operations and as many intermediate ten
 that multiplies bfloat16 natively cost as much as the products. Here the norm's gain goes into the weights behind it,
 queries, keys and values are one product, and only what the gradient needs is kept. The residual stream, sums over
 series and the gradients of weights stay in float32.
+
+Each adds to ``carried``, the residual stream as it comes out behind the sublayer: ``x`` itself, or ``skip · x`` where
+the stream has another width there.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Rows = Float[Tensor, "rows d_model"]
+Rows = Float[Tensor, "rows _"]
 IGNORED = -100
 """Ignored label."""
 ROWS_AT_ONCE = 128
@@ -77,12 +80,16 @@ def _rotate(states: Tensor, turns: Tensor) -> Tensor:
 
 
 class SelfAttention(torch.autograd.Function):
-    """``x + O · attention(norm(x))``, scores unscaled, with T5's bias or Chronos-2's rotary positions."""
+    """``carried + O · attention(norm(x))``, scores unscaled, with T5's bias or Chronos-2's rotary positions.
+
+    All heads have the same number of queries and keys, and the same number of values, which may be another.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Rows,
+        carried: Rows,
         gain: Tensor,
         query: Tensor,
         key: Tensor,
@@ -96,7 +103,7 @@ class SelfAttention(torch.autograd.Function):
         eps: float,
         dtype: torch.dtype,
     ) -> Rows:
-        """Add attention to the residual stream ``x``.
+        """Add attention to the residual stream.
 
         ``turns`` holds cosine and sine of rotary positions; ``mask`` is added to the scores of a key, None where none
         is shut out.
@@ -104,48 +111,51 @@ class SelfAttention(torch.autograd.Function):
         normed, factor = _normalise(x, eps, dtype)
         weight = torch.cat([query, key, value])
         scaled = (weight * gain).to(dtype)
-        parts = _heads(normed @ scaled.t(), 3, batch, heads)
+        pairs, singles = (normed @ scaled.t()).split([2 * len(query), len(value)], dim=1)
+        parts, value_parts = _heads(pairs, 2, batch, heads), _heads(singles, 1, batch, heads)[0]
         if turns is not None:
             turns = turns.to(dtype)
-            parts[:2] = _rotate(parts[:2], turns)
-        attention, values = _attend(parts[0], parts[1], parts[2], bias, mask, heads)
+            parts = _rotate(parts, turns)
+        attention, values = _attend(parts[0], parts[1], value_parts, bias, mask, heads)
         values = _columns(values[None], batch, heads)
         last = out.to(dtype)
-        ctx.save_for_backward(normed, factor, weight, gain, scaled, parts, attention, values, last, turns)
+        ctx.save_for_backward(normed, factor, weight, gain, scaled, parts, value_parts, attention, values, last, turns)
         ctx.sizes = batch, heads
-        return x + values @ last.t()
+        return carried + values @ last.t()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of ``x``, the gain, the four matrices and the bias."""
-        normed, factor, weight, gain, scaled, parts, attention, values, last, turns = ctx.saved_tensors
+        """Gradients of ``x``, ``carried``, the gain, the four matrices and the bias."""
+        normed, factor, weight, gain, scaled, parts, value_parts, attention, values, last, turns = ctx.saved_tensors
         batch, heads = ctx.sizes
         (dx,) = grads
         dy = dx.to(normed.dtype)
         dout = dy.t() @ values
         dvalues = _heads(dy @ last, 1, batch, heads)[0]
-        *dparts, dscores = _through_attention(dvalues, attention, *parts)
-        stacked = torch.stack(dparts)
+        dq, dk, dv, dscores = _through_attention(dvalues, attention, parts[0], parts[1], value_parts)
+        stacked = torch.stack([dq, dk])
         if turns is not None:
-            stacked[:2] = _rotate(stacked[:2], torch.stack([turns[0], -turns[1]]))
-        packed = _columns(stacked, batch, heads)
+            stacked = _rotate(stacked, torch.stack([turns[0], -turns[1]]))
+        packed = torch.cat([_columns(stacked, batch, heads), _columns(dv[None], batch, heads)], dim=1)
         dscaled = (packed.t() @ normed).float()
         dbias = None
-        if ctx.needs_input_grad[6]:
+        if ctx.needs_input_grad[7]:
             dbias = dscores.view(batch, heads, *dscores.shape[1:]).sum(dim=0, dtype=torch.float32)
-        dx = dx + _through_norm(packed @ scaled, normed, factor)
         dgain = (dscaled * weight).sum(dim=0)
-        dquery, dkey, dvalue = (dscaled * gain).chunk(3)
-        return dx, dgain, dquery, dkey, dvalue, dout.float(), dbias, *(None,) * 6
+        width = heads * parts.shape[-1]
+        dquery, dkey, dvalue = (dscaled * gain).split([width, width, len(weight) - 2 * width])
+        through = _through_norm(packed @ scaled, normed, factor)
+        return through, dx, dgain, dquery, dkey, dvalue, dout.float(), dbias, *(None,) * 6
 
 
 class CrossAttention(torch.autograd.Function):
-    """``x + O · attention(norm(x), encoded)``, without a position bias."""
+    """``carried + O · attention(norm(x), encoded)``, without a position bias."""
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Rows,
+        carried: Rows,
         encoded: Float[Tensor, "others d_model"],
         gain: Tensor,
         query: Tensor,
@@ -158,66 +168,69 @@ class CrossAttention(torch.autograd.Function):
         eps: float,
         dtype: torch.dtype,
     ) -> Rows:
-        """Add attention over ``encoded`` to the residual stream ``x``."""
+        """Add attention over ``encoded`` to the residual stream."""
         normed, factor = _normalise(x, eps, dtype)
         asked = (query * gain).to(dtype)
         answering = torch.cat([key, value]).to(dtype)
         seen = encoded.to(dtype)
-        queries = _heads(normed @ asked.t(), 1, batch, heads)
-        parts = _heads(seen @ answering.t(), 2, batch, heads)
-        attention, values = _attend(queries[0], parts[0], parts[1], None, mask, heads)
+        queries = _heads(normed @ asked.t(), 1, batch, heads)[0]
+        projected = (seen @ answering.t()).split([len(key), len(value)], dim=1)
+        keys, rows = (_heads(one, 1, batch, heads)[0] for one in projected)
+        attention, values = _attend(queries, keys, rows, None, mask, heads)
         values = _columns(values[None], batch, heads)
         last = out.to(dtype)
         ctx.save_for_backward(
-            normed, factor, query, gain, asked, answering, seen, queries, parts, attention, values, last
+            normed, factor, query, gain, asked, answering, seen, queries, keys, rows, attention, values, last
         )
         ctx.sizes = batch, heads
-        return x + values @ last.t()
+        return carried + values @ last.t()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of ``x``, ``encoded``, the gain and the four matrices."""
+        """Gradients of ``x``, ``carried``, ``encoded``, the gain and the four matrices."""
         saved = ctx.saved_tensors
-        normed, factor, query, gain, asked, answering, seen, queries, parts, attention, values, last = saved
+        normed, factor, query, gain, asked, answering, seen, queries, keys, rows, attention, values, last = saved
         batch, heads = ctx.sizes
         (dx,) = grads
         dy = dx.to(normed.dtype)
         dout = dy.t() @ values
         dvalues = _heads(dy @ last, 1, batch, heads)[0]
-        dq, dk, dv, _ = _through_attention(dvalues, attention, queries[0], *parts)
+        dq, dk, dv, _ = _through_attention(dvalues, attention, queries, keys, rows)
         dq = _columns(dq[None], batch, heads)
-        packed = _columns(torch.stack([dk, dv]), batch, heads)
+        packed = torch.cat([_columns(part[None], batch, heads) for part in (dk, dv)], dim=1)
         dasked = (dq.t() @ normed).float()
-        dkey, dvalue = (packed.t() @ seen).float().chunk(2)
-        dx = dx + _through_norm(dq @ asked, normed, factor)
+        dkey, dvalue = (packed.t() @ seen).float().split([len(query), len(answering) - len(query)])
+        through = _through_norm(dq @ asked, normed, factor)
         dencoded = (packed @ answering).float()
         dgain = (dasked * query).sum(dim=0)
-        return dx, dencoded, dgain, dasked * gain, dkey, dvalue, dout.float(), None, None, None, None, None
+        return through, dx, dencoded, dgain, dasked * gain, dkey, dvalue, dout.float(), *(None,) * 5
 
 
 class FeedForward(torch.autograd.Function):
-    """``x + W_o · relu(W_i · norm(x))``."""
+    """``carried + W_o · relu(W_i · norm(x))``."""
 
     @staticmethod
-    def forward(ctx: Any, x: Rows, gain: Tensor, wi: Tensor, wo: Tensor, eps: float, dtype: torch.dtype) -> Rows:
-        """Add the feed-forward layer to the residual stream ``x``."""
+    def forward(
+        ctx: Any, x: Rows, carried: Rows, gain: Tensor, wi: Tensor, wo: Tensor, eps: float, dtype: torch.dtype
+    ) -> Rows:
+        """Add the feed-forward layer to the residual stream."""
         normed, factor = _normalise(x, eps, dtype)
         scaled, last = (wi * gain).to(dtype), wo.to(dtype)
         hidden = (normed @ scaled.t()).relu_()
         ctx.save_for_backward(normed, factor, wi, gain, scaled, hidden, last)
-        return x + hidden @ last.t()
+        return carried + hidden @ last.t()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of ``x``, the gain and the two matrices."""
+        """Gradients of ``x``, ``carried``, the gain and the two matrices."""
         normed, factor, wi, gain, scaled, hidden, last = ctx.saved_tensors
         (dx,) = grads
         dy = dx.to(normed.dtype)
         dlast = dy.t() @ hidden
         dhidden = torch.ops.aten.threshold_backward(dy @ last, hidden, 0)
         dscaled = (dhidden.t() @ normed).float()
-        dx = dx + _through_norm(dhidden @ scaled, normed, factor)
-        return dx, (dscaled * wi).sum(dim=0), dscaled * gain, dlast.float(), None, None
+        through = _through_norm(dhidden @ scaled, normed, factor)
+        return through, dx, (dscaled * wi).sum(dim=0), dscaled * gain, dlast.float(), None, None
 
 
 class Norm(torch.autograd.Function):

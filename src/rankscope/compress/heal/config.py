@@ -37,7 +37,7 @@ class HealConfig:
         max_grad_norm: gradients are clipped to this norm.
         files: the user's series files, Parquet, CSV, JSONL or Arrow; none by default.
         file_share: share of series that are windows of those files.
-        precision: ``auto`` is bf16 where the device has it natively (CUDA), else fp32.
+        precision: ``auto`` is bf16 where the device multiplies it faster, else fp32.
         log_steps: steps between log lines.
         save_seconds: seconds between snapshots from which a stopped healing goes on; 0 for one after every step.
         seed: of the generated series.

@@ -27,9 +27,10 @@ one of the compressed matrices.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from rankscope.train.callbacks import Health, Logs, Sealing
 from rankscope.train.config import PretrainConfig
 from rankscope.train.logs import Clock, Events, LossMeter
 from rankscope.train.loop import Loop
+from rankscope.train.passes import fast_stacks, has_fast_pass
 from rankscope.train.stream import BoltCollator, TokenCollator
 
 Batch = dict[str, Tensor]
@@ -164,22 +166,35 @@ def collator_for(student: Checkpoint) -> Callable[[list[Batch]], Batch]:
     return ScaledCollator()
 
 
+@contextlib.contextmanager
+def same_kernels(student: Any, teacher: Any, fast: bool) -> Iterator[None]:
+    """Compute both models by the same kernels inside the block, with ``fast`` by the fast CPU pass.
+
+    torch chooses by what needs gradients, and another kernel rounds differently, which is all the loss that a student
+    has that is its teacher.
+    """
+    with contextlib.ExitStack() as stack:
+        for one in [fast_stacks(model) for model in (student, teacher)] if fast else [sdpa_kernel(SDPBackend.MATH)]:
+            stack.enter_context(one)
+        yield
+
+
 class Distillation(Loop):
     """Lowers the distance to a teacher at the rate that the budget gives."""
 
     def __init__(self, *args: Any, teacher: Any, distance: Distance, budget: Budget, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.teacher = teacher.to(self.args.device)
+        self.fast = self.fast and has_fast_pass(self.teacher)
         self.distance = distance
         self.budget = budget
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Run teacher and student on one batch."""
-        # One kernel for both: torch chooses by what needs gradients, and another one rounds differently, which is all
-        # the loss that a student has that is its teacher.
-        with sdpa_kernel(SDPBackend.MATH):
+        """Run teacher and student on one batch, by the fast CPU pass if both have it."""
+        half = torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16)
+        with half, same_kernels(model, self.teacher, self.fast):
             loss = self.distance(model, self.teacher, inputs)
         return (loss, None) if return_outputs else loss
 

@@ -82,7 +82,6 @@ def heal(
             process is in it.
         RankscopeError: the loss or the weights became NaN or infinite; the snapshot before is kept and named.
     """
-    import torch
     from transformers import set_seed
 
     from rankscope.compress.heal.distillation import LOSSES
@@ -97,8 +96,6 @@ def heal(
     check_teacher(pupil, guide)
     target = target_folder(pupil, guide, out, force, resume)
     plan = as_pretraining(options, pupil, guide)
-    if plan.precision == "auto" and (device == "cpu" or not torch.cuda.is_available()):
-        plan = replace(plan, precision="fp32")  # a student that is its teacher has no distance then, not rounding's
     fingerprints = {"student": fingerprint(pupil), "teacher": fingerprint(guide)}
     plan = replace(plan, precision=resolve_precision(plan, device, begun_with(target) if resume else {}))
     settings = _settings(options, fingerprints, plan.precision)

@@ -49,7 +49,9 @@ def build_student(checkpoint: Checkpoint, train: str) -> nn.Module:
 
 def build_teacher(checkpoint: Checkpoint) -> nn.Module:
     """Load a teacher in float32 and evaluation mode; it is never trained."""
-    return checkpoint.module(torch.float32).eval().requires_grad_(False)
+    module = checkpoint.module(torch.float32)
+    without_dropout(module)
+    return module.eval().requires_grad_(False)
 
 
 def compressed_parameters(checkpoint: Checkpoint, module: nn.Module) -> set[str]:

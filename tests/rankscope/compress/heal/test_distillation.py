@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rankscope.checkpoints import open_checkpoint
+from rankscope.compress import CompressOptions, compress
 from rankscope.compress.heal.distillation import (
     IGNORED,
     ScaledCollator,
@@ -14,6 +15,8 @@ from rankscope.compress.heal.distillation import (
     token_distance,
     token_kl,
 )
+from rankscope.compress.heal.student import build_student, build_teacher
+from rankscope.train.passes import fast_stacks, has_fast_pass
 
 
 def test_token_kl_is_torch_s_over_the_positions_asked_for():
@@ -103,3 +106,48 @@ def test_truth_is_the_model_s_own_loss(chronos_t5_folder, bolt_folder):
             assert taught > 0
             assert torch.isclose(distance(module, other, batch, truth=1.0), truth)
             assert torch.isclose(distance(module, other, batch, truth=0.5), (taught + truth) / 2)
+
+
+def batches(kind):
+    torch.manual_seed(2)
+    if kind == "chronos-bolt":
+        return ScaledCollator()([{"context": torch.randn(32), "target": torch.randn(8)} for _ in range(5)])
+    mask, labels = torch.ones(5, 12, dtype=torch.long), torch.randint(2, 64, (5, 4))
+    mask[0, :7], labels[2, 2:] = 0, IGNORED
+    return {"input_ids": torch.randint(2, 64, (5, 12)), "attention_mask": mask, "labels": labels}
+
+
+@pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])
+@pytest.mark.parametrize("sliced", [False, True])
+def test_the_fast_pass_of_a_compressed_model_has_the_stock_loss_and_gradients(kind, sliced, teacher, tmp_path):
+    """Heads and feed-forward layers of unequal widths, and with ``sliced`` narrower streams."""
+    folder, distance = teacher(kind), token_distance if kind == "chronos-t5" else forecast_distance
+    compress(folder, CompressOptions(ratio=0.8, calibration="mixture:8", refine=False), out=tmp_path / "small")
+    if sliced:
+        smaller = CompressOptions(ratio=0.8, method="stream", calibration="mixture:8")
+        compress(tmp_path / "small", smaller, out=tmp_path / "sliced")
+    small = open_checkpoint(tmp_path / ("sliced" if sliced else "small"))
+    widths = [set(one.qk) | set(one.vo) for one in small.layouts.values() if hasattr(one, "qk")]
+    assert any(len(one) > 1 for one in widths)
+    module, guide = build_student(small, "all"), build_teacher(open_checkpoint(folder))
+    assert has_fast_pass(module)
+    assert has_fast_pass(guide)
+    expected = gradients(module, distance(module, guide, batches(kind), truth=0.5))
+    with fast_stacks(module), fast_stacks(guide):
+        loss = distance(module, guide, batches(kind), truth=0.5)
+    found = gradients(module, loss)
+    assert set(found) == set(expected)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-5 + 1e-5 * gradient.abs().max().item())
+
+
+def gradients(module, loss):
+    module.zero_grad()
+    loss.backward()
+    return {name: weight.grad.clone() for name, weight in module.named_parameters() if weight.grad is not None}
+
+
+def test_a_model_in_two_factors_has_no_fast_pass(teacher, student):
+    folder = teacher("chronos-bolt")
+    assert has_fast_pass(build_teacher(open_checkpoint(folder)))
+    assert not has_fast_pass(build_student(open_checkpoint(student(folder)), "all"))
