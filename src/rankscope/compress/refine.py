@@ -13,6 +13,7 @@ closed-form update of SVD-LLM (arXiv:2403.07378); measured in docs/theory/compre
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ from rankscope.families.stream import points
 from rankscope.io import codec
 
 BATCH, FOLDS = 16, 4
+HELD = 2**31
+"""Bytes of states that all passes together may hold while they wait; of wide models fewer series fit."""
 RIDGES = tuple(10.0**power for power in range(-4, 3))
 """λ over the mean diagonal element of C."""
 DRAFT, THREAD = ".draft", "refine"
@@ -71,25 +74,42 @@ class Sums:
 def update(folds: Sequence[Sums], ridges: Sequence[float] = RIDGES) -> Float[Tensor, "d k"] | None:
     """D with the λ that leaves least of the squared error of folds that were not fitted to; None where none helps.
 
+    That error falls and then rises again with λ: the search goes downhill from the middle of ``ridges``. A λ that does
+    not make C positive definite beyond its rounding is none.
+
     Args:
         folds: sums over disjoint sets of series, at least two.
-        ridges: λ to choose from, over the mean diagonal element of C.
+        ridges: λ to choose from, ascending, over the mean diagonal element of C.
     """
     whole = sum(folds[1:], folds[0])
     scale = float(whole.second.diagonal().mean())
-    change = torch.zeros(len(ridges), dtype=torch.float64)  # of the squared error of what was held out
-    for held in folds:
-        rest = whole - held
-        values, vectors = torch.linalg.eigh(rest.second)
-        turned, second, cross = rest.cross @ vectors, vectors.mT @ held.second @ vectors, held.cross @ vectors
-        for at, ridge in enumerate(ridges):
-            moved = turned / (values.clamp(min=0) + ridge * scale * (1 - 1 / len(folds)))
-            change[at] += ((moved @ second - 2 * cross) * moved).sum()
-    best = int(change.argmin())
-    if not float(change[best]) < 0:
-        return None
-    values, vectors = torch.linalg.eigh(whole.second)
-    return (whole.cross @ vectors / (values.clamp(min=0) + ridges[best] * scale)) @ vectors.mT
+    known: dict[int, float] = {}
+
+    def held_out(at: int) -> float:
+        """What the squared error of the held-out folds changes by."""
+        if not 0 <= at < len(ridges):
+            return math.inf
+        if at not in known:
+            known[at] = sum(_change(whole - held, held, ridges[at] * scale * (1 - 1 / len(folds))) for held in folds)
+        return known[at]
+
+    best = len(ridges) // 2
+    step = min((-1, 1), key=lambda one: held_out(best + one))
+    while held_out(best + step) < held_out(best):
+        best += step
+    return _solved(whole, ridges[best] * scale) if held_out(best) < 0 else None
+
+
+def _change(fitted: Sums, held: Sums, ridge: float) -> float:
+    """What the squared error of one set changes by with the D that another asks for."""
+    moved = _solved(fitted, ridge)
+    return math.inf if moved is None else float(((moved @ held.second - 2 * held.cross) * moved).sum())
+
+
+def _solved(sums: Sums, ridge: float) -> Float[Tensor, "d k"] | None:
+    """R (C + λ)⁻¹; None where C + λ is not positive definite."""
+    lower, info = torch.linalg.cholesky_ex(sums.second + ridge * torch.eye(len(sums.second), dtype=sums.second.dtype))
+    return None if int(info) else torch.cholesky_solve(sums.cross.mT, lower).mT
 
 
 @torch.no_grad()
@@ -106,7 +126,8 @@ def refine(
 ) -> dict[str, Float[Tensor, "d k"]]:
     """Refit all matrices that write to the residual streams of a smaller model.
 
-    Both models run over all series once, side by side: every batch waits at each sublayer until that is refitted.
+    Both models run over all series once, side by side: every batch waits at each sublayer until that is refitted. Of
+    wide models, whose states would fill the memory meanwhile, the first series are enough; see `HELD`.
 
     Args:
         source: the original.
@@ -125,9 +146,10 @@ def refine(
     shapes = {name: info.shape for name, info in source.index.items()}
     if targets is None:
         targets = {one: one for one, after in points(shapes).items() if after is not None}
-    size = max(1, min(BATCH, len(series) // FOLDS))
     if not targets or len(series) < 2:
         return {}
+    series = _affordable(source, series)
+    size = max(1, min(BATCH, len(series) // FOLDS))
     place = resolve_device(device)
     models: list[Any] = [one.to(place).eval() for one in (source.module(torch.float32), smaller)]
     ends = {point: _end(models[1], point) for point in targets}
@@ -280,6 +302,21 @@ def _current() -> _Pass:
     found = threading.current_thread()
     assert isinstance(found, _Pass)
     return found
+
+
+def _affordable(source: Checkpoint, series: CalibrationSet) -> CalibrationSet:
+    """As many of the first series as `HELD` has room for, a batch of every fold at least.
+
+    A pass that waits holds about six rows of the stream and two as wide as the widest layer.
+    """
+    stride = 1 if source.family.strategy != "continuous" else source.family.patch_size(source.config)
+    tokens = series.context.shape[1] // stride + 1
+    width = int(source.config["d_model"])
+    widest = max(max(source.shape(site)) for site in source.sites(["attention", "mlp"]))
+    most = max(HELD // (4 * tokens * (6 * width + 2 * widest)), BATCH * FOLDS)
+    if most >= len(series):
+        return series
+    return CalibrationSet(series.name, series.context[:most], series.future[:most])
 
 
 def _batches(
