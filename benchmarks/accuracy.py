@@ -52,7 +52,7 @@ SETS: dict[str, dict[str, Form]] = {
 
 
 def scored(folder: Path, seed: int, options: argparse.Namespace, kept: Path) -> dict[str, Any]:
-    """Scores over the original's by benchmark, and those of the worst data set; the original is scored once."""
+    """Scores over the original's by benchmark and data set, and the worst ones; the original is scored once."""
     from rankscope.io import codec
     from rankscope_eval import Forecasting, evaluate
 
@@ -71,7 +71,7 @@ def scored(folder: Path, seed: int, options: argparse.Namespace, kept: Path) -> 
     mine, base = ({r["dataset"]: r for r in report["rows"] if r["model"] == m} for m in (str(folder), options.model))
     ratios = {metric: {one: mine[one][metric] / base[one][metric] for one in mine} for metric in METRICS}
     worst = {metric: max(ratios[metric].items(), key=lambda one: one[1]) for metric in METRICS}
-    return {"relative": by_benchmark(report["summary"]), "worst": worst}
+    return {"relative": by_benchmark(report["summary"]), "worst": worst, "ratios": ratios}
 
 
 def measure(name: str, form: Form, options: argparse.Namespace, place: Path) -> dict[str, Any]:

@@ -1,50 +1,163 @@
-"""Accuracy of a compressed model before and after healing, over that of the original.
+"""Healing of a compressed model, with its controls: the teacher healed for as long, and a kind of series held out.
 
-python benchmarks/heal.py --suite backtest.yaml --data DIR --out benchmarks/results/heal-bundled-bolt.json
+The model is cut to a share of all parameters and healed with several seeds; beside it stand the model before, the
+healed one in int8, and the original after the same steps with itself for a teacher, so that what healing adds is told
+from what any further training adds. Then one kind of generated series is left out of healing, and models healed with
+and without it are scored on that kind.
+
+    python benchmarks/heal.py --suite dev.yaml --data DIR --out benchmarks/results/heal-bundled-bolt.json
+    python benchmarks/heal.py --grid --suite dev.yaml --data DIR --out benchmarks/results/heal-grid-bundled-bolt.json
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from accuracy import scored
 from digests import COMPRESSION, SCORING, bundled
 from provenance import conditions, origin, parser, save, suite_options
 
+RATES = (2e-4, 4e-4, 8e-4)
+TRUTHS = (0.0, 0.5, 1.0)
+HELD_OUT = ("intermittent", "steps", "strong")
+CALIBRATION = "mixture:1024"
+
+
+@contextlib.contextmanager
+def without(kind: str | None) -> Iterator[None]:
+    """Leave a kind out of all generated series inside the block."""
+    from rankscope.train.data.structured import KINDS
+
+    if kind is None:
+        yield
+        return
+    kept = KINDS[kind]
+    KINDS[kind] = replace(kept, weight=0.0)
+    try:
+        yield
+    finally:
+        KINDS[kind] = kept
+
+
+class Study:
+    """Healings of one compressed model in one folder."""
+
+    def __init__(self, options: argparse.Namespace, place: Path) -> None:
+        from rankscope import open_checkpoint
+        from rankscope.compress import CompressOptions, compress
+
+        self.options, self.place = options, place
+        self.original = open_checkpoint(options.model)
+        self.small = place / "small"
+        compress(self.original, CompressOptions(ratio=options.ratio, calibration=CALIBRATION), out=self.small)
+
+    def healed(self, name: str, *, student: str | Path | None = None, **changes: Any) -> tuple[Path, dict[str, Any]]:
+        """Heal, and return the folder and what the report says of it."""
+        from rankscope.compress.heal import HealConfig, heal
+        from rankscope.io import codec
+
+        out = self.place / name
+        config = HealConfig(**{"steps": self.options.steps, **changes})
+        report = codec.plain(heal(student or self.small, self.original, config, out=out))
+        words = ("loss", "steps", "seconds", "first_loss", "last_loss", "precision")
+        return out, {word: report[word] for word in words}
+
+    def score(self, folder: Path, suite: str | None = None) -> dict[str, Any]:
+        """Scores of a folder over the original's, on the suite of the options or another, and its size."""
+        from rankscope import open_checkpoint
+
+        given = self.options
+        if suite is not None:
+            given = argparse.Namespace(**{**vars(given), "suite": suite, "data": None})
+        small, place = open_checkpoint(folder), self.place / f"rows-{suite or 'suite'}"
+        sizes = {"parameters": small.parameters / self.original.parameters, "bytes": small.bytes / self.original.bytes}
+        return {**sizes, **scored(folder, 0, given, place)}
+
+    def int8(self, folder: Path) -> Path:
+        """The same in int8."""
+        from rankscope.compress import CompressOptions, compress
+
+        out = folder.with_name(f"{folder.name}-int8")
+        compress(folder, CompressOptions(storage="int8"), out=out)
+        return out
+
+
+def show(name: str, form: dict[str, Any]) -> dict[str, Any]:
+    """Print a form's scores and return it."""
+    whole = form["relative"]["all"]
+    worst = "  ".join(f"worst {one} {form['worst'][one][0]} {form['worst'][one][1]:.3f}" for one in ("WQL", "MASE"))
+    print(f"{name:24} WQL {whole['WQL']:.3f}  MASE {whole['MASE']:.3f}  {worst}", flush=True)
+    return form
+
+
+def controlled(study: Study) -> dict[str, Any]:
+    """Scores before and after, with both controls."""
+    options = study.options
+    forms = {"compressed": show("compressed", study.score(study.small))}
+    reports = {}
+    for seed in range(options.seeds):
+        folder, reports[f"healed-{seed}"] = study.healed(f"healed-{seed}", seed=seed)
+        forms[f"healed-{seed}"] = show(f"healed, seed {seed}", study.score(folder))
+    forms["int8"] = show("healed, int8", study.score(study.int8(study.place / "healed-0")))
+    folder, reports["teacher"] = study.healed("teacher", student=options.model)
+    forms["teacher"] = show("teacher, as long", study.score(folder))
+    held_out = {}
+    full = {name: study.score(study.place / name, "generated") for name in ("small", "healed-0")}
+    for kind in HELD_OUT:
+        with without(kind):
+            folder, reports[f"without-{kind}"] = study.healed(f"without-{kind}")
+        held_out[kind] = {**full, "without": study.score(folder, "generated")}
+    return {"forms": forms, "heal": reports, "held_out": {kind: of_kind(kind, held_out[kind]) for kind in held_out}}
+
+
+def of_kind(kind: str, scores: dict[str, Any]) -> dict[str, Any]:
+    """Scores over the original's on the data sets of one kind: before healing, healed, healed without the kind."""
+    found = {}
+    for name, form in scores.items():
+        ours = {one: ratio for one, ratio in form["ratios"]["WQL"].items() if one.startswith(f"kind_{kind}_")}
+        found[name] = {"WQL": next(iter(ours.values())), "all": form["relative"]["all"]["WQL"]}
+    print(f"held out {kind:16} " + "  ".join(f"{name} {one['WQL']:.3f}" for name, one in found.items()), flush=True)
+    return found
+
+
+def grid(study: Study) -> dict[str, Any]:
+    """Scores by learning rate and share of the truth in the loss."""
+    forms = {"compressed": show("compressed", study.score(study.small))}
+    for rate in RATES:
+        for truth in TRUTHS:
+            name = f"{rate:g}-{truth:g}"
+            folder, _ = study.healed(name, learning_rate=rate, truth=truth)
+            forms[name] = show(f"rate {rate:g}, truth {truth:g}", study.score(folder))
+    return {"forms": forms}
+
 
 def main() -> None:
-    """Compress, heal, score both and save."""
-    words = parser(__doc__, steps=400)
+    """Compress, heal, score and save."""
+    words = parser(__doc__, steps=1500, seeds=3)
     words.add_argument("--model", default="bundled-bolt")
-    words.add_argument("--ratio", type=float, default=0.075)
+    words.add_argument("--ratio", type=float, default=0.07, help="share of all parameters")
+    words.add_argument("--grid", action="store_true", help="learning rates and shares of the truth instead")
     suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
     options = words.parse_args()
-
-    from rankscope.compress import CompressOptions, compress
-    from rankscope.compress.heal import HealConfig, heal
-    from rankscope.io import codec
-
     before = conditions()
     with tempfile.TemporaryDirectory() as place:
-        small, healed = Path(place) / "small", Path(place) / "healed"
-        compress(options.model, CompressOptions(method="joint", attention_ratio=options.ratio), out=small)
-        report = codec.plain(heal(small, options.model, HealConfig(steps=options.steps), out=healed))
-        folders = {"compressed": small, "healed": healed}
-        forms = {name: scored(folder, 0, options, Path(place) / "rows") for name, folder in folders.items()}
-    for name, form in forms.items():
-        whole = form["relative"]["all"]
-        print(f"{name:12} MASE {whole['MASE']:.3f}  WQL {whole['WQL']:.3f}")
+        found = (grid if options.grid else controlled)(Study(options, Path(place)))
     used = ("benchmarks/accuracy.py", "benchmarks/scores.py", "src/rankscope/train/passes.py")
     result = {
-        **origin("heal", *used, *SCORING, *COMPRESSION, *bundled(options.model)),
+        **origin("heal", *used, "src/rankscope/train/sublayers.py", *SCORING, *COMPRESSION, *bundled(options.model)),
         "conditions": {"before": before, "after": conditions()},
         "model": options.model,
         "ratio": options.ratio,
+        "steps": options.steps,
         "suite": Path(options.suite).name,
-        "heal": {name: report[name] for name in ("loss", "steps", "seconds", "first_loss", "last_loss", "options")},
-        **forms,
+        **found,
     }
     save(result, options.out)
 

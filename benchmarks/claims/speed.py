@@ -85,18 +85,29 @@ def spectrum(found: Document, older: Document) -> str:
 
 
 def runtime(*found: Document) -> str:
-    """Times as fast as stock, and memory, by case and batch."""
-    return table(joined(*found))
+    """Times as fast as stock, and memory, by case and batch; the head says on which machine."""
+    return table(joined(*found)).replace("| |", f"| {machine(found[0])} |", 1)
 
 
 def achieved(*found: Document) -> Document:
-    """Share of the least possible time that the runtime reaches in float32, with one series and with 32."""
+    """Share of the least possible time that the runtime reaches in float32, with one series and with 32.
+
+    Also the rate of products that this least time goes by, of every result in GFLOP/s.
+    """
     shares: dict[int, list[float]] = {1: [], 32: []}
     for size, one in ((size, one) for each in found for size, one in each["sizes"].items()):
         for row in one["rows"]:
             if row["label"] == f"t5-{size}:fast:float32" and row["batch"] in shares:
                 shares[row["batch"]].append(row["achieved"])
-    return {name: {"least": min(shares[n]), "most": max(shares[n])} for name, n in (("one", 1), ("many", 32))}
+    rates = [product_rate(one) for each in found for one in [next(iter(each["sizes"].values()))]]
+    return {"rates": rates} | {
+        name: {"least": min(shares[n]), "most": max(shares[n])} for name, n in (("one", 1), ("many", 32))
+    }
+
+
+def product_rate(found: Document) -> float:
+    """Measured rate of float32 products of one size's result, GFLOP/s."""
+    return next(float(one["flops_per_second"]) for one in found["rates"] if one["dtype"] == "float32") / 1e9
 
 
 def memory_of_many(found: Document) -> Document:
@@ -123,11 +134,26 @@ def peers(found: Document) -> str:
         faster = {key: 1 / same["over_baseline"][other] for key, other in FLIPPED.items()}
         scores = " | ".join(f"{row[metric]:.3f}" for metric in ("WQL", "MASE"))
         lines.append(
-            f"| {row['label']} | {row['context']} | {row['milliseconds_per_series']:.3g} "
+            f"| {peer(row['label'])} | {row['context']} | {row['milliseconds_per_series']:.3g} "
             f"| {same['milliseconds_per_series']:.3g} | {span_of_ratio(faster)} "
             f"| {row['peak_bytes'] / 1e6:.0f} | {scores} |"
         )
     return "\n".join(lines)
+
+
+def peer(label: str) -> str:
+    """Name of a row: a model, and how it ran.
+
+    >>> peer("bundled-bolt-0.15:fast:float32"), peer("auto-ets"), peer("bundled:stock:bfloat16")
+    ('`bundled-bolt`, joint at 0.15, fast', 'auto-ets', '`bundled`, stock, bfloat16')
+    """
+    model, *ran = label.split(":")
+    if not ran:
+        return model
+    stem = "bundled-bolt" if model.startswith("bundled-bolt") else "bundled"
+    form = model.removeprefix(stem).removeprefix("-")
+    forms = [f"joint at {form}" if form.startswith("0") else form] if form else []
+    return ", ".join([f"`{stem}`", *forms, *(one for one in ran if one != "float32")])
 
 
 FLIPPED = {"median": "median", "min": "max", "max": "min"}
@@ -202,7 +228,7 @@ def forecasts(found: Document) -> Document:
 
 
 CLAIMS: tuple[Claim, ...] = (
-    Block(PAGE, "runtime-tiny", ("runtime-tiny",), runtime, moves=0.1),
+    Block(PAGE, "runtime-tiny", ("runtime-tiny", "runtime-slow"), runtime, moves=0.1),
     Block(PAGE, "runtime-mini-small", ("runtime-mini-small",), runtime, moves=0.1),
     Prose(
         PAGE,
@@ -215,10 +241,21 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "runtime-tiny",
-        "float32 reaches {one[least]:.2f} to {one[most]:.2f} with one series and {many[least]:.2f} to {many[most]:.2f} "
-        "with 32",
+        "the measured rate of products ({rates[0]:.0f} GFLOP/s in float32 on the machine of the first table, "
+        "{rates[1]:.0f} on that of the second) float32 reaches {one[least]:.2f} to {one[most]:.2f} with one series and "
+        "{many[least]:.2f} to {many[most]:.2f} with 32",
         achieved,
         also=("runtime-mini-small",),
+        moves=0.1,
+    ),
+    Block(PAGE, "peers", ("peers",), peers, moves=0.1),
+    Prose(
+        PAGE,
+        "compress",
+        "is compressed by `joint` with {series} series of calibration in {seconds:.0f} s on two cores: calibration "
+        "{phases[calibration]:.0f} s, sensitivity {phases[sensitivity]:.0f} s, factors and writing "
+        "{phases[factors and writing]:.0f} s; peak resident memory {gigabytes:.1f} GB",
+        lambda found: {**found, "gigabytes": found["peak_mb"] / 1e3},
         moves=0.1,
     ),
     Block("docs/storage.md", "layers", ("storage",), layers, moves=0.2),
