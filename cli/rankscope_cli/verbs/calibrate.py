@@ -95,7 +95,7 @@ def run(
             }
             chosen_set = named_set(checkpoint, calibration, seed=seed)
             found = calibrate(checkpoint, chosen_set, file=file, force=force, progress=progress, **how)
-            report = report_on(found, checkpoint, chosen, str(file))
+            report = report_on(found, checkpoint, chosen, str(file), progress=progress)
         output.deliver(report, lambda console: show_calibration(report, console))
         output.wrote([file])
     for note in report.notes:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -138,20 +137,21 @@ class WidthCut:
         part = _dense(matrices[self.outer]).double()[:, order] @ lower[:, :units]
         return torch.linalg.solve_triangular(lower[:units, :units], part, upper=False, left=False, unitriangular=True)
 
-    @cached_property
+    @property
     def _second(self) -> Float[Tensor, "units units"]:
         return positive(self.moments.second)
 
 
 def positive(second: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """Add `RIDGE` of the mean square to the diagonal, and more where rounding of the sums asks for it.
+    """Add `RIDGE` of the mean square to the diagonal of a copy, and more where rounding of the sums asks for it.
 
     Raises:
         DataError: a second moment has a negative eigenvalue that rounding does not explain.
     """
     mean = float(second.diagonal().mean()) or 1.0  # of a block that never fires
     for ridge in (RIDGE, *RIDGES):
-        made = second + ridge * mean * torch.eye(len(second), dtype=second.dtype)
+        made = second.clone()
+        made.diagonal().add_(ridge * mean)
         if not int(torch.linalg.cholesky_ex(made).info):
             return made
     raise DataError("a second moment of hidden units has a negative eigenvalue, which none has: calibrate again.")

@@ -12,7 +12,7 @@ import torch
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import DECODERS
-from rankscope.compress.calibration.moments import InputMoments, MomentSink
+from rankscope.compress.calibration.moments import WIDE, InputMoments, MomentSink
 from rankscope.compress.calibration.passes import (
     MEMORY,
     CalibrationSet,
@@ -44,6 +44,7 @@ from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
 from rankscope.families import Site, compressible
 from rankscope.io.run_store import RunStore
 from rankscope.numerics import effective_rank
+from rankscope.numerics.parallel import parallel_map
 
 PARTIAL = "moments"
 """Item of an unfinished calibration: the sums so far."""
@@ -70,9 +71,10 @@ def calibrate(
 ) -> Calibration:
     """Run a model over a calibration set and sum the second moments of its layer inputs.
 
-    Memory does not grow with the number of series: a stream of width d keeps 2 d² + 2 d float64 numbers. Batches are
+    A stream of width d keeps d² numbers, and d for each of the first 2d series; more series add nothing. Batches are
     made of series of like length. Wide models multiply in bfloat16 on processors that have instructions for it
-    (`rankscope.engine.device.fast_products`); moments are summed in float32 within a batch and in float64 over batches.
+    (`rankscope.engine.device.fast_products`); moments are summed in float32 within a batch and, as
+    `InputMoments` says, mostly in float64 over batches.
 
     Args:
         checkpoint: any family, stock or compressed.
@@ -270,7 +272,12 @@ class CalibrationReport:
 
 
 def report_on(
-    calibration: Calibration, checkpoint: Checkpoint, sites: Sequence[Site], out: str = ""
+    calibration: Calibration,
+    checkpoint: Checkpoint,
+    sites: Sequence[Site],
+    out: str = "",
+    *,
+    progress: Progress = silent,
 ) -> CalibrationReport:
     """Sum up a calibration of some matrices of a checkpoint.
 
@@ -280,10 +287,17 @@ def report_on(
     readers: dict[str, list[Site]] = {}
     for site in sites:
         readers.setdefault(stream_of(site), []).append(site)
-    streams = tuple(
-        _stream(name, calibration.of(found[0]), found, checkpoint)
-        for name, found in sorted(readers.items(), key=_place)
-    )
+    ordered = sorted(readers.items(), key=_place)
+
+    def work(item: tuple[str, list[Site]]) -> StreamReport:
+        name, found = item
+        return _stream(name, calibration.of(found[0]), found, checkpoint)
+
+    summed: list[StreamReport] = []
+    for one in parallel_map(work, ordered):
+        summed.append(one)
+        progress(len(summed), len(ordered), "summing up")
+    streams = tuple(summed)
     said = calibration.settings
     return CalibrationReport(
         model=checkpoint.source,
@@ -300,7 +314,8 @@ def report_on(
 
 
 def _stream(name: str, moments: InputMoments, sites: Sequence[Site], checkpoint: Checkpoint) -> StreamReport:
-    energies = torch.linalg.eigvalsh(moments.second).clamp(min=0.0)
+    second = moments.second
+    energies = torch.linalg.eigvalsh(second if len(second) < WIDE else second.float()).clamp(min=0.0)
     return StreamReport(
         name=name,
         stack=MEMORY if name == MEMORY else positions_of(name),

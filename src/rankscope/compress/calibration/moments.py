@@ -1,4 +1,4 @@
-"""Second moments of the rows that enter a layer: sums in float64, as large as the layer is wide."""
+"""Second moments of the rows that enter a layer: sums of one d × d matrix, and of the means of the sequences."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from torch import Tensor
 
 from rankscope.errors import DataError
 
-PARTS = ("total", "inside", "between", "loudness")
+PARTS = ("total", "inside", "means", "loudness")
 """Names of the sums."""
+WIDE = 2048
+"""Width from which ``inside`` is summed in float32: the hidden units of t5-large would take 13 GB in float64."""
 
 
 @dataclass(frozen=True)
 class InputMoments:
-    """Sums over every real position x (d,) of every sequence that entered a layer, in float64.
+    """Sums over every real position x (d,) of every sequence that entered a layer, in float64 up to a width of `WIDE`.
 
     Attributes:
         tokens: positions.
@@ -25,7 +27,7 @@ class InputMoments:
         total: Σ x.
         inside: Σ (x − x̄)(x − x̄)ᵀ, x̄ the mean of x's own sequence. It is summed itself: as a difference of the other
             sums it would be lost in their rounding wherever sequences differ more than their positions do.
-        between: Σ n x̄ x̄ᵀ over the sequences, n the positions of one.
+        means: √n x̄ of every sequence, n its positions; of many sequences d to 2d rows with the same second moment.
         loudness: Σ |x|, by channel.
 
     Raises:
@@ -36,7 +38,7 @@ class InputMoments:
     sequences: int
     total: Float[Tensor, " d"]
     inside: Float[Tensor, "d d"]
-    between: Float[Tensor, "d d"]
+    means: Float[Tensor, "rows d"]
     loudness: Float[Tensor, " d"]
 
     def __post_init__(self) -> None:
@@ -49,8 +51,9 @@ class InputMoments:
 
     @property
     def outer(self) -> Float[Tensor, "d d"]:
-        """Σ x xᵀ."""
-        return self.inside + self.between
+        """Σ x xᵀ, in float64."""
+        means = self.means.double()
+        return torch.addmm(self.inside.double(), means.mT, means)
 
     @property
     def second(self) -> Float[Tensor, "d d"]:
@@ -63,7 +66,7 @@ class InputMoments:
 
         It is what softmax can see of keys: a shift that all keys of a sequence share changes no attention weight.
         """
-        return self.inside / self.tokens
+        return self.inside.double() / self.tokens
 
     @property
     def absolute(self) -> Float[Tensor, " d"]:
@@ -72,7 +75,16 @@ class InputMoments:
 
     def __add__(self, other: InputMoments) -> InputMoments:
         """Sums over both sets of sequences."""
-        return InputMoments(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "means"}
+        return InputMoments(**sums, means=_reduced(torch.cat([self.means, other.means])))
+
+
+def _reduced(rows: Float[Tensor, "rows d"]) -> Float[Tensor, "fewer d"]:
+    """Rows with the same second moment, R of their QR decomposition where they are more than 2d."""
+    if len(rows) <= 2 * rows.shape[1]:
+        return rows
+    reduced: Tensor = torch.linalg.qr(rows, mode="r").R
+    return reduced
 
 
 def moments_of(
@@ -108,8 +120,9 @@ def moments_of(
     loudness = torch.linalg.vector_norm(kept, ord=1, dim=(0, 1))
     if not bool(torch.isfinite(loudness).all()):
         raise DataError("a layer's input holds NaN or Inf during calibration: the model overflows on these series.")
-    parts = (sums.sum(0), centred.mT @ centred, scaled.mT @ scaled, loudness)
-    return InputMoments(tokens, sequences, *(part.to("cpu", torch.float64) for part in parts))
+    inside = (centred.mT @ centred).to("cpu", torch.float64 if x.shape[-1] < WIDE else torch.float32)
+    total, means, loud = (part.to("cpu", torch.float64) for part in (sums.sum(0), scaled, loudness))
+    return InputMoments(tokens, sequences, total, inside, _reduced(means), loud)
 
 
 def regularised(moments: InputMoments, ridge: float) -> InputMoments:
@@ -118,14 +131,16 @@ def regularised(moments: InputMoments, ridge: float) -> InputMoments:
     Directions that too few positions did not show become equally loud, and quiet, in place of silent.
     """
     more = ridge * float(moments.outer.diagonal().mean())
-    return replace(moments, inside=moments.inside + more * torch.eye(len(moments.total), dtype=torch.float64))
+    inside = moments.inside.clone()
+    inside.diagonal().add_(more)
+    return replace(moments, inside=inside)
 
 
 def centred(moments: InputMoments) -> InputMoments:
     """Moments of the rows less their mean, which a bias can stand for."""
     mean = moments.total / moments.tokens
     outer = moments.outer - moments.tokens * torch.outer(mean, mean)
-    return replace(moments, total=torch.zeros_like(mean), inside=outer, between=torch.zeros_like(outer))
+    return replace(moments, total=torch.zeros_like(mean), inside=outer, means=moments.means[:0])
 
 
 class MomentSink:
@@ -150,6 +165,9 @@ def to_tensors(moments: InputMoments) -> dict[str, Tensor]:
 
 
 def from_tensors(tensors: dict[str, Any]) -> InputMoments:
-    """Inverse of `to_tensors`."""
+    """Inverse of `to_tensors`; files of 0.1 and 0.2's first versions hold Σ n x̄ x̄ᵀ itself, ``between``."""
     tokens, sequences = tensors["counts"].tolist()
+    if "between" in tensors:
+        values, vectors = torch.linalg.eigh(tensors["between"])
+        tensors = {**tensors, "means": values.clamp(min=0).sqrt()[:, None] * vectors.mT}
     return InputMoments(tokens, sequences, *(tensors[name] for name in PARTS))

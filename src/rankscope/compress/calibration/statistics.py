@@ -21,7 +21,9 @@ from rankscope.families import Site
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import differences
 
-SCHEMA = "rankscope/calibration@1"
+SCHEMA = "rankscope/calibration@2"
+EARLIER = "rankscope/calibration@1"
+"""It held Σ n x̄ x̄ᵀ in the place of its rows, and is read."""
 SUFFIX = ".safetensors"
 
 
@@ -195,7 +197,7 @@ def load_moments(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoment
 def _check_shapes(streams: Mapping[str, InputMoments]) -> None:
     for stream, moments in streams.items():
         d = moments.total.numel()
-        square = (moments.inside.shape, moments.between.shape) == ((d, d), (d, d))
+        square = moments.inside.shape == (d, d) and moments.means.shape[1:] == (d,)
         if not (square and moments.total.shape == moments.loudness.shape == (d,)):
             raise ValueError(f"the sums of {stream} do not fit each other")
         if bool((moments.outer.diagonal() < 0).any()):
@@ -210,7 +212,7 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, dict[str, Tensor]]]:
     try:
         with safe_open(file, "pt") as opened:
             metadata = opened.metadata() or {}
-            if metadata.get("schema") != SCHEMA:
+            if metadata.get("schema") not in (SCHEMA, EARLIER):
                 raise DataError(f"{file} is no calibration: its schema is {metadata.get('schema')!r}, not {SCHEMA!r}.")
             for name in opened.keys():  # noqa: SIM118 - no mapping
                 stream, _, part = name.rpartition(":")

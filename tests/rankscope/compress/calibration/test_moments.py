@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rankscope.compress.calibration import InputMoments, moments_of
-from rankscope.compress.calibration.moments import PARTS, MomentSink, from_tensors, to_tensors
+from rankscope.compress.calibration.moments import PARTS, WIDE, MomentSink, from_tensors, to_tensors
 from rankscope.errors import DataError
 
 
@@ -58,19 +58,37 @@ def test_batches_add_up(seed: int, cut: int) -> None:
     real[:, 0] = True
     whole, parts = measured(x, real), measured(x[:cut], real[:cut]) + measured(x[cut:], real[cut:])
     assert (whole.tokens, whole.sequences) == (parts.tokens, parts.sequences)
-    for name in PARTS:
+    for name in ("total", "inside", "outer", "loudness"):
         torch.testing.assert_close(getattr(parts, name), getattr(whole, name), rtol=1e-10, atol=1e-12)
 
 
 def test_memory_does_not_grow_with_the_number_of_series() -> None:
     sink = MomentSink()
-    sizes = set()
-    for seed in range(5):
-        sink.add(batch(seed, series=3 + seed), None)
+    batches = [batch(seed, series=3 + seed) for seed in range(5)]
+    for one in batches:
+        sink.add(one, None)
         assert sink.moments is not None
-        sizes.add(sum(getattr(sink.moments, name).numel() for name in PARTS))
-    assert sizes == {2 * 3 * 3 + 2 * 3}
+        assert sum(getattr(sink.moments, name).numel() for name in PARTS) <= 3 * 3 + 2 * 3 + 2 * 3 * 3
     assert sink.moments.sequences == 3 + 4 + 5 + 6 + 7
+    rows = torch.cat([one.flatten(0, 1) for one in batches])
+    torch.testing.assert_close(sink.moments.outer, rows.mT @ rows)
+
+
+def test_wide_sums_are_float32_and_second_moments_float64() -> None:
+    x = batch(8, series=3, tokens=5, d=WIDE)
+    found = measured(x.float()) + measured(x.float() + 1)
+    assert (found.inside.dtype, found.second.dtype) == (torch.float32, torch.float64)
+    rows = torch.cat([x, x + 1]).flatten(0, 1)
+    torch.testing.assert_close(found.second, rows.mT @ rows / 30, rtol=1e-4, atol=1e-4)
+
+
+def test_files_with_the_second_moment_of_the_means_are_read() -> None:
+    found = measured(batch(9))
+    tensors = to_tensors(found)
+    means = tensors.pop("means")
+    again = from_tensors({**tensors, "between": means.mT @ means})
+    torch.testing.assert_close(again.second, found.second)
+    torch.testing.assert_close(again.within, found.within)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
