@@ -22,7 +22,8 @@ RESULTS: tuple[Result, ...] = (
     *(Result(f"development-{one}", f"benchmarks/scores.py {one} {DEV}", minutes=3) for one in TWINS),
     Result("storage-accuracy-bundled-bolt", f"benchmarks/accuracy.py storage bundled-bolt {DEV}", minutes=6),
     Result("storage-accuracy-bundled", "benchmarks/accuracy.py storage bundled --seeds 3", minutes=15),
-    Result("heal-bundled-bolt", f"benchmarks/heal.py {SIX}", minutes=15),
+    Result("heal-bundled-bolt", f"benchmarks/heal.py --steps 1000 {DEV}", minutes=25),
+    Result("heal-grid-bundled-bolt", f"benchmarks/heal.py --grid --steps 1000 {DEV}", minutes=25),
     Result("allocation-bundled-bolt", f"benchmarks/accuracy.py allocation bundled-bolt {DEV}", minutes=40),
     Result("refine-bundled-bolt", f"benchmarks/accuracy.py refine bundled-bolt {DEV}", minutes=15),
     Result("depth-bundled-bolt", f"benchmarks/accuracy.py depth bundled-bolt {DEV}", minutes=8),
@@ -196,10 +197,53 @@ def row_of(name: str) -> Callable[[Document], Document]:
     return lambda found: next(row for row in found["rows"] if row["name"] == name)
 
 
-def healed(found: Document) -> Document:
-    """Scores before and after healing, and its steps."""
-    before, after = (found[name]["relative"]["all"] for name in ("compressed", "healed"))
-    return {"before": before, "after": after, "steps": found["heal"]["steps"]}
+def healed(found: Document) -> str:
+    """Scores of a model before and after healing, and of the teacher that was trained on for as long."""
+    forms = found["forms"]
+    seeds = [name for name in forms if name.startswith("healed-")]
+    names = {
+        "compressed": "compressed",
+        **{name: f"healed, seed {name.removeprefix('healed-')}" for name in seeds},
+        "int8": "healed, seed 0, int8",
+        "teacher": "control: the original, trained on for as long",
+    }
+    lines = ["| | parameters | bytes | WQL | worst set | MASE | worst set |", "|---" * 7 + "|"]
+    for name, words in names.items():
+        form = forms[name]
+        scores = (f"{interval(form['relative']['all'], one)} | {form['worst'][one][1]:.2f}" for one in ("WQL", "MASE"))
+        lines.append(f"| {words} | {form['parameters']:.3f} | {form['bytes']:.3f} | {' | '.join(scores)} |")
+    return "\n".join(lines)
+
+
+def held_out(found: Document) -> str:
+    """WQL on kinds of generated series that healing did not see."""
+    lines = ["| kind | compressed | healed with it | healed without it |", "|---|---|---|---|"]
+    for kind, forms in found["held_out"].items():
+        cells = (f"{forms[name]['WQL']:.3f}" for name in ("small", "healed-0", "without"))
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def healing_grid(found: Document) -> str:
+    """WQL and MASE, with the worst sets, by learning rate and share of the truth."""
+    forms = {name: form for name, form in found["forms"].items() if name != "compressed"}
+    rates, truths = (list(dict.fromkeys(name.rsplit("-", 1)[at] for name in forms)) for at in (0, 1))
+    lines = [
+        "| learning rate | " + " | ".join(f"truth {one}" for one in truths) + " |",
+        "|---" * (1 + len(truths)) + "|",
+    ]
+    for rate in rates:
+        cells = []
+        for truth in truths:
+            form = forms[f"{rate}-{truth}"]
+            cells.append(
+                "<br>".join(
+                    f"{one} {form['relative']['all'][one]:.3f}, worst {form['worst'][one][1]:.2f}"
+                    for one in ("WQL", "MASE")
+                )
+            )
+        lines.append(f"| {rate} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 _HEADLINE = (
@@ -209,12 +253,6 @@ _HEADLINE = (
     "{int8[bytes]:.2f} of the bytes, at {int8[WQL]:.3f} ({int8[WQL_interval][0]:.3f}–{int8[WQL_interval][1]:.3f}) and "
     "{int8[MASE]:.3f} ({int8[MASE_interval][0]:.3f}–{int8[MASE_interval][1]:.3f})"
 )
-_HEALED = (
-    "from {before[WQL]:.3f} to {after[WQL]:.3f} ({after[WQL_interval][0]:.3f}–{after[WQL_interval][1]:.3f}) of the "
-    "original's WQL and from {before[MASE]:.3f} to {after[MASE]:.3f} ({after[MASE_interval][0]:.3f}–"
-    "{after[MASE_interval][1]:.3f}) of its MASE"
-)
-
 CLAIMS: tuple[Claim, ...] = (
     Prose("README.md", "headline-bundled-bolt", _HEADLINE, lambda found: found["forms"]),
     *(
@@ -268,12 +306,13 @@ CLAIMS: tuple[Claim, ...] = (
         lambda found: found["forms"]["joint-int8"],
     ),
     Prose(
-        "docs/benchmarks.md",
+        "docs/howto/heal.md",
         "heal-bundled-bolt",
-        "`heal` for {steps} steps brought a 0.075 model of `joint` " + _HEALED,
-        healed,
+        "`bundled-bolt` at {ratio:g} of all its parameters, {steps:,} steps of 32 series",
     ),
-    Prose("docs/howto/heal.md", "heal-bundled-bolt", "{steps} steps took the bundled Bolt model " + _HEALED, healed),
+    Block("docs/howto/heal.md", "healed", ("heal-bundled-bolt",), healed),
+    Block("docs/howto/heal.md", "held-out", ("heal-bundled-bolt",), held_out),
+    Block("docs/howto/heal.md", "healing-grid", ("heal-grid-bundled-bolt",), healing_grid),
     Block("docs/theory/compression.md", "refined", ("refine-bundled-bolt",), refined),
     Block("docs/theory/compression.md", "depth", ("depth-bundled-bolt",), refined),
     Block("docs/theory/compression.md", "allocations", ("allocation-bundled-bolt",), allocations),
@@ -305,8 +344,8 @@ CLAIMS: tuple[Claim, ...] = (
         "docs/benchmarks.md",
         "compress",
         "in {seconds:.0f} s on two cores: calibration {phases[calibration]:.0f} s, sensitivity "
-        "{phases[sensitivity]:.0f} s, factors and writing {phases[factors and writing]:.0f} s; peak resident memory "
-        "{gigabytes:.1f} GB",
+        "{phases[sensitivity]:.0f} s, factors and writing {phases[factors and writing]:.0f} s, refinement "
+        "{phases[refining]:.0f} s; peak resident memory {gigabytes:.1f} GB",
         lambda found: {**found, "gigabytes": found["peak_mb"] / 1000},
         moves=0.2,
     ),

@@ -249,15 +249,6 @@ CLAIMS: tuple[Claim, ...] = (
         moves=0.1,
     ),
     Block(PAGE, "peers", ("peers",), peers, moves=0.1),
-    Prose(
-        PAGE,
-        "compress",
-        "is compressed by `joint` with {series} series of calibration in {seconds:.0f} s on two cores: calibration "
-        "{phases[calibration]:.0f} s, sensitivity {phases[sensitivity]:.0f} s, factors and writing "
-        "{phases[factors and writing]:.0f} s; peak resident memory {gigabytes:.1f} GB",
-        lambda found: {**found, "gigabytes": found["peak_mb"] / 1e3},
-        moves=0.1,
-    ),
     Block("docs/storage.md", "layers", ("storage",), layers, moves=0.2),
     Prose(
         "docs/storage.md",

@@ -305,15 +305,16 @@ def _current() -> _Pass:
 
 
 def _affordable(source: Checkpoint, series: CalibrationSet) -> CalibrationSet:
-    """As many of the first series as `HELD` has room for, a batch of every fold at least.
+    """As many of the first series as `HELD` has room for, one batch at least.
 
-    A pass that waits holds about six rows of the stream and two as wide as the widest layer.
+    A pass that waits holds about six rows of the stream, two as wide as the widest layer and two of attention weights.
     """
     stride = 1 if source.family.strategy != "continuous" else source.family.patch_size(source.config)
     tokens = series.context.shape[1] // stride + 1
     width = int(source.config["d_model"])
     widest = max(max(source.shape(site)) for site in source.sites(["attention", "mlp"]))
-    most = max(HELD // (4 * tokens * (6 * width + 2 * widest)), BATCH * FOLDS)
+    weights = tokens * int(source.config["num_heads"])
+    most = max(HELD // (4 * tokens * (6 * width + 2 * widest + 2 * weights)), BATCH)
     if most >= len(series):
         return series
     return CalibrationSet(series.name, series.context[:most], series.future[:most])

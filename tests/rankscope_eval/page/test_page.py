@@ -108,11 +108,19 @@ def test_what_was_made_of_a_model_stands_with_it(results: Path, tree: Any) -> No
 def test_recorded_commands_are_kept_and_others_are_rebuilt(tree: Any) -> None:
     (text,) = [text for _, text in tree.all("pre")]
     assert "# spectrum.json\nrankscope spectrum 'chronos-bolt' --eps 0.5,0.1\n" in text
-    assert "# small/compress.json: put together again" in text
-    assert "rankscope compress chronos-bolt --eps 0.7 --method svd" in text
-    assert "--out small" in text
+    again = "rankscope compress chronos-bolt --recipe small/recipe.yaml --out small-again"
+    assert f"# small/compress.json\n{again}\n" in text
+    assert ": put together again" in text
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert lines[0].startswith("rankscope compress")  # what others need comes first
+
+
+def test_a_compression_without_its_recipe_is_rebuilt(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results / "small", tmp_path / "small")
+    (tmp_path / "small" / "recipe.yaml").unlink()
+    html = build_page(tmp_path).html
+    assert "# small/compress.json: put together again" in html
+    assert "rankscope compress chronos-bolt --eps 0.7 --method svd" in html
 
 
 def test_rebuilt_commands_are_commands(tree: Any) -> None:

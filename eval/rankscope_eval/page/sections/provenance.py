@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup, escape
 
+from rankscope.compress.recipe import RECIPE
 from rankscope_eval.page.documents import Document
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.numbers import MISSING, size
 from rankscope_eval.page.parts import Part, Row, Section, Table, number, printable
 
-RECORDED, REBUILT = "recorded", "put together again from the result"
+RECORDED, REBUILT, BY_RECIPE = "recorded", "put together again from the result", "by the recipe beside it"
 MOST = 200
 """Files that are listed by name; of more only the number is said."""
 
 
 def commands_section(library: Library) -> Section:
     """Every command, in the order in which they can be run."""
-    found = [(one, *command_of(one)) for one in library.findings.documents]
+    found = [(one, *command_of(one, library.findings.folder)) for one in library.findings.documents]
     known = [(document, line, origin) for document, line, origin in found if line]
     order = ("compress", "heal", "design", "calibrate")
     known.sort(key=lambda one: (order.index(one[0].kind) if one[0].kind in order else len(order), one[0].path))
     lines = [
-        f"# {document.path}{'' if origin == RECORDED else f': {REBUILT}'}\n{line}" for document, line, origin in known
+        f"# {document.path}{f': {REBUILT}' if origin == REBUILT else ''}\n{line}" for document, line, origin in known
     ]
     note = (
         "Results that do not name their command have it put together again from what they hold; "
@@ -36,10 +39,14 @@ def commands_section(library: Library) -> Section:
     return Section("commands", "The commands to reproduce", "Commands", parts)
 
 
-def command_of(document: Document) -> tuple[str, str]:
-    """The command of a document and where it comes from; empty where neither is known."""
+def command_of(document: Document, folder: Path) -> tuple[str, str]:
+    """The command of a document of a folder and where it comes from; empty where neither is known."""
     if document.command:
         return document.command.replace("\n", " "), RECORDED
+    recipe = posixpath.join(posixpath.dirname(document.path), RECIPE)
+    if document.kind == "compress" and (folder / recipe).is_file():
+        model, out = document.content.model, document.content.out
+        return shlex.join(["rankscope", "compress", model, "--recipe", recipe, "--out", f"{out}-again"]), BY_RECIPE
     make = _REBUILD.get(document.kind)
     words = make(document.content) if make is not None and not document.schema.endswith("CSV") else []
     return (shlex.join(["rankscope", *map(str, words)]), REBUILT) if words else ("", "")

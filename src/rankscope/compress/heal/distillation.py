@@ -1,28 +1,8 @@
 """Distillation: how far a student is from its teacher on a batch, and the Trainer that lowers it.
 
-The defaults are from a trial: ``bundled-bolt`` at ratio 0.075 (joint heads), 150 steps of 32 series, scored on 30
-series of each of six public data sets. Relative WQL was 1.139 before healing, and after it
-
-==================================================  ==============  ===========
-loss                                                learning rate   WQL (MASE)
-==================================================  ==============  ===========
-absolute difference of quantiles                    4e-4            1.027 (1.029)
-the same                                            2e-4            1.017 (1.008)
-the same                                            1e-3            1.033 (1.023)
-root of the squared difference                      4e-4            1.033 (1.031)
-quantile loss of what did follow                    4e-4            1.033 (1.012)
-half difference, half what did follow               4e-4            1.001 (0.994)
-the same                                            2e-4            1.017 (1.009)
-the same                                            1e-3            1.045 (1.019)
-the same, compressed matrices alone                 4e-4            1.058 (1.031)
-the same, compressed matrices alone                 1e-3            1.021 (0.998)
-==================================================  ==============  ===========
-
-One run each: differences below 0.02 are noise. Over the three rates half and half is 1.021 (1.007), the difference
-alone 1.026 (1.020), and on held-out generated series half and half is as near to the teacher and nearer to what
-followed; so it is the default. What did follow is only as good as the corpus: a teacher that was trained on better data
-than generated series may be better followed alone (``truth`` 0). A step of all parameters takes half as long again as
-one of the compressed matrices.
+The default rate and share of the truth are from a grid on development data: docs/howto/heal.md. What did follow is only
+as good as the corpus: a teacher that was trained on better data than generated series may be better followed alone
+(``truth`` 0).
 """
 
 from __future__ import annotations
