@@ -74,6 +74,14 @@ def scored(folder: Path, seed: int, options: argparse.Namespace, kept: Path) -> 
     return {"relative": by_benchmark(report["summary"]), "worst": worst, "ratios": ratios}
 
 
+def sizes_of(folder: Path, original: Any) -> dict[str, float]:
+    """Shares of the original's parameters and bytes."""
+    from rankscope import open_checkpoint
+
+    small = open_checkpoint(folder)
+    return {"parameters": small.parameters / original.parameters, "bytes": small.bytes / original.bytes}
+
+
 def measure(name: str, form: Form, options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Write one form and score it with every seed."""
     from rankscope import open_checkpoint
@@ -82,8 +90,7 @@ def measure(name: str, form: Form, options: argparse.Namespace, place: Path) -> 
     original = open_checkpoint(options.model)
     folder = place / name
     compress(original, CompressOptions(**form), out=folder)
-    small = open_checkpoint(folder)
-    sizes = {"parameters": small.parameters / original.parameters, "bytes": small.bytes / original.bytes}
+    sizes = sizes_of(folder, original)
     found = [scored(folder, seed, options, place / "rows") for seed in range(options.seeds)]
     whole = found[0]["relative"]["all"]
     print(f"{name:30} {sizes['parameters']:.3f}  MASE {whole['MASE']:.3f}  WQL {whole['WQL']:.3f}", flush=True)

@@ -19,13 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accuracy import scored
+from accuracy import scored, sizes_of
 from digests import COMPRESSION, SCORING, bundled
 from provenance import conditions, origin, parser, save, suite_options
 
 RATES = (2e-4, 4e-4, 8e-4)
 TRUTHS = (0.0, 0.5, 1.0)
-HELD_OUT = ("intermittent", "steps", "strong")
+HELD_OUT = {"intermittent": "kind_intermittent_daily", "steps": "kind_steps_5min", "strong": "kind_strong_hourly"}
+"""Kinds that are left out, and a set of the suite ``generated`` that is of the kind."""
 CALIBRATION = "mixture:1024"
 
 
@@ -70,14 +71,10 @@ class Study:
 
     def score(self, folder: Path, suite: str | None = None) -> dict[str, Any]:
         """Scores of a folder over the original's, on the suite of the options or another, and its size."""
-        from rankscope import open_checkpoint
-
         given = self.options
         if suite is not None:
             given = argparse.Namespace(**{**vars(given), "suite": suite, "data": None})
-        small, place = open_checkpoint(folder), self.place / f"rows-{suite or 'suite'}"
-        sizes = {"parameters": small.parameters / self.original.parameters, "bytes": small.bytes / self.original.bytes}
-        return {**sizes, **scored(folder, 0, given, place)}
+        return {**sizes_of(folder, self.original), **scored(folder, 0, given, self.place / f"rows-{suite or 'suite'}")}
 
     def int8(self, folder: Path) -> Path:
         """The same in int8."""
@@ -117,11 +114,11 @@ def controlled(study: Study) -> dict[str, Any]:
 
 
 def of_kind(kind: str, scores: dict[str, Any]) -> dict[str, Any]:
-    """Scores over the original's on the data sets of one kind: before healing, healed, healed without the kind."""
-    found = {}
-    for name, form in scores.items():
-        ours = {one: ratio for one, ratio in form["ratios"]["WQL"].items() if one.startswith(f"kind_{kind}_")}
-        found[name] = {"WQL": next(iter(ours.values())), "all": form["relative"]["all"]["WQL"]}
+    """WQL over the original's on the data set of a kind and on all kinds: compressed, healed, healed without it."""
+    found = {
+        name: {"WQL": form["ratios"]["WQL"][HELD_OUT[kind]], "all": form["relative"]["all"]["WQL"]}
+        for name, form in scores.items()
+    }
     print(f"held out {kind:16} " + "  ".join(f"{name} {one['WQL']:.3f}" for name, one in found.items()), flush=True)
     return found
 

@@ -61,8 +61,8 @@ def origin(benchmark: str, *used: str) -> dict[str, Any]:
 
 
 def command_line(script: str) -> str:
-    """The command of this process, with DIR in the place of the folder that ``--data`` names."""
-    words = sys.argv[1:]
+    """The command of this process, files by their place in the repository, DIR for the folder that ``--data`` names."""
+    words = [word.replace(f"{ROOT}/", "") for word in sys.argv[1:]]
     data = words[words.index("--data") + 1] if "--data" in words[:-1] else None
     return " ".join(["python", script, *(word if data is None else word.replace(data, "DIR") for word in words)])
 

@@ -15,12 +15,12 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accuracy import scored
+from accuracy import scored, sizes_of
 from digests import COMPRESSION, SCORING, bundled
 from provenance import conditions, origin, parser, save, spread, suite_options
 
@@ -39,7 +39,7 @@ def narrowed(size: float) -> Steps:
     return {"ratio": min(1.0, size / WIDE)}, {"ratio": WIDE, "method": "stream"}
 
 
-ROADS: dict[str, Any] = {
+ROADS: dict[str, Callable[[float], Steps]] = {
     "svd": lambda size: ({"ratio": size, "method": "svd"},),
     "whitened": lambda size: ({"ratio": size, "method": "whitened"},),
     "heads": lambda size: ({"ratio": size, "sites": "attention"},),
@@ -74,8 +74,7 @@ class Point:
 
         if self.road == DECODER:
             return ({"budget": Budget("layers", int(self.size)), "sites": "decoder"},)
-        steps: Steps = ROADS[self.road](self.size)
-        return steps
+        return ROADS[self.road](self.size)
 
 
 def points(layers: int, sizes: tuple[float, ...], seeds: int) -> Iterator[Point]:
@@ -125,11 +124,9 @@ def measured(point: Point, options: argparse.Namespace, folder: Path) -> dict[st
     compress(model, CompressOptions(storage="int8"), out=folders["int8"])
     times = timed([str(folders[storage]) for storage in STORAGES], options)
     for storage in STORAGES:
-        small = open_checkpoint(folders[storage])
-        scores = scored(folders[storage], options.sampling_seed, options, folder / "rows")
+        scores = scored(folders[storage], 0, options, folder / "rows")
         record["storages"][storage] = {
-            "parameters": small.parameters / original.parameters,
-            "bytes": small.bytes / original.bytes,
+            **sizes_of(folders[storage], original),
             **times[str(folders[storage])],
             **scores["relative"]["all"],
             "worst": scores["worst"],
@@ -143,7 +140,7 @@ def timed(folders: list[str], options: argparse.Namespace) -> dict[str, dict[str
     from rankscope_eval.bench.case import Case, Settings
     from rankscope_eval.bench.running import run_bench
 
-    settings = Settings(batches=options.batches, rounds=options.rounds)
+    settings = Settings(batches=(1, BATCH), rounds=options.rounds)
     original = Case(options.model, "fast")
     report = run_bench([original, *(Case(one, "fast") for one in folders)], settings, baseline=original)
     model = {row.label: row.model for row in report.rows}
@@ -190,9 +187,9 @@ def draw(result: dict[str, Any], stem: Path) -> None:
     with styled():
         fig, axes = figure(2, 1)
         for ax, (key, title) in zip(axes, titles.items(), strict=True):
-            for position, (road, points_) in enumerate(by_road(result, "float", key).items()):
+            for position, (road, found) in enumerate(by_road(result, "float", key).items()):
                 look = MARKS[position % len(MARKS)].kwargs()
-                row = sorted(points_, key=lambda one: one["at"])
+                row = sorted(found, key=lambda one: one["at"])
                 middle = [one["WQL"]["median"] for one in row]
                 spans = [
                     [one["WQL"]["median"] - one["WQL"]["min"] for one in row],
@@ -225,7 +222,7 @@ def main() -> None:
     words.add_argument("--calibration", default="mixture:1024")
     words.add_argument("--heal-steps", type=int, default=HEAL_STEPS)
     options = words.parse_args()
-    options.batches, options.sampling_seed, sizes = (1, BATCH), 0, SIZES
+    sizes = SIZES
     if options.quick:
         options.seeds, options.rounds, options.heal_steps, sizes = 1, 3, 100, (0.25, 0.1)
         options.max_series, options.calibration = options.max_series or 5, "mixture:256"

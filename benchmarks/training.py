@@ -75,18 +75,24 @@ def stepper(recipe: str, context: int, bf16: bool, fast: bool, batch: int) -> Ca
 
     patches = {"num_output_patches": config.horizon // config.model.patch_size} if config.family == "chronos-2" else {}
 
-    def step() -> float:
+    def loss() -> Any:
         given = {**{name: value.clone() for name, value in batches.items()}, **patches}
-        begun = time.process_time()
         with torch.autocast("cpu", torch.bfloat16) if bf16 else contextlib.nullcontext():
-            loss = fast_loss(model, given) if fast else model(**given).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad()
-        return time.process_time() - begun
+            return fast_loss(model, given) if fast else model(**given).loss
 
-    return step
+    return functools.partial(timed_step, model, optimiser, loss)
+
+
+def timed_step(model: Any, optimiser: Any, loss: Callable[[], Any]) -> float:
+    """Take a step; return the seconds that it computed."""
+    import torch
+
+    begun = time.process_time()
+    loss().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimiser.step()
+    optimiser.zero_grad()
+    return time.process_time() - begun
 
 
 def healer(folder: Path, teacher: str, context: int, bf16: bool, fast: bool, batch: int) -> Callable[[], float]:
@@ -114,17 +120,11 @@ def healer(folder: Path, teacher: str, context: int, bf16: bool, fast: bool, bat
         rows = [{"context": torch.randn(context), "target": torch.randn(64)} for _ in range(batch)]
         given = ScaledCollator()(rows)
 
-    def step() -> float:
-        begun = time.process_time()
+    def loss() -> Any:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16), same_kernels(pupil, guide, fast):
-            loss = distance(pupil, guide, given, truth=0.5)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(pupil.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad()
-        return time.process_time() - begun
+            return distance(pupil, guide, given, truth=0.5)
 
-    return step
+    return functools.partial(timed_step, pupil, optimiser, loss)
 
 
 def compared(make: Callable[..., Callable[[], float]], rounds: int, repeats: int, quick: bool) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from heal import HELD_OUT
+
 from claims.records import Block, Claim, Document, Prose, Result
 
 SIX = "--suite {six}/backtest.yaml --data {six}"
@@ -217,10 +219,10 @@ def healed(found: Document) -> str:
 
 def held_out(found: Document) -> str:
     """WQL on kinds of generated series that healing did not see."""
-    lines = ["| kind | compressed | healed with it | healed without it |", "|---|---|---|---|"]
+    lines = ["| data set | compressed | healed with it | healed without it |", "|---|---|---|---|"]
     for kind, forms in found["held_out"].items():
         cells = (f"{forms[name]['WQL']:.3f}" for name in ("small", "healed-0", "without"))
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
+        lines.append(f"| {HELD_OUT[kind].removeprefix('kind_').replace('_', ', ')} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -99,15 +99,14 @@ def achieved(*found: Document) -> Document:
         for row in one["rows"]:
             if row["label"] == f"t5-{size}:fast:float32" and row["batch"] in shares:
                 shares[row["batch"]].append(row["achieved"])
-    rates = [product_rate(one) for each in found for one in [next(iter(each["sizes"].values()))]]
-    return {"rates": rates} | {
-        name: {"least": min(shares[n]), "most": max(shares[n])} for name, n in (("one", 1), ("many", 32))
-    }
+    spans = {name: {"least": min(shares[n]), "most": max(shares[n])} for name, n in (("one", 1), ("many", 32))}
+    return {**spans, "rates": [product_rate(each) for each in found]}
 
 
 def product_rate(found: Document) -> float:
-    """Measured rate of float32 products of one size's result, GFLOP/s."""
-    return next(float(one["flops_per_second"]) for one in found["rates"] if one["dtype"] == "float32") / 1e9
+    """Measured rate of float32 products of a result's first size, GFLOP/s."""
+    rates = next(iter(found["sizes"].values()))["rates"]
+    return next(float(one["flops_per_second"]) for one in rates if one["dtype"] == "float32") / 1e9
 
 
 def memory_of_many(found: Document) -> Document:

@@ -18,7 +18,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def update(folds: Sequence[Sums], ridges: Sequence[float] = RIDGES) -> Float[Ten
     known: dict[int, float] = {}
 
     def held_out(at: int) -> float:
-        """What the squared error of the held-out folds changes by."""
+        """Change of the squared error of the held-out folds."""
         if not 0 <= at < len(ridges):
             return math.inf
         if at not in known:
@@ -101,7 +101,7 @@ def update(folds: Sequence[Sums], ridges: Sequence[float] = RIDGES) -> Float[Ten
 
 
 def _change(fitted: Sums, held: Sums, ridge: float) -> float:
-    """What the squared error of one set changes by with the D that another asks for."""
+    """Change of the squared error of one set by the D that is fitted to another."""
     moved = _solved(fitted, ridge)
     return math.inf if moved is None else float(((moved @ held.second - 2 * held.cross) * moved).sum())
 
@@ -309,15 +309,14 @@ def _affordable(source: Checkpoint, series: CalibrationSet) -> CalibrationSet:
 
     A pass that waits holds about six rows of the stream, two as wide as the widest layer and two of attention weights.
     """
-    stride = 1 if source.family.strategy != "continuous" else source.family.patch_size(source.config)
+    patched = source.family.strategy == "continuous"
+    stride = source.family.patch_size(source.config) if patched else 1
     tokens = series.context.shape[1] // stride + 1
     width = int(source.config["d_model"])
     widest = max(max(source.shape(site)) for site in source.sites(["attention", "mlp"]))
     weights = tokens * int(source.config["num_heads"])
     most = max(HELD // (4 * tokens * (6 * width + 2 * widest + 2 * weights)), BATCH)
-    if most >= len(series):
-        return series
-    return CalibrationSet(series.name, series.context[:most], series.future[:most])
+    return replace(series, context=series.context[:most], future=series.future[:most])
 
 
 def _batches(

@@ -62,6 +62,8 @@ class Heads:
 
     def spread_rows(self, weight: Float[Tensor, "total columns"]) -> Float[Tensor, "spread columns"]:
         """Rows of a matrix for heads that are all as wide as the widest, zeros in those that are narrower."""
+        if self.equal:
+            return weight
         padded = nn.functional.pad(weight, (0, 0, 0, 1))
         return padded.index_select(0, torch.tensor(self.places, device=weight.device))
 

@@ -22,8 +22,11 @@ Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 """Of queries, keys, values and outputs."""
 NO_KEY = -1e9
 """Added to the score of a missing patch of a group: of a token that all members miss, weights stay defined."""
-STOCK = ("T5ForConditionalGeneration", "ChronosBoltModelForForecasting", "Chronos2Model")
-COMPRESSED = ("LowRankT5ForConditionalGeneration", "LowRankBoltModel")
+NETWORKS = (
+    "T5ForConditionalGeneration", "ChronosBoltModelForForecasting", "Chronos2Model",
+    "LowRankT5ForConditionalGeneration", "LowRankBoltModel",
+)  # fmt: skip
+"""Classes whose stacks are computed here."""
 
 
 def has_fast_pass(model: Any) -> bool:
@@ -31,18 +34,18 @@ def has_fast_pass(model: Any) -> bool:
 
     That is, ReLU without dropout, dense matrices, and no gradient checkpointing.
     """
-    stack = getattr(model, "encoder", None)
     return (
-        type(model).__name__ in (*STOCK, *COMPRESSED)
+        type(model).__name__ in NETWORKS
         and model.device.type == "cpu"
         and model.config.feed_forward_proj == "relu"
-        and not getattr(stack, "gradient_checkpointing", False)
+        and not getattr(model.encoder, "gradient_checkpointing", False)
         and not any(_drops(part) for part in model.modules())
-        and (
-            type(model).__name__ in STOCK
-            or all(_dense(block) for block in (*model.encoder.block, *model.decoder.block))
-        )
+        and all(_dense(stack) for stack in _stacks(model))
     )
+
+
+def _stacks(model: Any) -> tuple[Any, ...]:
+    return (model.encoder, model.decoder) if hasattr(model, "decoder") else (model.encoder,)
 
 
 def _drops(part: nn.Module) -> bool:
@@ -51,10 +54,9 @@ def _drops(part: nn.Module) -> bool:
     return isinstance(rate, float) and rate > 0
 
 
-def _dense(block: nn.Module) -> bool:
-    """Return whether no matrix of a block is stored in two factors or in whole numbers."""
-    layers = (child for _, child in block.named_modules() if hasattr(child, "in_features"))
-    return all(type(layer) is nn.Linear for layer in layers)
+def _dense(stack: nn.Module) -> bool:
+    """Return whether no matrix of a stack is stored in two factors or in whole numbers."""
+    return all(type(layer) is nn.Linear for layer in stack.modules() if hasattr(layer, "in_features"))
 
 
 def fast_loss(model: Any, batch: Mapping[str, Tensor]) -> Float[Tensor, ""]:
@@ -93,7 +95,7 @@ def fast_stacks(model: Any) -> Iterator[None]:
     Args:
         model: model accepted by `has_fast_pass`.
     """
-    stacks = (model.encoder, model.decoder) if hasattr(model, "decoder") else (model.encoder,)
+    stacks = _stacks(model)
     for stack in stacks:
         stack.forward = functools.partial(_run if len(stacks) > 1 else _run_grouped, stack)
     try:
@@ -150,12 +152,9 @@ def _carried(layer: Any, x: Float[Tensor, "rows _"], dtype: torch.dtype) -> Floa
 def _weights(own: Any) -> Weights:
     """Matrices of an attention, with rows of zeros where a head is narrower than the widest."""
     q, k, v, o = own.q.weight, own.k.weight, own.v.weight, own.o.weight
-    layout = getattr(own, "layout", None)  # of a `HeadWidthAttention`
-    if layout is not None and not own.qk.equal:
-        q, k = own.qk.spread_rows(q), own.qk.spread_rows(k)
-    if layout is not None and not own.vo.equal:
-        v, o = own.vo.spread_rows(v), own.vo.spread_rows(o.t()).t()
-    return q, k, v, o
+    if not hasattr(own, "layout"):  # no `HeadWidthAttention`
+        return q, k, v, o
+    return own.qk.spread_rows(q), own.qk.spread_rows(k), own.vo.spread_rows(v), own.vo.spread_rows(o.t()).t()
 
 
 def _run_grouped(

@@ -165,7 +165,7 @@ def to_tensors(moments: InputMoments) -> dict[str, Tensor]:
 
 
 def from_tensors(tensors: dict[str, Any]) -> InputMoments:
-    """Inverse of `to_tensors`; files of 0.1 and 0.2's first versions hold Σ n x̄ x̄ᵀ itself, ``between``."""
+    """Inverse of `to_tensors`; earlier files hold the second moment of the means, ``between``, in the place of rows."""
     tokens, sequences = tensors["counts"].tolist()
     if "between" in tensors:
         values, vectors = torch.linalg.eigh(tensors["between"])

@@ -26,7 +26,7 @@ class HealConfig:
     Attributes:
         minutes: time to train; the learning rate falls to zero at its end. What is stopped and resumed goes on with the
             time that is left. Five where no steps are given.
-        steps: optimiser steps in place of minutes: the result is then a function of the seed.
+        steps: optimiser steps in place of minutes: the result is then a function of the seed and the precision.
         train: ``all`` parameters, or only those of the ``compressed`` matrices.
         truth: share of the loss that looks at the values that did follow, in place of the teacher's answer; see
             `rankscope.compress.heal.distillation`. With 0 a student that is its teacher stays it, bit for bit.
