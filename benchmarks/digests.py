@@ -23,6 +23,13 @@ SCORING = (
 """Code that WQL and MASE of a checkpoint depend on."""
 COMPRESSION = tuple(f"src/rankscope/{name}" for name in ("compress", "numerics", "train/data"))
 """Code that a compressed checkpoint depends on."""
+HEALING = (
+    "src/rankscope/compress/heal",
+    *(f"src/rankscope/train/{name}" for name in ("passes.py", "sublayers.py", "loop.py", "stream.py", "teaching.py")),
+)
+"""Code that a healed one depends on besides."""
+APART = {"__pycache__", "bundled", "heal"}
+"""Folders that do not count in the digest of a folder that they are in."""
 
 
 def bundled(*names: str) -> tuple[str, ...]:
@@ -32,7 +39,7 @@ def bundled(*names: str) -> tuple[str, ...]:
 
 @lru_cache
 def digest(path: Path) -> str:
-    """Digest of a file or folder; of ``src/rankscope`` as a whole without the bundled models, which are named apart.
+    """Digest of a file or folder, without bundled models and healing, which are named apart.
 
     Args:
         path: a file, or a folder whose files count by name and content.
@@ -49,7 +56,7 @@ def digest(path: Path) -> str:
 
 
 def _counts(inside: Path) -> bool:
-    return not {"__pycache__", "bundled"} & set(inside.parts)
+    return not APART & set(inside.parts)
 
 
 def _sha(content: bytes) -> str:

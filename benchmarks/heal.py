@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from accuracy import scored, sizes_of
-from digests import COMPRESSION, SCORING, bundled
+from digests import COMPRESSION, HEALING, SCORING, bundled
 from provenance import conditions, origin, parser, save, suite_options
 
 RATES = (2e-4, 4e-4, 8e-4)
@@ -146,9 +146,9 @@ def main() -> None:
     before = conditions()
     with tempfile.TemporaryDirectory() as place:
         found = (grid if options.grid else controlled)(Study(options, Path(place)))
-    used = ("benchmarks/accuracy.py", "benchmarks/scores.py", "src/rankscope/train/passes.py")
+    used = ("benchmarks/accuracy.py", "benchmarks/scores.py", *HEALING)
     result = {
-        **origin("heal", *used, "src/rankscope/train/sublayers.py", *SCORING, *COMPRESSION, *bundled(options.model)),
+        **origin("heal", *used, *SCORING, *COMPRESSION, *bundled(options.model)),
         "conditions": {"before": before, "after": conditions()},
         "model": options.model,
         "ratio": options.ratio,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from accuracy import scored, sizes_of
-from digests import COMPRESSION, SCORING, bundled
+from digests import COMPRESSION, HEALING, SCORING, bundled
 from provenance import conditions, origin, parser, save, spread, suite_options
 
 SIZES = (0.5, 0.25, 0.15, 0.1, 0.05)
@@ -233,8 +233,8 @@ def main() -> None:
 
     original, before = open_checkpoint(options.model), conditions()
     folder = options.folder or Path(f"roads-{options.model}")
-    used = ("benchmarks/accuracy.py", "benchmarks/scores.py", "src/rankscope/train", "eval/rankscope_eval/bench")
-    facts = origin("roads", *used, *SCORING, *COMPRESSION, *bundled(options.model))
+    used = ("benchmarks/accuracy.py", "benchmarks/scores.py", "eval/rankscope_eval/bench")
+    facts = origin("roads", *used, *HEALING, *SCORING, *COMPRESSION, *bundled(options.model))
     settings = {
         "weights": fingerprint(original),
         "used": facts["used"],

@@ -12,7 +12,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from digests import COMPRESSION, SCORING, bundled
+from digests import COMPRESSION, HEALING, SCORING, bundled
 from provenance import conditions, origin, parser, save
 
 
@@ -28,7 +28,8 @@ def main() -> None:
         command = ["rankscope", "table2", options.model, *rest, *more, "--out", str(folder), *resume]
         subprocess.run(command, check=True)
     document = json.loads((folder / "table2.json").read_text(encoding="utf-8"))
-    used = ("eval/rankscope_eval/tradeoff", "src/rankscope/train/passes.py", *SCORING, *COMPRESSION)
+    healed = HEALING if any("healed" in row["method"] for row in document["rows"]) else ()
+    used = ("eval/rankscope_eval/tradeoff", *healed, *SCORING, *COMPRESSION)
     made = origin("table2", *used, *bundled(options.model))
     save({**document, **made, "conditions": {"before": before, "after": conditions()}}, options.out)
 

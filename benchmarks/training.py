@@ -100,8 +100,9 @@ def healer(folder: Path, teacher: str, context: int, bf16: bool, fast: bool, bat
     import torch
 
     from rankscope import open_checkpoint
-    from rankscope.compress.heal.distillation import LOSSES, ScaledCollator, same_kernels
+    from rankscope.compress.heal.distillation import LOSSES, same_kernels
     from rankscope.compress.heal.student import build_student, build_teacher
+    from rankscope.train.stream import ScaledCollator
 
     small, original = open_checkpoint(folder), open_checkpoint(teacher)
     torch.manual_seed(0)

@@ -28,7 +28,7 @@ def run(
         str,
         typer.Argument(
             metavar="CONFIG",
-            help="YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2, bolt.",
+            help="YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2, bolt, student.",
         ),
     ],
     *,
@@ -41,6 +41,10 @@ def run(
             "MODEL",
             "Initialise from this checkpoint (folder, hub id, bundled name), with a fresh optimiser.",
         ),
+    ] = None,
+    teacher: Annotated[
+        str | None,
+        opt.value("--teacher", "MODEL", "Distil this forecasting model (folder, hub id, bundled name)."),
     ] = None,
     data: Annotated[str | None, opt.value("--data", "DIR", "Folder with local data files for validation.")] = None,
     skip_damaged: Annotated[bool, opt.switch("--skip-damaged", "Skip damaged shard files instead of failing.")] = False,
@@ -61,6 +65,10 @@ def run(
     and its shape unless the config has a model section: to continue pretraining, or to fine-tune on your own series
     (mixture: {files: [...], file_share: 0.8}).
 
+    With --teacher, a Chronos-Bolt learns from the quantile forecasts of a model that forecasts, e.g. a slow one that
+    samples, and from the values that did follow. Its encoder starts as the teacher's, of whose shape it is, with one
+    decoder layer, unless the config has a model section; see the config's section teacher.
+
     Snapshots and loss.csv are kept next to the output folder, in DIR.run, until training is done; --resume continues
     an interrupted run exactly. --dtype overrides the config's precision.
 
@@ -71,6 +79,7 @@ def run(
         rankscope pretrain bundled --out mine/
         rankscope pretrain run.yaml --out mine/ --resume
         rankscope pretrain tune.yaml --from bundled-bolt --out tuned/
+        rankscope pretrain student --teacher bundled --out student/
         rankscope pretrain run.yaml --out mine/ --seed 1 --workers 4 --tensorboard
         torchrun --nproc-per-node 8 -m rankscope_cli pretrain run.yaml --out mine/
     """
@@ -82,6 +91,8 @@ def run(
         settings = override(library.read_config(find_config(config)), seed, dtype)
         if weights is not None:
             settings = library.continue_from(settings, weights)
+        if teacher is not None:
+            settings = library.learn_from(settings, teacher)
         where = resolve_device(device)
         with _progress() as progress:
             report = library.pretrain(

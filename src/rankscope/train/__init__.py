@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rankscope.train.data.shards import open_shards
     from rankscope.train.data.synthesis import Synthesis
     from rankscope.train.spectra import read_spectra
-    from rankscope.train.starts import continue_from
+    from rankscope.train.starts import continue_from, learn_from
     from rankscope.train.trainer import PretrainReport, pretrain
 
 _HOMES = {
@@ -21,6 +21,7 @@ _HOMES = {
     "PretrainReport": "trainer",
     "pretrain": "trainer",
     "continue_from": "starts",
+    "learn_from": "starts",
     "read_spectra": "spectra",
     "Synthesis": "data.synthesis",
     "write_shards": "data.shard_writer",
@@ -35,6 +36,7 @@ __all__ = [
     "Synthesis",
     "config_from_dict",
     "continue_from",
+    "learn_from",
     "open_shards",
     "pretrain",
     "read_config",

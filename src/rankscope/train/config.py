@@ -130,6 +130,39 @@ class EmbeddingStart:
 
 
 @dataclass(frozen=True)
+class Teacher:
+    """Forecasting model that a Chronos-Bolt learns from, see `rankscope.train.teaching`.
+
+    Attributes:
+        model: the teacher: a folder, a hub id or a bundled name; empty for none. Of any family that forecasts.
+        series: generated series that it answers, once, before training.
+        paths: sample paths per series, of a teacher that samples.
+        share: share of each batch that is taken from those series; the others have the values that did follow alone.
+        truth: share of the loss that looks at the values that did follow; the rest is the distance to the teacher.
+        encoder: initialise the encoder with the teacher's, which has the same shape.
+    """
+
+    model: str = ""
+    series: int = 2048
+    paths: int = 100
+    share: float = 0.25
+    truth: float = 0.5
+    encoder: bool = True
+
+    def __post_init__(self) -> None:
+        check_least(self, 1, ("series", "paths"), "teacher.")
+        if not 0 < self.share <= 1:
+            raise OptionError(f"teacher.share is {self.share}: it must lie in (0, 1].")
+        if not 0 <= self.truth <= 1:
+            raise OptionError(f"teacher.truth is {self.truth}: it is a share, from 0 to 1.")
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is a teacher whose answers count."""
+        return bool(self.model) and self.truth < 1
+
+
+@dataclass(frozen=True)
 class Validation:
     """Scores during training.
 
@@ -185,6 +218,7 @@ class PretrainConfig:
         low_rank: low-rank design, None for the stock network.
         embedding: initialisation of the embedding.
         weights: checkpoint to initialise from, instead of ``model.start``; empty for none.
+        teacher: model to distil into a Chronos-Bolt.
         mixture: composition of the synthetic corpus.
         shards: folder written by ``rankscope synth``, used instead of generating series; empty for none.
         bank_kernels: kernels in the KernelSynth bank.
@@ -216,6 +250,7 @@ class PretrainConfig:
     low_rank: RankDesign | None = None
     embedding: EmbeddingStart = field(default_factory=EmbeddingStart)
     weights: str = ""
+    teacher: Teacher = field(default_factory=Teacher)
     context: int = 512
     horizon: int = 64
     mixture: Mixture = field(default_factory=Mixture)
@@ -276,6 +311,12 @@ class PretrainConfig:
             )
         if self.weights and (self.low_rank is not None or self.embedding.source != "random"):
             raise OptionError("weights gives the whole network a start: low_rank and embedding.source have no place.")
+        if self.teacher.model and self.family != "chronos-bolt":
+            raise OptionError(f"teacher is given, family is {self.family}: a student is a chronos-bolt.")
+        if self.teacher.model and self.weights and self.teacher.encoder:
+            raise OptionError("weights and teacher both start the encoder: set teacher.encoder: false.")
+        if self.teacher.model and (self.shards or self.low_rank is not None):
+            raise OptionError("teacher answers generated series, for a stock network: leave out shards and low_rank.")
         if self.embedding.source == "chebyshev" and self.family_record.vocabulary is None:
             raise OptionError("embedding.source chebyshev is a vocabulary, which only family chronos-t5 has.")
         if self.embedding.rank > self.model.d_model:

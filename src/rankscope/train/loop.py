@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,7 @@ from rankscope.train import processes
 from rankscope.train.config import PretrainConfig
 from rankscope.train.logs import LossMeter
 from rankscope.train.models import embedding_parameters
-from rankscope.train.passes import fast_loss, has_fast_pass
+from rankscope.train.passes import fast_loss, fast_stacks, has_fast_pass
 
 SCHEDULES = {
     "linear": "linear",
@@ -33,6 +33,8 @@ PRODUCTS = 12
 """Timed matmuls per dtype; the fastest counts."""
 PAYS = 1.5
 """Minimum speed-up to choose bfloat16: about 4 with hardware support, below 1 without."""
+Loss = Callable[[Any, Mapping[str, Tensor]], Tensor]
+"""Loss of a model on a batch."""
 RATE = "rate"
 """Key of a parameter group for its learning-rate multiplier (default 1)."""
 PATIENCE = 4 * 3600
@@ -133,8 +135,11 @@ class Loop(Trainer):
     The learning rate of the embedding is scaled by ``embedding_rate``.
     """
 
-    def __init__(self, *args: Any, meter: LossMeter, embedding_rate: float = 1.0, **settings: Any) -> None:
+    def __init__(
+        self, *args: Any, meter: LossMeter, embedding_rate: float = 1.0, loss: Loss | None = None, **settings: Any
+    ) -> None:
         super().__init__(*args, **settings)
+        self.loss = loss
         self.embedding_rate = embedding_rate
         self.meter = meter
         # T5's forward accepts any keyword and ignores `num_items_in_batch`. The Trainer takes the keywords for a sign
@@ -160,11 +165,14 @@ class Loop(Trainer):
         set_peak(self.optimizer, self.lr_scheduler, self.args.learning_rate)
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute the loss of a micro-batch, with the fast CPU pass if available."""
+        """Compute the loss of a micro-batch, the model's own or another, with the fast CPU pass if available."""
         if not self.fast:
-            return super().compute_loss(model, inputs, *args, **kwargs)
+            return self.loss(model, inputs) if self.loss else super().compute_loss(model, inputs, *args, **kwargs)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.args.bf16):
-            return fast_loss(model, inputs)
+            if self.loss is None:
+                return fast_loss(model, inputs)
+            with fast_stacks(model):
+                return self.loss(model, inputs)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """Run one micro-batch forward and backward."""

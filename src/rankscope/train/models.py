@@ -15,7 +15,7 @@ from rankscope.numerics.embedding import chebyshev_embedding
 from rankscope.numerics.factored import FactoredMatrix
 from rankscope.train.config import EmbeddingStart, PretrainConfig
 from rankscope.train.rank_layouts import by_design
-from rankscope.train.starts import start_broadly, start_ordered, start_recent, take_weights
+from rankscope.train.starts import start_broadly, start_ordered, start_recent, take_encoder, take_weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, T5Config
@@ -55,6 +55,8 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
         untie_head(model)
     if config.weights and not model.shared.weight.is_meta:
         take_weights(model, config)
+    elif config.teacher.model and not model.shared.weight.is_meta:
+        take_encoder(model, config)
     if config.embedding.source == "chebyshev":
         start_from_chebyshev(model, config.embedding, config.seed)
     elif config.embedding.source == "inherit":

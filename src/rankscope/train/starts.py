@@ -238,3 +238,57 @@ def take_weights(network: Any, config: PretrainConfig) -> None:
                 "here: leave 'model' out of the config, and the shape is taken from the checkpoint."
             )
         weight.copy_(values)
+
+
+def learn_from(config: PretrainConfig, model: str) -> PretrainConfig:
+    """Configure a run to distil a teacher, with its shape and one decoder layer unless the run sets a shape.
+
+    Args:
+        config: the run.
+        model: a folder, a hub id or a bundled name.
+
+    Raises:
+        CheckpointError: the teacher cannot be read.
+    """
+    source = describe(model)
+    shape = config.model
+    if shape == ModelShape() and source.family.trainable:
+        theirs = shape_of(source)
+        names = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "feed_forward_proj")
+        shape = dataclasses.replace(
+            shape, num_decoder_layers=1, start="recency", **{name: getattr(theirs, name) for name in names}
+        )
+    teacher = dataclasses.replace(config.teacher, model=model)
+    return dataclasses.replace(config, family="chronos-bolt", model=shape, teacher=teacher)
+
+
+@torch.no_grad()
+def take_encoder(network: Any, config: PretrainConfig) -> None:
+    """Copy the encoder blocks of ``config.teacher``, position biases and norms included, into a fresh network.
+
+    With ``teacher.encoder: false`` it is only looked at whether the teacher forecasts.
+
+    Raises:
+        OptionError: the teacher does not forecast, or its encoder has another layout.
+        CheckpointError: it cannot be read.
+    """
+    source = open_checkpoint(config.teacher.model)
+    if source.family.answers is None:
+        known = ", ".join(name for name, one in FAMILIES.items() if one.answers is not None)
+        raise OptionError(
+            f"teacher {config.teacher.model} is {source.family.title}, which does not forecast: {known} do."
+        )
+    if not config.teacher.encoder:
+        return
+    for name, weight in network.encoder.named_parameters():
+        if name.startswith("embed_tokens"):
+            continue
+        with torch.device("cpu"):
+            values = source.tensor(f"encoder.{name}") if f"encoder.{name}" in source.index else None
+        if values is None or values.shape != weight.shape:
+            there = "missing" if values is None else "×".join(map(str, values.shape))
+            raise OptionError(
+                f"teacher {config.teacher.model}: encoder.{name} is {there} there and "
+                f"{'×'.join(map(str, weight.shape))} here: set teacher.encoder: false, or train the teacher's shape."
+            )
+        weight.copy_(values)

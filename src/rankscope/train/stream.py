@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +165,8 @@ def _check_lengths(shards: Shards, config: PretrainConfig) -> None:
         )
 
 
-def _beside(rows: list[dict[str, torch.Tensor]]) -> Float[torch.Tensor, "series context"]:
-    """Stack histories, left-padding with NaN."""
+def left_padded(rows: Sequence[Mapping[str, torch.Tensor]]) -> Float[torch.Tensor, "series context"]:
+    """Stack the histories ``context``, left-padded with NaN."""
     longest = max(len(row["context"]) for row in rows)
     pad = torch.nn.functional.pad
     return torch.stack([pad(one, (longest - len(one), 0), value=torch.nan) for one in (r["context"] for r in rows)])
@@ -177,7 +177,7 @@ class BoltCollator:
 
     def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """Return ``context`` (series, time) and ``target`` (series, horizon), NaN where nothing is to be learnt."""
-        context = _beside(rows)
+        context = left_padded(rows)
         target = torch.stack([row["target"] for row in rows])
         seen = ~torch.isnan(context)
         count = seen.sum(dim=1, keepdim=True).clamp(min=1)
@@ -186,6 +186,34 @@ class BoltCollator:
         deviation = (torch.where(seen, context - mean, torch.zeros(())).square().sum(1, True) / count).sqrt()
         absurd = (target - mean).abs() > FARTHEST * deviation
         return {"context": context, "target": target.masked_fill(absurd, torch.nan)}
+
+
+class ScaledCollator:
+    """Histories as Chronos-Bolt's instance norm leaves them, so that what it emits for them is scaled likewise.
+
+    A constant series, whose scale would be arbitrary, becomes zeros; one without an observation is not asked for.
+    """
+
+    def __init__(self) -> None:
+        self.stack = BoltCollator()
+
+    def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Return ``context`` (series, time) and ``target`` (series, horizon), NaN where nothing was observed or is to
+        be learnt, and ``asked`` (series,), 0 or 1; where the rows have a teacher's ``answer`` (quantiles, horizon), it
+        is scaled likewise, NaN where it is absurd.
+        """
+        batch = self.stack(rows)
+        context = batch["context"]
+        seen = ~context.isnan()
+        mean = context.nanmean(dim=1, keepdim=True).nan_to_num()
+        spread = (context - mean).square().nanmean(dim=1, keepdim=True).sqrt().nan_to_num()
+        scale = torch.where(spread > 0, spread, 1.0)
+        target = (batch["target"] - mean) / scale
+        scaled = {"context": (context - mean) / scale, "target": target, "asked": seen.any(dim=1).float()}
+        if "answer" in rows[0]:
+            answer = (torch.stack([row["answer"] for row in rows]) - mean[..., None]) / scale[..., None]
+            scaled["answer"] = answer.masked_fill(answer.abs() > FARTHEST, torch.nan)
+        return scaled
 
 
 class GroupCollator:
@@ -199,7 +227,7 @@ class GroupCollator:
         """Return what ``Chronos2Model.forward`` takes; a known covariate's own future is no target."""
         target, known = (torch.stack([row[name] for row in rows]) for name in ("target", "known"))
         return {
-            "context": _beside(rows),
+            "context": left_padded(rows),
             "group_ids": torch.tensor([row["group"] for row in rows]),
             "future_target": target.masked_fill(~known.isnan(), torch.nan),
             "future_covariates": known,
@@ -217,7 +245,7 @@ class TokenCollator:
 
     def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """Return ``input_ids``, ``attention_mask`` (series, time + 1) and ``labels`` (series, horizon + 1)."""
-        context = _beside(rows)
+        context = left_padded(rows)
         target = torch.stack([row["target"] for row in rows])
         ids, mask, scale = self.bins.context_input_transform(context)
         labels, label_mask = self.bins.label_input_transform(target, scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,8 @@ from rankscope.train.logs import Clock, LossMeter
 from rankscope.train.models import new_model
 from rankscope.train.run_folder import Snapshot, TrainingRun
 from rankscope.train.spectra import SpectraLog, forget_after, live_sites
-from rankscope.train.stream import BoltCollator, GroupCollator, TokenCollator, open_corpus
+from rankscope.train.stream import BoltCollator, GroupCollator, ScaledCollator, TokenCollator, open_corpus
+from rankscope.train.teaching import Taught, answers, taught_loss
 
 RECORD = "pretrain.json"
 MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
@@ -122,10 +124,14 @@ def pretrain(
         set_seed(config.seed)
         model = processes.together(lambda: new_model(config))
         spectra = processes.together(lambda: _spectra(config, model, run))
-        opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress)) if config.shards else None
+        opened: Any = None
+        if config.shards:
+            opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
         processes.on_main(lambda: _begin(kept, resume, force, held))  # from here on files change
         if opened is None:
             opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
+        if config.teacher.asked:
+            opened = processes.together(lambda: Taught(opened, config, answers(config, opened, run, progress)))
         place = run / logs.TENSORBOARD if tensorboard and processes.is_main() else None
         written = logs.Events(place, start.step if start else 0)
         trainer = _trainer(config, model, arguments, opened, start, _Beside(kept, progress, validate, spectra, written))
@@ -153,7 +159,9 @@ def training_run(config: PretrainConfig, target: Path, precision: str, processes
         processes: that train together.
     """
     settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
-    if not config.mixture.group_share:  # runs from before there were groups go on
+    if not config.teacher.model:  # runs from before there were teachers, or groups, go on
+        del settings["teacher"]
+    if not config.mixture.group_share:
         settings["mixture"] = {name: value for name, value in settings["mixture"].items() if "group" not in name}
     if not config.shards:
         settings["corpus_version"] = CORPUS_VERSION
@@ -215,7 +223,9 @@ def _trainer(
     callbacks.append(Logs(config, run, meter, clock, beside.events, beside.progress))
     callbacks.append(Sealing(meter, run))
     collate: Callable[[Any], Any] = BoltCollator()
-    if config.family_record.vocabulary is not None:
+    if config.teacher.asked:
+        collate = ScaledCollator()
+    elif config.family_record.vocabulary is not None:
         collate = TokenCollator(model.config.chronos_config)
     elif config.family_record.grouped:
         collate = GroupCollator(config.model.patch_size)
@@ -227,6 +237,7 @@ def _trainer(
         callbacks=callbacks,
         meter=meter,
         embedding_rate=config.embedding.rate,
+        loss=functools.partial(taught_loss, truth=config.teacher.truth) if config.teacher.asked else None,
     )
 
 

@@ -30,7 +30,8 @@ from rankscope.train.config import PretrainConfig
 from rankscope.train.logs import Clock, Events, LossMeter
 from rankscope.train.loop import Loop
 from rankscope.train.passes import fast_stacks, has_fast_pass
-from rankscope.train.stream import BoltCollator, TokenCollator
+from rankscope.train.stream import ScaledCollator, TokenCollator
+from rankscope.train.teaching import quantile_distance
 
 Batch = dict[str, Tensor]
 Distance = Callable[..., Float[Tensor, ""]]
@@ -60,20 +61,6 @@ def token_kl(
     norm = true.logsumexp(-1)
     each = own.logsumexp(-1) - norm + ((true - norm[..., None]).exp() * (true - own)).sum(-1)
     asked = labels != IGNORED
-    return (each * asked).sum() / asked.sum().clamp(min=1)
-
-
-def quantile_distance(
-    student: Float[Tensor, "series quantiles horizon"],
-    teacher: Float[Tensor, "series quantiles horizon"],
-    asked: Float[Tensor, " series"],
-) -> Float[Tensor, ""]:
-    """Mean |student − teacher| over quantiles and horizon, of the series that are asked for.
-
-    >>> float(quantile_distance(torch.zeros(2, 9, 4), torch.ones(2, 9, 4), torch.tensor([1.0, 0.0])))
-    1.0
-    """
-    each = (student.float() - teacher.float()).abs().mean(dim=(1, 2))
     return (each * asked).sum() / asked.sum().clamp(min=1)
 
 
@@ -107,29 +94,6 @@ def forecast_distance(student: Any, teacher: Any, batch: Mapping[str, Tensor], t
     answer = student(context=batch["context"], target=batch["target"] if truth else None)
     distance = quantile_distance(answer.quantile_preds, true, batch["asked"])
     return (1 - truth) * distance + truth * answer.loss / true.shape[-1] if truth else distance
-
-
-class ScaledCollator:
-    """Histories as Chronos-Bolt's instance norm leaves them, so that what it emits for them is scaled likewise.
-
-    A constant series, whose scale would be arbitrary, becomes zeros; one without an observation is not asked for.
-    """
-
-    def __init__(self) -> None:
-        self.stack = BoltCollator()
-
-    def __call__(self, rows: list[Batch]) -> Batch:
-        """Return ``context`` (series, time) and ``target`` (series, horizon), NaN where nothing was observed or is to
-        be learnt, and ``asked`` (series,), 0 or 1.
-        """
-        batch = self.stack(rows)
-        context = batch["context"]
-        seen = ~context.isnan()
-        mean = context.nanmean(dim=1, keepdim=True).nan_to_num()
-        spread = (context - mean).square().nanmean(dim=1, keepdim=True).sqrt().nan_to_num()
-        scale = torch.where(spread > 0, spread, 1.0)
-        target = (batch["target"] - mean) / scale
-        return {"context": (context - mean) / scale, "target": target, "asked": seen.any(dim=1).float()}
 
 
 LOSSES: dict[Answers | None, tuple[str, Distance]] = {

@@ -9,14 +9,14 @@ from rankscope.checkpoints import open_checkpoint
 from rankscope.compress import CompressOptions, compress
 from rankscope.compress.heal.distillation import (
     IGNORED,
-    ScaledCollator,
     forecast_distance,
-    quantile_distance,
     token_distance,
     token_kl,
 )
 from rankscope.compress.heal.student import build_student, build_teacher
 from rankscope.train.passes import fast_stacks, has_fast_pass
+from rankscope.train.stream import ScaledCollator
+from rankscope.train.teaching import quantile_distance
 
 
 def test_token_kl_is_torch_s_over_the_positions_asked_for():
