@@ -123,7 +123,7 @@ def healer(folder: Path, teacher: str, context: int, bf16: bool, fast: bool, bat
 
     def loss() -> Any:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16), same_kernels(pupil, guide, fast):
-            return distance(pupil, guide, given, truth=0.5)
+            return distance(pupil, guide, given, truth=0.5, fast=fast)
 
     return functools.partial(timed_step, pupil, optimiser, loss)
 

@@ -70,16 +70,29 @@ def fast_loss(model: Any, batch: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         if "labels" not in batch:
             loss: Tensor = model(**batch).loss
             return loss
-        labels = batch["labels"]
-        encoded = model.encoder(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]
-        given = labels.new_full(labels.shape, model.config.decoder_start_token_id)
-        given[:, 1:] = labels[:, :-1].masked_fill(labels[:, :-1] < 0, model.config.pad_token_id)
-        decoded = model.decoder(
-            input_ids=given, encoder_hidden_states=encoded, encoder_attention_mask=batch["attention_mask"]
-        )[0]
-        if getattr(model.config, "scale_decoder_outputs", model.config.tie_word_embeddings):
-            decoded = decoded * model.config.d_model**-0.5
-        return TokenLoss.apply(decoded.flatten(0, 1), model.lm_head.weight, labels.flatten(), _format())  # type: ignore[no-any-return]
+        return token_loss(model, batch)
+
+
+def token_loss(model: Any, batch: Mapping[str, Tensor], teacher: Any = None, truth: float = 1.0) -> Float[Tensor, ""]:
+    """`TokenLoss` of a Chronos-T5 inside `fast_stacks`, of it and of its teacher; their heads are dense."""
+    with torch.no_grad():
+        guide = None if teacher is None or truth == 1 else (_decoded(teacher, batch), teacher.lm_head.weight)
+    labels = batch["labels"].flatten()
+    return TokenLoss.apply(_decoded(model, batch), model.lm_head.weight, labels, _format(), guide, truth)  # type: ignore[no-any-return]
+
+
+def _decoded(model: Any, batch: Mapping[str, Tensor]) -> Float[Tensor, "rows d_model"]:
+    """What the head of a Chronos-T5 reads under teacher forcing."""
+    labels = batch["labels"]
+    encoded = model.encoder(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]
+    given = labels.new_full(labels.shape, model.config.decoder_start_token_id)
+    given[:, 1:] = labels[:, :-1].masked_fill(labels[:, :-1] < 0, model.config.pad_token_id)
+    decoded: Tensor = model.decoder(
+        input_ids=given, encoder_hidden_states=encoded, encoder_attention_mask=batch["attention_mask"]
+    )[0]
+    if getattr(model.config, "scale_decoder_outputs", model.config.tie_word_embeddings):
+        decoded = decoded * model.config.d_model**-0.5
+    return decoded.flatten(0, 1)
 
 
 def _format() -> torch.dtype:

@@ -252,22 +252,43 @@ class Norm(torch.autograd.Function):
 
 
 class TokenLoss(torch.autograd.Function):
-    """Mean cross-entropy of labels under ``softmax(x · head)``; logits exist for a few rows at a time."""
+    """Mean loss of ``softmax(x · head)`` over labelled rows; logits exist for a few rows at a time.
+
+    It is the cross-entropy of the labels; with a teacher, ``truth`` times that and 1 − ``truth`` times
+    KL(teacher ‖ softmax(x · head)), whose gradient is exactly zero where both compute the same.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Rows, head: Float[Tensor, "tokens d_model"], labels: Int[Tensor, " rows"], dtype: torch.dtype
+        ctx: Any,
+        x: Rows,
+        head: Float[Tensor, "tokens d_model"],
+        labels: Int[Tensor, " rows"],
+        dtype: torch.dtype,
+        teacher: tuple[Rows, Float[Tensor, "tokens _"]] | None = None,
+        truth: float = 1.0,
     ) -> Float[Tensor, ""]:
         """Return the loss, and keep its gradients, which cost little once the logits are there."""
         kept = labels != IGNORED
         rows, wanted = x[kept].to(dtype), labels[kept]
         weight = head.to(dtype)
+        guided = None if teacher is None else (teacher[0][kept].to(dtype), teacher[1].to(dtype).t())
         dx, dhead = torch.zeros_like(x), torch.zeros_like(head)
         drows, total, scale = [], x.new_zeros(()), 1 / max(len(wanted), 1)
-        for some, right in zip(rows.split(ROWS_AT_ONCE), wanted.split(ROWS_AT_ONCE), strict=True):
+        for start in range(0, len(wanted), ROWS_AT_ONCE):
+            some, right = rows[start : start + ROWS_AT_ONCE], wanted[start : start + ROWS_AT_ONCE, None]
             share = torch.log_softmax(some @ weight.t(), dim=-1, dtype=torch.float32)
-            total -= share.gather(1, right[:, None]).sum()
-            wrong = share.exp_().scatter_add_(1, right[:, None], share.new_full((len(right), 1), -1.0))
+            if truth:
+                total -= truth * share.gather(1, right).sum()
+            wrong = torch.exp(share)
+            if guided is not None:
+                known = torch.log_softmax(guided[0][start : start + ROWS_AT_ONCE] @ guided[1], -1, torch.float32)
+                share = known - share
+                target = known.exp_().mul_(1 - truth)
+                total += torch.dot(target.flatten(), share.flatten())
+                wrong -= target
+            if truth:
+                wrong.scatter_add_(1, right, wrong.new_full(right.shape, -truth))
             wrong = wrong.mul_(scale).to(dtype)
             drows.append(wrong @ weight)
             dhead += wrong.t() @ some
@@ -280,4 +301,4 @@ class TokenLoss(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of ``x`` and the head."""
         dx, dhead = ctx.saved_tensors
-        return dx * grads[0], dhead * grads[0], None, None
+        return dx * grads[0], dhead * grads[0], None, None, None, None

@@ -29,7 +29,7 @@ from rankscope.train.callbacks import Health, Logs, Sealing
 from rankscope.train.config import PretrainConfig
 from rankscope.train.logs import Clock, Events, LossMeter
 from rankscope.train.loop import Loop
-from rankscope.train.passes import fast_stacks, has_fast_pass
+from rankscope.train.passes import fast_stacks, has_fast_pass, token_loss
 from rankscope.train.stream import ScaledCollator, TokenCollator
 from rankscope.train.teaching import quantile_distance
 
@@ -64,7 +64,9 @@ def token_kl(
     return (each * asked).sum() / asked.sum().clamp(min=1)
 
 
-def token_distance(student: Any, teacher: Any, batch: Mapping[str, Tensor], truth: float = 0.0) -> Float[Tensor, ""]:
+def token_distance(
+    student: Any, teacher: Any, batch: Mapping[str, Tensor], truth: float = 0.0, fast: bool = False
+) -> Float[Tensor, ""]:
     """`token_kl` of two Chronos-T5 under teacher forcing, where both decoders read the values that did follow.
 
     Args:
@@ -72,7 +74,10 @@ def token_distance(student: Any, teacher: Any, batch: Mapping[str, Tensor], trut
         teacher: what it is compared with.
         batch: what `TokenCollator` makes.
         truth: share of the loss that is the cross-entropy of the values that did follow.
+        fast: computed inside `rankscope.train.passes.fast_stacks`: without all logits at once, if the heads are dense.
     """
+    if fast and all(type(one.lm_head) is torch.nn.Linear for one in (student, teacher)):
+        return token_loss(student, batch, teacher, truth)
     with torch.no_grad():
         true = teacher(**batch).logits
     answer = student(**batch)
@@ -80,7 +85,9 @@ def token_distance(student: Any, teacher: Any, batch: Mapping[str, Tensor], trut
     return (1 - truth) * distance + truth * answer.loss if truth else distance
 
 
-def forecast_distance(student: Any, teacher: Any, batch: Mapping[str, Tensor], truth: float = 0.0) -> Float[Tensor, ""]:
+def forecast_distance(
+    student: Any, teacher: Any, batch: Mapping[str, Tensor], truth: float = 0.0, fast: bool = False
+) -> Float[Tensor, ""]:
     """`quantile_distance` of two Chronos-Bolt on histories of mean 0 and deviation 1.
 
     Args:
@@ -88,6 +95,7 @@ def forecast_distance(student: Any, teacher: Any, batch: Mapping[str, Tensor], t
         teacher: what it is compared with.
         batch: what `ScaledCollator` makes.
         truth: share of the loss that is the quantile loss of the values that did follow, per value.
+        fast: makes no difference here.
     """
     with torch.no_grad():
         true = teacher(context=batch["context"]).quantile_preds
@@ -139,7 +147,7 @@ class Distillation(Loop):
         """Run teacher and student on one batch, by the fast CPU pass if both have it."""
         half = torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16)
         with half, same_kernels(model, self.teacher, self.fast):
-            loss = self.distance(model, self.teacher, inputs)
+            loss = self.distance(model, self.teacher, inputs, fast=self.fast)
         return (loss, None) if return_outputs else loss
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:

@@ -132,13 +132,25 @@ def test_the_fast_pass_of_a_compressed_model_has_the_stock_loss_and_gradients(ki
     module, guide = build_student(small, "all"), build_teacher(open_checkpoint(folder))
     assert has_fast_pass(module)
     assert has_fast_pass(guide)
-    expected = gradients(module, distance(module, guide, batches(kind), truth=0.5))
+    for truth in (0.0, 0.5, 1.0):
+        stock = distance(module, guide, batches(kind), truth=truth)
+        expected = gradients(module, stock)
+        with fast_stacks(module), fast_stacks(guide):
+            loss = distance(module, guide, batches(kind), truth=truth, fast=True)
+        assert loss.item() == pytest.approx(stock.item(), rel=1e-4)
+        found = gradients(module, loss)
+        assert set(found) == set(expected)
+        for name, gradient in expected.items():
+            atol = 1e-5 + 1e-5 * gradient.abs().max().item()
+            torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=atol)
+
+
+def test_the_fast_loss_of_equal_models_and_all_its_gradients_are_zero(teacher):
+    module, guide = (build_student(open_checkpoint(teacher("chronos-t5")), "all") for _ in range(2))
     with fast_stacks(module), fast_stacks(guide):
-        loss = distance(module, guide, batches(kind), truth=0.5)
-    found = gradients(module, loss)
-    assert set(found) == set(expected)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-5 + 1e-5 * gradient.abs().max().item())
+        loss = token_distance(module, guide, batches("chronos-t5"), fast=True)
+    assert loss == 0
+    assert all(not gradient.any() for gradient in gradients(module, loss).values())
 
 
 def gradients(module, loss):
