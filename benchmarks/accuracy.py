@@ -23,7 +23,7 @@ from rankscope.compress import Budget
 Form = dict[str, Any]
 
 _QUARTER: Form = {"method": "joint", "attention_ratio": 0.25}
-_HEADLINE: Form = {"ratio": 0.3, "calibration": "mixture:1024"}
+_HEADLINE: Form = {"ratio": 0.15, "calibration": "mixture:1024"}
 _METHODS = ("joint", "whitened")
 _REFINED = (("attention_ratio", 0.15), ("attention_ratio", 0.075), ("ratio", 0.15), ("ratio", 0.1), ("ratio", 0.07))
 _ALLOCATIONS = ("uniform-ratio", "uniform-eps", "schedule", "energy", "sensitivity")
@@ -40,6 +40,11 @@ SETS: dict[str, dict[str, Form]] = {
         f"{kind}-{size}-{refine}": {"method": "joint", kind: size, "refine": refine, "calibration": "mixture:1024"}
         for kind, size in _REFINED
         for refine in (False, True)
+    },
+    "together": {
+        f"{method}-{size}": {"method": method, "ratio": size, "calibration": "mixture:1024"}
+        for size in (0.3, 0.15, 0.1, 0.07, 0.05)
+        for method in ("joint", "joint+stream")
     },
     "depth": {
         f"{stack}-{layers}-{refine}": {"budget": Budget("layers", layers), "sites": stack, "refine": refine}

@@ -1,6 +1,6 @@
 """Roads to small: every way of making a model smaller, at the same shares of all its parameters.
 
-A road is one or two compressions, and a healing of some. Each is taken with several seeds (of calibration and
+A road is a compression, and a healing of some. Each is taken with several seeds (of calibration and
 healing), in floating point and in int8, scored on a suite against the original, and timed beside it in the fast
 runtime. What a road cannot reach is recorded with the reason. Points are kept in ``--folder`` one by one, so that the
 same command goes on where it was stopped; the result is written at the end.
@@ -15,7 +15,7 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,28 +29,18 @@ STORAGES = ("float", "int8")
 HEAL_STEPS = 600
 BATCH = 32
 """Series of a healing's step."""
-WIDE = 0.5
-"""Share that the stream leaves of what ``joint`` left, where both are on the road."""
-Steps = tuple[dict[str, Any], ...]
-
-
-def narrowed(size: float) -> Steps:
-    """Narrower heads and feed-forward layers, then a narrower stream."""
-    return {"ratio": min(1.0, size / WIDE)}, {"ratio": WIDE, "method": "stream"}
-
-
-ROADS: dict[str, Callable[[float], Steps]] = {
-    "svd": lambda size: ({"ratio": size, "method": "svd"},),
-    "whitened": lambda size: ({"ratio": size, "method": "whitened"},),
-    "heads": lambda size: ({"ratio": size, "sites": "attention"},),
-    "mlp": lambda size: ({"ratio": size, "sites": "mlp"},),
-    "joint": lambda size: ({"ratio": size},),
-    "stream": lambda size: ({"ratio": size, "method": "stream"},),
-    "joint, stream": narrowed,
-    "joint, healed": lambda size: ({"ratio": size},),
-    "joint, stream, healed": narrowed,
+ROADS: dict[str, dict[str, Any]] = {
+    "svd": {"method": "svd"},
+    "whitened": {"method": "whitened"},
+    "heads": {"sites": "attention"},
+    "mlp": {"sites": "mlp"},
+    "joint": {"method": "joint"},
+    "stream": {"method": "stream"},
+    "joint+stream": {"method": "joint+stream"},
+    "joint, healed": {"method": "joint"},
+    "joint+stream, healed": {"method": "joint+stream"},
 }
-"""Compressions by road, as options of `rankscope compress`, for a share of all parameters."""
+"""Options of `rankscope compress` by road, beside the share of all parameters that is left."""
 DECODER = "decoder depth"
 """Road whose sizes are numbers of decoder layers."""
 
@@ -68,13 +58,13 @@ class Point:
         """Name of its record."""
         return f"{self.road.replace(', ', '+').replace(' ', '-')}-{self.size:g}-{self.seed}"
 
-    def steps(self) -> Steps:
-        """Options of its compressions."""
+    def options(self) -> dict[str, Any]:
+        """Options of its compression."""
         from rankscope.compress import Budget
 
         if self.road == DECODER:
-            return ({"budget": Budget("layers", int(self.size)), "sites": "decoder"},)
-        return ROADS[self.road](self.size)
+            return {"budget": Budget("layers", int(self.size)), "sites": "decoder"}
+        return {"ratio": self.size, **ROADS[self.road]}
 
 
 def points(layers: int, sizes: tuple[float, ...], seeds: int) -> Iterator[Point]:
@@ -91,12 +81,11 @@ def made(point: Point, options: argparse.Namespace, place: Path) -> tuple[Path, 
     from rankscope.compress import CompressOptions, compress
     from rankscope.compress.heal import HealConfig, heal
 
-    model: Any = options.model
-    for number, step in enumerate(point.steps()):
-        calibration = {} if step.get("method") == "svd" else {"calibration": options.calibration}
-        out = place / f"step-{number}"
-        compress(model, CompressOptions(**step, **calibration, seed=point.seed), out=out)
-        model = out
+    how = point.options()
+    if how.get("method") != "svd":
+        how["calibration"] = options.calibration
+    model = place / "small"
+    compress(options.model, CompressOptions(**how, seed=point.seed), out=model)
     if not point.road.endswith("healed"):
         return model, 0
     heal(model, options.model, HealConfig(steps=options.heal_steps, seed=point.seed), out=place / "healed")

@@ -28,6 +28,8 @@ RESULTS: tuple[Result, ...] = (
     Result("heal-grid-bundled-bolt", f"benchmarks/heal.py --grid --steps 1000 {DEV}", minutes=25),
     Result("allocation-bundled-bolt", f"benchmarks/accuracy.py allocation bundled-bolt {DEV}", minutes=40),
     Result("refine-bundled-bolt", f"benchmarks/accuracy.py refine bundled-bolt {DEV}", minutes=15),
+    Result("together-bundled-bolt", f"benchmarks/accuracy.py together bundled-bolt {DEV}", minutes=13),
+    Result("together-bundled", f"benchmarks/accuracy.py together bundled {DEV} --max-series 16", minutes=30),
     Result("depth-bundled-bolt", f"benchmarks/accuracy.py depth bundled-bolt {DEV}", minutes=8),
     *(Result(f"losses-{one}", f"benchmarks/losses.py {one}", minutes=3) for one in TWINS),
     Result("student-bundled", f"benchmarks/student.py bundled {DEV}", minutes=90),
@@ -161,6 +163,20 @@ def refined(found: Document) -> str:
             "refined" if on == "True" else "not",
         )
         lines.append(f"| {' | '.join((*words, *scores))} |")
+    return "\n".join(lines)
+
+
+def together(*found: Document) -> str:
+    """WQL and MASE of `joint` alone and with a narrower stream, by share of all parameters."""
+    lines = [
+        "| model | of all parameters | method | WQL | worst set | MASE | worst set |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in found:
+        for name, form in one["forms"].items():
+            scores = (f"{interval(form, metric)} | {form['worst'][metric][1]:.2f}" for metric in ("WQL", "MASE"))
+            method = name.rpartition("-")[0]
+            lines.append(f"| `{one['model']}` | {form['parameters']:.3f} | `{method}` | {' | '.join(scores)} |")
     return "\n".join(lines)
 
 
@@ -338,6 +354,7 @@ CLAIMS: tuple[Claim, ...] = (
     Block("docs/howto/heal.md", "healed", ("heal-bundled-bolt",), healed),
     Block("docs/howto/heal.md", "held-out", ("heal-bundled-bolt",), held_out),
     Block("docs/howto/heal.md", "healing-grid", ("heal-grid-bundled-bolt",), healing_grid),
+    Block("docs/theory/stream.md", "together", ("together-bundled-bolt", "together-bundled"), together),
     Block("docs/howto/student.md", "student", ("student-bundled",), taught),
     Block("docs/theory/compression.md", "refined", ("refine-bundled-bolt",), refined),
     Block("docs/theory/compression.md", "depth", ("depth-bundled-bolt",), refined),

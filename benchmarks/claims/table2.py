@@ -12,6 +12,8 @@ SIX = "--suite {six}/backtest.yaml --data {six}"
 SIZES = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
 PAGE = "docs/benchmarks.md"
 CALIBRATIONS = 3
+DEFAULTS = {"svd": "uniform-eps", "joint": "sensitivity"}
+"""Allocations of the rows that are quoted."""
 ORDER = ("svd", "asvd", "theorem3", "whitened", "joint", "joint+healed")
 
 RESULTS: tuple[Result, ...] = (
@@ -92,7 +94,7 @@ def point(
             row
             for row in found["rows"]
             if (row["method"], row["ratio"]) == (method, ratio)
-            and (allocation or (row["allocation"] if method != "joint" else "sensitivity")) == row["allocation"]
+            and (allocation or DEFAULTS.get(method, row["allocation"])) == row["allocation"]
             and (heal_steps is None or row["heal_steps"] == heal_steps)
         )
         whole = row["parameters"]["median"] / found["original"]["parameters"]

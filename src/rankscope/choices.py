@@ -27,9 +27,9 @@ BENCH_RUNTIMES: tuple[BenchRuntime, ...] = get_args(BenchRuntime)
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
-Method = Literal["svd", "whitened", "joint", "stream", "depth", "theorem3", "asvd", "random"]
+Method = Literal["svd", "whitened", "joint", "stream", "joint+stream", "depth", "theorem3", "asvd", "random"]
 METHOD_NAMES: tuple[Method, ...] = get_args(Method)
-WHOLE_MODEL: tuple[Method, ...] = ("stream", "depth")
+WHOLE_MODEL: tuple[Method, ...] = ("stream", "joint+stream", "depth")
 """Methods that take the whole model at once; the others give every matrix a rank."""
 Allocation = Literal["uniform-eps", "uniform-ratio", "energy", "sensitivity", "schedule"]
 ALLOCATIONS: tuple[Allocation, ...] = get_args(Allocation)

@@ -28,13 +28,8 @@ def test_every_point_is_made_of_options_and_has_a_name_of_its_own(roads: ModuleT
     assert len({point.name for point in found}) == len(found) == 8 * 2 * 3 + 2 + 3 * 3
     assert [point.seed for point in found if point.road == "svd"] == [0, 0]
     assert {point.size for point in found if point.road == roads.DECODER} == {3, 2, 1}
-    options = [CompressOptions(**step) for point in found for step in point.steps()]
+    options = [CompressOptions(**point.options()) for point in found]
     assert all(len(one.sizes) == 1 for one in options)
-
-
-def test_two_compressions_end_at_the_size(roads: ModuleType) -> None:
-    first, second = roads.narrowed(0.1)
-    assert first["ratio"] * second["ratio"] == pytest.approx(0.1)
 
 
 def test_the_figure_has_medians_of_what_was_reached(roads: ModuleType) -> None:

@@ -108,8 +108,8 @@ def run(
         opt.choice(
             "--method",
             choices.Method,
-            "Compression method; all but svd and random need calibration data (default: joint; svd with --eps or "
-            "--attention-ratio).",
+            "Compression method; all but svd and random need calibration data (default: joint+stream for a size of the "
+            "whole model; svd with --eps or --attention-ratio; else joint).",
             short="-m",
         ),
     ] = None,
@@ -152,8 +152,8 @@ def run(
         bool | None,
         opt.switch(
             "--refine/--no-refine",
-            "Refit each sublayer's output matrix, in order, to the original's residual stream (default: with joint and "
-            "depth).",
+            "Refit each sublayer's output matrix, in order, to the original's residual stream (default: with joint, "
+            "joint+stream and depth).",
         ),
     ] = None,
     multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N (8 suits GPUs).")] = 1,
@@ -183,13 +183,14 @@ def run(
 ) -> None:
     """Compress a checkpoint: low rank, narrower heads, int8.
 
-    --ratio counts the whole model: attention heads and feed-forward blocks become narrower, each by what it is worth to
-    the forecasts (--method joint). The other methods replace each selected matrix by two low-rank factors if that takes
-    fewer parameters. --eps alone is the rank paper's truncated SVD of the attention matrices. The output
-    folder loads in chronos-forecasting after `import rankscope`.
+    --ratio, --parameters and --bytes count the whole model: attention heads, feed-forward blocks and the residual
+    stream become narrower, each by what it is worth to the forecasts (--method joint+stream). --eps alone is the rank
+    paper's truncated SVD of the attention matrices. The output folder loads in chronos-forecasting after
+    `import rankscope`.
 
-    --method stream narrows the residual stream of the whole model, layer by layer, by what the forecasts would miss
-    least. It combines with the other methods: compress with joint first, then the result with stream.
+    --method joint narrows heads and feed-forward blocks alone (the default with --sites, --cache-bytes, --max-loss and
+    --latency), --method stream the residual stream alone. The other methods replace each selected matrix by two
+    low-rank factors if that takes fewer parameters.
 
     --method depth removes whole layers, each time the one whose absence changes the forecasts least for its size.
     --layers N says how many stay, with --sites decoder of the decoder alone. Compress the result with joint or stream.
@@ -205,7 +206,7 @@ def run(
     The output folder has all options in recipe.yaml; compress MODEL --recipe FILE makes the same model again.
 
     Examples:
-        rankscope compress bundled-bolt --ratio 0.25 --out small/
+        rankscope compress bundled-bolt --ratio 0.15 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.3 --calibration moments.safetensors --storage int8 -o out/
         rankscope compress --max-loss 0.02 --suite backtest.yaml --data benchmark/ --out small/
         rankscope compress bundled-bolt --layers 1 --sites decoder --out shallow/
@@ -358,10 +359,8 @@ def show_compress(report: CompressReport, console: Console) -> None:
     how = report.method if report.eps is None else f"{report.method} at ε={report.eps:g}"
     table = plain_table(title=f"{report.model} → {report.out}, {how}")
     add_columns(table, ["", "before", "after", "after/before"])
-    for name, counts in (
-        ("selected matrices", report.selected_parameters),
-        ("all parameters", report.parameters),
-    ):
+    selected = [("selected matrices", report.selected_parameters)] * (report.selected_parameters != report.parameters)
+    for name, counts in (*selected, ("all parameters", report.parameters)):
         before, after = counts["before"], counts["after"]
         table.add_row(name, f"{before:,}", f"{after:,}", ratio_text(after / before, 3))
     before, after = report.bytes["before"], report.bytes["after"]
@@ -384,7 +383,7 @@ def show_compress(report: CompressReport, console: Console) -> None:
     if "eps" in report.asked and after > before * _SUGGESTED:
         console.print(
             f"--eps left {after:,} of {before:,} parameters; --ratio {_SUGGESTED:g} would cut the whole model to "
-            f"{int(before * _SUGGESTED):,} by narrower heads and feed-forward blocks.",
+            f"{int(before * _SUGGESTED):,} by narrower heads, feed-forward blocks and streams.",
             markup=False,
         )
     console.print(f"{report.ratio:.3f} of all parameters. To evaluate forecast accuracy:", markup=False)

@@ -15,7 +15,7 @@ from rankscope.compress.calibration.statistics import series_for
 from rankscope.compress.card import write_card
 from rankscope.compress.cut import Cut
 from rankscope.compress.depth import drop_layers
-from rankscope.compress.options import DEPTH, JOINT, STREAM, Completed, CompressOptions
+from rankscope.compress.options import BOTH, DEPTH, JOINT, STREAM, Completed, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices, stored_names
 from rankscope.compress.recipe import write_recipe
@@ -71,11 +71,15 @@ def compress(
             )
         how = replace(how, attention_ratio=1.0)
     refuse_existing(out, force)
-    whole = {STREAM: slice_checkpoint, DEPTH: drop_layers}.get(how.completed().method)
+    from rankscope.compress.combined import compress_both, suits
+
+    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    if suits(source, how):
+        how = replace(how, method=BOTH)
+    whole = {STREAM: slice_checkpoint, BOTH: compress_both, DEPTH: drop_layers}.get(how.completed().method)
     if whole is not None:
-        source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
         return whole(source, how, out=out, force=force, progress=progress)
-    prepared = prepare(checkpoint, how, progress=progress)
+    prepared = prepare(source, how, progress=progress)
     plan = prepared.by_eps(how.eps or 0.0) if how.limit is None else prepared.by_budget(how.limit)
     return write_folder(prepared, plan, out, force=force, begin=begin)
 

@@ -92,6 +92,15 @@ class Slicing:
         known = {module for module, layout in self.source.factored.items() if layout.heads is None}
         return [site for site in self.source.sites(["all"]) if site.module in known]
 
+    @staticmethod
+    def numbers(shapes: dict[str, tuple[int, ...]], widths: Widths) -> int:
+        """Numbers stored by a model of these shapes with streams of these widths."""
+        return sum(prod(shape) for shape in sliced(shapes, widths).values())
+
+    def tied(self, name: str) -> bool:
+        """True of a table that is stored under another name, or not at all, while the streams are whole."""
+        return name in (TABLE, HEAD) and name not in self.source.index
+
     def parameters(self, widths: Widths) -> int:
         """Numbers stored."""
         return sum(prod(shape) for shape in self.sliced(widths).values())

@@ -55,8 +55,8 @@ def left(folder: Path) -> list[Layer]:
 def test_the_folder_is_the_model_without_the_layers(kind: str, first: str | None, deep: Any, tmp_path: Path) -> None:
     folder = deep(kind)
     if first is not None:
-        options = {"storage": "int8"} if first == "int8" else {"ratio": 0.7, "calibration": FEW, "probe": "mixture:4"}
-        compress(folder, CompressOptions(**options), out=tmp_path / "first")
+        joint = {"ratio": 0.7, "method": "joint", "calibration": FEW, "probe": "mixture:4"}
+        compress(folder, CompressOptions(**({"storage": "int8"} if first == "int8" else joint)), out=tmp_path / "first")
         folder = tmp_path / "first"
     before = open_checkpoint(folder).parameters
     layers = 2 if kind == "chronos-2" else 4

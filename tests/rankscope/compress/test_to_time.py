@@ -146,7 +146,8 @@ def test_models_for_the_clock_have_the_shapes_of_the_plan(bolt_folder: Path, tmp
     prepared = prepare(bolt_folder, HOW)
     plan = prepared.by_budget(Budget("ratio", 0.8))
     shape = write_shape(prepared, plan, tmp_path / "shape")
-    compress(bolt_folder, CompressOptions(ratio=0.8, calibration="mixture:8", probe="mixture:4"), out=tmp_path / "real")
+    how = CompressOptions(ratio=0.8, method="joint", calibration="mixture:8", probe="mixture:4")
+    compress(bolt_folder, how, out=tmp_path / "real")
     random, real = (open_checkpoint(one).index for one in (shape, tmp_path / "real"))
     assert {name: info.shape for name, info in random.items()} == {name: info.shape for name, info in real.items()}
     found = load_pipeline(shape, runtime="fast").predict_quantiles(torch.rand(2, 32), prediction_length=8)[0]

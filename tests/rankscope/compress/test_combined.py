@@ -1,0 +1,198 @@
+"""Sublayers and streams under one budget."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rankscope import load_pipeline, open_checkpoint
+from rankscope.compress import Budget, CompressOptions, compress, read_recipe
+from rankscope.compress.calibration import calibrate
+from rankscope.compress.calibration.sources import named_set
+from rankscope.compress.combined import Split, splits, suits
+from rankscope.compress.prepare import prepare
+from rankscope.compress.slicing import Slicing, slice_checkpoint
+from rankscope.compress.stream import measure
+from rankscope.engine import silent
+from rankscope.errors import OptionError
+from rankscope.families.stream import read_widths
+
+FEW = CompressOptions(ratio=0.6, calibration="mixture:16", probe="mixture:8")
+KINDS = ("chronos-t5", "chronos-bolt", "chronos-2")
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory, write_checkpoint: Any, tiny_config: Any) -> Any:
+    """``wide("chronos-t5")``: a random model's folder, made once."""
+    made: dict[str, Path] = {}
+
+    def get(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = write_checkpoint(tmp_path_factory.mktemp(kind) / kind, tiny_config(kind, num_decoder_layers=2))
+        return made[kind]
+
+    return get
+
+
+def forecast(folder: Path) -> torch.Tensor:
+    torch.manual_seed(0)
+    series = list(torch.randn(3, 32, generator=torch.Generator().manual_seed(4)).cumsum(1))
+    quantiles, _ = load_pipeline(str(folder), runtime="stock").predict_quantiles(series, prediction_length=8)
+    return torch.stack(list(quantiles))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_size_of_the_whole_model_narrows_sublayers_and_streams(kind: str, wide: Any, tmp_path: Path) -> None:
+    folder = wide(kind)
+    report = compress(folder, FEW, out=tmp_path / "small")
+    before, small = open_checkpoint(folder), open_checkpoint(tmp_path / "small")
+    assert report.method == "joint+stream"
+    assert report.parameters == {"before": before.parameters, "after": small.parameters}
+    assert 0.5 * before.parameters < small.parameters <= 0.6 * before.parameters
+    assert report.bytes == {"before": before.bytes, "after": small.bytes}
+    assert report.ratio == small.parameters / before.parameters
+    assert report.model == str(folder)
+    assert report.asked == {"ratio": 0.6}
+    assert min(read_widths(small.config).values()) < before.config["d_model"]
+    assert {"stream", "mlp_in"} <= {site.role for site in report.sites}
+    assert forecast(tmp_path / "small").isfinite().all()
+    assert not [path for path in (tmp_path / "small").iterdir() if path.name.startswith(".")]
+    assert json.loads((tmp_path / "small" / "compress.json").read_text())["method"] == "joint+stream"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"budget": Budget("parameters", 5000)},
+        {"budget": Budget("bytes", 20_000)},
+        {"budget": Budget("bytes", 9000), "storage": "int8"},
+    ],
+    ids=["parameters", "bytes", "bytes-int8"],
+)
+def test_every_size_of_the_whole_model_is_kept(options: dict[str, Any], wide: Any, tmp_path: Path) -> None:
+    compress(wide("chronos-bolt"), replace(FEW, ratio=None, **options), out=tmp_path / "small")
+    small = open_checkpoint(tmp_path / "small")
+    limit = options["budget"].limit
+    assert 0.8 * limit < (small.parameters if options["budget"].kind == "parameters" else small.bytes) <= limit
+    assert small.storage == options.get("storage", "float")
+
+
+def test_all_of_a_model_is_the_model(wide: Any, tmp_path: Path) -> None:
+    folder = wide("chronos-bolt")
+    compress(folder, replace(FEW, ratio=1.0), out=tmp_path / "same")
+    torch.testing.assert_close(forecast(tmp_path / "same"), forecast(folder), rtol=0, atol=0)
+
+
+def found(folder: Path, share: float) -> tuple[Any, Slicing, dict[str, Any], list[Split]]:
+    source = open_checkpoint(folder)
+    prepared = prepare(source, replace(FEW, method="joint"))
+    slicing, bases = Slicing(source), measure(source, replace(FEW, method="stream"), silent)
+    return prepared, slicing, bases, list(splits(prepared, slicing, bases, share))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_widths_of_a_split_meet_the_budget_after_its_cut(kind: str, wide: Any, tmp_path: Path) -> None:
+    """The cut is written and sliced in earnest: the model has as many numbers as the widths promise."""
+    from rankscope.compress.apply import write_folder
+
+    share = 0.6
+    prepared, slicing, _, pairs = found(wide(kind), share)
+    limit = share * slicing.source.parameters
+    one = next(pair for pair in pairs if pair.widths and prepared.source.parameters - pair.plan.before + pair.plan.after
+               < 0.85 * slicing.source.parameters)  # fmt: skip
+    write_folder(replace(prepared, how=replace(prepared.how, refine=False)), one.plan, tmp_path / "cut")
+    cut = Slicing(open_checkpoint(tmp_path / "cut"))
+    exact = sum(prod(shape) for shape in cut.sliced(one.widths).values())
+    assert exact <= limit
+    slice_checkpoint(
+        cut.source, replace(FEW, ratio=None, method="stream", budget=Budget("parameters", exact)), out=tmp_path / "both"
+    )
+    assert open_checkpoint(tmp_path / "both").parameters <= exact
+
+
+def test_the_split_of_least_loss_is_taken(wide: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses by hand: what is dropped of the cuts' worth and of the coordinates' squares."""
+    from rankscope.compress import combined
+
+    prepared, _, bases, pairs = found(wide("chronos-bolt"), 0.6)
+    for pair in pairs:
+        cut = [site.spectrum.worth[site.rank :] for site in pair.plan.sites if site.changed]
+        assert pair.lost == pytest.approx(float(torch.cat([torch.zeros(1), *cut]).sum()), rel=1e-9)
+        assert pair.sliced == pytest.approx(sum(float((bases[p].sigma[k:] ** 2).sum()) for p, k in pair.widths.items()))
+    assert pairs[0].widths == {}
+    sizes = [pair.plan.after for pair in pairs]
+    assert sizes == sorted(sizes)
+    taken = []
+
+    def told(*args: Any) -> Any:
+        for pair in pairs:
+            taken.append(pair)
+            yield pair
+
+    monkeypatch.setattr(combined, "splits", told)
+    report = compress(wide("chronos-bolt"), FEW, out=tmp_path / "small")
+    best = min(pairs, key=lambda pair: pair.lost + pair.sliced)
+    cut = {site.name: site.parameters_after for site in report.sites if site.role == "mlp_in"}
+    width = {one.spectrum.name: one.rank for one in best.plan.sites}
+    assert taken
+    assert cut
+    for name, numbers in cut.items():
+        block = next(key for key in width if name.startswith(key))
+        assert numbers == width[block] * prepared.source.config["d_model"]
+
+
+def test_the_recipe_makes_the_same_model_again(wide: Any, tmp_path: Path) -> None:
+    folder = wide("chronos-t5")
+    compress(folder, replace(FEW, storage="int8"), out=tmp_path / "first")
+    recipe = read_recipe(tmp_path / "first")
+    assert recipe.method == "joint+stream"
+    compress(folder, recipe.options(open_checkpoint(folder)), out=tmp_path / "again")
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "again"))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_where_it_is_the_default(wide: Any, tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
+    source = open_checkpoint(wide("chronos-bolt"))
+    assert suits(source, FEW)
+    assert suits(source, replace(FEW, ratio=None, budget=Budget("bytes", 9000)))
+    moments = calibrate(source, named_set(source, "mixture:4"))
+    assert suits(source, replace(FEW, calibration=moments))
+    lost = replace(moments, settings=replace(moments.settings, data="other"))
+    assert not suits(source, replace(FEW, calibration=lost))
+    for other in (
+        {"method": "joint"},
+        {"sites": "attention"},
+        {"allocation": "energy"},
+        {"ratio": None, "eps": 0.1},
+        {"ratio": None, "attention_ratio": 0.5},
+        {"ratio": None, "budget": Budget("cache-bytes", 9000)},
+    ):
+        assert not suits(source, replace(FEW, **other)), other
+    assert not suits(open_checkpoint(write_checkpoint(tmp_path / "text", tiny_config("t5"))), FEW)
+    compress(source, replace(FEW, method="stream"), out=tmp_path / "sliced")
+    assert not suits(open_checkpoint(tmp_path / "sliced"), FEW)
+    again = compress(tmp_path / "sliced", replace(FEW, ratio=0.8), out=tmp_path / "again")
+    assert again.method == "joint"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ratio": None, "eps": 0.1}, "takes a size of the whole model"),
+        ({"sites": "attention"}, "leave out sites and allocation"),
+        ({"allocation": "energy"}, "leave out sites and allocation"),
+        ({"ratio": 0.001}, "out of reach"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(options: dict[str, Any], said: str, wide: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=said):
+        compress(wide("chronos-bolt"), replace(FEW, method="joint+stream", **options), out=tmp_path / "small")
+    assert list(tmp_path.iterdir()) == []
