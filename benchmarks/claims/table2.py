@@ -12,7 +12,7 @@ SIX = "--suite {six}/backtest.yaml --data {six}"
 SIZES = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
 PAGE = "docs/benchmarks.md"
 CALIBRATIONS = 3
-DEFAULTS = {"svd": "uniform-eps", "joint": "sensitivity"}
+DEFAULTS = {"svd": "uniform-eps", "joint": "sensitivity", "joint+healed": "sensitivity"}
 """Allocations of the rows that are quoted."""
 ORDER = ("svd", "asvd", "theorem3", "whitened", "joint", "joint+healed")
 
@@ -74,6 +74,9 @@ def table(found: Document) -> str:
     rows: dict[str, dict[float, str]] = {}
     judged = {key(one): one for one in found.get("judgements", ())}
     for row in sorted(found["rows"], key=lambda row: (ORDER.index(row["method"]), row["allocation"])):
+        quoted = row["allocation"] == DEFAULTS.get(row["method"], row["allocation"])
+        if not quoted and row["method"] != "joint":
+            continue
         rows.setdefault(label(row), {})[row["ratio"]] = cell(row, judged.get(key(row)))
     lines = ["| method | " + " | ".join(f"{size:g}" for size in sizes) + " |", "|---" * (len(sizes) + 1) + "|"]
     lines += [
