@@ -15,9 +15,13 @@ from rankscope.measure.hooks import LayerKey, Triangle, run_corpus, stream_trian
 from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
 from rankscope.numerics import effective_rank, relative_spectrum, singular_values, validate_eps
 from rankscope.numerics.factored import FactoredMatrix
+from rankscope.numerics.parallel import parallel_map
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
+
+    from rankscope.families import Site
 
 
 FEWEST = 8
@@ -125,9 +129,17 @@ def measure_flow(
     module = checkpoint.module().to(resolve_device(device))
     with stream_triangles(family.blocks(module)) as triangles:
         run_corpus(module, family.model_inputs, inputs, batch_size=batch_size, progress=progress)
-    weights = _weight_ranks(checkpoint, levels, progress or silent)
-    layers = tuple(_layer_flow(key, triangle, levels, weights.get(key, {})) for key, triangle in triangles.items())
-    return FlowReport(checkpoint.source, name, n, length, seed, levels, layers)
+    report = progress or silent
+    weights = _weight_ranks(checkpoint, levels, report)
+
+    def work(item: tuple[LayerKey, Triangle]) -> LayerFlow:
+        return _layer_flow(*item, levels, weights.get(item[0], {}))
+
+    layers: list[LayerFlow] = []
+    for layer in parallel_map(work, triangles.items()):
+        layers.append(layer)
+        report(len(layers), len(triangles), "inputs")
+    return FlowReport(checkpoint.source, name, n, length, seed, levels, tuple(layers))
 
 
 def _layer_flow(
@@ -152,14 +164,18 @@ def _weight_ranks(
 ) -> dict[LayerKey, dict[str, dict[str, int]]]:
     sites = [site for site in checkpoint.sites("all") if site.kind == "attention"]  # a mixer of MLPs has none
     ranks: dict[LayerKey, dict[str, dict[str, int]]] = {}
-    for done, site in enumerate(sites):
-        progress(done, len(sites), "weights")
-        matrix = checkpoint.matrix(site)
+
+    def work(item: tuple[Site, Tensor | FactoredMatrix]) -> tuple[Site, dict[str, int]]:
+        site, matrix = item
         if isinstance(matrix, FactoredMatrix):
             sigma = matrix.singular_values()
         else:
             sigma = singular_values(matrix, smallest_eps=min(eps, default=None))
+        return site, ranks_by_eps(sigma, eps)
+
+    matrices = ((site, checkpoint.matrix(site)) for site in sites)
+    for done, (site, found) in enumerate(parallel_map(work, matrices), 1):
+        progress(done, len(sites), "weights")
         if site.layer is not None:
-            ranks.setdefault((site.stack, site.layer), {})[site.role] = ranks_by_eps(sigma, eps)
-    progress(len(sites), len(sites), "weights")
+            ranks.setdefault((site.stack, site.layer), {})[site.role] = found
     return ranks
