@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankscope.engine import Progress, silent
+from rankscope.engine import Progress
 from rankscope_cli.exits import say
 
 if TYPE_CHECKING:
@@ -30,12 +30,14 @@ SNAPSHOT = "rerun with --resume to continue from the latest snapshot"
 def progress_bar(what: str, *, delay: float = DELAY) -> Iterator[Progress]:
     """Yield a progress callback that draws a bar with an ETA on stderr after ``delay`` seconds.
 
+    Without a terminal it prints lines like `progress_lines`, but none in the first `PACE` seconds.
+
     Args:
         what: description until the first report.
         delay: seconds before the bar appears.
     """
     if not sys.stderr.isatty():
-        yield silent
+        yield _Lines(PACE, quiet=PACE).report
         return
     bar = _DelayedBar(what)
     timer = threading.Timer(delay, bar.show)
@@ -52,7 +54,7 @@ def progress_bar(what: str, *, delay: float = DELAY) -> Iterator[Progress]:
 def progress_lines(
     what: str, *, stopped: str = "", begun: str | Path | None = None, pace: float = PACE
 ) -> Iterator[Progress]:
-    """Like `progress_bar`, but without a terminal print a line on stderr at most every ``pace`` seconds.
+    """Like `progress_bar`, but without a terminal print a line on stderr at most every ``pace`` seconds from the start.
 
     For long jobs whose output goes to a log. The first report of a phase is always printed, and the last one if the
     total is known; lines start with the time of day and end with the remaining time.
@@ -76,10 +78,11 @@ def progress_lines(
 
 
 class _Lines:
-    """Rate-limited progress lines."""
+    """Rate-limited progress lines, none in the first ``quiet`` seconds."""
 
-    def __init__(self, pace: float) -> None:
+    def __init__(self, pace: float, quiet: float = 0.0) -> None:
         self._pace = pace
+        self._from = time.monotonic() + quiet
         self._printed: float | None = None
         self._phase: tuple[float, int, int] | None = None
         """Start time of the phase, items done at its start, and its total."""
@@ -89,7 +92,8 @@ class _Lines:
         now = time.monotonic()
         if self._phase is None or total != self._phase[2] or done < self._phase[1]:
             self._phase, self._printed = (now, done, total), None
-        if self._printed is not None and now - self._printed < self._pace and (done < total or not total):
+        rated = self._printed is not None and now - self._printed < self._pace and (done < total or not total)
+        if now < self._from or rated:
             return
         self._printed = now
         begun, before, _ = self._phase

@@ -20,13 +20,19 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
+def test_without_a_terminal_there_is_no_bar_and_long_work_prints_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, screen = [0.0], io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     with progress_bar("work", delay=0) as report:
-        report(1, 2, "half")
-        time.sleep(0.05)
-    assert screen.getvalue() == ""
+        for done in range(1, 101):  # one report per second
+            now[0] = float(done)
+            report(done, 100, "cutting")
+            if done == 29:
+                assert screen.getvalue() == ""
+    lines = [line.split(" ", 1)[1] for line in screen.getvalue().splitlines()]
+    assert lines == ["30/100 cutting, 1 min 10 s left", "60/100 cutting, 40 s left", "90/100 cutting, 10 s left",
+                     "100/100 cutting"]  # fmt: skip
 
 
 @pytest.mark.parametrize("delay", [0.02, 5.0])
