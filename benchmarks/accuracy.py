@@ -88,13 +88,18 @@ def sizes_of(folder: Path, original: Any) -> dict[str, float]:
 
 
 def measure(name: str, form: Form, options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Write one form and score it with every seed."""
+    """Write one form and score it with every seed; the reason where its size is out of reach."""
     from rankscope import open_checkpoint
     from rankscope.compress import CompressOptions, compress
+    from rankscope.errors import OptionError
 
     original = open_checkpoint(options.model)
     folder = place / name
-    compress(original, CompressOptions(**form), out=folder)
+    try:
+        compress(original, CompressOptions(**form), out=folder)
+    except OptionError as error:
+        print(f"{name:30} {error}", flush=True)
+        return {"out_of_reach": str(error)}
     sizes = sizes_of(folder, original)
     found = [scored(folder, seed, options, place / "rows") for seed in range(options.seeds)]
     whole = found[0]["relative"]["all"]

@@ -174,8 +174,11 @@ def together(*found: Document) -> str:
     ]
     for one in found:
         for name, form in one["forms"].items():
+            method, _, size = name.rpartition("-")
+            if "out_of_reach" in form:
+                lines.append(f"| `{one['model']}` | {float(size):.3f} | `{method}` | out of reach | | | |")
+                continue
             scores = (f"{interval(form, metric)} | {form['worst'][metric][1]:.2f}" for metric in ("WQL", "MASE"))
-            method = name.rpartition("-")[0]
             lines.append(f"| `{one['model']}` | {form['parameters']:.3f} | `{method}` | {' | '.join(scores)} |")
     return "\n".join(lines)
 

@@ -188,7 +188,7 @@ def run(
     paper's truncated SVD of the attention matrices. The output folder loads in chronos-forecasting after
     `import rankscope`.
 
-    --method joint narrows heads and feed-forward blocks alone (the default with --sites, --cache-bytes, --max-loss and
+    --method joint narrows heads and feed-forward blocks alone (the default with --sites, --cache-bytes and
     --latency), --method stream the residual stream alone. The other methods replace each selected matrix by two
     low-rank factors if that takes fewer parameters.
 

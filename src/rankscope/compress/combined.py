@@ -14,14 +14,15 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import adopt, jobs_of, layouts_of, write_folder
 from rankscope.compress.calibration.sources import given_series
 from rankscope.compress.calibration.statistics import digest
-from rankscope.compress.options import BOTH, JOINT, SENSITIVITY, STREAM, Budget, Completed, CompressOptions
-from rankscope.compress.plan import Plan, site_plan
+from rankscope.compress.options import BOTH, JOINT, SENSITIVITY, STREAM, Budget, CompressOptions
+from rankscope.compress.plan import Plan, least_plan, site_plan
 from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.recipe import write_recipe
 from rankscope.compress.report import CompressReport
@@ -36,6 +37,7 @@ KINDS = ("ratio", "parameters", "bytes")
 """Sizes of the whole model."""
 STEPS = 24
 """Sizes of the joint cut that are looked at, evenly on a logarithmic scale from the budget to the whole model."""
+_ROUNDING = 1e-6
 _CANDIDATES = ".candidates"
 
 
@@ -65,13 +67,12 @@ def splits(prepared: Prepared, slicing: Slicing, bases: Mapping[str, Basis], sha
         bases: coordinates of its streams.
         share: of all parameters, to be left.
     """
-    limit = share * slicing.source.parameters
+    limit = float(_numbers(share, slicing.source))
     least = prepared.least("ratio")
     for step in range(STEPS + 1):
-        ratio = share ** (1 - step / STEPS)
-        if ratio < least:
+        if step == 0 and share < least:
             continue
-        plan = prepared.by_budget(Budget("ratio", ratio))
+        plan = prepared.by_budget(Budget("ratio", max(share ** (1 - step / STEPS), least)))
         lost = math.fsum(
             float(site.spectrum.worth[site.rank :].sum())
             for site in plan.sites
@@ -114,6 +115,104 @@ def suits(source: Checkpoint, how: CompressOptions) -> bool:
     )
 
 
+class Both:
+    """A model whose cuts and streams are measured, to be written at any size of the whole model.
+
+    Args:
+        source: the model.
+        how: options; their size does not matter.
+        progress: called with (done, total, what).
+
+    Raises:
+        RankscopeError: as `rankscope.compress.compress` says.
+    """
+
+    def __init__(self, source: Checkpoint, how: CompressOptions, progress: Progress) -> None:
+        if how.sites is not None or how.allocation not in (None, SENSITIVITY):
+            raise OptionError(f"method {BOTH} cuts the whole model by sensitivity: leave out sites and allocation.")
+        self.source, self.slicing, self.series = source, Slicing(source), calibrated_on(source, how)
+        self.how = replace(how, calibration=self.series)
+        cuts = replace(self.how, method=JOINT, eps=None, ratio=None, budget=None, storage=None, dtype=None)
+        self.prepared = prepare(source, cuts, progress=progress)
+        self.bases = measure(source, replace(self.how, method=STREAM), progress)
+
+    @property
+    def least(self) -> float:
+        """Share of all parameters that cannot be gone below: the least cuts, and streams of width 1."""
+        budget = self.prepared.whole(Budget("ratio", 1.0))
+        plan = least_plan(self.prepared.flat, budget, self.prepared.allocation, self.how.multiple)
+        widths = dict.fromkeys(self.bases, 1)
+        return self.slicing.numbers(shapes_of(self.prepared, self.slicing, plan), widths) / self.source.parameters
+
+    def write(self, budget: Budget, out: str | Path, *, force: bool = False, progress: Progress) -> CompressReport:
+        """Write the folder of a size, whole or not at all.
+
+        Raises:
+            OptionError: the size is out of reach.
+        """
+        begin, source = time.perf_counter(), self.source
+        sized = replace(self.how, method=BOTH, ratio=None, budget=budget)
+        if budget.kind == "ratio":
+            sized = replace(self.how, method=BOTH, ratio=float(budget.limit), budget=None)
+        prepared = replace(self.prepared, progress=progress)
+        share = self._share(budget)
+        found = min(
+            splits(prepared, self.slicing, self.bases, share), key=lambda one: one.lost + one.sliced, default=None
+        )
+        if found is None:
+            raise OptionError(
+                f"{budget.kind} {budget.limit:g} is out of reach: the cuts and the streams leave at least "
+                f"{self.least:.4f} of all parameters, and what is near that forecasts nothing; ask for more."
+            )
+        with atomic_folder(out, force) as folder:
+            place = folder / _CANDIDATES
+            place.mkdir()
+            if not found.widths:  # the streams are worth more than what the cuts can spare
+                last = write_folder(self._written(prepared), found.plan, place / "found")
+                sites = last.sites
+            else:
+                first = write_folder(prepared, found.plan, place / JOINT)
+                rest = replace(sized, method=STREAM, ratio=None, budget=_absolute(source, budget), refine=None)
+                last = slice_checkpoint(open_checkpoint(place / JOINT), rest, out=place / "found", progress=progress)
+                sites = (*first.sites, *last.sites)
+                last = replace(last, refined=first.refined, notes=first.notes)
+            write_recipe(place / "found", source, sized, (self.series.name, self._digest, sized.seed))
+            after = last.parameters["after"]
+            whole = replace(
+                last,
+                model=source.source,
+                out=str(out),
+                method=BOTH,
+                allocation=SENSITIVITY,
+                asked=sized.asked,
+                ratio=after / source.parameters,
+                selected_ratio=after / source.parameters,
+                parameters={"before": source.parameters, "after": after},
+                selected_parameters={"before": source.parameters, "after": after},
+                bytes={"before": source.bytes, "after": last.bytes["after"]},
+                seconds=round(time.perf_counter() - begin, 3),
+                sites=sites,
+            )
+            adopt(folder, place / "found", whole)
+            shutil.rmtree(place)
+        return whole
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest(self.series.context, self.series.future)
+
+    def _written(self, prepared: Prepared) -> Prepared:
+        """The same, written in the formats that are asked for."""
+        return replace(prepared, how=replace(prepared.how, storage=self.how.storage, dtype=self.how.dtype))
+
+    def _share(self, budget: Budget) -> float:
+        """Share of all parameters that a budget leaves; of bytes as if all numbers were as long."""
+        if budget.kind == "ratio":
+            return float(budget.limit)
+        uncut = [site_plan(one, one.rank_now) for one in self.prepared.flat]
+        return min(budget.limit / self._written(self.prepared).whole(budget).used(uncut), 1.0)
+
+
 def compress_both(
     source: Checkpoint, how: CompressOptions, *, out: str | Path, force: bool = False, progress: Progress | None = None
 ) -> CompressReport:
@@ -124,76 +223,19 @@ def compress_both(
         RankscopeError: as `rankscope.compress.compress` says.
     """
     begin, report = time.perf_counter(), progress or silent
-    budget, slicing, series = _whole_budget(how), Slicing(source), calibrated_on(source, how)
-    asked = replace(how, calibration=series)
-    prepared = prepare(source, replace(asked, method=JOINT, storage=None, dtype=None), progress=report)
-    bases = measure(source, replace(asked, method=STREAM), report)
-    share = _share(prepared, asked, budget)
-    found = min(splits(prepared, slicing, bases, share), key=lambda one: one.lost + one.sliced, default=None)
-    if found is None:
-        least = prepared.least("ratio")
-        raise OptionError(
-            f"{budget.kind} {budget.limit:g} is out of reach: the least that the cuts keep is {least:.4f} of all "
-            "parameters, and no slicing of the streams makes up for the rest; ask for more."
-        )
-    with atomic_folder(out, force) as folder:
-        place = folder / _CANDIDATES
-        place.mkdir()
-        if not found.widths:  # the streams are worth more than what the cuts can spare
-            last = write_folder(replace(prepared, how=_formats(prepared.how, asked)), found.plan, place / "found")
-            sites = last.sites
-        else:
-            first = write_folder(prepared, found.plan, place / JOINT)
-            rest = replace(asked, method=STREAM, ratio=None, budget=_absolute(source, budget), refine=None)
-            last = slice_checkpoint(open_checkpoint(place / JOINT), rest, out=place / "found", progress=report)
-            sites = (*first.sites, *last.sites)
-            last = replace(last, refined=first.refined, notes=first.notes)
-        parameters = {"before": source.parameters, "after": last.parameters["after"]}
-        seen = (series.name, digest(series.context, series.future), asked.seed)
-        write_recipe(place / "found", source, replace(asked, method=BOTH), seen)
-        whole = replace(
-            last,
-            model=source.source,
-            out=str(out),
-            method=BOTH,
-            allocation=SENSITIVITY,
-            asked=asked.asked,
-            ratio=parameters["after"] / source.parameters,
-            selected_ratio=parameters["after"] / source.parameters,
-            parameters=parameters,
-            selected_parameters=dict(parameters),
-            bytes={"before": source.bytes, "after": last.bytes["after"]},
-            seconds=round(time.perf_counter() - begin, 3),
-            sites=sites,
-        )
-        adopt(folder, place / "found", whole)
-        shutil.rmtree(place)
-    return whole
-
-
-def _whole_budget(how: CompressOptions) -> Budget:
     if how.limit is None or how.limit.kind not in KINDS:
         raise OptionError(f"method {BOTH} takes a size of the whole model: --ratio, --parameters or --bytes.")
-    if how.sites is not None or how.allocation not in (None, SENSITIVITY):
-        raise OptionError(f"method {BOTH} cuts the whole model by sensitivity: leave out sites and allocation.")
-    return how.limit
-
-
-def _formats(how: Completed, asked: CompressOptions) -> Completed:
-    return replace(how, storage=asked.storage, dtype=asked.dtype)
-
-
-def _share(prepared: Prepared, asked: CompressOptions, budget: Budget) -> float:
-    """Share of all parameters that a budget leaves; of bytes as if all numbers were as long."""
-    if budget.kind == "ratio":
-        return float(budget.limit)
-    written = replace(prepared, how=_formats(prepared.how, asked))
-    uncut = [site_plan(one, one.rank_now) for one in prepared.flat]
-    return min(budget.limit / written.whole(budget).used(uncut), 1.0)
+    found = Both(source, how, report).write(how.limit, out, force=force, progress=report)
+    return replace(found, seconds=round(time.perf_counter() - begin, 3))
 
 
 def _absolute(source: Checkpoint, budget: Budget) -> Budget:
     """The same budget for what the joint cut leaves."""
     if budget.kind != "ratio":
         return budget
-    return Budget("parameters", max(int(budget.limit * source.parameters), 1))
+    return Budget("parameters", max(_numbers(float(budget.limit), source), 1))
+
+
+def _numbers(share: float, source: Checkpoint) -> int:
+    """A share of all parameters as a number; one that a number was turned into gives the number."""
+    return math.floor(share * source.parameters + _ROUNDING)

@@ -87,11 +87,19 @@ class StreamTap(Tap):
         self.second: Tensor | None = None
 
     def take(self, gradient: Tensor, apart: Tensor) -> None:
-        """Add the gradients of one backward pass."""
+        """Add the gradients of one backward pass.
+
+        With positions X and gradients Γ of a group the gradient of what is inserted there is N = XᵀΓ, and NᵀN is
+        Γᵀ(XXᵀ)Γ, which costs less where there are fewer positions than directions.
+        """
         shown, each = self.rows(self.place, len(apart)), self.rows(gradient, len(apart))
-        flat = self.shared((shown.mT @ each).float(), apart).flatten(0, 1)  # gradient of what is inserted there
-        found = (flat.mT @ flat).double().cpu()
-        self.second = found if self.second is None else self.second + found
+        groups = apart.unique(return_inverse=True)[1] if len(each) == len(apart) else apart.new_zeros(len(each))
+        found = each.new_zeros(each.shape[-1], each.shape[-1])
+        for group in range(int(groups.max()) + 1):
+            x, g = (one[groups == group].flatten(0, 1) for one in (shown, each))
+            found += g.mT @ ((x @ x.mT) @ g) if len(x) < x.shape[1] else (n := x.mT @ g).mT @ n
+        total = found.double().cpu()
+        self.second = total if self.second is None else self.second + total
 
 
 def measure(source: Checkpoint, how: CompressOptions, progress: Progress) -> dict[str, Basis]:

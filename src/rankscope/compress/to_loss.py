@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rankscope.checkpoints import Checkpoint
+from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import adopt, write_folder
-from rankscope.compress.options import Budget, CompressOptions
-from rankscope.compress.prepare import Prepared, prepare
+from rankscope.compress.options import BOTH, Budget, CompressOptions
+from rankscope.compress.prepare import prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, OptionError
@@ -72,10 +72,11 @@ def compress_to_loss(
     if steps < 1:
         raise OptionError(f"steps {steps} is not usable: give a whole number, at least 1.")
     refuse_existing(out, force)
-    prepared = prepare(checkpoint, options, progress=progress)
+    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    least, write = _writer(source, options or CompressOptions(), progress or silent)
     with atomic_folder(out, force) as folder:
         (folder / _CANDIDATES).mkdir()
-        search = _Search(prepared, folder / _CANDIDATES, max_loss, score, measure, steps, progress or silent)
+        search = _Search(least, write, folder / _CANDIDATES, max_loss, score, measure, steps, progress or silent)
         best, found = search.run()
         seconds = round(time.perf_counter() - begin, 3)
         report = adopt(folder, best, replace(found, out=str(out), seconds=seconds, search=search.record()))
@@ -94,12 +95,33 @@ def validate_loss(max_loss: float) -> float:
     return max_loss
 
 
+Write = Callable[[float, Path, Progress], CompressReport]
+"""Writes a folder with a share of all parameters."""
+
+
+def _writer(source: Checkpoint, how: CompressOptions, progress: Progress) -> tuple[float, Write]:
+    """The least share of all parameters, and what writes any; everything is measured once."""
+    from rankscope.compress.combined import Both, suits
+
+    if how.method == BOTH or suits(source, replace(how, ratio=1.0)):
+        both = Both(source, how, progress)
+        return both.least, lambda ratio, out, tell: both.write(Budget("ratio", ratio), out, progress=tell)
+    prepared = prepare(source, how, progress=progress)
+
+    def write(ratio: float, out: Path, tell: Progress) -> CompressReport:
+        inner = replace(prepared, how=replace(prepared.how, ratio=ratio), progress=tell)
+        return write_folder(inner, inner.by_budget(Budget("ratio", ratio)), out)
+
+    return prepared.least("ratio"), write
+
+
 class _Search:
     """Tries one ratio after the other; only the smallest folder that holds is kept."""
 
     def __init__(
         self,
-        prepared: Prepared,
+        least: float,
+        write: Write,
         folder: Path,
         max_loss: float,
         score: Score,
@@ -107,14 +129,14 @@ class _Search:
         steps: int,
         progress: Progress,
     ) -> None:
-        self.prepared, self.folder, self.max_loss = prepared, folder, max_loss
+        self.least, self.write, self.folder, self.max_loss = least, write, folder, max_loss
         self.score, self.measure, self.steps, self.progress = score, measure, steps, progress
         self.tried: list[LossStep] = []
         self.best: tuple[Path, CompressReport] | None = None
 
     def run(self) -> tuple[Path, CompressReport]:
         """Bisect sizes on a logarithmic scale."""
-        low, high = self.prepared.least("ratio"), 1.0
+        low, high = self.least, 1.0
         if not self._holds(low):
             for _ in range(self.steps):
                 if high < CLOSE * low:
@@ -139,9 +161,7 @@ class _Search:
     def _holds(self, ratio: float) -> bool:
         target = self.folder / str(len(self.tried))
         label = f"ratio {ratio:.3g}"
-        how = replace(self.prepared.how, ratio=ratio)
-        inner = replace(self.prepared, how=how, progress=self._within(label))
-        report = write_folder(inner, inner.by_budget(Budget("ratio", ratio)), target)
+        report = self.write(ratio, target, self._within(label))
         self._tell(f"{label}: {self.measure}")
         try:
             value = float(self.score(target))

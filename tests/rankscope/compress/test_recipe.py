@@ -54,7 +54,7 @@ def test_a_size_that_was_searched_for_is_in_it(bolt_folder: Path, tmp_path: Path
         out=tmp_path / "found",
         max_loss=0.3,
         score=lambda folder: 2 - open_checkpoint(folder).parameters / open_checkpoint(bolt_folder).parameters,
-        steps=3,
+        steps=5,
     )
     assert 0.7 <= report.ratio < 1
     compress(bolt_folder, read_recipe(tmp_path / "found").options(open_checkpoint(bolt_folder)), out=tmp_path / "again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,8 +49,10 @@ from rankscope.numerics.parallel import parallel_map
 
 PARTIAL = "moments"
 """Item of an unfinished calibration: the sums so far."""
-SAVE_EVERY = 8
-"""Batches between saves of an unfinished calibration."""
+SAVE_SECONDS = 30.0
+"""Least time between saves of an unfinished calibration, between batches: that much at most is lost by a stop."""
+SAVING = 10
+"""Times that a save took, to pass before the next: moments of large models are gigabytes."""
 _FIRST = ("encoder.block.0.layer.0.SelfAttention.q", "encoder.block.0.layer.0.self_attention.q")
 SILENT = torch.finfo(torch.float32).eps
 """Share of the largest eigenvalue below which float32 cannot distinguish a direction from one that no input has."""
@@ -138,6 +141,7 @@ def calibrate(
         order = by_length(series.context)
         watched = watched_modules(module, chosen)
         sinks = {stream: MomentSink(before.get(stream)) for stream in watched}
+        due = time.monotonic() + SAVE_SECONDS
         for start in range(done, len(series), batch_size):
             report(start, len(series), "calibrating")
             torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
@@ -148,8 +152,11 @@ def calibrate(
             products = fast_products(place, width) if rounds else contextlib.nullcontext()
             with torch.no_grad(), watch_streams(module, watched, sinks), products:
                 module(**inputs)
-            if partial is not None and (start // batch_size) % SAVE_EVERY == SAVE_EVERY - 1:
+            now = time.monotonic()
+            if partial is not None and now >= due:
                 save_moments(partial, settings, _moments(sinks), end)
+                saved = time.monotonic()
+                due = saved + max(SAVE_SECONDS, SAVING * (saved - now))
         found = Calibration(settings, _moments(sinks))
         if file is not None and store is not None:
             found.save(file)
