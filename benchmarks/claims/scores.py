@@ -32,7 +32,6 @@ RESULTS: tuple[Result, ...] = (
     Result("together-bundled", f"benchmarks/accuracy.py together bundled {DEV} --max-series 16", minutes=30),
     Result("depth-bundled-bolt", f"benchmarks/accuracy.py depth bundled-bolt {DEV}", minutes=8),
     *(Result(f"losses-{one}", f"benchmarks/losses.py {one}", minutes=3) for one in TWINS),
-    Result("student-bundled", f"benchmarks/student.py bundled {DEV}", minutes=90),
     Result("by-design", f"benchmarks/by_design.py by-design {SIX} --rounds 9", minutes=90, timed=True),
 )
 
@@ -166,20 +165,16 @@ def refined(found: Document) -> str:
     return "\n".join(lines)
 
 
-def together(*found: Document) -> str:
+def together(found: Document) -> str:
     """WQL and MASE of `joint` alone and with a narrower stream, by share of all parameters."""
-    lines = [
-        "| model | of all parameters | method | WQL | worst set | MASE | worst set |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for one in found:
-        for name, form in one["forms"].items():
-            method, _, size = name.rpartition("-")
-            if "out_of_reach" in form:
-                lines.append(f"| `{one['model']}` | {float(size):.3f} | `{method}` | out of reach | | | |")
-                continue
-            scores = (f"{interval(form, metric)} | {form['worst'][metric][1]:.2f}" for metric in ("WQL", "MASE"))
-            lines.append(f"| `{one['model']}` | {form['parameters']:.3f} | `{method}` | {' | '.join(scores)} |")
+    lines = ["| of all parameters | method | WQL | worst set | MASE | worst set |", "|---" * 6 + "|"]
+    for name, form in found["forms"].items():
+        method, _, size = name.rpartition("-")
+        if "out_of_reach" in form:
+            lines.append(f"| {float(size):.3f} | `{method}` | out of reach | | | |")
+            continue
+        scores = (f"{interval(form, metric)} | {form['worst'][metric][1]:.2f}" for metric in ("WQL", "MASE"))
+        lines.append(f"| {form['parameters']:.3f} | `{method}` | {' | '.join(scores)} |")
     return "\n".join(lines)
 
 
@@ -235,28 +230,6 @@ def healed(found: Document) -> str:
         scores = (f"{interval(form['relative']['all'], one)} | {form['worst'][one][1]:.2f}" for one in ("WQL", "MASE"))
         lines.append(f"| {words} | {form['parameters']:.3f} | {form['bytes']:.3f} | {' | '.join(scores)} |")
     return "\n".join(lines)
-
-
-def taught(found: Document) -> str:
-    """Scores of students over their teacher's, and of students without it, by seed."""
-    names = {"teacher": "student", "encoder alone": "without the answers", "from scratch": "from scratch"}
-    lines = ["| | seed | WQL | worst set | MASE | worst set |", "|---" * 6 + "|"]
-    for name, words in names.items():
-        for at, form in enumerate(found["arms"][name]):
-            scores = (
-                f"{interval(form['relative']['all'], one)} | {form['worst'][one][1]:.2f}" for one in ("WQL", "MASE")
-            )
-            lines.append(f"| {'' if at else words} | {form['seed']} | {' | '.join(scores)} |")
-    form, fast = found["arms"]["teacher"][0], found["times_as_fast"]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"The student has {form['parameters']:.2f} of the teacher's parameters. It forecasts 32 series of 512 "
-            f"values {fast['median']:.0f} times as fast ({fast['min']:.0f}–{fast['max']:.0f}), both in the fast "
-            "runtime and the teacher with 20 paths.",
-        ]
-    ).replace("|  |", "| |")
 
 
 def held_out(found: Document) -> str:
@@ -357,8 +330,7 @@ CLAIMS: tuple[Claim, ...] = (
     Block("docs/howto/heal.md", "healed", ("heal-bundled-bolt",), healed),
     Block("docs/howto/heal.md", "held-out", ("heal-bundled-bolt",), held_out),
     Block("docs/howto/heal.md", "healing-grid", ("heal-grid-bundled-bolt",), healing_grid),
-    Block("docs/theory/stream.md", "together", ("together-bundled-bolt", "together-bundled"), together),
-    Block("docs/howto/student.md", "student", ("student-bundled",), taught),
+    *(Block("docs/theory/stream.md", f"together-{one}", (f"together-{one}",), together) for one in TWINS),
     Block("docs/theory/compression.md", "refined", ("refine-bundled-bolt",), refined),
     Block("docs/theory/compression.md", "depth", ("depth-bundled-bolt",), refined),
     Block("docs/theory/compression.md", "allocations", ("allocation-bundled-bolt",), allocations),
