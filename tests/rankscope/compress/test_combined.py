@@ -88,6 +88,8 @@ def test_all_of_a_model_is_the_model(wide: Any, tmp_path: Path) -> None:
     folder = wide("chronos-bolt")
     compress(folder, replace(FEW, ratio=1.0), out=tmp_path / "same")
     torch.testing.assert_close(forecast(tmp_path / "same"), forecast(folder), rtol=0, atol=0)
+    compress(folder, replace(FEW, ratio=1.0, storage="int8"), out=tmp_path / "rounded")
+    assert open_checkpoint(tmp_path / "rounded").storage == "int8"
 
 
 def found(folder: Path, share: float) -> tuple[Any, Slicing, dict[str, Any], list[Split]]:
