@@ -310,6 +310,15 @@ CLAIMS: tuple[Claim, ...] = (
         ("storage-accuracy-bundled-bolt", "storage-accuracy-bundled"),
         storage,
     ),
+    *(
+        Prose(
+            "docs/howto/choosing.md",
+            "together-bundled-bolt",
+            f"| `joint+stream` at {size} (development sets) | {{parameters:.2f}} | {{WQL:.3f}} | {{MASE:.3f}} |",
+            lambda found, size=size: found["forms"][f"joint+stream-{size}"],
+        )
+        for size in (0.15, 0.07)
+    ),
     Prose(
         "docs/howto/choosing.md",
         "storage-accuracy-bundled-bolt",
