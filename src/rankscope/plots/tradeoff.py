@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rankscope.measure.tradeoff import Table2Report, Table2Row
 
 REFERENCE = "#9aa7b4"
+_SHORT = 17
+"""Letters of labels of which three stand side by side."""
 _TITLES = {"relative_WQL": "WQL / original", "relative_MASE": "MASE / original", "relative_LPPL": "LPPL / original"}
 _PUBLISHED = {"relative_WQL": "in_domain_WQL", "relative_MASE": "in_domain_MASE", "relative_LPPL": "text_LPPL"}
 _TICKS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
@@ -53,7 +55,8 @@ def table2(report: Table2Report, *, measure: str | None = None) -> Figure:
         ax.set_xlabel("size ratio of the attention matrices")
         ax.set_ylabel(_TITLES[shown])
         handles, labels = ax.get_legend_handles_labels()
-        fig.legend(handles, labels, loc="outside lower center", ncols=3)
+        columns = 3 if max(map(len, labels)) <= _SHORT else 2
+        fig.legend(handles, labels, loc="outside lower center", ncols=columns)
     return fig
 
 
