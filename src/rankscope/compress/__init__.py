@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rankscope.compress.apply import compress
+    from rankscope.compress.dispatch import compress
     from rankscope.compress.methods import truncated_svd
     from rankscope.compress.options import Budget, CompressOptions
     from rankscope.compress.plan import Plan, SitePlan, Spectrum, plan_by_budget, plan_by_eps
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rankscope.compress.to_time import compress_to_time
 
 _HOMES = {
-    "apply": ("compress",),
+    "dispatch": ("compress",),
     "methods": ("truncated_svd",),
     "options": ("Budget", "CompressOptions"),
     "plan": ("Plan", "SitePlan", "Spectrum", "plan_by_budget", "plan_by_eps"),

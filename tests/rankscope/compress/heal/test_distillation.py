@@ -122,7 +122,8 @@ def batches(kind):
 def test_the_fast_pass_of_a_compressed_model_has_the_stock_loss_and_gradients(kind, sliced, teacher, tmp_path):
     """Heads and feed-forward layers of unequal widths, and with ``sliced`` narrower streams."""
     folder, distance = teacher(kind), token_distance if kind == "chronos-t5" else forecast_distance
-    compress(folder, CompressOptions(ratio=0.8, calibration="mixture:8", refine=False), out=tmp_path / "small")
+    how = CompressOptions(ratio=0.8, method="joint", calibration="mixture:8", refine=False)
+    compress(folder, how, out=tmp_path / "small")
     if sliced:
         smaller = CompressOptions(ratio=0.8, method="stream", calibration="mixture:8")
         compress(tmp_path / "small", smaller, out=tmp_path / "sliced")

@@ -1,0 +1,70 @@
+"""Compression of a checkpoint by any method."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.apply import write_folder
+from rankscope.compress.combined import compress_both, suits
+from rankscope.compress.depth import drop_layers
+from rankscope.compress.options import BOTH, DEPTH, STREAM, CompressOptions
+from rankscope.compress.prepare import prepare
+from rankscope.compress.report import CompressReport
+from rankscope.compress.slicing import slice_checkpoint
+from rankscope.engine import Progress
+from rankscope.errors import OptionError
+from rankscope.io.atomic import refuse_existing
+
+
+def compress(
+    checkpoint: Checkpoint | str | Path | None = None,
+    options: CompressOptions | None = None,
+    *,
+    out: str | Path,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> CompressReport:
+    """Write a smaller checkpoint in which selected matrices are stored as two thin ones, or heads are narrower.
+
+    The folder holds ``config.json``, ``model.safetensors``, the source's ``generation_config.json`` and tokenizer,
+    ``compress.json``, the report, ``recipe.yaml`` and a model card. It appears whole or not at all. Matrices are read
+    twice, one per worker at a time, once for their singular values and once for their factors; a module is built for
+    calibration alone.
+
+    Args:
+        checkpoint: an open checkpoint, or what `open_checkpoint` takes.
+        options: which matrices, to which size, and how.
+        out: folder to write.
+        force: replace ``out`` if it exists.
+        progress: called with (done, total, what).
+
+    Raises:
+        OptionError: there is no size, or it is out of reach.
+        OutputError: ``out`` exists, or cannot be written.
+        CheckpointError: the source cannot be read.
+        DataError: the calibration set cannot be used, or a row cannot be stored in int8.
+        FamilyError: the source has no low-rank model class, or the method does not suit it.
+    """
+    begin = time.perf_counter()
+    how = options or CompressOptions()
+    if not how.sizes:
+        if how.storage is None:
+            raise OptionError(
+                "no size is given: give ratio (--ratio 0.3 of all parameters), a budget (--parameters, --bytes or "
+                "--cache-bytes), the paper's eps (--eps 0.05) or --attention-ratio, a loss to hold (compress_to_loss, "
+                "--max-loss), or storage alone (--storage int8)."
+            )
+        how = replace(how, attention_ratio=1.0)
+    refuse_existing(out, force)
+    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    if suits(source, how):
+        how = replace(how, method=BOTH)
+    whole = {STREAM: slice_checkpoint, BOTH: compress_both, DEPTH: drop_layers}.get(how.completed().method)
+    if whole is not None:
+        return whole(source, how, out=out, force=force, progress=progress)
+    prepared = prepare(source, how, progress=progress)
+    plan = prepared.by_eps(how.eps or 0.0) if how.limit is None else prepared.by_budget(how.limit)
+    return write_folder(prepared, plan, out, force=force, begin=begin)
