@@ -158,7 +158,7 @@ class Teacher:
 
     @property
     def asked(self) -> bool:
-        """Whether there is a teacher whose answers count."""
+        """True if there is a teacher whose answers count."""
         return bool(self.model) and self.truth < 1
 
 

@@ -82,7 +82,7 @@ def token_loss(model: Any, batch: Mapping[str, Tensor], teacher: Any = None, tru
 
 
 def _decoded(model: Any, batch: Mapping[str, Tensor]) -> Float[Tensor, "rows d_model"]:
-    """What the head of a Chronos-T5 reads under teacher forcing."""
+    """Decoder states of a Chronos-T5 under teacher forcing, as its head reads them."""
     labels = batch["labels"]
     encoded = model.encoder(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]
     given = labels.new_full(labels.shape, model.config.decoder_start_token_id)
