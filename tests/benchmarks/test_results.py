@@ -38,6 +38,13 @@ def test_a_result_says_where_it_comes_from(file: Path) -> None:
         assert not word.startswith("benchmarks/") or not word.endswith(".py") or (ROOT / word).is_file(), word
 
 
+def test_no_result_names_a_folder_of_the_machine_that_it_was_measured_on() -> None:
+    tables = (ROOT / "figures/rankscope_paper/figures/data").glob("*.json")
+    for file in (*RESULTS.rglob("*.json"), *tables):
+        found = re.findall(r'[" =](/(?:home|root|work|Users|mnt|opt)/[^" ]*)', file.read_text(encoding="utf-8"))
+        assert not found, (file, found[:3])
+
+
 @pytest.mark.parametrize("folder", RUNS)
 def test_runs_of_the_lab_are_read_by_its_records(folder: str) -> None:
     files = sorted((RESULTS / "lab" / folder).glob("*.json"))
