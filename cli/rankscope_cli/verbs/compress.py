@@ -359,8 +359,10 @@ def show_compress(report: CompressReport, console: Console) -> None:
     how = report.method if report.eps is None else f"{report.method} at ε={report.eps:g}"
     table = plain_table(title=f"{report.model} → {report.out}, {how}")
     add_columns(table, ["", "before", "after", "after/before"])
-    selected = [("selected matrices", report.selected_parameters)] * (report.selected_parameters != report.parameters)
-    for name, counts in (*selected, ("all parameters", report.parameters)):
+    sizes = {"selected matrices": report.selected_parameters, "all parameters": report.parameters}
+    if report.selected_parameters == report.parameters:
+        del sizes["selected matrices"]
+    for name, counts in sizes.items():
         before, after = counts["before"], counts["after"]
         table.add_row(name, f"{before:,}", f"{after:,}", ratio_text(after / before, 3))
     before, after = report.bytes["before"], report.bytes["after"]

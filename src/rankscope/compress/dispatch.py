@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import write_folder
-from rankscope.compress.combined import compress_both, suits
 from rankscope.compress.depth import drop_layers
-from rankscope.compress.options import BOTH, DEPTH, STREAM, CompressOptions
+from rankscope.compress.joint_stream import compress_joint_stream, suits
+from rankscope.compress.options import DEPTH, JOINT_STREAM, STREAM, CompressOptions
 from rankscope.compress.prepare import prepare
 from rankscope.compress.report import CompressReport
 from rankscope.compress.slicing import slice_checkpoint
@@ -27,7 +27,7 @@ def compress(
     force: bool = False,
     progress: Progress | None = None,
 ) -> CompressReport:
-    """Write a smaller checkpoint in which selected matrices are stored as two thin ones, or heads are narrower.
+    """Write a smaller checkpoint: of fewer ranks, narrower heads, feed-forward blocks and streams, or fewer layers.
 
     The folder holds ``config.json``, ``model.safetensors``, the source's ``generation_config.json`` and tokenizer,
     ``compress.json``, the report, ``recipe.yaml`` and a model card. It appears whole or not at all. Matrices are read
@@ -61,8 +61,10 @@ def compress(
     refuse_existing(out, force)
     source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
     if suits(source, how):
-        how = replace(how, method=BOTH)
-    whole = {STREAM: slice_checkpoint, BOTH: compress_both, DEPTH: drop_layers}.get(how.completed().method)
+        how = replace(how, method=JOINT_STREAM)
+    whole = {STREAM: slice_checkpoint, JOINT_STREAM: compress_joint_stream, DEPTH: drop_layers}.get(
+        how.completed().method
+    )
     if whole is not None:
         return whole(source, how, out=out, force=force, progress=progress)
     prepared = prepare(source, how, progress=progress)

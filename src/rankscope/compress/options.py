@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 JOINT: Method = "joint"
 STREAM: Method = "stream"
-BOTH: Method = "joint+stream"
+JOINT_STREAM: Method = "joint+stream"
 DEPTH: Method = "depth"
 LAYERS = "layers"
 TIME = "time"
@@ -47,10 +47,10 @@ class CompressOptions:
             and attention alone with ``eps`` or ``attention_ratio``.
         method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads and hidden units), ``theorem3``,
             ``asvd`` or ``random``; by default ``joint+stream`` for a size of the whole model
-            (`rankscope.compress.combined.suits`), ``svd`` with ``eps`` or ``attention_ratio``, else ``joint``. See
+            (`rankscope.compress.joint_stream.suits`), ``svd`` with ``eps`` or ``attention_ratio``, else ``joint``. See
             `rankscope.compress.methods`, `rankscope.compress.joint` and `rankscope.compress.width`. ``stream`` narrows
             the residual streams of the whole model; see `rankscope.compress.stream`. ``joint+stream`` shares the size
-            between the two, see `rankscope.compress.combined`. ``depth``, the default with a
+            between the two, see `rankscope.compress.joint_stream`. ``depth``, the default with a
             budget of layers, removes whole layers of the stacks that ``sites`` names; see `rankscope.compress.depth`.
         allocation: one of `rankscope.choices.ALLOCATIONS`, see `rankscope.compress.plan`. By default
             ``uniform-eps`` for ``svd`` and wherever ``eps`` is given, ``sensitivity`` for ``joint`` (but of a text

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import adopt, write_folder
-from rankscope.compress.options import BOTH, Budget, CompressOptions
+from rankscope.compress.joint_stream import JointStream, suits
+from rankscope.compress.options import JOINT_STREAM, Budget, CompressOptions
 from rankscope.compress.prepare import prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
 from rankscope.engine import Progress, silent
@@ -101,10 +102,8 @@ Write = Callable[[float, Path, Progress], CompressReport]
 
 def _writer(source: Checkpoint, how: CompressOptions, progress: Progress) -> tuple[float, Write]:
     """The least share of all parameters, and what writes any; everything is measured once."""
-    from rankscope.compress.combined import Both, suits
-
-    if how.method == BOTH or suits(source, replace(how, ratio=1.0)):
-        both = Both(source, how, progress)
+    if how.method == JOINT_STREAM or suits(source, replace(how, ratio=1.0)):
+        both = JointStream(source, how, progress)
         return both.least, lambda ratio, out, tell: both.write(Budget("ratio", ratio), out, progress=tell)
     prepared = prepare(source, how, progress=progress)
 

@@ -101,11 +101,13 @@ def ask(pipeline: Any, config: PretrainConfig, rows: Sequence[Mapping[str, Tenso
     context = left_padded(rows)
     empty = context.isnan().all(dim=1, keepdim=True)
     sampling = {"num_samples": config.teacher.paths} if pipeline.forecast_type.name == "SAMPLES" else {}
+    series = list(context.masked_fill(empty, 0.0))
     quantiles, _ = pipeline.predict_quantiles(
-        context.masked_fill(empty, 0.0), prediction_length=config.horizon, quantile_levels=list(QUANTILES), **sampling
+        series, prediction_length=config.horizon, quantile_levels=list(QUANTILES), **sampling
     )
+    steps = torch.stack([one.reshape(config.horizon, len(QUANTILES)) for one in quantiles])  # Chronos-2 returns a list
     target = torch.stack([row["target"] for row in rows])
-    return {"context": context, "target": target, "answer": quantiles.float().transpose(1, 2).contiguous()}
+    return {"context": context, "target": target, "answer": steps.float().transpose(1, 2).contiguous()}
 
 
 class Taught(Dataset):

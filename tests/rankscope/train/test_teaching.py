@@ -66,6 +66,19 @@ def test_what_the_teacher_answers_are_its_pipeline_s_quantiles(teacher):
     assert found["context"][1, :12].isnan().all()
 
 
+def test_a_chronos_2_is_asked_as_well(tmp_path):
+    torch.manual_seed(3)
+    new_model(config(family="chronos-2")).save_pretrained(tmp_path / "teacher")
+    rows = [{"context": torch.randn(32).cumsum(0), "target": torch.randn(8)} for _ in range(3)]
+    pipeline = load_pipeline(str(tmp_path / "teacher"))
+    found = ask(pipeline, taught(tmp_path / "teacher", encoder=False), rows)["answer"]
+    expected, _ = pipeline.predict_quantiles([row["context"] for row in rows], 8, list(QUANTILES))
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs[0].mT)
+    with pytest.raises(OptionError, match=r"set teacher\.encoder: false"):
+        new_model(taught(tmp_path / "teacher"))
+
+
 def test_a_series_without_observations_is_answered_finitely(teacher):
     rows = [{"context": torch.full((32,), torch.nan), "target": torch.randn(8)}]
     found = ask(load_pipeline(str(teacher)), taught(teacher), rows)

@@ -50,9 +50,9 @@ from rankscope.numerics.parallel import parallel_map
 PARTIAL = "moments"
 """Item of an unfinished calibration: the sums so far."""
 SAVE_SECONDS = 30.0
-"""Least time between saves of an unfinished calibration, between batches: that much at most is lost by a stop."""
+"""Least time between two saves of an unfinished calibration, which follow whole batches."""
 SAVING = 10
-"""Times that a save took, to pass before the next: moments of large models are gigabytes."""
+"""Least time between two saves, in times that the last one took: moments of large models are gigabytes."""
 _FIRST = ("encoder.block.0.layer.0.SelfAttention.q", "encoder.block.0.layer.0.self_attention.q")
 SILENT = torch.finfo(torch.float32).eps
 """Share of the largest eigenvalue below which float32 cannot distinguish a direction from one that no input has."""

@@ -16,7 +16,7 @@ from rankscope import load_pipeline, open_checkpoint
 from rankscope.compress import Budget, CompressOptions, compress, read_recipe
 from rankscope.compress.calibration import calibrate
 from rankscope.compress.calibration.sources import named_set
-from rankscope.compress.combined import Split, splits, suits
+from rankscope.compress.joint_stream import Split, splits, suits
 from rankscope.compress.prepare import prepare
 from rankscope.compress.slicing import Slicing, slice_checkpoint
 from rankscope.compress.stream import measure
@@ -121,7 +121,7 @@ def test_the_widths_of_a_split_meet_the_budget_after_its_cut(kind: str, wide: An
 
 def test_the_split_of_least_loss_is_taken(wide: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses by hand: what is dropped of the cuts' worth and of the coordinates' squares."""
-    from rankscope.compress import combined
+    from rankscope.compress import joint_stream
 
     prepared, _, bases, pairs = found(wide("chronos-bolt"), 0.6)
     for pair in pairs:
@@ -138,7 +138,7 @@ def test_the_split_of_least_loss_is_taken(wide: Any, tmp_path: Path, monkeypatch
             taken.append(pair)
             yield pair
 
-    monkeypatch.setattr(combined, "splits", told)
+    monkeypatch.setattr(joint_stream, "splits", told)
     report = compress(wide("chronos-bolt"), FEW, out=tmp_path / "small")
     best = min(pairs, key=lambda pair: pair.lost + pair.sliced)
     cut = {site.name: site.parameters_after for site in report.sites if site.role == "mlp_in"}

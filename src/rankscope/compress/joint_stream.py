@@ -14,14 +14,14 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import adopt, jobs_of, layouts_of, write_folder
 from rankscope.compress.calibration.sources import given_series
 from rankscope.compress.calibration.statistics import digest
-from rankscope.compress.options import BOTH, JOINT, SENSITIVITY, STREAM, Budget, CompressOptions
+from rankscope.compress.options import JOINT, JOINT_STREAM, SENSITIVITY, STREAM, Budget, CompressOptions
 from rankscope.compress.plan import Plan, least_plan, site_plan
 from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.recipe import write_recipe
@@ -83,7 +83,7 @@ def splits(prepared: Prepared, slicing: Slicing, bases: Mapping[str, Basis], sha
             continue
         shapes = shapes_of(prepared, slicing, plan)
         try:
-            widths = plan_widths(bases, lambda found: slicing.numbers(shapes, found), limit, prepared.how.multiple)  # noqa: B023
+            widths = plan_widths(bases, partial(slicing.numbers, shapes), limit, prepared.how.multiple)
         except OptionError:
             continue
         dropped = (float(bases[point].sigma[width:].square().sum()) for point, width in widths.items())
@@ -115,7 +115,7 @@ def suits(source: Checkpoint, how: CompressOptions) -> bool:
     )
 
 
-class Both:
+class JointStream:
     """A model whose cuts and streams are measured, to be written at any size of the whole model.
 
     Args:
@@ -129,7 +129,9 @@ class Both:
 
     def __init__(self, source: Checkpoint, how: CompressOptions, progress: Progress) -> None:
         if how.sites is not None or how.allocation not in (None, SENSITIVITY):
-            raise OptionError(f"method {BOTH} cuts the whole model by sensitivity: leave out sites and allocation.")
+            raise OptionError(
+                f"method {JOINT_STREAM} cuts the whole model by sensitivity: leave out sites and allocation."
+            )
         self.source, self.slicing, self.series = source, Slicing(source), calibrated_on(source, how)
         self.how = replace(how, calibration=self.series)
         cuts = replace(self.how, method=JOINT, eps=None, ratio=None, budget=None, storage=None, dtype=None)
@@ -144,16 +146,25 @@ class Both:
         widths = dict.fromkeys(self.bases, 1)
         return self.slicing.numbers(shapes_of(self.prepared, self.slicing, plan), widths) / self.source.parameters
 
-    def write(self, budget: Budget, out: str | Path, *, force: bool = False, progress: Progress) -> CompressReport:
+    def write(
+        self, budget: Budget, out: str | Path, *, force: bool = False, begin: float | None = None, progress: Progress
+    ) -> CompressReport:
         """Write the folder of a size, whole or not at all.
+
+        Args:
+            budget: the size.
+            out: folder to write.
+            force: replace ``out`` if it exists.
+            begin: `time.perf_counter` when the work began, for the report; now by default.
+            progress: called with (done, total, what).
 
         Raises:
             OptionError: the size is out of reach.
         """
-        begin, source = time.perf_counter(), self.source
-        sized = replace(self.how, method=BOTH, ratio=None, budget=budget)
+        start, source = time.perf_counter() if begin is None else begin, self.source
+        sized = replace(self.how, method=JOINT_STREAM, ratio=None, budget=budget)
         if budget.kind == "ratio":
-            sized = replace(self.how, method=BOTH, ratio=float(budget.limit), budget=None)
+            sized = replace(self.how, method=JOINT_STREAM, ratio=float(budget.limit), budget=None)
         prepared = replace(self.prepared, progress=progress)
         share = self._share(budget)
         found = min(
@@ -182,7 +193,7 @@ class Both:
                 last,
                 model=source.source,
                 out=str(out),
-                method=BOTH,
+                method=JOINT_STREAM,
                 allocation=SENSITIVITY,
                 asked=sized.asked,
                 ratio=after / source.parameters,
@@ -190,7 +201,7 @@ class Both:
                 parameters={"before": source.parameters, "after": after},
                 selected_parameters={"before": source.parameters, "after": after},
                 bytes={"before": source.bytes, "after": last.bytes["after"]},
-                seconds=round(time.perf_counter() - begin, 3),
+                seconds=round(time.perf_counter() - start, 3),
                 sites=sites,
             )
             adopt(folder, place / "found", whole)
@@ -213,7 +224,7 @@ class Both:
         return min(budget.limit / self._written(self.prepared).whole(budget).used(uncut), 1.0)
 
 
-def compress_both(
+def compress_joint_stream(
     source: Checkpoint, how: CompressOptions, *, out: str | Path, force: bool = False, progress: Progress | None = None
 ) -> CompressReport:
     """Write a checkpoint with narrower sublayers and narrower residual streams.
@@ -224,9 +235,8 @@ def compress_both(
     """
     begin, report = time.perf_counter(), progress or silent
     if how.limit is None or how.limit.kind not in KINDS:
-        raise OptionError(f"method {BOTH} takes a size of the whole model: --ratio, --parameters or --bytes.")
-    found = Both(source, how, report).write(how.limit, out, force=force, progress=report)
-    return replace(found, seconds=round(time.perf_counter() - begin, 3))
+        raise OptionError(f"method {JOINT_STREAM} takes a size of the whole model: --ratio, --parameters or --bytes.")
+    return JointStream(source, how, report).write(how.limit, out, force=force, begin=begin, progress=report)
 
 
 def _absolute(source: Checkpoint, budget: Budget) -> Budget:
