@@ -37,7 +37,7 @@ def stale() -> dict[str, str]:
 
 
 def pieces(claim: Claim, text: str) -> list[Printed]:
-    """What a claim prints, on the text of its page; nothing where a result was never measured."""
+    """Pieces of a page that a claim prints; none where a result was never measured."""
     if not all((ROOT / RESULTS[name].file).is_file() for name in claim.results):
         return []
     try:

@@ -101,7 +101,7 @@ class Prose:
     result: str
     words: str
     values: Callable[..., Mapping[str, Any]] = lambda found, *others: found
-    """What the fields look into; by default the result itself."""
+    """Makes of the results the mapping that the fields look into; by default the result itself."""
     also: tuple[str, ...] = ()
     """Further results, which ``values`` and ``holds`` get after the first."""
     holds: Callable[..., bool] = lambda *found: True

@@ -7,9 +7,9 @@ stores. ``energy`` is water-filling: it keeps the terms with the largest σ_j² 
 Every matrix' terms come in falling order and cost the same, so no plan of that size has a smaller sum of squared
 errors, as long as ranks are cheaper than what is stored: for heads always, for a dense matrix below its break-even rank
 d_out·d_in/(d_out + d_in). What is given more is stored dense at full cost, and the numbers that its last terms would
-have cost buy nothing: energy is optimal among the plans that stay below. ``sensitivity`` does the same with what every
-term was measured to be worth to the model's answers in the place of σ_j². ``schedule`` gives layer i of every stack and
-role the rank ⌈r0 (1+i)^α⌉, α fitted to the ranks that hold 99 % of the energy in each layer, r0 the level.
+have cost buy nothing: energy is optimal among the plans that stay below. ``sensitivity`` does the same with the
+second-order importance of every term in the place of σ_j². ``schedule`` gives layer i of every stack and role the rank
+⌈r0 (1+i)^α⌉, α fitted to the ranks that hold 99 % of the energy in each layer, r0 the level.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Spectrum:
         floating: whether all of its numbers do, those of an output head.
         per_rank: numbers that every rank stores, where those are not d_out + d_in.
         time: share of the original's time that a rank takes, where that was measured.
-        worth: what every term is worth to the model's answers, never rising, where that was measured.
+        worth: second-order importance of every term, never rising, where that was measured.
     """
 
     name: str
