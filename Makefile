@@ -46,6 +46,10 @@ test-slow: $(STAMP) ## Run the slow ones, with coverage: processes, kills, train
 test-at: $(STAMP) ## Run all tests of one place: make test-at AT=tests/rankscope/numerics
 	$(BIN)/python -m pytest -q -x $(AT)
 
+fuzz: export OMP_NUM_THREADS ?= 1
+fuzz: $(STAMP) ## Feed damaged files to everything that reads: make fuzz SECONDS=600 SEED=1
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
+
 check: $(STAMP) ## Lint, types, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -13,6 +14,8 @@ from rankscope.errors import DataError, unknown_choice
 from rankscope.io import codec
 
 DEFAULT_SUITE = "embedded"
+LONGEST_NAME = 255
+"""Bytes of a file's name that file systems take."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,9 @@ def parse_task(item: Any, where: str, benchmark: str) -> Task:
         given[key] = str(given[key])  # YAML parses some names as numbers
     named = f"{where} ({given['name']})" if "name" in given else where
     task: Task = codec.build(Task, {"benchmark": benchmark, **given}, where=named, error=DataError)
+    for file in (task.name, *task.file):
+        if any(len(os.fsencode(part)) > LONGEST_NAME or "\0" in part for part in Path(file).parts):
+            raise DataError(f"{named}: {file[:60]!r} is no name that a file can have.")
     for key in ("prediction_length", "num_rolls", "season_length", "num_series"):
         value = getattr(task, key)
         if value is not None and value < 1:
@@ -164,24 +170,24 @@ def read_published(path: Path) -> tuple[PublishedScore, ...]:
     Raises:
         DataError: a column is missing or a score is not a number.
     """
-    with path.open(encoding="utf-8", newline="") as stream:
-        reader = csv.DictReader(line for line in stream if not line.startswith("#"))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        reader = csv.DictReader(line for line in lines if not line.startswith("#"))
         missing = {"dataset", "model", "MASE", "WQL"} - set(reader.fieldnames or ())
-        if missing:
-            raise DataError(f"{path} lacks the column(s) {', '.join(sorted(missing))}.")
-        try:
-            return tuple(
-                PublishedScore(
-                    row["dataset"],
-                    row["model"],
-                    float(row["MASE"]),
-                    float(row["WQL"]),
-                    row.get("benchmark") or "",
-                )
-                for row in reader
+        rows = [] if missing else list(reader)
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise DataError(f"{path} is no readable CSV: {error}.") from error
+    if missing:
+        raise DataError(f"{path} lacks the column(s) {', '.join(sorted(missing))}.")
+    try:
+        return tuple(
+            PublishedScore(
+                row["dataset"], row["model"], float(row["MASE"]), float(row["WQL"]), row.get("benchmark") or ""
             )
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{path} line {reader.line_num}: a score is not a number.") from error
+            for row in rows
+        )
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path}: a score is not a number.") from error
 
 
 def _shipped() -> Any:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 
 class RankscopeError(ValueError):
-    """Base of every error that rankscope raises on bad input; the command line prints it and exits with 2."""
+    """Base of every error that rankscope raises on bad input; the command line prints it and exits with 2.
+
+    Names of files, columns and fields stand in messages: what in them would break the line, steer a terminal or cannot
+    be encoded is shown escaped.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class CheckpointError(RankscopeError):
@@ -28,6 +36,17 @@ class OptionError(RankscopeError):
 
 class OutputError(RankscopeError):
     """A result cannot be written where it was asked for."""
+
+
+def printable(text: str) -> str:
+    r"""Escape characters that are not printed: line breaks, control sequences, marks of direction, lone surrogates.
+
+    >>> printable("a\x1b[31m\nb")
+    'a\\x1b[31m\\nb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or unicodedata.category(one) == "Zs" else repr(one)[1:-1] for one in text)
 
 
 def unknown_choice(parameter: str, value: object, choices: Iterable[str], fix: str = "") -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.errors import DataError
+from rankscope.io import codec
 from rankscope_eval.baselines import BASELINE, BASELINES
 from rankscope_eval.bench.roofline import Rates
 from rankscope_eval.bench.turns import Spread
@@ -158,7 +158,7 @@ def _table(file: Path) -> pd.DataFrame:
         if file.suffix.lower() == ".parquet":
             frame = pd.read_parquet(file)
         elif file.suffix.lower() == ".json":
-            frame = pd.DataFrame(json.loads(file.read_text(encoding="utf-8"))["rows"])
+            frame = pd.DataFrame(codec.loads(file.read_text(encoding="utf-8"))["rows"])
         else:
             frame = pd.read_csv(file)
     except (ValueError, KeyError, TypeError, OSError) as error:

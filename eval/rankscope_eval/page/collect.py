@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError, RankscopeError, one_line
+from rankscope.io import codec
 from rankscope_eval.page.documents import KINDS, Document
 from rankscope_eval.report import EvalReport, EvalRow
 
@@ -168,8 +168,8 @@ def _file(root: Path, file: Path) -> Document | Unused:
 
 def _document(path: str, raw: bytes) -> Document | Unused:
     try:
-        data = json.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        data = codec.loads(raw.decode("utf-8"))
+    except ValueError as error:
         return Unused(path, f"damaged: no JSON ({_brief(error)})", damaged=True)
     schema = data.get("schema") if isinstance(data, dict) else None
     match = _SCHEMA.fullmatch(schema) if isinstance(schema, str) else None

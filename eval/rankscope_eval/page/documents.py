@@ -56,7 +56,8 @@ def _spectrum(read: SpectrumReport) -> None:
 def _flow(read: FlowReport) -> None:
     if not read.layers or any(not len(layer.sigma) for layer in read.layers):
         raise DataError("it holds no layer, or one without singular values")
-    _same_eps((layer.eps_ranks for layer in read.layers), "layers")
+    weights = (ranks for layer in read.layers for ranks in layer.weight_eps_ranks.values())
+    _same_eps((*(layer.eps_ranks for layer in read.layers), *weights), "layers")
     _words((layer.stack for layer in read.layers), "layers")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -67,11 +66,11 @@ class PartFolder:
             if store.finished:
                 shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)  # left by a process killed at the very end
                 lines = (self.root / RECORDS).read_text(encoding="utf-8").splitlines()
-                found = [codec.parse(Record, json.loads(line), RECORDS) for line in lines]
+                found = [codec.parse(Record, codec.loads(line), RECORDS) for line in lines]
             else:
                 found = [record for name in store.names() if (record := store.get(name, Record))]
             self.records = {one.number: one for one in found if self._is_whole(one)}
-            self.finished = store.finished and len(self.records) == store.facts["parts"]
+            self.finished = store.finished and len(self.records) == store.facts.get("parts")
             yield
 
     def add(self, part: Part) -> Record:

@@ -16,7 +16,7 @@ from rankscope.checkpoints.sources import locate
 from rankscope.checkpoints.tensors import WEIGHT_DTYPES, TensorInfo, read_index, read_json, read_tensor
 from rankscope.checkpoints.validation import check_agreement, check_storage, expected_shapes, factored, find_prefix
 from rankscope.choices import Storage
-from rankscope.errors import CheckpointError, RankscopeError
+from rankscope.errors import CheckpointError, RankscopeError, one_line
 from rankscope.families import (
     Factored,
     Family,
@@ -161,8 +161,20 @@ class Checkpoint:
         return FactoredMatrix(up, down) if layout.heads is None else joined_heads(up, down, layout.heads, layout.axis)
 
     def module(self, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """Build the module in evaluation mode (imports transformers)."""
-        return self.family.build(self.folder, dtype)
+        """Build the module in evaluation mode (imports transformers).
+
+        Raises:
+            CheckpointError: the model's class refuses the config or the weights.
+        """
+        try:
+            return self.family.build(self.folder, dtype)
+        except (RankscopeError, MemoryError):
+            raise
+        except Exception as error:  # whatever the classes of transformers and chronos-forecasting raise
+            raise CheckpointError(
+                f"{self.source}: its class cannot be built from its config.json and weights "
+                f"({one_line(error)[:240]}); use the config.json that was saved with the weights."
+            ) from error
 
     @property
     def parameters(self) -> int:

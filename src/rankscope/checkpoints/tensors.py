@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from rankscope.errors import CheckpointError
+from rankscope.io import codec
 
 DTYPES: dict[str, torch.dtype] = {
     "F64": torch.float64,
@@ -105,12 +105,12 @@ def read_json(file: Path, limit: int = 64 * 2**20) -> dict[str, Any]:
     try:
         if os.path.getsize(file) > limit:
             raise CheckpointError(f"{file} is larger than {limit} bytes: that is no {file.name}.")
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = codec.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{file.parent} has no {file.name}: pass the folder of a saved model.") from error
     except OSError as error:
         raise CheckpointError(f"cannot read {file}: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{file} is not valid JSON ({_brief(error)}): save or download it again.") from error
     if not isinstance(content, dict):
         raise CheckpointError(

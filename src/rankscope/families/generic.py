@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.errors import FamilyError
+from rankscope.errors import CheckpointError, FamilyError
 from rankscope.families import informer, patchtst, t5, vit
 from rankscope.families.layers import shift_right
 from rankscope.families.loading import load_part, output_of
-from rankscope.families.record import Config, Family, Modality, Shapes
+from rankscope.families.record import MOST_LAYERS, Config, Family, Modality, Shapes
 from rankscope.families.sites import Site
 from rankscope.families.structure import Structure, find_structure
 
@@ -30,7 +30,11 @@ def guess_family(config: Config, shapes: Shapes) -> tuple[Family, tuple[str, ...
 
     Raises:
         FamilyError: no attention was found; what was looked for, and what there is.
+        CheckpointError: the config has more layers than any model.
     """
+    for key, value in config.items():
+        if "layer" in key and isinstance(value, int) and value > MOST_LAYERS:
+            raise CheckpointError(f"config.json: {key} is {value}, more layers than any model has; use the saved one.")
     found = find_structure(config, shapes)
     modality = _modality(found.sites, shapes)
     architectures = config.get("architectures")

@@ -21,7 +21,8 @@ Modality = Literal["series", "text", "image"]
 Answers = Literal["samples", "quantiles"]
 Decoding = Literal["tokens", "once"]
 
-_LARGEST = {"num_layers": 10_000, "num_decoder_layers": 10_000}
+MOST_LAYERS = 10_000
+"""Layers that a config may say: far more than any model has, few enough to be counted through."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def positive(config: Config, key: str, default: int | None = None) -> int:
     value = config.get(key)
     if value is None:
         value = default
-    largest = _LARGEST.get(key, 2**31 - 1)
+    largest = MOST_LAYERS if "layers" in key else 2**31 - 1
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
         raise CheckpointError(
             f"config.json: {key} must be a whole number from 1 to {largest}, found {config.get(key)!r}; "

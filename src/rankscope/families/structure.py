@@ -125,7 +125,8 @@ def _nothing_found(config: Config, shapes: Shapes) -> str:
 def _stack_of(name: str, config: Config) -> Stack:
     if "encoder" in name and "decoder" not in name:
         return "encoder"
-    architectures = " ".join(str(one) for one in config.get("architectures") or [])
+    named = config.get("architectures")
+    architectures = " ".join(map(str, named)) if isinstance(named, list) else ""
     causal = bool(re.search(r"CausalLM|LMHead", architectures)) or config.get("is_decoder") is True
     return "decoder" if "decoder" in name or causal else "encoder"
 

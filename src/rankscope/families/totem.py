@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.errors import CheckpointError, DataError
+from rankscope.errors import CheckpointError, DataError, one_line
 from rankscope.families.record import Config, Family, Shapes, has_type, positive
 from rankscope.families.series import check_series
 from rankscope.families.sites import Site
@@ -36,8 +36,11 @@ def expected_shapes(config: Config) -> Shapes:
 
     known = {key: positive(config, key, value) for key, value in SETTINGS.items() if isinstance(value, int)}
     patch_size(config)
-    with torch.device("meta"):
-        module = Totem(known)
+    try:
+        with torch.device("meta"):
+            module = Totem(known)
+    except (RuntimeError, OverflowError) as error:  # a product of sizes beyond 64 bits
+        raise CheckpointError(f"config.json: no tensors have such sizes ({one_line(error)[:120]}).") from error
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 

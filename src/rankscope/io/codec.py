@@ -23,6 +23,8 @@ import contextlib
 import dataclasses
 import json
 import math
+import re
+import sys
 import types
 from collections.abc import Callable, Mapping
 from functools import cache, partial, reduce
@@ -110,11 +112,48 @@ def load(file: Path | str, what: str = "", error: type[RankscopeError] = DataErr
     kind = "YAML" if path.suffix in (".yaml", ".yml") else "JSON"
     try:
         content = path.read_text(encoding="utf-8")
-        return json.loads(content) if kind == "JSON" else yaml.safe_load(content)
+        return loads(content) if kind == "JSON" else _sound(yaml.safe_load(content), content)
     except OSError as found:
         raise error(f"{named} cannot be read: {found.strerror or found}.") from found
     except (ValueError, RecursionError, yaml.YAMLError) as found:
         raise error(f"{named} is no valid {kind}: {' '.join(str(found).split())[:200]}.") from found
+
+
+def loads(text: str | bytes) -> Any:
+    r"""Parse JSON; refuse what it can say and nothing else can hold.
+
+    Raises:
+        ValueError: it is no JSON, is nested too deep, or has an integer beyond the largest float or half a surrogate
+            pair.
+
+    >>> loads('{"a": "\\ud83d\\ude00"}')
+    {'a': '😀'}
+    """
+    try:
+        return _sound(json.loads(text), text)
+    except RecursionError:
+        raise ValueError("lists or objects within one another too deep to be read") from None
+
+
+_ODD = re.compile(rb"\\u0*d[89a-f]|\d{309}", re.IGNORECASE)
+"""Matches wherever there may be one of either."""
+
+
+def _sound(data: Any, text: str | bytes) -> Any:
+    if not _ODD.search(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")):
+        return data
+    waiting = [data]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += [*one, *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+        elif isinstance(one, str):
+            one.encode()
+        elif isinstance(one, int) and abs(one) > sys.float_info.max:
+            raise ValueError(f"an integer of {len(str(abs(one) // 10**300)) + 300} digits is too large")
+    return data
 
 
 def read(kind: type[Record], path: Path | str, inside: str = "", fix: str = "") -> Record:
@@ -355,5 +394,6 @@ def _told(found: ValidationError, data: Any, name: str) -> str:
     shown = shown if len(shown) <= 60 else shown[:59] + "…"
     wanted = _WANTED.get(first["type"])
     if first["type"] in ("missing", "too_long"):
-        wanted = f"a list of {about['max_length'] if about else 1 + int(every[-1]['loc'][-1])}"
+        here = [one["loc"][-1] for one in every if one["loc"][:-1] == first["loc"][:-1]]
+        wanted = f"a list of {about['max_length'] if about else 1 + max(at for at in here if isinstance(at, int))}"
     return f"{place or 'the document'} is {shown}: {f'it must be {wanted}' if wanted else first['msg']}."

@@ -162,8 +162,10 @@ class RunStore:
         if not file.is_file():
             return None
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = codec.loads(file.read_text(encoding="utf-8"))
             schema, _ = found["schema"], found["settings"].items()
+            if found["state"] not in (EMPTYING, UNFINISHED, FINISHED):
+                raise ValueError("no such state")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if forgiving:
                 return {"settings": {}}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankscope.errors import DataError, unknown_choice
+from rankscope.io import codec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,6 +157,7 @@ def _arrow(file: Path, size: int | None, _: Collection[str]) -> Source:
 
 def _sliced(parts: Iterable[Any], size: int | None) -> Iterator[Any]:
     for part in parts:
+        part.validate(full=True)  # damaged offsets would end the process
         step = size or max(1, part.num_rows)
         for first in range(0, part.num_rows, step):
             yield part.slice(first, step)
@@ -257,12 +259,15 @@ def _json_frames(source: Any, size: int | None) -> Iterator[Rows]:
             if not text.strip():
                 continue
             try:
-                row = json.loads(text)
+                row = codec.loads(text)
             except json.JSONDecodeError as error:
                 broken.append(Broken(number, (), f"no JSON: {error.msg} at column {error.colno}"))
                 continue
-            except UnicodeDecodeError:
+            except UnicodeError:
                 broken.append(Broken(number, (), "no UTF-8"))
+                continue
+            except ValueError as error:
+                broken.append(Broken(number, (), f"no JSON that can be read: {error}"))
                 continue
             if isinstance(row, dict):
                 rows.append(row)

@@ -129,7 +129,9 @@ def find_layout(
 
 def without_nameless(rows: Rows, layout: TableLayout) -> Rows:
     """Move rows of the long layout without an id to the broken rows."""
-    nameless = rows.frame[layout.id].isna().to_numpy() if layout.form == "long" else np.zeros(1, dtype=bool)
+    if layout.form != "long" or not len(rows.frame):
+        return rows
+    nameless = rows.frame[layout.id].isna().to_numpy()
     if not nameless.any():
         return rows
     reason = f"no name of a series in column {layout.id!r}"
@@ -161,7 +163,7 @@ def rows_by_name(column: pd.Series) -> list[np.ndarray]:
 
 def is_missing(cell: Any) -> bool:
     """Return whether a scalar cell is missing: None, NaN or NaT."""
-    return cell is None or bool(cell != cell)
+    return cell is None or (not isinstance(cell, (list, tuple, np.ndarray)) and bool(cell != cell))
 
 
 def _find(frame: pd.DataFrame, names: tuple[str, ...]) -> Any | None:
@@ -213,13 +215,13 @@ def column_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
         cells = pa.array(column, from_pandas=True)
         if not pa.types.is_boolean(cells.type):
             return pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False).copy(), wrong
-    except (pa.ArrowException, OverflowError):
+    except (pa.ArrowException, OverflowError, UnicodeError):
         pass  # fall back to single cells, to find the invalid ones
     values = np.full(len(column), np.nan)
     for place, cell in enumerate(column.tolist()):
         try:
             values[place] = _number(cell)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             wrong[place] = True
     return values, wrong
 

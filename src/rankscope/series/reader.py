@@ -336,7 +336,7 @@ def _values(cell: Any, where: str, item_id: str) -> np.ndarray:
         raise DataError(f"{where}: the target of series {item_id!r} is not a list of numbers.")
     try:
         values = np.array(cell, dtype=float)  # null becomes NaN
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{where}: the target of series {item_id!r} is not a list of numbers.") from error
     if values.ndim != 1:
         raise DataError(f"{where}: series {item_id!r} has {values.ndim} dimensions; only univariate series are read.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.errors import OutputError
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file, refuse_existing, sync
 from rankscope.io.run_store import MANIFEST, RunStore, refuse_both
 
@@ -87,7 +88,7 @@ def beside(target: Path) -> Path:
 def begun_with(target: Path) -> dict[str, Any]:
     """Return the settings of the unfinished run of ``target``; empty if there is none."""
     try:
-        return dict(json.loads((beside(target) / MANIFEST).read_text(encoding="utf-8"))["settings"])
+        return dict(codec.loads((beside(target) / MANIFEST).read_text(encoding="utf-8"))["settings"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
@@ -188,7 +189,7 @@ def _still_open(was: Mapping[str, Any], now: Mapping[str, Any], step: int) -> bo
 
 def _read(folder: Path) -> Snapshot | None:
     try:
-        record = json.loads((folder / SEAL).read_text(encoding="utf-8"))
+        record = codec.loads((folder / SEAL).read_text(encoding="utf-8"))
         whole = all((folder / name).stat().st_size == size for name, size in record["files"].items())
         step = int(folder.name.rpartition("-")[2])
         return Snapshot(folder, step, float(record["loss_total"]), int(record["loss_steps"])) if whole else None

@@ -1,0 +1,47 @@
+"""Everything that once came out wrong comes out right, and the runner finds what it is there to find."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.fuzz.child import outcome
+from tests.fuzz.kinds import ITSELF, KINDS
+
+CORPUS = Path(__file__).parent / "corpus"
+ENTRIES = sorted(str(place.relative_to(CORPUS)) for place in CORPUS.glob("*/*"))
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_what_failed_before_does_not(entry: str, tmp_path: Path) -> None:
+    shutil.copytree(CORPUS / entry, tmp_path / "input")
+    assert outcome(KINDS[entry.partition("/")[0]], tmp_path / "input") == ""
+
+
+def fuzz(tmp_path: Path, *words: str) -> dict[str, dict[str, int]]:
+    out = tmp_path / "counts.json"
+    command = [sys.executable, "-m", "tests.fuzz", "--keep", str(tmp_path / "kept"), "--out", str(out), *words]
+    subprocess.run(command, cwd=CORPUS.parents[2], check=False, capture_output=True)
+    found: dict[str, dict[str, dict[str, int]]] = json.loads(out.read_text())["kinds"]
+    return {name: {**one["wrong"], "tried": one["tried"]} for name, one in found.items()}
+
+
+@pytest.mark.slow
+def test_the_runner_finds_crashes_hangs_memory_and_other_exceptions(tmp_path: Path) -> None:
+    found = fuzz(tmp_path, "--only", ITSELF, "--most", "25", "--patience", "3", "--seconds", "400")[ITSELF]
+    assert found.pop("tried") == 25
+    words = ("KeyError", "SIGABRT", "hang", "memory", "not one line")
+    assert all(any(word in key for key in found) for word in words)
+    assert len(found) == len(words)
+    again = fuzz(tmp_path, "--only", ITSELF, "--most", "25", "--patience", "3", "--seconds", "400")[ITSELF]
+    assert again == {**found, "tried": 25}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in KINDS if name != ITSELF])
+def test_a_hundred_inputs_of_every_kind(name: str, tmp_path: Path) -> None:
+    assert fuzz(tmp_path, "--only", name, "--most", "100", "--seed", "11") == {name: {"tried": 100}}
