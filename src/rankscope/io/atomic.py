@@ -1,10 +1,16 @@
-"""Writes that either happen whole or not at all."""
+"""Writes that either happen whole or not at all.
+
+What is being written lies in a folder beside its target, ``.NAME.….partial``, whose lock the writing process holds. A
+process that is killed leaves one behind; the next that writes the same target sweeps it away, since nobody holds it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +20,10 @@ from rankscope.errors import OutputError
 
 REPLACEABLE = ("config.json", "shards.index.json")
 """A folder that holds one of these is a checkpoint or a set of shards: it may be replaced by force, as an empty one."""
+PARTIAL = ".partial"
+"""Ends the names of folders in which something is being written."""
+_NAME = 100
+"""Characters of a target's name in that of its partial folder."""
 
 
 def refuse_existing(target: Path | str, force: bool) -> None:
@@ -52,9 +62,7 @@ def refuse_unwritable(target: Path | str) -> None:
     path = Path(target)
     place = next(parent for parent in (path.parent, *path.absolute().parents) if parent.exists())
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=place)
-        os.close(handle)
-        os.unlink(name)
+        os.rmdir(tempfile.mkdtemp(prefix=f".{path.name[:_NAME]}.", suffix=PARTIAL, dir=place))
     except OSError as error:
         raise OutputError(f"cannot write beside {path}: {place}: {error.strerror or error}.") from error
 
@@ -73,15 +81,10 @@ def atomic_folder(target: Path | str, force: bool = False) -> Iterator[Path]:
     """
     path = Path(target)
     _refuse(path, force)
-    work = _beside(path, folder=True)
-    try:
+    with _beside(path) as work, _named(path):
         yield work
         _sync_tree(work)
         _swap(work, path)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}. Nothing there was changed.") from error
-    finally:
-        _remove(work)
 
 
 def publish_folder(work: Path | str, target: Path | str, force: bool = False) -> None:
@@ -117,17 +120,14 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
     """
     path = Path(target)
     _refuse(path, force)
-    work = _beside(path, folder=False)
-    try:
+    with _beside(path) as folder, _named(path):
+        work = folder / path.name
+        work.touch()
         yield work
         sync(work)
         os.chmod(work, 0o666 & ~_umask())
         os.replace(work, path)
         _sync_name(path)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}. Nothing there was changed.") from error
-    finally:
-        work.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
@@ -139,19 +139,92 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _beside(path: Path, folder: bool) -> Path:
-    """Make a temporary file or folder in the same file system as ``path``, so that a rename is atomic."""
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Make a folder in the same file system as ``path``, so that a rename is atomic; locked meanwhile, then removed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if folder:
-            made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
-            made.chmod(0o777 & ~_umask())
-            return made
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-        return Path(name)
+        _sweep(path)
+        made, lock = _made(path)
     except OSError as error:
         raise OutputError(f"cannot write beside {path}: {error.strerror or error}.") from error
+    try:
+        yield made
+    finally:
+        _remove(made)
+        if lock is not None:
+            os.close(lock)
+
+
+def _made(path: Path) -> tuple[Path, int | None]:
+    """A new partial folder and its lock."""
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=f".{path.name[:_NAME]}.", suffix=PARTIAL, dir=path.parent))
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # swept by another process before it was locked
+            made.chmod(0o777 & ~_umask())
+            lock = _lock(made)
+            if made.exists():
+                return made, lock
+            if lock is not None:
+                os.close(lock)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed processes left of earlier writes to a path."""
+    for name in glob.glob(f"{glob.escape(str(path.parent / f'.{path.name[:_NAME]}'))}.*{PARTIAL}"):
+        with contextlib.suppress(OSError):
+            lock = _lock(Path(name))
+            if lock is not None:
+                shutil.rmtree(name, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder until the handle is closed or the process ends; None where the system has no such locks.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return handle
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say of errors of writing what could not be written."""
+    try:
+        yield
+    except Exception as error:
+        reason = _of_disk(error)
+        if reason is None:
+            raise
+        raise OutputError(f"cannot write {path}: {reason}. Nothing there was changed.") from error
+
+
+def _of_disk(error: Exception) -> str | None:
+    """What the system says of a write; None where an error is none of writing.
+
+    Libraries that write in Rust and C++ raise errors of their own.
+    """
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    found = re.search(r"I/O error: (.+) \(os error \d+\)", str(error))
+    if found is not None and type(error).__name__ == "SafetensorError":
+        return found[1]
+    if isinstance(error, RuntimeError) and ("inline_container" in str(error) or "PytorchStreamWriter" in str(error)):
+        return "the file could not be written whole; is the disk full?"
+    return None
 
 
 def _umask() -> int:

@@ -157,9 +157,6 @@ class TrainingRun:
             OutputError: see `check`; or another process is at work on the run.
         """
         with self.store.open(resume, force):
-            # of a process killed while it saved
-            for stale in self.target.parent.glob(f".{self.target.name}.*.partial"):
-                shutil.rmtree(stale, ignore_errors=True)
             tidy(self.folder)
             try:
                 yield

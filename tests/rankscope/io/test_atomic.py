@@ -261,3 +261,79 @@ def test_a_killed_run_leaves_a_whole_folder(tmp_path: Path) -> None:
         contents = listing(target)
         assert contents.keys() == {"0", "1", "2", "config.json"}
         assert len(set(contents.values())) == 1
+
+
+_STOPPED = """
+import sys, time
+from rankscope.io.atomic import atomic_file, atomic_folder
+opened = atomic_folder if sys.argv[2] == "folder" else atomic_file
+with opened(sys.argv[1]) as work:
+    print("begun", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_a_killed_process_left_is_swept_and_what_another_writes_is_not(kind: str, tmp_path: Path) -> None:
+    children = []
+    for _ in range(2):
+        command = [sys.executable, "-c", _STOPPED, str(tmp_path / "out"), kind]
+        children.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+        assert children[-1].stdout.readline() == b"begun\n"
+    assert len(list(tmp_path.iterdir())) == 2
+    children[0].kill()
+    children[0].wait()
+    with (atomic_folder if kind == "folder" else atomic_file)(tmp_path / "out"):
+        assert len(list(tmp_path.iterdir())) == 2  # its own, and that of the process that runs
+    children[1].kill()
+    children[1].wait()
+    with (atomic_folder if kind == "folder" else atomic_file)(tmp_path / "out", force=True):
+        assert len(list(tmp_path.iterdir())) == 2  # the target is there by now
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    for child in children:
+        child.stdout.close()
+
+
+def test_a_partial_folder_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: Any) -> None:
+    lock, seen = atomic._lock, []
+
+    def late(folder: Path) -> int | None:
+        seen.append(folder)
+        if len(seen) == 1:
+            folder.rmdir()
+        return lock(folder)
+
+    monkeypatch.setattr(atomic, "_lock", late)
+    with atomic_file(tmp_path / "a.json") as path:
+        path.write_text("{}")
+    assert len(seen) == 2
+    assert listing(tmp_path) == {"a.json": "{}"}
+
+
+def by_python(_: Path) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def by_rust(_: Path) -> None:
+    from safetensors import SafetensorError
+
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+def by_torch(_: Path) -> None:
+    raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")
+
+
+@pytest.mark.parametrize("write", [by_python, by_rust, by_torch])
+@pytest.mark.parametrize("opened", [atomic_file, atomic_folder])
+def test_a_full_disk_is_told_in_one_line_whoever_writes(write: Any, opened: Any, tmp_path: Path) -> None:
+    told = r"cannot write .*out: .*(No space left on device|is the disk full)"
+    with pytest.raises(OutputError, match=told), opened(tmp_path / "out") as work:
+        write(work)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a shape"), ValueError("no number")])
+def test_other_errors_stay_as_they_are(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(type(error), match=str(error)), atomic_file(tmp_path / "out"):
+        raise error
