@@ -9,7 +9,7 @@ import traceback
 from types import FrameType
 from typing import Any
 
-from rankscope.errors import RankscopeError, nearest
+from rankscope.errors import RankscopeError, nearest, printable
 
 DEBUG = "--debug"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -56,7 +56,7 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
 def say(line: str) -> None:
     """Write one line to stderr; ignore a closed stderr."""
     try:
-        print(" ".join(line.split()), file=sys.stderr, flush=True)  # noqa: T201
+        print(printable(" ".join(line.split())), file=sys.stderr, flush=True)  # noqa: T201
     except OSError:
         return
 

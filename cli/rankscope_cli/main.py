@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -21,8 +24,23 @@ def main(args: Sequence[str] | None = None) -> None:
         _quieten(debug=DEBUG in words)
         from rankscope_cli.app import run
     except KeyboardInterrupt:  # before the app, which normally reports it, is imported
-        sys.exit(130)
-    sys.exit(run(words))
+        sys.stderr.write("interrupted.\n")
+        _leave(130)
+    code = run(words)
+    if code == 130:
+        _leave(code)
+    if signal.getsignal(signal.SIGINT) is unwind:  # all is done: a late Ctrl-C must not change the exit code
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit after an interrupt: CPython would end itself by SIGINT, with another code, where one met an import."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _quieten(debug: bool) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 class RankscopeError(ValueError):
     """Base of every error that rankscope raises on bad input; the command line prints it and exits with 2.
 
-    Names of files, columns and fields stand in messages: what in them would break the line, steer a terminal or cannot
-    be encoded is shown escaped.
+    Names of files, columns and fields stand in messages: what in them would break the line becomes a blank, what would
+    steer a terminal or cannot be encoded is shown escaped.
     """
 
     def __str__(self) -> str:
@@ -39,14 +39,18 @@ class OutputError(RankscopeError):
 
 
 def printable(text: str) -> str:
-    r"""Escape characters that are not printed: line breaks, control sequences, marks of direction, lone surrogates.
+    r"""Replace characters that are not printed: line breaks by blanks, control sequences and the like by escapes.
 
     >>> printable("a\x1b[31m\nb")
-    'a\\x1b[31m\\nb'
+    'a\\x1b[31m b'
     """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() or unicodedata.category(one) == "Zs" else repr(one)[1:-1] for one in text)
+    return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(one: str) -> str:
+    if one.isprintable() or unicodedata.category(one) == "Zs":
+        return one
+    return " " if one.isspace() else repr(one)[1:-1]
 
 
 def unknown_choice(parameter: str, value: object, choices: Iterable[str], fix: str = "") -> str:

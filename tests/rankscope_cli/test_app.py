@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -322,3 +323,23 @@ def test_operating_system_errors_name_the_file(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "error: /root/x: Permission denied\n"
     assert report_error(MemoryError()) == 1
     assert "out of memory" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+def test_an_interrupt_at_any_moment_is_an_interrupt_or_comes_too_late(delay: float) -> None:
+    """While Python starts, verbs and libraries are imported, matrices are read, and the process ends."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "rankscope_cli", "spectrum", "bundled-bolt", "--sites", "q", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    time.sleep(delay)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=300)
+    if "rankscope_cli/main.py" not in err and "runpy" in err:
+        return  # Python itself had not started
+    assert (child.returncode, err) in ((0, ""), (130, "interrupted.\n"), (130, ""))
+    assert child.returncode == 130 or json.loads(out)

@@ -105,7 +105,11 @@ def find_layout(
         if not fields:
             raise DataError(f"{where} has no list column of numbers; its columns are {_names(frame)}.")
         return TableLayout("list", name, time, tuple(fields), freq, freq)
-    numeric = [column for column in frame.columns if column not in special and mostly_numbers(frame[column])]
+    numeric = [
+        column
+        for column, kind in frame.dtypes.items()
+        if column not in special and (kind.kind in "iuf" or mostly_numbers(frame[column]))
+    ]
     names = _find(frame, ID_NAMES) if wide and name is None else None
     if names is not None and names not in numeric:
         raise DataError(f"{where} has series names in column {names!r}: it needs one column per series instead.")

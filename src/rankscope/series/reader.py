@@ -26,7 +26,7 @@ from rankscope.series.layout import (
     with_grid,
     without_nameless,
 )
-from rankscope.series.record import Series, check_series, check_values
+from rankscope.series.record import Series, check_set, check_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ def read_series(
     series, bad = to_series(without_nameless(rows, layout), layout, str(path), source.unit, dated=dated)
     if bad:
         raise DataError(bad[0].reason)
-    check_series(series, str(path), numbers=numbers, dated=dated)
+    check_set(series, str(path), numbers=numbers)
     return series
 
 

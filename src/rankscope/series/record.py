@@ -69,15 +69,25 @@ def check_series(series: Sequence[Series], where: str, *, numbers: bool = True, 
     Raises:
         DataError: with ``where`` and the id of the series.
     """
+    for one in series:
+        check_values(one, where, dated=dated)
+    check_set(series, where, numbers=numbers)
+
+
+def check_set(series: Sequence[Series], where: str, *, numbers: bool = True) -> None:
+    """Validate what `check_values` cannot see of one series: there are some, their ids are unique, and hold numbers.
+
+    Raises:
+        DataError: with ``where`` and the id of the series.
+    """
     if not series:
         raise DataError(f"{where} holds no series.")
     name, count = Counter(one.item_id for one in series).most_common(1)[0]
     if count > 1:
         raise DataError(f"{where}: item id {name!r} appears more than once; ids have to be unique.")
-    for one in series:
-        check_values(one, where, dated=dated)
-        if numbers and np.isnan(one.target).all():
-            raise DataError(f"{where}: series {one.item_id!r} holds no number (all values are missing).")
+    nothing = next((one for one in series if numbers and np.isnan(one.target).all()), None)
+    if nothing is not None:
+        raise DataError(f"{where}: series {nothing.item_id!r} holds no number (all values are missing).")
 
 
 def check_values(one: Series, where: str, *, dated: bool = True) -> None:
