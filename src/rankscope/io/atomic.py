@@ -46,6 +46,8 @@ def refuse_workplace(target: Path | str) -> None:
 
 def _refuse(path: Path, force: bool) -> None:
     refuse_workplace(path)
+    if path.is_symlink() and not path.exists():
+        raise OutputError(f"--out {path} is a link to {os.readlink(path)}, which does not exist: remove the link.")
     if path.exists() and not force:
         raise OutputError(f"--out {path} exists already: choose another place, or pass --force to replace it.")
     if path.is_dir() and not path.is_symlink():

@@ -100,9 +100,18 @@ class RunStore:
 
         Raises:
             OutputError: the folder holds something else, or a run like this one and neither ``resume`` nor ``force``
-                is given, or a run with other settings and ``force`` is not given.
+                is given, or a run with other settings and ``force`` is not given; or another process is at work there.
             OptionError: both are given.
         """
+        if self.settings is not None and (self.root / LOCK).is_file():
+            with self._locked():  # of a run that is being made nothing else is to be said
+                pass
+        self._check(resume, force)
+
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return locked(self.root / LOCK, f"{self.what} in {self.root} is being made")
+
+    def _check(self, resume: bool, force: bool) -> None:
         refuse_both(resume, force)
         if self.root.exists() and not self.root.is_dir():
             raise OutputError(f"--out {self.root} is a file: name a folder.")
@@ -133,8 +142,8 @@ class RunStore:
             OptionError: both ``resume`` and ``force``.
         """
         self.check(resume, force)
-        with locked(self.root / LOCK, f"{self.what} in {self.root} is being made"):
-            self.check(resume, force)
+        with self._locked():
+            self._check(resume, force)
             if self.settings is None:
                 yield self
                 return

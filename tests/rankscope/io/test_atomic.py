@@ -337,3 +337,12 @@ def test_a_full_disk_is_told_in_one_line_whoever_writes(write: Any, opened: Any,
 def test_other_errors_stay_as_they_are(error: Exception, tmp_path: Path) -> None:
     with pytest.raises(type(error), match=str(error)), atomic_file(tmp_path / "out"):
         raise error
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_link_to_nothing_is_refused(force: bool, tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "gone")
+    told = r"--out .*out is a link to .*gone, which does not exist"
+    with pytest.raises(OutputError, match=told), atomic_folder(tmp_path / "out", force):
+        raise AssertionError
+    assert (tmp_path / "out").is_symlink()

@@ -269,7 +269,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.slow
 def test_a_run_is_made_by_one_process_and_its_lock_dies_with_it(holder: Any, tmp_path: Path) -> None:
     before = contents(tmp_path / "out")
-    for how in (RESUME, FORCE):
+    for how in (NOW, RESUME, FORCE):
         with pytest.raises(OutputError, match=r"squares in .*out is being made by another process, which holds .*lock"):
             work(store(tmp_path / "out"), **how)
     with pytest.raises(OutputError, match="a is being made by another"), store(tmp_path / "out").claim("a"):
