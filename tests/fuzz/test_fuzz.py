@@ -34,7 +34,7 @@ def fuzz(tmp_path: Path, *words: str) -> dict[str, dict[str, int]]:
 def test_the_runner_finds_crashes_hangs_memory_and_other_exceptions(tmp_path: Path) -> None:
     found = fuzz(tmp_path, "--only", ITSELF, "--most", "25", "--patience", "3", "--seconds", "400")[ITSELF]
     assert found.pop("tried") == 25
-    words = ("KeyError", "SIGABRT", "hang", "memory", "not one line")
+    words = ("KeyError", "SIGABRT", "hang", "memory")
     assert all(any(word in key for key in found) for word in words)
     assert len(found) == len(words)
     again = fuzz(tmp_path, "--only", ITSELF, "--most", "25", "--patience", "3", "--seconds", "400")[ITSELF]
