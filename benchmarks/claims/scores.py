@@ -263,12 +263,6 @@ def healing_grid(found: Document) -> str:
     return "\n".join(lines)
 
 
-def held(found: Document) -> bool:
-    """True if both intervals of the headline's model are within 2 % of the original."""
-    form = found["forms"]["float"]
-    return all(form[f"{one}_interval"][0] >= 0.98 and form[f"{one}_interval"][1] <= 1.02 for one in ("WQL", "MASE"))
-
-
 _HEADLINE = (
     "leave {float[parameters]:.2f} of all weights of `bundled-bolt` at {float[WQL]:.3f} ({float[WQL_interval][0]:.3f}–"
     "{float[WQL_interval][1]:.3f}) of its WQL and {float[MASE]:.3f} ({float[MASE_interval][0]:.3f}–"
@@ -283,7 +277,11 @@ CLAIMS: tuple[Claim, ...] = (
         "headline-bundled-bolt",
         "keeps {float[parameters]:.2f} of its weights holds WQL and MASE within 2 % on {float[datasets]} data sets",
         lambda found: found["forms"],
-        holds=held,
+        holds=lambda found: all(
+            found["forms"]["float"][f"{one}_interval"][0] >= 0.98
+            and found["forms"]["float"][f"{one}_interval"][1] <= 1.02
+            for one in ("WQL", "MASE")
+        ),
     ),
     *(
         Block(

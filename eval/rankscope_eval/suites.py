@@ -171,23 +171,21 @@ def read_published(path: Path) -> tuple[PublishedScore, ...]:
         DataError: a column is missing or a score is not a number.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        reader = csv.DictReader(line for line in lines if not line.startswith("#"))
-        missing = {"dataset", "model", "MASE", "WQL"} - set(reader.fieldnames or ())
-        rows = [] if missing else list(reader)
+        with path.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(line for line in stream if not line.startswith("#"))
+            missing = {"dataset", "model", "MASE", "WQL"} - set(reader.fieldnames or ())
+            if not missing:
+                return tuple(_published(row) for row in reader)
     except (OSError, UnicodeError, csv.Error) as error:
         raise DataError(f"{path} is no readable CSV: {error}.") from error
-    if missing:
-        raise DataError(f"{path} lacks the column(s) {', '.join(sorted(missing))}.")
-    try:
-        return tuple(
-            PublishedScore(
-                row["dataset"], row["model"], float(row["MASE"]), float(row["WQL"]), row.get("benchmark") or ""
-            )
-            for row in rows
-        )
     except (TypeError, ValueError) as error:
-        raise DataError(f"{path}: a score is not a number.") from error
+        raise DataError(f"{path} line {reader.line_num}: a score is not a number.") from error
+    raise DataError(f"{path} lacks the column(s) {', '.join(sorted(missing))}.")
+
+
+def _published(row: Mapping[str, str]) -> PublishedScore:
+    scores = float(row["MASE"]), float(row["WQL"])
+    return PublishedScore(row["dataset"], row["model"], *scores, row.get("benchmark") or "")
 
 
 def _shipped() -> Any:

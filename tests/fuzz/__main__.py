@@ -39,7 +39,7 @@ SPACE = 1 << 34
 
 @dataclass
 class Tally:
-    """What came out of the inputs of a kind."""
+    """Inputs of a kind that were tried, and those that came out wrong, by what came out."""
 
     tried: int = 0
     wrong: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""What is fuzzed: how a valid input of every kind is made, how it is changed, and what reads it."""
+"""Kinds of input: how a valid one is made, how it is changed, and what reads it."""
 
 from __future__ import annotations
 
@@ -62,15 +62,10 @@ def one_file(name: str, mutate: Callable[[random.Random, Any], bytes]) -> Callab
     return lambda rng, _: {name: mutate(rng, None)}
 
 
-def in_json(name: str, mutate: Callable[[random.Random, Any], bytes] = mutators.json_file) -> Callable[..., Files]:
-    """Change one JSON file of a seed, the others stay."""
-    return lambda rng, files: {**files, name: mutate(rng, json.loads(files[name]))}
-
-
 def any_json(rng: random.Random, files: Files) -> Files:
     """Change one of the JSON files of a seed."""
     name = rng.choice(sorted(one for one in files if one.endswith(".json")))
-    return in_json(name)(rng, files)
+    return {**files, name: mutators.json_file(rng, json.loads(files[name]))}
 
 
 def any_weights(rng: random.Random, files: Files) -> Files:

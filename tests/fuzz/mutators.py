@@ -6,7 +6,8 @@ import copy
 import json
 import random
 import struct
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 INTEGERS = (
@@ -143,8 +144,6 @@ def json_file(rng: random.Random, value: Any) -> bytes:
     kind = rng.randrange(12)
     if kind == 0:
         return nested(rng.choice((900, 5_000, 100_000))).encode()
-    import sys
-
     sys.set_int_max_str_digits(0)
     try:
         text = json.dumps(document(rng, value)).encode()
@@ -229,6 +228,3 @@ def safetensors_file(rng: random.Random, content: bytes) -> bytes:
     if rng.randrange(8) == 0:
         rest = rest[: rng.randrange(len(rest) + 1)]
     return struct.pack("<Q", length % 2**64) + text + rest
-
-
-Mutator = Callable[[random.Random, Any], bytes]

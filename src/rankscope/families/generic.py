@@ -34,7 +34,7 @@ def guess_family(config: Config, shapes: Shapes) -> tuple[Family, tuple[str, ...
     """
     for key, value in config.items():
         if "layer" in key and isinstance(value, int) and value > MOST_LAYERS:
-            raise CheckpointError(f"config.json: {key} is {value}, more layers than any model has; use the saved one.")
+            raise CheckpointError(f"config.json: {key} is {value}: no model has so many layers.")
     found = find_structure(config, shapes)
     modality = _modality(found.sites, shapes)
     architectures = config.get("architectures")

@@ -1,7 +1,9 @@
 """Writes that either happen whole or not at all.
 
 What is being written lies in a folder beside its target, ``.NAME.….partial``, whose lock the writing process holds. A
-process that is killed leaves one behind; the next that writes the same target sweeps it away, since nobody holds it.
+process that is killed leaves one behind; the next that is to write the same target sweeps it away, since nobody holds
+it: in `refuse_existing`, before long work, and in `atomic_folder`. Single files are written by the thousand into one
+folder, which is not looked through each time.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ def refuse_existing(target: Path | str, force: bool) -> None:
     """
     _refuse(Path(target), force)
     refuse_unwritable(target)
+    _sweep(Path(target))
 
 
 def refuse_workplace(target: Path | str) -> None:
@@ -83,6 +86,7 @@ def atomic_folder(target: Path | str, force: bool = False) -> Iterator[Path]:
     """
     path = Path(target)
     _refuse(path, force)
+    _sweep(path)
     with _beside(path) as work, _named(path):
         yield work
         _sync_tree(work)
@@ -146,7 +150,6 @@ def _beside(path: Path) -> Iterator[Path]:
     """Make a folder in the same file system as ``path``, so that a rename is atomic; locked meanwhile, then removed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
         made, lock = _made(path)
     except OSError as error:
         raise OutputError(f"cannot write beside {path}: {error.strerror or error}.") from error
@@ -215,7 +218,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _of_disk(error: Exception) -> str | None:
-    """What the system says of a write; None where an error is none of writing.
+    """Reason that the system gives for a failed write; None where an error is none of writing.
 
     Libraries that write in Rust and C++ raise errors of their own.
     """

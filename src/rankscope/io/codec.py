@@ -142,17 +142,16 @@ _ODD = re.compile(rb"\\u0*d[89a-f]|\d{309}", re.IGNORECASE)
 def _sound(data: Any, text: str | bytes) -> Any:
     if not _ODD.search(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")):
         return data
-    waiting = [data]
+    waiting, seen = [data], set()  # YAML can put a list into itself
     while waiting:
         one = waiting.pop()
-        if isinstance(one, dict):
-            waiting += [*one, *one.values()]
-        elif isinstance(one, list):
-            waiting += one
+        if isinstance(one, (dict, list)):
+            waiting += [] if id(one) in seen else [*one, *one.values()] if isinstance(one, dict) else one
+            seen.add(id(one))
         elif isinstance(one, str):
             one.encode()
         elif isinstance(one, int) and abs(one) > sys.float_info.max:
-            raise ValueError(f"an integer of {len(str(abs(one) // 10**300)) + 300} digits is too large")
+            raise ValueError("an integer beyond the largest float")
     return data
 
 

@@ -281,17 +281,19 @@ def test_what_a_killed_process_left_is_swept_and_what_another_writes_is_not(kind
         children.append(subprocess.Popen(command, stdout=subprocess.PIPE))
         assert children[-1].stdout.readline() == b"begun\n"
     assert len(list(tmp_path.iterdir())) == 2
-    children[0].kill()
-    children[0].wait()
-    with (atomic_folder if kind == "folder" else atomic_file)(tmp_path / "out"):
-        assert len(list(tmp_path.iterdir())) == 2  # its own, and that of the process that runs
-    children[1].kill()
-    children[1].wait()
-    with (atomic_folder if kind == "folder" else atomic_file)(tmp_path / "out", force=True):
-        assert len(list(tmp_path.iterdir())) == 2  # the target is there by now
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    for child, left in zip(children, (1, 0), strict=True):
+        child.kill()
+        child.wait()
+        refuse_existing(tmp_path / "out", force=False)
+        assert len(list(tmp_path.iterdir())) == left
     for child in children:
         child.stdout.close()
+
+
+def test_writing_a_folder_sweeps_what_is_left_of_another_try(tmp_path: Path) -> None:
+    (tmp_path / ".out.abc.partial").mkdir()
+    with atomic_folder(tmp_path / "out"):
+        assert not (tmp_path / ".out.abc.partial").exists()
 
 
 def test_a_partial_folder_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: Any) -> None:

@@ -219,3 +219,12 @@ def test_whatever_is_given_is_read_or_refused(value: Any) -> None:
 def test_the_codec_alone_loads_no_pydantic() -> None:
     line = "import sys, rankscope.io.codec; print({'pydantic', 'numpy', 'yaml', 'torch'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", line], text=True).strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "text", ["&a [9" + "0" * 400 + ", *a]", '&a ["\\ud800", *a]', "&a {b: *a, c: 9" + "0" * 400 + "}"]
+)
+def test_what_no_float_or_text_can_hold_is_found_in_lists_within_themselves(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(DataError, match="is no valid YAML"):
+        codec.load(tmp_path / "a.yaml")
