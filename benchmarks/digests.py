@@ -28,8 +28,9 @@ HEALING = (
     *(f"src/rankscope/train/{name}" for name in ("passes.py", "sublayers.py", "loop.py", "stream.py", "teaching.py")),
 )
 """Code that a healed one depends on besides."""
-APART = {"__pycache__", "bundled", "heal"}
-"""Folders that do not count in the digest of a folder that they are in."""
+APART = {"__pycache__", "bundled", "heal", "shard_writer.py"}
+"""Folders and files that do not count in the digest of a folder that they are in: named apart, or, as what stores
+generated series, nothing that a number depends on."""
 
 
 def bundled(*names: str) -> tuple[str, ...]:
@@ -39,7 +40,7 @@ def bundled(*names: str) -> tuple[str, ...]:
 
 @lru_cache
 def digest(path: Path) -> str:
-    """Digest of a file or folder, without bundled models and healing, which are named apart.
+    """Digest of a file or folder, without what is `APART`.
 
     Args:
         path: a file, or a folder whose files count by name and content.

@@ -36,7 +36,7 @@ def refuse_existing(target: Path | str, force: bool) -> None:
     """
     _refuse(Path(target), force)
     refuse_unwritable(target)
-    _sweep(Path(target))
+    sweep(Path(target).parent, Path(target).name)
 
 
 def refuse_workplace(target: Path | str) -> None:
@@ -86,7 +86,7 @@ def atomic_folder(target: Path | str, force: bool = False) -> Iterator[Path]:
     """
     path = Path(target)
     _refuse(path, force)
-    _sweep(path)
+    sweep(path.parent, path.name)
     with _beside(path) as work, _named(path):
         yield work
         _sync_tree(work)
@@ -174,9 +174,10 @@ def _made(path: Path) -> tuple[Path, int | None]:
                 os.close(lock)
 
 
-def _sweep(path: Path) -> None:
-    """Remove what killed processes left of earlier writes to a path."""
-    for name in glob.glob(f"{glob.escape(str(path.parent / f'.{path.name[:_NAME]}'))}.*{PARTIAL}"):
+def sweep(folder: Path, target: str | None = None) -> None:
+    """Remove what killed processes left of earlier writes into a folder: to any file or folder in it, or to one."""
+    stem = "*" if target is None else glob.escape(target[:_NAME])
+    for name in glob.glob(f"{glob.escape(str(folder))}/.{stem}.*{PARTIAL}"):
         with contextlib.suppress(OSError):
             lock = _lock(Path(name))
             if lock is not None:

@@ -13,7 +13,7 @@ from rankscope.engine import Progress, silent
 from rankscope.engine.pool import Processes, Tick, WorkerLost, available_cores
 from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_file, publish_folder, refuse_existing
+from rankscope.io.atomic import atomic_file, publish_folder, refuse_existing, sweep
 from rankscope.io.run_store import RunStore, differences, refuse_both
 from rankscope.train.data.mixture import CORPUS_VERSION
 from rankscope.train.data.pool import SeriesPool, read_pool
@@ -154,8 +154,7 @@ def _is_whole(folder: Path, wanted: ShardIndex) -> bool:
 def _finished(store: RunStore) -> list[ShardFile]:
     """Return the complete shards; remove partial files of a killed process."""
     folder = store.root / SHARDS
-    for rest in folder.glob(".*"):
-        rest.unlink()
+    sweep(folder)
     records = [record for name in store.names() if (record := store.get(name, ShardFile)) is not None]
     sizes = {record: folder / record.name for record in records}
     return [record for record, path in sizes.items() if path.is_file() and path.stat().st_size == record.bytes]
