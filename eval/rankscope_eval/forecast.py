@@ -19,6 +19,9 @@ from rankscope_eval.metrics import QUANTILES
 if TYPE_CHECKING:
     import pandas as pd
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of a cell that spreadsheets take for a formula."""
+
 
 def forecast_file(
     model: str | Forecaster,
@@ -95,6 +98,15 @@ def forecast_values(
         warnings.simplefilter("ignore", FutureWarning)  # pandas on business-day periods
         forecasts, _ = forecaster.forecast([one.entry for one in series], horizon, season, levels)
         return np.array([[one.mean, *(one.quantile(str(level)) for level in levels)] for one in forecasts], dtype=float)
+
+
+def spreadsheet_safe(name: str) -> str:
+    """Return a name with an apostrophe before it if a spreadsheet would take it for a formula.
+
+    >>> spreadsheet_safe("=1+1"), spreadsheet_safe("sales")
+    ("'=1+1", 'sales')
+    """
+    return f"'{name}" if name.startswith(FORMULA) else name
 
 
 def forecast_rows(series: Sequence[Series], values: np.ndarray, levels: Sequence[float]) -> pd.DataFrame:

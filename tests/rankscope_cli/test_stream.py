@@ -97,3 +97,22 @@ def test_bad_options(tmp_path: Path, series: Path, refused: Any, words: tuple[st
 def test_one_file_may_be_arrow(tmp_path: Path, series: Path, cli: Any) -> None:
     assert cli("forecast", "naive", "--input", series, "--horizon", 2, "--out", tmp_path / "x.arrow").exit_code == 0
     assert len(pd.read_feather(tmp_path / "x.arrow")) == 2 * SERIES
+
+
+def test_ids_that_spreadsheets_take_for_formulas_are_quoted_on_request(tmp_path: Path, cli: Any) -> None:
+    ids = ["=1+1", "+x", "-x", "@x", "x=1"]
+    rows = [{"item_id": one, "start": "2020", "freq": "D", "target": [1.0, 2.0]} for one in ids]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = ("forecast", "naive", "--input", tmp_path / "x.jsonl", "--horizon", 1)
+    safe = ["'=1+1", "'+x", "'-x", "'@x", "x=1"]
+    file, parts = tmp_path / "made.csv", tmp_path / "parts"
+    for where in ((), ("--out", file), ("--out", parts, "--format", "csv")):
+        assert cli(*words, *where, "--csv-safe").exit_code == 0
+    made = cli(*words, "--csv-safe").stdout
+    assert [line.partition(",")[0] for line in made.splitlines()[1:]] == safe
+    assert pd.read_csv(file)["item_id"].tolist() == safe
+    assert pd.read_csv(parts / "part-000000.csv")["item_id"].tolist() == safe
+    assert [line.partition(",")[0] for line in cli(*words).stdout.splitlines()[1:]] == ids
+    for where in (("--json",), ("--out", tmp_path / "x.parquet"), ("--out", tmp_path / "more")):
+        refused = cli(*words, *where, "--csv-safe")
+        assert (refused.exit_code, "csv-safe is about CSV" in refused.stderr) == (2, True)

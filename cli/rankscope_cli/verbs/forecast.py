@@ -66,6 +66,10 @@ def run(
         choices.PartFormat | None,
         opt.choice("--format", choices.PartFormat, "File format of the parts (default: parquet).", _STREAM),
     ] = None,
+    csv_safe: Annotated[
+        bool,
+        opt.switch("--csv-safe", "Put ' before item ids in CSV that a spreadsheet would read as formulas.", opt.OUTPUT),
+    ] = False,
     on_error: Annotated[
         choices.OnDamage | None,
         opt.choice("--on-error", choices.OnDamage, "On a damaged row: stop (default) or skip it.", _STREAM),
@@ -117,17 +121,22 @@ def run(
         from rankscope.engine.pool import Engine
 
         where = Engine(engine, jobs, address)
-        _stream(Output(json), name, input, horizon, out, engine=where, force=force, **what, **given)
+        _stream(Output(json), name, input, horizon, out, engine=where, force=force, csv_safe=csv_safe, **what, **given)
         return
     if given or engine != "local":
         flags = {"shape": "layout", "on_error": "on-error"}
         name = next((flags.get(one, one) for one in given), "engine")
         raise OptionError(f"--{name} requires --out DIR, a folder without a suffix.")
+    if csv_safe and (json or (out is not None and Path(out).suffix.lower() != ".csv")):
+        raise OptionError("--csv-safe is about CSV: leave it out, or write CSV.")
     from rankscope_eval import forecast_file
+    from rankscope_eval.forecast import spreadsheet_safe
 
     with Output(json, out, force, SUFFIXES) as output:
         with progress_bar("forecasting"):
             frame = forecast_file(name, input, horizon, **what)
+        if csv_safe:
+            frame["item_id"] = frame["item_id"].map(spreadsheet_safe)
         forecast = Forecast(name, horizon, frame)
         _warn_of_nan(frame.loc[frame["mean"].isna(), "item_id"].nunique())
         output.deliver(forecast, forecast.show)

@@ -15,7 +15,7 @@ from rankscope.series.files import Rows
 from rankscope.series.frequency import seasonality
 from rankscope.series.layout import TableLayout
 from rankscope.series.reader import BadRow, to_series
-from rankscope_eval.forecast import forecast_rows, forecast_times, forecast_values
+from rankscope_eval.forecast import forecast_rows, forecast_times, forecast_values, spreadsheet_safe
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 
 
@@ -36,6 +36,7 @@ class Job:
         layout: layout of the input.
         shape: ``rows`` or ``lists``, see `encode`.
         format: file format of the parts.
+        csv_safe: see `spreadsheet_safe`.
     """
 
     model: str | Forecaster
@@ -50,6 +51,7 @@ class Job:
     layout: TableLayout
     shape: str
     format: str
+    csv_safe: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
     if bad and job.stop:
         return Part(chunk.number, b"", 0, 0, tuple(bad))
     kept = [one for one, gone in zip(series, lost, strict=True) if not gone]
+    if job.csv_safe:
+        kept = [replace(one, item_id=spreadsheet_safe(one.item_id)) for one in kept]
     content = encode(kept, values[~lost], job.levels, job.shape, job.format)
     return Part(chunk.number, content, len(kept), int((~there).sum()), tuple(bad))
 

@@ -50,6 +50,7 @@ def forecast_stream(
     context: int | None = None,
     shape: str = "rows",
     format: str = "parquet",
+    csv_safe: bool = False,
     on_error: str = "stop",
     engine: Engine | None = None,
     resume: bool = False,
@@ -76,6 +77,7 @@ def forecast_stream(
         context: context length (default: the model's).
         shape: ``rows`` (one row per series and step) or ``lists`` (one row per series).
         format: file format of the parts: ``parquet``, ``csv`` or ``arrow``.
+        csv_safe: put an apostrophe before item ids in CSV that a spreadsheet would take for formulas.
         on_error: ``stop`` at a damaged row, or ``skip`` and count it; finished parts are kept in both cases.
         engine: local engine or cluster. Cluster nodes need rankscope and the model (a hub id, a bundled name, or a
             folder available under the same path) but no shared storage.
@@ -101,6 +103,8 @@ def forecast_stream(
             raise OptionError(unknown_choice(name, value, choices))
     if (shape, format) == ("lists", "csv"):
         raise OptionError("layout 'lists' is not supported in CSV; use format parquet or arrow, or layout rows.")
+    if csv_safe and format != "csv":
+        raise OptionError(f"csv-safe is about CSV, and the parts are {format}: leave it out, or use format csv.")
     begun = time.perf_counter()
     source, weights = _opened(model, context, how.revision)
     title = model.name if isinstance(model, Forecaster) else str(model)
@@ -123,6 +127,7 @@ def forecast_stream(
         "freq": freq,
         "columns": [names.id, names.time, names.target],
         "input": _digest(Path(input)),
+        **({"csv_safe": True} if csv_safe else {}),
     }
     stream = open_stream(input, chunk, columns=names, freq=freq)
     job = Job(
@@ -138,6 +143,7 @@ def forecast_stream(
         layout=stream.layout,
         shape=shape,
         format=format,
+        csv_safe=csv_safe,
     )
     folder = PartFolder(Path(out), title, settings)
     with folder.opened(resume, force):
