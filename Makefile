@@ -8,7 +8,7 @@ DEMO := demo-out
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-slow test-at check format bench figures evidence verify-published report-example site docs clean
+.PHONY: help install demo browser test test-slow test-at test-faults fuzz check format bench figures evidence verify-published report-example site docs clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ test-at: $(STAMP) ## Run all tests of one place: make test-at AT=tests/rankscope
 fuzz: export OMP_NUM_THREADS ?= 1
 fuzz: $(STAMP) ## Feed damaged files to everything that reads: make fuzz SECONDS=600 SEED=1
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
+
+test-faults: $(STAMP) ## Let every write, fsync and rename of every verb fail in turn: make test-faults ONLY=compress,eval SAMPLE=20
+	$(BIN)/python -m tests.faults $(if $(ONLY),--only $(ONLY)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(KILLS),--kills $(KILLS))
 
 check: $(STAMP) ## Lint, types, import directions
 	$(BIN)/ruff check .

@@ -28,9 +28,9 @@ HEALING = (
     *(f"src/rankscope/train/{name}" for name in ("passes.py", "sublayers.py", "loop.py", "stream.py", "teaching.py")),
 )
 """Code that a healed one depends on besides."""
-APART = {"__pycache__", "bundled", "heal", "shard_writer.py"}
+APART = {"__pycache__", "bundled", "heal", "shard_writer.py", "run_folder.py"}
 """Folders and files that do not count in the digest of a folder that they are in: named apart, or, as what stores
-generated series, nothing that a number depends on."""
+generated series and snapshots, nothing that a number depends on."""
 
 
 def bundled(*names: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 
 from rankscope.errors import OutputError, unknown_choice
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_file, refuse_existing, refuse_unwritable
+from rankscope.io.atomic import atomic_file, refuse_existing, refuse_unwritable, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,4 +228,5 @@ def save_figures(folder: str | Path, drawn: Mapping[str, Figure]) -> list[Path]:
 
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
+    sweep(place)
     return [file for stem, figure in drawn.items() for file in save_figure(figure, place / stem)]

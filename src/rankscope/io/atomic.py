@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import glob
 import os
 import re
@@ -22,6 +23,8 @@ from rankscope.errors import OutputError
 
 REPLACEABLE = ("config.json", "shards.index.json")
 """A folder that holds one of these is a checkpoint or a set of shards: it may be replaced by force, as an empty one."""
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+"""What the system says of a disk that cannot be written any more."""
 PARTIAL = ".partial"
 """Ends the names of folders in which something is being written."""
 _NAME = 100
@@ -212,19 +215,19 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = _of_disk(error)
+        reason = error.strerror or str(error) if isinstance(error, OSError) else disk_error(error)
         if reason is None:
             raise
         raise OutputError(f"cannot write {path}: {reason}. Nothing there was changed.") from error
 
 
-def _of_disk(error: Exception) -> str | None:
-    """Reason that the system gives for a failed write; None where an error is none of writing.
+def disk_error(error: Exception) -> str | None:
+    """Reason of a write that failed by the disk: it is full, read-only or broken; None where an error is another.
 
     Libraries that write in Rust and C++ raise errors of their own.
     """
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        return error.strerror if error.errno in DISK else None
     found = re.search(r"I/O error: (.+) \(os error \d+\)", str(error))
     if found is not None and type(error).__name__ == "SafetensorError":
         return found[1]

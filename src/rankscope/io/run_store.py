@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rankscope.errors import OptionError, OutputError
 from rankscope.io import codec
-from rankscope.io.atomic import refuse_workplace
+from rankscope.io.atomic import refuse_workplace, sweep
 
 MANIFEST = "_manifest.json"  # readers of folders (pandas, Arrow, Spark, Ray Data) skip names that begin so
 LOCK = ".lock"
@@ -144,6 +144,8 @@ class RunStore:
         self.check(resume, force)
         with self._locked():
             self._check(resume, force)
+            sweep(self.root)
+            sweep(self._items)
             if self.settings is None:
                 yield self
                 return
@@ -238,8 +240,6 @@ class RunStore:
         elif found is not None:
             self.facts = {name: value for name, value in found.items() if name not in _OWN_FIELDS} | self.facts
             self.finished = found["state"] == FINISHED
-        self._remove((".*",), self._items)  # what a kill left half written
-        self._remove(tuple(f".{pattern}.*" for pattern in (MANIFEST, *self._owns)), self.root)
         if not self.finished:
             self.note()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rankscope.errors import OutputError
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_file, refuse_existing, sync
+from rankscope.io.atomic import atomic_file, disk_error, refuse_existing, sync
 from rankscope.io.run_store import MANIFEST, RunStore, refuse_both
 
 SUFFIX = ".run"
@@ -160,9 +160,12 @@ class TrainingRun:
             tidy(self.folder)
             try:
                 yield
-            except Exception:  # before the first log line or snapshot there is nothing to go on from
+            except Exception as error:  # before the first log line or snapshot there is nothing to go on from
                 if not any(self.folder.glob("checkpoint-*")) and not any(self.folder.glob("*.csv")):
                     self.store.discard()
+                if (reason := disk_error(error)) is not None:
+                    text = f"cannot write {self.folder}: {reason}. Make room, and go on with --resume."
+                    raise OutputError(text) from error
                 raise
 
     def _may_change(self, name: str, was: Any, now: Any) -> bool:

@@ -17,6 +17,7 @@ import pytest
 
 from rankscope.errors import DataError, OptionError, OutputError
 from rankscope.io import codec
+from rankscope.io.atomic import PARTIAL
 from rankscope.io.run_store import FINISHED, LOCK, MANIFEST, RunStore, locked
 
 SETTINGS = {"power": 2, "shape": {"rows": 1, "columns": 4}}
@@ -60,7 +61,8 @@ def folder(root: Path, state: str) -> None:
         root.mkdir()
     if state == "killed before its manifest":
         (root / LOCK).touch()
-        (root / f".{MANIFEST}.x1y2.json").write_text('{"sche')
+        (root / f".{MANIFEST}.x1y2{PARTIAL}").mkdir()
+        (root / f".{MANIFEST}.x1y2{PARTIAL}" / MANIFEST).write_text('{"sche')
     if state == "someone's":
         (root / "thesis.txt").write_text("mine")
     if state == "another kind":

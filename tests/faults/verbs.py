@@ -1,0 +1,138 @@
+"""Verbs that write, on inputs that take a second or less."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fuzz.kinds import write_chronos
+
+SUITE = """
+- {name: short, benchmark: small, embedded: co2, freq: W-SAT, offset: -52, prediction_length: 8, num_rolls: 1,
+   season_length: 4, num_series: 1}
+- {name: years, benchmark: small, embedded: nile, freq: Y, offset: -16, prediction_length: 8, num_rolls: 1,
+   season_length: 1, num_series: 1}
+"""
+TRAINING = {
+    "family": "chronos-bolt",
+    "model": {
+        "d_model": 16, "d_kv": 4, "d_ff": 16, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 2, "patch_size": 8,
+    },
+    "context": 32, "horizon": 8, "bank_kernels": 2, "bank_draws": 3, "batch_size": 4, "max_steps": 4,
+    "warmup_steps": 1, "save_steps": 2, "log_steps": 1, "precision": "fp32",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One command that writes.
+
+    Attributes:
+        words: the command, in a folder where the inputs are at ``../inputs``.
+        again: words that let the same command go on, or start anew where it is not resumed.
+        earlier: command that makes what ``words`` replace; none where nothing is replaced.
+        kept: patterns of what an error may leave, for ``again`` to go on with.
+        history: patterns of files that tell what happened, or when; they are not compared.
+        fails: exit code where it cannot write.
+        main: module whose ``main`` runs the words.
+    """
+
+    words: str
+    again: str = ""
+    earlier: str = ""
+    kept: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
+    fails: int = 2
+    main: str = "rankscope_cli.main"
+
+
+BROKEN = "broken"
+"""Verb that the search itself is tried on."""
+IN = "../inputs"
+SMALL = f"{IN}/suite.yaml --max-series 1"
+VERBS: dict[str, Verb] = {
+    "spectrum": Verb(
+        f"spectrum {IN}/bolt --eps 0.1 --out ranks.csv --figures figures --force", kept=("ranks.csv", "figures")
+    ),
+    "spectrum-json": Verb(
+        f"spectrum {IN}/bolt --eps 0.1 --out ranks.json --force", earlier=f"spectrum {IN}/t5 --out ranks.json"
+    ),
+    "compress": Verb(
+        f"compress {IN}/bolt --method svd --attention-ratio 0.5 --out small --force",
+        earlier=f"compress {IN}/bolt --method svd --attention-ratio 0.25 --out small",
+    ),
+    "compress-joint": Verb(
+        f"compress {IN}/bolt --method joint --attention-ratio 0.5 --calibration mixture:4 "
+        "--probe mixture:4 --no-refine --out small --force",
+    ),
+    "calibrate": Verb(
+        f"calibrate {IN}/bolt --calibration mixture:8 --out moments.safetensors",
+        again="--resume",
+        kept=("moments.safetensors*", ".moments*"),
+    ),
+    "eval": Verb(
+        f"eval {IN}/bolt --suite {SMALL} --out scores.csv", again="--resume", kept=("scores.csv*", ".scores.csv*")
+    ),
+    "forecast": Verb(
+        f"forecast {IN}/bolt --input {IN}/series.csv --horizon 2 --out made.csv --force",
+        earlier=f"forecast {IN}/bolt --input {IN}/series.csv --horizon 3 --out made.csv",
+    ),
+    "forecast-parts": Verb(
+        f"forecast {IN}/bolt --input {IN}/series.csv --horizon 2 --out made --format parquet --chunk 2",
+        again="--resume",
+        kept=("made*",),
+    ),
+    "synth": Verb(
+        "synth --kind kernelsynth --n 12 --length 24 --shard-size 4 --workers 1 --out shards",
+        again="--resume",
+        kept=("shards.partial",),
+    ),
+    "pretrain": Verb(f"pretrain {IN}/train.yaml --out run", again="--resume", kept=("run.run",)),
+    "heal": Verb(
+        f"heal {IN}/small --teacher {IN}/bolt --steps 4 --batch-size 2 --out healed",
+        again="--resume",
+        kept=("healed.run",),
+    ),
+    "sweep": Verb(
+        f"sweep {IN}/sweep.yaml --out sweep",
+        kept=("sweep",),
+        history=("sweep/sweep.*", "sweep/rows/*", "sweep/beats/*"),
+        fails=1,
+    ),
+    "table2": Verb(
+        f"table2 {IN}/bolt --suite {SMALL} --ratios 0.5 --methods svd,joint --calibration mixture:4 --seeds 0 "
+        "--overlap-series 8 --out table",
+        again="--resume",
+        kept=("table",),
+    ),
+    "report": Verb(f"report {IN}/small --out page.html --force"),
+    "embed": Verb(f"embed {IN}/bolt --out embedded.csv --force"),
+    "design": Verb(f"design {IN}/bolt --r0 2 --alpha 0.1 --out design"),
+    BROKEN: Verb("made.txt", earlier="made.txt", main="tests.faults.broken"),
+    "standin": Verb("standin timesfm --steps 2 --width 16 --layers 1 --batch-size 2 --out standin"),
+}
+
+
+def inputs(folder: Path, run: Callable[[str, Path], None]) -> None:
+    """Write what the verbs read; ``run`` runs a command in a folder."""
+    import numpy as np
+
+    folder.mkdir()
+    write_chronos(folder / "bolt", "chronos-bolt")
+    write_chronos(folder / "t5", "chronos-t5")
+    (folder / "suite.yaml").write_text(SUITE)
+    (folder / "train.yaml").write_text(json.dumps(TRAINING))
+    sweep = {"about": "two widths", "base": TRAINING, "axes": {"model.d_ff": [16, 32]}}
+    (folder / "sweep.yaml").write_text(json.dumps(sweep))
+    rng = np.random.default_rng(0)
+    rows = [f"{item},2024-{month:02d}-01,{rng.normal():.3f}" for item in "abcdef" for month in range(1, 13)]
+    (folder / "series.csv").write_text("item_id,timestamp,target\n" + "\n".join(rows) + "\n")
+    run("compress bolt --method svd --attention-ratio 0.5 --out small", folder)
+    run("eval small --baseline bolt --suite suite.yaml --out small/scores.json", folder)
+
+
+def named(pattern: str) -> list[str]:
+    """Verbs of a comma-separated list, all but the broken one by default."""
+    return pattern.split(",") if pattern else [name for name in VERBS if name != BROKEN]
