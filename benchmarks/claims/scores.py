@@ -312,7 +312,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/howto/choosing.md",
         "by-design",
-        "| by design, r₀ = 7, against stock after equal steps (one seed of a run of minutes, which says little) | {space:.2f} | {WQL:.3f} | {MASE:.3f} |",
+        "| by design, r₀ = 7, against stock after equal steps (one seed of a run of minutes, which says little) | "
+        "{space:.2f} | {WQL:.3f} | {MASE:.3f} |",
         row_of("r7"),
     ),
     Block(
