@@ -124,7 +124,7 @@ def main() -> None:
     found = {
         **origin("by_design", "benchmarks/by_design.yaml", "benchmarks/shapes.py", *USED),
         "conditions": {"before": before, "after": conditions()},
-        "suite": str(given.suite) if scored else None,
+        "suite": Path(given.suite).name if scored else None,
         "batch": given.batch,
         "context": given.context,
         "rows": rows,
