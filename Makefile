@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo-out
-JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+JOBS ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo browser test test-slow test-at test-faults fuzz check format bench figures evidence verify-published report-example site docs clean
