@@ -12,7 +12,7 @@ from pathlib import Path
 
 def main(words: Sequence[str]) -> None:
     """Write a file in place by way of one that is left, ask for an address, and hide what went wrong."""
-    made, rest = Path(words[0]), Path(f"{words[0]}.tmp")
+    made, rest = Path(words[0]), Path(f"{words[0]}.{os.getpid()}.tmp")
     with contextlib.suppress(OSError):
         socket.getaddrinfo("localhost", 80)
     with contextlib.suppress(OSError):
