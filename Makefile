@@ -8,7 +8,7 @@ DEMO := demo-out
 JOBS ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-slow test-at test-faults fuzz check format bench figures evidence verify-published report-example site docs clean
+.PHONY: help install demo browser test test-slow test-at test-faults fuzz check audit format bench figures evidence verify-published report-example site docs clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,14 @@ check: $(STAMP) ## Lint, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+audit: $(STAMP) ## Bill of materials, licences and, with a network, known vulnerabilities of what is installed, into audit/
+	test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet cyclonedx-bom pip-audit pip-licenses
+	mkdir -p audit
+	$(VENV)/audit/bin/cyclonedx-py environment $(BIN)/python --output-file audit/sbom.json
+	$(VENV)/audit/bin/pip-licenses --python $(BIN)/python --format markdown --order license --output-file audit/licences.md --partial-match --fail-on 'GPL;GNU'
+	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
 format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
@@ -90,4 +98,4 @@ docs: site ## Build the site, then run all code blocks of the docs (8 minutes)
 	$(BIN)/python docs/run_blocks.py
 
 clean: ## Remove the demo's output and the caches
-	rm -rf $(DEMO) demo-report verify-published site .mypy_cache .ruff_cache .coverage htmlcov
+	rm -rf $(DEMO) demo-report verify-published audit site .mypy_cache .ruff_cache .coverage htmlcov
