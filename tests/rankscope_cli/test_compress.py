@@ -214,7 +214,7 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
 ) -> None:
     monkeypatch.setattr("rankscope_eval.Scorer.rows", lambda *_: [])
     monkeypatch.setattr("rankscope_eval.Scorer.__call__", lambda self, model: {"relative_WQL": 1.03})
-    result = cli("compress", bolt_folder, "--max-loss", "0.01", "--out", tmp_path / "small")
+    result = cli("compress", bolt_folder, "--method", "svd", "--max-loss", "0.01", "--out", tmp_path / "small")
     assert result.exit_code == 2
     assert "nearest is a max loss of 0.03" in result.stderr.splitlines()[-1]
     assert not (tmp_path / "small").exists()
