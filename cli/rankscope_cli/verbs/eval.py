@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankscope.errors import OptionError, RankscopeError
+from rankscope.io.atomic import sweep
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output
@@ -77,6 +78,7 @@ def run(
     kept = _kept(out, resume, force)
     if out is not None and kept is not None and resume and Path(out).exists():
         shutil.rmtree(kept, ignore_errors=True)
+        sweep(Path(out).parent, Path(out).name)
         say(f"{out} is finished: nothing to resume.")
         return
     with Output(json, out, force, signed=True) as output:
