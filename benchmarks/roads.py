@@ -37,6 +37,7 @@ ROADS: dict[str, dict[str, Any]] = {
     "joint": {"method": "joint"},
     "stream": {"method": "stream"},
     "joint+stream": {"method": "joint+stream"},
+    "joint+stream, of 16": {"method": "joint+stream", "multiple": 16},
     "joint, healed": {"method": "joint"},
     "joint+stream, healed": {"method": "joint+stream"},
 }

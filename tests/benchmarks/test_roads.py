@@ -25,7 +25,7 @@ def roads() -> Iterator[ModuleType]:
 
 def test_every_point_is_made_of_options_and_has_a_name_of_its_own(roads: ModuleType) -> None:
     found = list(roads.points(4, (0.5, 0.1), 3))
-    assert len({point.name for point in found}) == len(found) == 8 * 2 * 3 + 2 + 3 * 3
+    assert len({point.name for point in found}) == len(found) == 9 * 2 * 3 + 2 + 3 * 3
     assert [point.seed for point in found if point.road == "svd"] == [0, 0]
     assert {point.size for point in found if point.road == roads.DECODER} == {3, 2, 1}
     options = [CompressOptions(**point.options()) for point in found]
