@@ -39,12 +39,13 @@ from pathlib import Path
 from tests.faults.verbs import VERBS, Verb, inputs, named
 
 KINDS = {"no space": 1, "I/O error": 2, "short write": 3, "death": 4}
-DEATH, DIED = KINDS["death"], 99
+DIED = 99
+"""Exit code of the shim's deaths."""
 STATE = struct.Struct("qqiiii")
 PATIENCE = 120
 """Seconds of one run."""
 SECONDS = re.compile(rb'"\w*seconds\w*": [\d.e+-]+')
-"""What equal runs write differently."""
+"""Times in JSON, which equal runs write differently."""
 SHIM = Path(__file__).with_name("shim.c")
 PRELOAD = "LD_PRELOAD"
 Files = Mapping[str, str]
@@ -79,7 +80,7 @@ class Row:
     runs: int = 0
     losses: list[str] = field(default_factory=list)
     litter: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
 
 def run(
@@ -213,16 +214,15 @@ class Bench:
         done = run(self.verb.words, work, at, KINDS[kind], self.verb.main)
         row.runs += 1
         where = f"call {at}, {kind}"
-        died = KINDS[kind] == DEATH
+        died = kind == "death"
         if not done.fired:
-            row.words.append(f"{where}: was not met ({done.points} calls)")
-        if done.code not in (
-            (DIED, 2) if died else (0, 2, self.verb.fails)
-        ):  # 2 where a process died that the verb had started
-            row.words.append(f"{where}: exit code {done.code}: {done.said.strip()[-300:]}")
+            row.messages.append(f"{where}: was not met ({done.points} calls)")
+        # after a death 2 where the process that died was one that the verb had started
+        if done.code not in ((DIED, 2) if died else (0, 2, self.verb.fails)):
+            row.messages.append(f"{where}: exit code {done.code}: {done.said.strip()[-300:]}")
         errors = [line for line in done.said.splitlines() if line.startswith("error")]
         if done.code == 2 and len(errors) != 1:
-            row.words.append(f"{where}: {len(errors)} lines of error: {done.said.strip()[-300:]}")
+            row.messages.append(f"{where}: {len(errors)} lines of error: {done.said.strip()[-300:]}")
         left = self.listing(work)
         for name, old in self.start.items():
             if left.get(name) not in (old, self.whole.get(name)) and not (name in self.apart and name in left):
@@ -234,9 +234,7 @@ class Bench:
             for name in left.keys() - self.start.keys():
                 if not any(fnmatch.fnmatch(name, pattern) for pattern in allowed):
                     row.litter.append(f"{where}: left {name}")
-        if not different(
-            left, self.whole, self.apart
-        ):  # all was written, and the same command may refuse to replace it
+        if not different(left, self.whole, self.apart):  # all is there, which the same command may refuse to replace
             shutil.rmtree(work)
             return
         again = run(f"{self.verb.words} {self.verb.again}", work, module=self.verb.main)
@@ -304,12 +302,12 @@ def serve(options: argparse.Namespace) -> int:
                 bench.kill(options.kills, rng, row)
             for at, kind in () if options.kills else trials(bench.points, options.sample, rng):
                 bench.trial(at, kind, row)
-            found = [*row.losses, *row.litter, *row.words]
+            found = [*row.losses, *row.litter, *row.messages]
             found += [f"connected, or looked up a name, {row.connections} times"] if row.connections else []
             wrong += len(found)
             print(
                 f"[{number}/{len(names)}] {name}: {row.points} points, {row.runs} runs, {len(row.losses)} losses, "
-                f"{len(row.litter)} litter, {len(row.words)} messages wrong, {time.monotonic() - begun:.0f} s",
+                f"{len(row.litter)} litter, {len(row.messages)} messages wrong, {time.monotonic() - begun:.0f} s",
                 flush=True,
             )
             for said, count in Counter(found).most_common(options.show):
@@ -322,7 +320,7 @@ def serve(options: argparse.Namespace) -> int:
                 "runs": row.runs,
                 "losses": len(row.losses),
                 "litter": len(row.litter),
-                "messages": len(row.words),
+                "messages": len(row.messages),
                 "connections": row.connections,
             }
             for name, row in rows.items()

@@ -98,12 +98,14 @@ static int failed(int kind) {
     return -1;
 }
 
-#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+/* libc's own function, looked up once. */
+#define REAL(name)                                       \
+    static __typeof__(&name) real;                       \
+    if (!real)                                           \
+        real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
 ssize_t write(int fd, const void *bytes, size_t size) {
-    static ssize_t (*real)(int, const void *, size_t);
-    if (!real)
-        real = REAL(write);
+    REAL(write);
     if (!watched(fd))
         return real(fd, bytes, size);
     int kind = now->full ? NO_SPACE : meets();
@@ -121,9 +123,7 @@ ssize_t write(int fd, const void *bytes, size_t size) {
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t place) {
-    static ssize_t (*real)(int, const void *, size_t, off64_t);
-    if (!real)
-        real = REAL(pwrite64);
+    REAL(pwrite64);
     int kind = watched(fd) ? meets() : 0;
     return kind ? failed(kind) : real(fd, bytes, size, place);
 }
@@ -131,66 +131,50 @@ ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t place) {
 ssize_t pwrite(int fd, const void *bytes, size_t size, off_t place) { return pwrite64(fd, bytes, size, place); }
 
 ssize_t writev(int fd, const struct iovec *parts, int count) {
-    static ssize_t (*real)(int, const struct iovec *, int);
-    if (!real)
-        real = REAL(writev);
+    REAL(writev);
     int kind = watched(fd) ? meets() : 0;
     return kind ? failed(kind) : real(fd, parts, count);
 }
 
 int fsync(int fd) {
-    static int (*real)(int);
-    if (!real)
-        real = REAL(fsync);
+    REAL(fsync);
     int kind = watched(fd) ? meets() : 0;
     return kind ? failed(kind) : real(fd);
 }
 
 int fdatasync(int fd) {
-    static int (*real)(int);
-    if (!real)
-        real = REAL(fdatasync);
+    REAL(fdatasync);
     int kind = watched(fd) ? meets() : 0;
     return kind ? failed(kind) : real(fd);
 }
 
 int rename(const char *from, const char *to) {
-    static int (*real)(const char *, const char *);
-    if (!real)
-        real = REAL(rename);
+    REAL(rename);
     int kind = below(AT_FDCWD, to) ? meets() : 0;
     return kind ? failed(kind) : real(from, to);
 }
 
 int renameat(int a, const char *from, int b, const char *to) {
-    static int (*real)(int, const char *, int, const char *);
-    if (!real)
-        real = REAL(renameat);
+    REAL(renameat);
     int kind = below(b, to) ? meets() : 0;
     return kind ? failed(kind) : real(a, from, b, to);
 }
 
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
-    static int (*real)(int, const char *, int, const char *, unsigned);
-    if (!real)
-        real = REAL(renameat2);
+    REAL(renameat2);
     int kind = below(b, to) ? meets() : 0;
     return kind ? failed(kind) : real(a, from, b, to, flags);
 }
 
 int connect(int fd, const struct sockaddr *to, socklen_t size) {
-    static int (*real)(int, const struct sockaddr *, socklen_t);
-    if (!real)
-        real = REAL(connect);
+    REAL(connect);
     if (now && to->sa_family != AF_UNIX)
         __sync_add_and_fetch(&now->connections, 1);
     return real(fd, to, size);
 }
 
 int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
-    static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
-    if (!real)
-        real = REAL(getaddrinfo);
+    REAL(getaddrinfo);
     if (now)
         __sync_add_and_fetch(&now->connections, 1);
     return real(name, service, hints, found);

@@ -127,7 +127,7 @@ def forecast_stream(
         "freq": freq,
         "columns": [names.id, names.time, names.target],
         "input": _digest(Path(input)),
-        **({"csv_safe": True} if csv_safe else {}),
+        **({"csv_safe": True} if csv_safe else {}),  # else absent: folders of earlier releases go on
     }
     stream = open_stream(input, chunk, columns=names, freq=freq)
     job = Job(

@@ -24,7 +24,7 @@ from rankscope.errors import OutputError
 REPLACEABLE = ("config.json", "shards.index.json")
 """A folder that holds one of these is a checkpoint or a set of shards: it may be replaced by force, as an empty one."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-"""What the system says of a disk that cannot be written any more."""
+"""Errors of the system for a disk that is full, read-only or broken."""
 PARTIAL = ".partial"
 """Ends the names of folders in which something is being written."""
 _NAME = 100
