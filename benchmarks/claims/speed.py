@@ -247,6 +247,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Block(PAGE, "peers", ("peers",), peers, moves=0.1),
     Block(PAGE, "stream", ("stream",), stream, moves=0.1),
+    Block("docs/runtime.md", "parts", ("parts",), parts, moves=0.1),
     Prose(
         PAGE,
         "shards",
