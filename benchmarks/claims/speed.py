@@ -171,6 +171,45 @@ def stream(found: Document) -> str:
     return "\n".join(lines)
 
 
+def slt_speed(found: Document) -> str:
+    """Seconds of an epoch and forecasts a second of every model, and both over PatchTST's in the same round."""
+    lines = [
+        "| functions | model | s/epoch of ETTh | training ratio | windows/s | forecast ratio |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        lines.append(
+            f"| {'compiled' if row['compiled'] else 'torch'} | `{row['model']}` "
+            f"| {row['seconds_per_epoch_extrapolated']['median']:,.1f} | {span(row['training_ratio'])} "
+            f"| {row['windows_per_second']['median']:,.0f} | {span(row['inference_ratio'])} |"
+        )
+    return "\n".join(lines)
+
+
+def encoders(found: Document) -> dict[str, float]:
+    """Seconds of a run and epoch one by one and at best, and how many times as fast the others are."""
+    rows = {row["way"]: row for row in found["rows"]}
+    alone, best, stack = rows["one by one"], rows["2 processes, compiled"], rows["stack"]
+    return {
+        "times": best["times_faster"]["median"],
+        "best": best["seconds_per_run_epoch"]["median"],
+        "alone": alone["seconds_per_run_epoch"]["median"],
+        "stack": stack["times_faster"]["median"],
+    }
+
+
+def training(found: Document) -> str:
+    """Series a second of training, and how many times as fast as stock in float32."""
+    ways = ("stock float32", "stock bfloat16", "fast float32", "fast bfloat16")
+    lines = [f"| run | {' | '.join(ways)} |", "|---" * (len(ways) + 1) + "|"]
+    for run, step in found["steps"].items():
+        cells = [
+            f"{step['series_per_second'][way]['median']:,.0f} ({step['times_stock_float32'][way]:.2f})" for way in ways
+        ]
+        lines.append(f"| {run}, context {step['context']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def layers(found: Document) -> str:
     """Microseconds of a linear layer, and of every other implementation over it."""
     ways = list(found["layers"][0]["seconds"])
@@ -247,6 +286,17 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Block(PAGE, "peers", ("peers",), peers, moves=0.1),
     Block(PAGE, "stream", ("stream",), stream, moves=0.1),
+    Block("docs/lab/slt.md", "lab-slt", ("lab-slt",), slt_speed, moves=0.1),
+    Prose(
+        "docs/lab/index.md",
+        "lab-encoders",
+        "{times:.1f} times as fast as one by one in torch, {best:.2f} s a run and epoch in place of {alone:.2f}; the "
+        "stack of seeds is {stack:.2f} times as fast",
+        encoders,
+        holds=lambda found: encoders(found)["stack"] < 1 < encoders(found)["times"],
+        moves=0.1,
+    ),
+    Block("docs/howto/train.md", "training", ("training",), training, moves=0.1),
     Block("docs/runtime.md", "parts", ("parts",), parts, moves=0.1),
     Prose(
         PAGE,

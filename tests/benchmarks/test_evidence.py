@@ -66,6 +66,10 @@ def test_every_result_is_registered(evidence: ModuleType) -> None:
     assert files - set(evidence.RESULTS) == set(), "add a Result in benchmarks/claims/: see CONTRIBUTING.md"
 
 
+def test_every_result_is_printed_somewhere(evidence: ModuleType) -> None:
+    assert set(evidence.RESULTS) == {name for claim in evidence.CLAIMS for name in claim.results}
+
+
 def test_every_claim_and_command_names_what_is_there(evidence: ModuleType) -> None:
     for result in evidence.RESULTS.values():
         assert (ROOT / result.command.split()[0]).is_file(), result
