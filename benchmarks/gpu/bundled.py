@@ -35,15 +35,15 @@ from rankscope.train.models import embedding_parameters, new_model
 from rankscope.train.spectra import live_matrix
 
 CONFIGS = Path(__file__).resolve().parents[2] / "src/rankscope/train/configs"
-SHARES = {"bundled-bolt": 0.2, "bundled-2": 0.24, "bundled": 0.56}
-"""Run → share of the time, in the order in which they are trained."""
+SHARES = {"bundled-bolt": 0.18, "bundled": 0.5, "bundled-2": 1.0}
+"""Run → share of the time that its turn takes, in order; the last one takes what is left."""
 SECONDS = float(os.environ.get("SECONDS", 20 if REHEARSAL else 560))
-KERNELS = 4 if REHEARSAL else 250
+KERNELS = 4 if REHEARSAL else 120
 """KernelSynth kernels of each worker."""
 KEPT = {"start": 0.0, "1-64": 1 / 64, "1-16": 1 / 16, "1-4": 1 / 4}
 """Snapshot → share of training after which it is taken."""
 SPECTRA_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-LOGS, SCORES = 150, 16
+LOGS, SCORES = 150, 10
 """Lines of the loss and of the losses by kind."""
 PER_KIND = 8 if REHEARSAL else 256
 
@@ -76,7 +76,7 @@ class Run:
         self.tokens = self._tokenizer()
         self.plain = loss_of(self.model)
         self.loss = torch.compile(self.plain, dynamic=False) if self.device == "cuda" else self.plain
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer: Any = torch.optim.AdamW(
             self.model.parameters(), betas=(0.9, config.beta2), weight_decay=config.weight_decay, fused=True
         )
         split_embedding(self.optimizer, embedding_parameters(self.model).values(), config.embedding.rate)
@@ -112,20 +112,23 @@ class Run:
                     group["lr"] = rate_at(self.config, step, done) * group.get(RATE, 1.0)
                 loss = self._compute(self.loss, batch)
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm, foreach=True)
+                limit = self.config.max_grad_norm
+                norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit, foreach=True)
+                self.optimizer.found_inf = (~norm.isfinite()).float()  # the fused optimiser leaves such a step out
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
                 step, taken = step + 1, taken + self.config.batch_size
                 losses.append(loss.detach())
                 if done >= (len(rows) + 1) / LOGS:
                     rows.append(
-                        {"step": step, "loss": float(torch.stack(losses).mean()), "seconds": time.time() - begun}
+                        {"step": step, "loss": float(torch.stack(losses).nanmean()), "seconds": time.time() - begun}
                     )
                     losses.clear()
         self._synchronize()
         seconds = time.time() - begun
         self._keep("end", step)
         ended()
+        torch.set_num_threads(min(8, os.cpu_count() or 1))
         scores.append({"step": step, "share": 1.0, **self._scores()})
         matrices[step] = self._matrices()
         spectra = {f"{at}|{name}": torch.linalg.svdvals(one) for at in matrices for name, one in matrices[at].items()}
@@ -149,7 +152,10 @@ class Run:
 
     def _there(self, block: Any) -> tuple[Tensor, Tensor, Tensor]:
         arrays = (block.values, block.leaders, block.known)
-        values, leaders, known = (torch.from_numpy(one).to(self.device) for one in arrays)
+        tensors = [torch.from_numpy(one) for one in arrays]
+        if self.device == "cuda":
+            tensors = [one.pin_memory() for one in tensors]
+        values, leaders, known = (one.to(self.device, non_blocking=True) for one in tensors)
         return values, leaders.long(), known
 
     def _batches(self, values: Tensor, leaders: Tensor, known: Tensor) -> Iterator[dict[str, Any]]:
@@ -222,13 +228,14 @@ class Run:
             torch.cuda.synchronize()
 
 
-def in_turn(which: int, name: str, feed: Feed, turns: list[Any], until: float) -> None:
-    """Train one of the runs in a process of its own, compiled before its turn comes."""
+def in_turn(which: int, name: str, feed: Feed, turns: list[Any], seconds: float, end: float) -> None:
+    """Train one of the runs for some seconds, at most until ``end``, in a process that compiles it before its turn."""
     try:
         torch.set_num_threads(1)
         run = Run(feed.configs[which], OUT / name)
         print(f"{name}: ready after {run.warm_up:.0f} s", flush=True)
         turns[which].wait()
+        until = min(time.time() + seconds, end)
         print(name, json.dumps(run.train(feed, which, until, turns[which + 1].set)), flush=True)
     except Exception:
         traceback.print_exc()
@@ -243,11 +250,12 @@ def train_all(configs: dict[str, PretrainConfig], shares: dict[str, float], seco
     feed = Feed(list(configs.values()))
     workers = start_workers(feed, max(1, (os.cpu_count() or 2) - 3), KERNELS)
     turns = [context.Event() for _ in range(len(configs) + 1)]
-    until, runs = begun, []
-    for which, name in enumerate(configs):
-        until += seconds * shares[name]
-        runs.append(context.Process(target=in_turn, args=(which, name, feed, turns, until)))
-        runs[-1].start()
+    runs = [
+        context.Process(target=in_turn, args=(i, name, feed, turns, seconds * shares[name], begun + seconds))
+        for i, name in enumerate(configs)
+    ]
+    for run in runs:
+        run.start()
     turns[0].set()
     for run in runs:
         run.join()

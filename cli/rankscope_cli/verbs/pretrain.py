@@ -28,7 +28,7 @@ def run(
         str,
         typer.Argument(
             metavar="CONFIG",
-            help="YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2, bolt, student.",
+            help="YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2, student.",
         ),
     ],
     *,
