@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claims.records import Claim, Document, Prose, Result
 
-MODELS = ("bundled", "bundled-bolt")
+MODELS = ("bundled", "bundled-bolt", "bundled-2")
 RESULTS: tuple[Result, ...] = tuple(Result(f"ranks-{one}", f"benchmarks/ranks.py {one}", minutes=0.5) for one in MODELS)
 
 

@@ -136,6 +136,7 @@ FAMILY = Family(
     rotary=ROTARY,
     published_patch=16,
     hub_ids=("amazon/chronos-2",),
+    stand_in="bundled-2",
     answers="quantiles",
     context=context_length,
     horizon=prediction_length,
