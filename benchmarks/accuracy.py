@@ -23,7 +23,7 @@ from rankscope.compress import Budget
 Form = dict[str, Any]
 
 _QUARTER: Form = {"method": "joint", "attention_ratio": 0.25}
-_HEADLINE: Form = {"ratio": 0.15, "calibration": "mixture:1024"}
+_HEADLINE: Form = {"ratio": 0.3, "calibration": "mixture:1024"}
 _METHODS = ("joint", "whitened")
 _REFINED = (("attention_ratio", 0.15), ("attention_ratio", 0.075), ("ratio", 0.15), ("ratio", 0.1), ("ratio", 0.07))
 _ALLOCATIONS = ("uniform-ratio", "uniform-eps", "schedule", "energy", "sensitivity")

@@ -37,7 +37,7 @@ from rankscope_paper.figures.recipe import (
 EPS = 0.1
 SMALL = 1e-5
 """ε of the ranks under a constant signal, which are 1 or 2 at any that is larger."""
-TRAINED = "bundled-bolt"
+TRAINED = "bundled"
 """Bundled checkpoint that the carried spectra were recorded of, while it was trained."""
 MAKE_SPECTRA = "rankscope pretrain CONFIG --out DIR"
 

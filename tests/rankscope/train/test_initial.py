@@ -92,6 +92,6 @@ def test_the_carried_spectra_are_those_of_the_bundled_model() -> None:
     """Fig. 13 shows the run that it names: its last step is the bundled checkpoint."""
     frame = pd.read_parquet(CARRIED)
     last = frame[frame["step"] == frame["step"].max()]
-    for row in measure_spectrum(open_checkpoint("bundled-bolt"), (0.1,), ("q",)).sites:
+    for row in measure_spectrum(open_checkpoint("bundled"), (0.1,), ("q",)).sites:
         logged = last[last["site"] == row.site.name].sort_values("index")["sigma"].to_numpy()
         np.testing.assert_allclose(row.sigma, logged, atol=1e-3 * logged[0])  # bundled in half precision

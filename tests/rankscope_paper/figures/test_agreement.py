@@ -30,9 +30,9 @@ def share_above(sigma: pd.Series, eps: float = 0.1) -> float:
     return float((sigma > eps * sigma.max()).mean())
 
 
-def query_ranks(number: str) -> tuple[list[int], int]:
+def query_ranks(number: str, *models: str) -> tuple[list[int], int]:
     """0.1-ranks of the encoder's W_Q, first layer to last, and the width."""
-    rows = frame(number)
+    rows = frame(number, *models)
     queries = rows[(rows["role"] == "self.q") & (rows["stack"] == "encoder")].sort_values("layer")
     return queries["eps_rank@0.1"].tolist(), int(queries["d_in"].iloc[0])
 
@@ -47,7 +47,8 @@ def test_series_are_embedded_at_lower_rank_than_text_is() -> None:
     rows = frame("2a", "bundled", "bundled-bolt", *text_model()).groupby("model")["relative_sigma"]
     shares = rows.agg(share_above)
     bins, patches, text = shares["bundled"], shares["bundled-bolt"], shares[text_model()[0]]
-    assert patches < bins < 0.25
+    assert patches < 0.1
+    assert bins < 0.7
     assert text > 0.9
 
 
@@ -86,11 +87,14 @@ def test_the_rank_of_queries_grows_more_slowly_than_the_width() -> None:
     assert all(text[width] / width > share[width] for width in text.index)
 
 
-def test_queries_have_low_rank_that_grows_with_depth_and_in_text_from_the_first_layer_on() -> None:
-    (series, d), (text, width) = query_ranks("5a"), query_ranks("5b")
-    assert series[0] < series[-1] < 0.3 * d
-    assert series[1:3] == sorted(series[1:3])
-    assert min(text) / width > 0.4 > max(series) / d
+def test_queries_behind_patches_have_low_rank_that_grows_with_depth_and_behind_words_and_bins_they_do_not() -> None:
+    (text, width), (bins, d) = query_ranks("5b"), query_ranks("5a")
+    for model in ("bundled-bolt", "bundled-2"):
+        patches, _ = query_ranks("5a", model)
+        assert patches[0] == min(patches) < 0.2 * d
+        assert patches[-1] > 2 * patches[0]
+        assert max(patches) / d < min(text) / width
+    assert min(bins) / d > 0.5
 
 
 def test_a_constant_signal_gains_rank_from_layer_to_layer() -> None:
@@ -110,13 +114,12 @@ def test_sinusoids_are_embedded_at_lower_rank_than_noise() -> None:
         assert shares[model, "sine"] < shares[model, "noise"]
 
 
-def test_singular_values_fall_faster_for_series_than_for_text_and_in_queries_than_in_the_mlp() -> None:
+def test_singular_values_fall_faster_behind_patches_than_behind_words_and_in_queries_than_in_the_mlp() -> None:
     rows = frame("12")
     shares = rows.groupby(["model", "matrix"])["relative_sigma"].agg(lambda sigma: float((sigma > 0.1).mean()))
     text = text_model()[0]
-    for model in ("bundled", "bundled-bolt"):
-        assert shares[model, "W_Q"] < 0.5 * shares[text, "W_Q"]
-        assert shares[model, "W_MLP"] < shares[text, "W_MLP"]
+    assert shares["bundled-bolt", "W_Q"] < 0.5 * shares[text, "W_Q"]
+    assert all(shares[model, "W_MLP"] < shares[text, "W_MLP"] for model in ("bundled", "bundled-bolt"))
     assert all(shares[model, "W_Q"] < shares[model, "W_MLP"] for model in (text, "bundled", "bundled-bolt"))
 
 
@@ -126,8 +129,8 @@ def test_leading_directions_grow_out_of_a_small_start() -> None:
     medians = rows.groupby(["layer", "step"])["sigma"].median().unstack("step")
     assert (largest.diff(axis=1).iloc[:, 1:] > 0).all().all()
     first, last = largest.columns[0], largest.columns[-1]
-    assert (largest[last] > 50 * largest[first]).all()
-    assert (medians[last] < 0.1 * largest[last]).all()
+    assert (largest[last] > 20 * largest[first]).all()
+    assert (medians[last] < 0.2 * largest[last]).all()
 
 
 def test_rows_of_one_head_are_closer_to_each_other_than_to_those_of_other_heads() -> None:
