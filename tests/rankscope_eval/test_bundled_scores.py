@@ -1,0 +1,17 @@
+"""The bundled models forecast as well as when they were trained: a damaged bundle, or another one, is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope_eval import Forecasting, evaluate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "wql", "mase"), [("bundled-bolt", 0.658, 0.783), ("bundled-2", 0.833, 0.989)])
+def test_scores_are_those_of_the_day_of_training(model: str, wql: float, mase: float) -> None:
+    """Over seasonal naive's on the embedded suite, measured on 2026-11-26; nothing is sampled."""
+    report = evaluate([model], "embedded", Forecasting(seed=0), baseline="seasonal-naive")
+    row = next(row for row in report.summary if row.model == model and row.benchmark == "all")
+    assert row.relative_WQL == pytest.approx(wql, rel=0.005)
+    assert row.relative_MASE == pytest.approx(mase, rel=0.005)
