@@ -307,13 +307,9 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/index.md",
         "headline-bundled-bolt",
-        "keeps {float[parameters]:.2f} of its weights holds WQL and MASE within 2 % on {float[datasets]} data sets",
+        "keeps {float[parameters]:.2f} of its weights has {float[WQL]:.3f} of its WQL and {float[MASE]:.3f} of its MASE "
+        "on {float[datasets]} data sets",
         lambda found: found["forms"],
-        holds=lambda found: all(
-            found["forms"]["float"][f"{one}_interval"][0] >= 0.98
-            and found["forms"]["float"][f"{one}_interval"][1] <= 1.02
-            for one in ("WQL", "MASE")
-        ),
     ),
     *(
         Block(
