@@ -44,12 +44,12 @@ def rebuilt(run: Path, found: dict[str, Any], snapshot: Path | None, out: Path) 
 
 
 def ranks(folder: Path) -> dict[str, Any]:
-    """Mean ε-rank and stable rank by stack and role."""
+    """Mean ε-rank, stable and effective rank by stack and role."""
     from rankscope import measure_spectrum, open_checkpoint
 
     frame = measure_spectrum(open_checkpoint(folder), eps=(EPS,)).to_frame()
     columns = {f"eps_rank@{EPS}": "rank", "stable_rank": "stable", "effective_rank": "effective"}
-    means = frame.groupby(["stack", "role"])[[one for one in columns if one in frame]].mean()
+    means = frame.groupby(["stack", "role"])[list(columns)].mean()
     return {
         f"{stack} {role}": {columns[name]: float(value) for name, value in row.items()}
         for (stack, role), row in means.iterrows()

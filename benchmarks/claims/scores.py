@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from heal import HELD_OUT
 
+from claims.ranks import mean_ranks
 from claims.records import Block, Claim, Document, Prose, Result
 
 SIX = "--suite {six}/backtest.yaml --data {six}"
@@ -16,7 +17,6 @@ CARDS = (*TWINS, "bundled-2")
 """Bundled models that forecast well enough to be scored."""
 METRICS = ("MASE", "WQL")
 ALLOCATIONS = ("uniform-ratio", "uniform-eps", "schedule", "energy", "sensitivity")
-PROJECTIONS = "qkvo"
 
 RESULTS: tuple[Result, ...] = (
     Result("headline-bundled-bolt", "benchmarks/accuracy.py headline bundled-bolt", minutes=4),
@@ -95,11 +95,7 @@ def card(scores: Document, development: Document, ranks: Document) -> str:
         "",
         "| stack | W_Q | W_K | W_V | W_O |",
         "|---|---|---|---|---|",
-        *(
-            f"| {stack} | {' | '.join(mean_ranks(ranks, stack))} |"
-            for stack in ranks["trained"]
-            if stack != "embedding"
-        ),
+        *(f"| {stack} | {' | '.join(mean_ranks(ranks, stack))} |" for stack in ranks["trained"]),
     ]
     return "\n".join(lines)
 
@@ -112,21 +108,7 @@ def worst(found: Document, benchmark: str) -> str:
     return f"{ratio:.2f} ({name})"
 
 
-def mean_ranks(ranks: Document, stack: str) -> list[str]:
-    """Mean ε-rank over the layers and attentions of a stack by projection: trained, and at the start in brackets."""
-    cells = []
-    for letter in PROJECTIONS:
-        means = []
-        for state in ("trained", "start"):
-            found = [
-                one for role, row in ranks[state][stack].items() if role.endswith(f".{letter}") for one in row["rank"]
-            ]
-            means.append(sum(found) / len(found))
-        cells.append(f"{means[0]:.0f} ({means[1]:.0f})")
-    return cells
-
-
-FAMILY = {"bundled": "Chronos-T5", "bundled-bolt": "Chronos-Bolt", "bundled-2": "Chronos-2"}
+TITLES = {"bundled": "Chronos-T5", "bundled-bolt": "Chronos-Bolt", "bundled-2": "Chronos-2"}
 
 
 def trained_models(*scores: Document) -> str:
@@ -139,7 +121,7 @@ def trained_models(*scores: Document) -> str:
         name, trained, known = one["model"], one["training"], one.get("published_relative")
         twin = f"{known['WQL']:.3f} | {known['MASE']:.3f}" if known else "– | –"
         lines.append(
-            f"| [`{name}`](../src/rankscope/bundled/{name}/README.md), {FAMILY[name]} "
+            f"| [`{name}`](../src/rankscope/bundled/{name}/README.md), {TITLES[name]} "
             f"| {trained['parameters'] / 1e6:.1f} M | {trained['steps']:,} steps, {trained['seconds']:.0f} s "
             f"| {interval(one['relative']['all'], 'WQL')} | {interval(one['relative']['all'], 'MASE')} | {twin} |"
         )

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from generation import UNIT
 from torch import Tensor, nn
 
 from rankscope.train.stream import FARTHEST
-
-from generation import UNIT  # isort: skip
 
 HIDDEN = -1e9
 """Added to the score of a key that is not there."""

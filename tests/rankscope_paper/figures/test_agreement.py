@@ -48,7 +48,7 @@ def test_series_are_embedded_at_lower_rank_than_text_is() -> None:
     shares = rows.agg(share_above)
     bins, patches, text = shares["bundled"], shares["bundled-bolt"], shares[text_model()[0]]
     assert patches < 0.1
-    assert bins < 0.7
+    assert patches < bins < text
     assert text > 0.9
 
 
@@ -92,7 +92,7 @@ def test_queries_behind_patches_have_low_rank_that_grows_with_depth_and_behind_w
     for model in ("bundled-bolt", "bundled-2"):
         patches, _ = query_ranks("5a", model)
         assert patches[0] == min(patches) < 0.2 * d
-        assert patches[-1] > 2 * patches[0]
+        assert patches[-1] > 1.5 * patches[0]
         assert max(patches) / d < min(text) / width
     assert min(bins) / d > 0.5
 
@@ -129,8 +129,8 @@ def test_leading_directions_grow_out_of_a_small_start() -> None:
     medians = rows.groupby(["layer", "step"])["sigma"].median().unstack("step")
     assert (largest.diff(axis=1).iloc[:, 1:] > 0).all().all()
     first, last = largest.columns[0], largest.columns[-1]
-    assert (largest[last] > 20 * largest[first]).all()
-    assert (medians[last] < 0.2 * largest[last]).all()
+    assert (largest[last] > 10 * largest[first]).all()
+    assert (medians[last] / largest[last] < 0.5 * medians[first] / largest[first]).all()
 
 
 def test_rows_of_one_head_are_closer_to_each_other_than_to_those_of_other_heads() -> None:
