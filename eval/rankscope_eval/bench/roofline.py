@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rankscope_eval.bench.counts import Phase
@@ -13,6 +14,8 @@ CPU_SIDES, GPU_SIDES = (512, 1024, 2048), (4096, 8192)
 """Sizes of the square matmuls to time."""
 CPU_BYTES, GPU_BYTES = tuple(2**n for n in (20, 22, 24, 26, 28)), tuple(2**n for n in (24, 26, 28, 30, 32))
 """Bytes read and written per copy; small copies run in cache."""
+ENOUGH = 0.1
+"""No larger matmul is timed after one of this many seconds: a processor without bfloat16 units takes minutes."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,13 @@ def measure_rates(dtype: str, device: str, repeats: int = 2) -> Rates:
     kind, on_gpu = getattr(torch, dtype), device.startswith("cuda")
     settle = torch.cuda.synchronize if on_gpu else (lambda: None)
     flops = []
-    for side in GPU_SIDES if on_gpu else CPU_SIDES:
-        a = torch.randn(side, side, device=device).to(kind)
-        out = torch.empty_like(a)
-        for way in (lambda a=a, out=out: torch.mm(a, a, out=out), lambda a=a: multiply(a, a)):
-            flops.append(2 * side**3 / _fastest(way, settle, repeats))  # type: ignore[arg-type]
+    for way in (lambda a, out: torch.mm(a, a, out=out), lambda a, out: multiply(a, a)):
+        for side in GPU_SIDES if on_gpu else CPU_SIDES:
+            a = torch.randn(side, side, device=device).to(kind)
+            seconds = _fastest(partial(way, a, torch.empty_like(a)), settle, repeats)
+            flops.append(2 * side**3 / seconds)
+            if seconds > ENOUGH:
+                break
     copies = []
     for moved in GPU_BYTES if on_gpu else CPU_BYTES:
         source = torch.zeros(moved // 2, dtype=torch.uint8, device=device)

@@ -97,7 +97,7 @@ def _compression(report: CompressReport, name: str) -> Iterator[str]:
 def _healings(last: HealReport) -> Iterator[str]:
     for one in (*last.earlier, codec.plain(last)):
         yield (
-            f"Healed by distillation from `{one['teacher']}`: {one['steps']:,} steps, {one['seconds']:.0f} s, "
+            f"Healed by distillation from `{one['teacher']}`: {one['steps']:,} steps, "
             f"{one['loss']} {one['first_loss']:.4g} at first, {one['last_loss']:.4g} at last."
         )
 

@@ -57,7 +57,7 @@ def test_batch_sizes_that_are_timed_together_take_turns(monkeypatch: pytest.Monk
 def test_the_context_is_the_models_own_where_that_is_shorter() -> None:
     settings = Settings(batches=(1,), num_samples=1, horizon=1, context=512, rounds=1, threads=1)
     rows = run_bench(["bundled:fast", "bundled-bolt:fast", "naive"], settings).rows
-    assert [row.context for row in rows] == [128, 512, 512]
+    assert [row.context for row in rows] == [256, 512, 512]
 
 
 @pytest.mark.slow
