@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from rankscope.compress.methods import Matrices
+from rankscope.compress.methods import Decomposition, Matrices
 from rankscope.compress.plan import SitePlan, Spectrum
 from rankscope.compress.taps import Tap
 from rankscope.families import Layout, Site
@@ -29,10 +29,13 @@ class Cut(Protocol):
     def module(self) -> str:
         """Name of the layer or the block, for messages."""
 
-    def spectra(self, matrices: Matrices) -> list[Spectrum]:
-        """Worth and cost of every term."""
+    def terms(self, matrices: Matrices) -> list[Decomposition]:
+        """All terms, by spectrum."""
 
-    def tap(self, matrices: Matrices) -> Tap:
+    def spectra(self, matrices: Matrices, terms: Sequence[Decomposition] | None = None) -> list[Spectrum]:
+        """Worth and cost of every term; ``terms`` are those of `terms`, where they are known already."""
+
+    def tap(self, terms: Sequence[Decomposition]) -> Tap:
         """The place where the gates of its terms act, for allocation ``sensitivity``."""
 
     def layouts(self, plans: Sequence[SitePlan], now: Mapping[str, Layout]) -> dict[str, Layout]:

@@ -98,7 +98,7 @@ class PairCut:
         """Widths that the heads of the pair have now."""
         return self.widths.of("q" if self.pair == "qk" else "v")
 
-    def spectra(self, matrices: Matrices) -> list[Spectrum]:
+    def spectra(self, matrices: Matrices, terms: Sequence[Decomposition] | None = None) -> list[Spectrum]:
         """One per head."""
         first, second = matrices[self.first], matrices[self.second]
         shape = (second.shape[0], first.shape[1]) if self.pair == "vo" else (first.shape[1], second.shape[1])
@@ -115,13 +115,13 @@ class PairCut:
                 pair=self.pair,
                 head=head,
             )
-            for head, (inner, width) in enumerate(zip(self.inner(matrices), self.heads, strict=True))
+            for head, (inner, width) in enumerate(zip(terms or self.terms(matrices), self.heads, strict=True))
         ]
 
-    def tap(self, matrices: Matrices) -> Tap:
+    def tap(self, terms: Sequence[Decomposition]) -> Tap:
         """Before the softmax, where queries leave; or where the attended values enter o."""
         qk = self.pair == "qk"
-        return PairTap((self.first if qk else self.second).module, self, self.inner(matrices) if qk else ())
+        return PairTap((self.first if qk else self.second).module, self, terms if qk else ())
 
     def layouts(self, plans: Sequence[SitePlan], now: Mapping[str, Layout]) -> dict[str, Layout]:
         """Head widths, those of the other pair among them."""
@@ -167,7 +167,7 @@ class PairCut:
             queries = torch.cat([_filled(left, width, 0)[:, -1] for (left, _), width in parts])
             return {self.first: queries, self.second: second.masked_fill(changed, 0.0)}
         means = (self.moments[0].total / self.moments[0].tokens).split(self.heads)
-        heads = zip(plans, self._slices(matrices), self.inner(matrices), first.split(self.heads), means, strict=True)
+        heads = zip(plans, self._slices(matrices), self.terms(matrices), first.split(self.heads), means, strict=True)
         for plan, (_, w_o), inner, b_v, mean in heads:
             if plan.changed:
                 # outputs were W_o a with a = W_v z + b_v, and are W̃_o W̃_v z: the same on average
@@ -180,7 +180,7 @@ class PairCut:
         tokens, widest = min(one.tokens for one in self.moments), max(self.heads)
         return (tokens, widest) if any(plan.changed for plan in plans) and tokens < widest else None
 
-    def inner(self, matrices: Matrices) -> list[Decomposition]:
+    def terms(self, matrices: Matrices) -> list[Decomposition]:
         """Return the terms between the two matrices of every head."""
         if self.gradients is not None:
             return [inner_gradients(each, self.attended(head)) for head, each in enumerate(self.gradients)]
@@ -217,7 +217,7 @@ class PairCut:
         if self.pair == "qk" and self.layer_biases is not None:
             columns = self.layer_biases[0].double()[:, None].split(self.heads)
             slices = [(torch.cat([left, b], dim=1), right) for (left, right), b in zip(slices, columns, strict=True)]
-        for head, (plan, inner) in enumerate(zip(plans, self.inner(matrices), strict=True)):
+        for head, (plan, inner) in enumerate(zip(plans, self.terms(matrices), strict=True)):
             left, right = slices[head]
             if plan.changed and self.pair == "qk":
                 factors = inner.between(left.mT, right).at(plan.rank)

@@ -228,10 +228,16 @@ class MatrixCut:
         moments = self.moments if self.bias is None or self.moments is None else centred(self.moments)
         return METHODS[self.method](matrix, moments, self.seed)
 
-    def spectra(self, matrices: Matrices) -> list[Spectrum]:
+    def terms(self, matrices: Matrices) -> list[Decomposition]:
+        """The one decomposition."""
+        return [self.decompose(matrices[self.site])]
+
+    def spectra(self, matrices: Matrices, terms: Sequence[Decomposition] | None = None) -> list[Spectrum]:
         """Singular values, in the norm of the method."""
         matrix = matrices[self.site]
-        if self.method != "svd":
+        if terms is not None:
+            sigma = terms[0].sigma
+        elif self.method != "svd":
             sigma = self.decompose(matrix).sigma
         elif isinstance(matrix, FactoredMatrix):
             sigma = matrix.singular_values()
@@ -252,9 +258,9 @@ class MatrixCut:
             )
         ]
 
-    def tap(self, matrices: Matrices) -> Tap:
+    def tap(self, terms: Sequence[Decomposition]) -> Tap:
         """At the output of the layer."""
-        return MatrixTap(self.module, self.decompose(matrices[self.site]))
+        return MatrixTap(self.module, terms[0])
 
     def layouts(self, plans: Sequence[SitePlan], now: Mapping[str, Layout]) -> dict[str, Layout]:
         """Factored at the plan's rank."""

@@ -196,7 +196,10 @@ def prepare(
 
     def work(item: tuple[Cut, Matrices]) -> tuple[list[Spectrum], Tap | None]:
         cut, matrices = item
-        return cut.spectra(matrices), cut.tap(matrices) if probed else None
+        if not probed:
+            return cut.spectra(matrices), None
+        terms = cut.terms(matrices)
+        return cut.spectra(matrices, terms), cut.tap(terms)
 
     spectra: list[list[Spectrum]] = []
     taps: list[Tap] = []

@@ -43,6 +43,9 @@ HELD = 2**31
 """Bytes of states that all passes together may hold while they wait; of wide models fewer series fit."""
 RIDGES = tuple(10.0**power for power in range(-4, 3))
 """λ over the mean diagonal element of C."""
+SKETCH = 256
+"""Random combinations of the outputs on which λ is chosen where there are more: the sums of squares that are compared
+keep their expectation, and vary by about √(2 / 256) of themselves."""
 DRAFT, THREAD = ".draft", "refine"
 _WRITERS = ("o", "wo")
 
@@ -75,7 +78,8 @@ def update(folds: Sequence[Sums], ridges: Sequence[float] = RIDGES) -> Float[Ten
     """D with the λ that leaves least of the squared error of folds that were not fitted to; None where none helps.
 
     That error falls and then rises again with λ: the search goes downhill from the middle of ``ridges``. A λ that does
-    not make C positive definite beyond its rounding is none.
+    not make C positive definite beyond its rounding is none. Of wide streams the error is that of `SKETCH` Gaussian
+    combinations of the outputs, the same ones at every call.
 
     Args:
         folds: sums over disjoint sets of series, at least two.
@@ -83,6 +87,8 @@ def update(folds: Sequence[Sums], ridges: Sequence[float] = RIDGES) -> Float[Ten
     """
     whole = sum(folds[1:], folds[0])
     scale = float(whole.second.diagonal().mean())
+    seen = [_sketched(one) for one in folds]
+    all_seen = sum(seen[1:], seen[0])
     known: dict[int, float] = {}
 
     def held_out(at: int) -> float:
@@ -90,7 +96,7 @@ def update(folds: Sequence[Sums], ridges: Sequence[float] = RIDGES) -> Float[Ten
         if not 0 <= at < len(ridges):
             return math.inf
         if at not in known:
-            known[at] = sum(_change(whole - held, held, ridges[at] * scale * (1 - 1 / len(folds))) for held in folds)
+            known[at] = sum(_change(all_seen - held, held, ridges[at] * scale * (1 - 1 / len(seen))) for held in seen)
         return known[at]
 
     best = len(ridges) // 2
@@ -98,6 +104,15 @@ def update(folds: Sequence[Sums], ridges: Sequence[float] = RIDGES) -> Float[Ten
     while held_out(best + step) < held_out(best):
         best += step
     return _solved(whole, ridges[best] * scale) if held_out(best) < 0 else None
+
+
+def _sketched(sums: Sums) -> Sums:
+    """Sums over `SKETCH` combinations of the outputs, or the same ones where there are no more."""
+    width = len(sums.cross)
+    if width <= SKETCH:
+        return sums
+    drawn = torch.randn(SKETCH, width, generator=torch.Generator().manual_seed(0), dtype=sums.cross.dtype)
+    return Sums(sums.second, drawn.to(sums.cross) @ sums.cross / math.sqrt(SKETCH))
 
 
 def _change(fitted: Sums, held: Sums, ridge: float) -> float:

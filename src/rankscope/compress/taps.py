@@ -123,7 +123,7 @@ class PairTap(Tap):
         """Make terms of values and outputs anew, in the norm of their output-gradient moment."""
         if self.cut.pair == "vo":
             self.cut = replace(self.cut, gradients=self.gradients(scale))
-            inner = self.cut.inner({})
+            inner = self.cut.terms({})
             self.along(inner)
             spectra = [replace(one, sigma=terms.sigma) for one, terms in zip(spectra, inner, strict=True)]
         return super().measured(self.cut, spectra, scale)

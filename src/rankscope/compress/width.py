@@ -78,19 +78,21 @@ class WidthCut:
         )
         return Decomposition(falling(up.square().sum(dim=0) * power).sqrt(), up, down)
 
-    def spectra(self, matrices: Matrices) -> list[Spectrum]:
+    def terms(self, matrices: Matrices) -> list[Decomposition]:
+        """The one decomposition."""
+        return [self.decompose(matrices)]
+
+    def spectra(self, matrices: Matrices, terms: Sequence[Decomposition] | None = None) -> list[Spectrum]:
         """One, with a rank for every unit; ``sigma`` are root mean squares of the outputs that go with them."""
-        order, w = self.order(matrices), _dense(matrices[self.outer]).double()
-        lower, power = innovations(self._second, order)
-        sigma = falling((w[:, order] @ lower).square().sum(dim=0) * power).sqrt()
-        d_out, units = w.shape
+        (found,) = terms or self.terms(matrices)
+        d_out, units = _dense(matrices[self.outer]).shape
         d_in = _dense(matrices[self.inner[0]]).shape[1]
         per_unit = d_out + len(self.inner) * d_in + len(self.biases)
         return [
             Spectrum(
                 self.module,
                 (d_out, d_in),
-                sigma,
+                found.sigma,
                 stored_rank=units,
                 layout="width",
                 layer=self.outer.layer or 0,
@@ -101,9 +103,9 @@ class WidthCut:
             )
         ]
 
-    def tap(self, matrices: Matrices) -> Tap:
+    def tap(self, terms: Sequence[Decomposition]) -> Tap:
         """At the output of the block."""
-        return MatrixTap(self.outer.module, self.decompose(matrices))
+        return MatrixTap(self.outer.module, terms[0])
 
     def layouts(self, plans: Sequence[SitePlan], now: Mapping[str, Layout]) -> dict[str, Layout]:
         """The width of the block."""

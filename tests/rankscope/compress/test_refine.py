@@ -18,7 +18,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import CalibrationSet, calibrate, calibration_set, named_set
 from rankscope.compress.calibration.passes import answer, by_length, pass_inputs
-from rankscope.compress.refine import BATCH, FOLDS, RIDGES, THREAD, Sums, refine, update
+from rankscope.compress.refine import BATCH, FOLDS, RIDGES, SKETCH, THREAD, Sums, refine, update
 from rankscope.errors import OptionError
 from rankscope.families.stream import points
 
@@ -37,11 +37,11 @@ def ridge_fit(rows: Tensor, missing: Tensor, weight: float) -> Tensor:
     return torch.linalg.lstsq(torch.cat([rows, more]), torch.cat([missing, none])).solution.mT
 
 
-def data(noise: float, n: int = 60) -> tuple[Tensor, Tensor]:
+def data(noise: float, n: int = 60, outputs: int = 4) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
     rows = torch.randn(n, 9, generator=generator, dtype=torch.float64)
-    true = torch.randn(9, 4, generator=generator, dtype=torch.float64)
-    return rows, rows @ true + noise * torch.randn(n, 4, generator=generator, dtype=torch.float64)
+    true = torch.randn(9, outputs, generator=generator, dtype=torch.float64)
+    return rows, rows @ true + noise * torch.randn(n, outputs, generator=generator, dtype=torch.float64)
 
 
 def test_without_a_ridge_it_is_least_squares() -> None:
@@ -51,11 +51,9 @@ def test_without_a_ridge_it_is_least_squares() -> None:
     torch.testing.assert_close(found, torch.linalg.lstsq(rows, missing).solution.mT, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("noise", [0.01, 3.0, 20.0])
-def test_the_ridge_is_that_of_a_search_over_rows(noise: float) -> None:
-    rows, missing = data(noise)
-    scale = float((rows.mT @ rows).diagonal().mean())
-    errors = []
+def searched(rows: Tensor, missing: Tensor) -> tuple[float, list[float]]:
+    """Mean diagonal element of C, and the held-out error of every λ by a search over rows."""
+    scale, errors = float((rows.mT @ rows).diagonal().mean()), []
     for ridge in RIDGES:
         error = 0.0
         for at in range(FOLDS):
@@ -63,11 +61,30 @@ def test_the_ridge_is_that_of_a_search_over_rows(noise: float) -> None:
             fit = ridge_fit(rows[~held], missing[~held], ridge * scale * (1 - 1 / FOLDS))
             error += float((missing[held] - rows[held] @ fit.mT).square().sum())
         errors.append(error)
+    return scale, errors
+
+
+@pytest.mark.parametrize("noise", [0.01, 3.0, 20.0])
+def test_the_ridge_is_that_of_a_search_over_rows(noise: float) -> None:
+    rows, missing = data(noise)
+    scale, errors = searched(rows, missing)
     best = min(range(len(RIDGES)), key=errors.__getitem__)
     found = update(folds(rows, missing))
     assert (found is None) == (errors[best] >= float(missing.square().sum()))
     if found is not None:
         torch.testing.assert_close(found, ridge_fit(rows, missing, RIDGES[best] * scale), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("noise", [0.01, 3.0, 20.0])
+def test_a_sketch_of_many_outputs_chooses_as_well(noise: float) -> None:
+    rows, missing = data(noise, outputs=3 * SKETCH)
+    scale, errors = searched(rows, missing)
+    found = update(folds(rows, missing))
+    assert found is not None
+    (taken,) = (
+        at for at, one in enumerate(RIDGES) if torch.allclose(found, ridge_fit(rows, missing, one * scale), rtol=1e-6)
+    )
+    assert errors[taken] < min(errors) + 1e-3 * float(missing.square().sum())
 
 
 def test_folds_that_contradict_each_other_change_nothing() -> None:

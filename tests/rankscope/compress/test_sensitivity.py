@@ -218,7 +218,7 @@ def test_one_pass_agrees_with_cutting_one_head_by_a_little(kind: str, pair: str,
 def gated_by_hand(prepared: Prepared, cut: PairCut, head: int, share: float) -> float:
     """The loss when the last term between the two matrices of a head goes by a share of the way."""
     whole = read_matrices(prepared.source, cut)
-    inner, width = cut.inner(whole)[head], cut.heads[head]
+    inner, width = cut.terms(whole)[head], cut.heads[head]
     part = slice(width * head, width * (head + 1))
     less = torch.eye(width, dtype=torch.float64) - share * inner.up[:, -1:] @ inner.down[-1:]
     site = cut.first if cut.pair == "qk" else cut.second
@@ -240,7 +240,7 @@ def test_worth_is_that_of_the_terms_that_are_written(make: Make) -> None:
     assert any(not torch.equal(one.sigma, two.sigma) for one, two in pairs)
     for cut in after.cuts:
         assert isinstance(cut, PairCut)
-        for inner in cut.inner(read_matrices(checkpoint, cut)) if cut.pair == "vo" else ():
+        for inner in cut.terms(read_matrices(checkpoint, cut)) if cut.pair == "vo" else ():
             torch.testing.assert_close(inner.up @ inner.down, torch.eye(len(inner.up)).double(), rtol=0, atol=1e-6)
 
 

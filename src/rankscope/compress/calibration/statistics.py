@@ -24,6 +24,8 @@ from rankscope.io.run_store import differences
 SCHEMA = "rankscope/calibration@2"
 EARLIER = "rankscope/calibration@1"
 """It held Σ n x̄ x̄ᵀ in the place of its rows, and is read."""
+FACTS = "calibration"
+"""The one entry of the file's metadata, whose order safetensors leaves to chance: equal runs write equal bytes."""
 SUFFIX = ".safetensors"
 
 
@@ -173,9 +175,9 @@ def save_moments(file: Path, settings: CalibrationSettings, streams: Mapping[str
     from safetensors.torch import save_file
 
     tensors = {f"{stream}:{part}": t for stream, m in streams.items() for part, t in to_tensors(m).items()}
-    metadata = {"schema": SCHEMA, "settings": json.dumps(asdict(settings)), "done": str(done)}
+    facts = {"schema": SCHEMA, "settings": json.dumps(asdict(settings)), "done": str(done)}
     with atomic_file(file) as path:
-        save_file(tensors, path, metadata=metadata)
+        save_file(tensors, path, metadata={FACTS: json.dumps(facts)})
 
 
 def load_moments(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoments], int]:
@@ -190,7 +192,7 @@ def load_moments(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoment
         return settings, streams, int(metadata["done"])
     except DataError as error:
         raise DataError(f"calibration {file} cannot be used: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise _damaged(file, error) from error
 
 
@@ -204,22 +206,30 @@ def _check_shapes(streams: Mapping[str, InputMoments]) -> None:
             raise ValueError(f"a variance of {stream} is negative")
 
 
-def _read(file: Path) -> tuple[dict[str, str], dict[str, dict[str, Tensor]]]:
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
     """Metadata of a calibration's file, and its tensors by stream and part."""
     from safetensors import SafetensorError, safe_open
 
     parts: dict[str, dict[str, Tensor]] = {}
     try:
         with safe_open(file, "pt") as opened:
-            metadata = opened.metadata() or {}
+            metadata = _facts(opened.metadata() or {})
             if metadata.get("schema") not in (SCHEMA, EARLIER):
                 raise DataError(f"{file} is no calibration: its schema is {metadata.get('schema')!r}, not {SCHEMA!r}.")
             for name in opened.keys():  # noqa: SIM118 - no mapping
                 stream, _, part = name.rpartition(":")
                 parts.setdefault(stream, {})[part] = opened.get_tensor(name)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, json.JSONDecodeError, TypeError, RecursionError) as error:
         raise _damaged(file, error) from error
     return metadata, parts
+
+
+def _facts(metadata: dict[str, str]) -> dict[str, Any]:
+    """Schema, settings and count of a file's metadata; earlier files have an entry for each."""
+    found = json.loads(metadata[FACTS]) if FACTS in metadata else metadata
+    if not isinstance(found, dict):
+        raise TypeError(f"its {FACTS} is no JSON object")
+    return found
 
 
 def _damaged(file: Path, error: Exception) -> DataError:

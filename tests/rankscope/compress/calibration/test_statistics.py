@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from rankscope import open_checkpoint
@@ -39,6 +41,23 @@ def test_save_and_load(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
     assert same(found, again)
     assert {part for site in checkpoint.sites() for part in (again.of(site).tokens,)} == {5, 30 + 5}
     again.check(checkpoint)
+
+
+def test_equal_runs_write_equal_bytes(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    checkpoint = make("chronos-bolt")
+    files = [tmp_path / f"{at}.safetensors" for at in range(6)]  # the order of three entries was left to chance
+    for file in files:
+        calibrate(checkpoint, series(2), file=file)
+    assert len({file.read_bytes() for file in files}) == 1
+
+
+def test_files_of_earlier_releases_are_read(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    file = tmp_path / "moments.safetensors"
+    now = calibrate(make("chronos-bolt"), series(2), file=file)
+    with safe_open(file, "pt") as opened:
+        facts = json.loads(opened.metadata()["calibration"])
+    save_file(load_file(file), file, metadata=facts)
+    assert load_calibration(file).settings == now.settings
 
 
 @pytest.mark.slow
@@ -172,8 +191,6 @@ def corrupt(file: Path, how: str) -> None:
     elif how == "foreign":
         save_file(tensors, file, metadata={"format": "pt"})
     else:
-        from safetensors import safe_open
-
         with safe_open(file, "pt") as opened:
             metadata = opened.metadata()
         if how == "nan":
@@ -181,7 +198,9 @@ def corrupt(file: Path, how: str) -> None:
         elif how == "part":
             del tensors[first]
         elif how == "settings":
-            metadata["settings"] = '{"model": 1}'
+            metadata = {"calibration": json.dumps({**json.loads(metadata["calibration"]), "settings": '{"model": 1}'})}
+        elif how in ("[1]", "{", "[" * 5000):
+            metadata = {"calibration": how}
         save_file(tensors, file, metadata=metadata)
 
 
@@ -197,6 +216,9 @@ def corrupt(file: Path, how: str) -> None:
         ("nan", "NaN or Inf"),
         ("part", r"is damaged.*inside"),
         ("settings", "is damaged"),
+        ("[1]", "is damaged.*no JSON object"),
+        ("{", "is damaged"),
+        ("[" * 5000, "is damaged"),
     ],
 )
 def test_damaged_and_foreign_files(how: str, message: str, make: Callable[..., Checkpoint], tmp_path: Path) -> None:
