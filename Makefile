@@ -40,8 +40,8 @@ test test-slow: export OMP_NUM_THREADS ?= 1
 test: $(STAMP) ## Run the quick tests, a process per core (about 5 minutes on two)
 	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist worksteal --durations=10 -q
 
-test-slow: $(STAMP) ## Run the slow ones, with coverage: processes, kills, training, Ray, Chromium (12 minutes)
-	$(BIN)/python -m pytest -m slow -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered --durations=10 -q
+test-slow: $(STAMP) ## Run the slow ones: processes, kills, training, Ray, Chromium (12 minutes)
+	$(BIN)/python -m pytest -m slow -n $(JOBS) --dist worksteal --durations=10 -q
 
 test-at: $(STAMP) ## Run all tests of one place: make test-at AT=tests/rankscope/numerics
 	$(BIN)/python -m pytest -q -x $(AT)
