@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TRAINING_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 """Training ``--dtype`` → value of the config's ``precision``."""
-OUTPUT, RUNTIME, SCORES, SPREAD = "Output", "Runtime", "Scores", "Execution"
+OUTPUT, RUNTIME, SCORES, SPREAD, SERIES = "Output", "Runtime", "Scores", "Execution", "Input series"
 """Help panels shared by several verbs."""
 _WIDEST = 24
 """Widest list of choices, in columns, shown as a metavar."""
@@ -112,6 +112,13 @@ Length = Annotated[int, count("--length", "Length of each series.")]
 Text = Annotated[str | None, value("--text", "FILE", "Corpus for text models: UTF-8 text, optionally gzipped.")]
 Samples = Annotated[int, count("--num-samples", "Sample paths per series (sampling models only).")]
 Horizon = Annotated[int, value("--horizon", "STEPS", "Forecast horizon in steps.", short="-H", min=1)]
+Freq = Annotated[str | None, value("--freq", "F", "Frequency (h, D, W, M, …) if it cannot be inferred.", SERIES)]
+SeasonLength = Annotated[
+    int | None, count("--season-length", "Season length of baselines and MASE (default: from the frequency).", SERIES)
+]
+IdColumn = Annotated[str | None, value("--id-column", "NAME", "Column with series ids.", SERIES)]
+TimeColumn = Annotated[str | None, value("--time-column", "NAME", "Column with timestamps.", SERIES)]
+TargetColumn = Annotated[str | None, value("--target-column", "NAME", "Column with values.", SERIES)]
 ScoreData = Annotated[str | None, value("--data", "DIR", "Folder with local data files.", SCORES)]
 MaxSeries = Annotated[int | None, count("--max-series", "Use only the first N series of each data set.", SCORES)]
 Resume = Annotated[bool, switch("--resume", "Resume from the latest snapshot of an interrupted run.")]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rankscope_eval.scorer import Scorer, score_during_training
     from rankscope_eval.sources import LoadedSuite, read_suite
     from rankscope_eval.streaming import StreamReport, forecast_stream
-    from rankscope_eval.suites import Suite, Task, list_suites, load_suite
+    from rankscope_eval.suites import Suite, Task, list_suites, load_suite, series_suite
     from rankscope_eval.tradeoff import Grid, TradeoffOptions, run_table2
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Task",
     "list_suites",
     "load_suite",
+    "series_suite",
     "LoadedSuite",
     "read_suite",
     "Scorer",
@@ -66,6 +67,7 @@ _HOME = {
     "Task": "suites",
     "list_suites": "suites",
     "load_suite": "suites",
+    "series_suite": "suites",
     "forecast_file": "forecast",
     "forecast_series": "forecast",
     "forecast_stream": "streaming",

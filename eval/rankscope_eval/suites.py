@@ -12,6 +12,7 @@ from typing import Any
 
 from rankscope.errors import DataError, unknown_choice
 from rankscope.io import codec
+from rankscope.series import Columns
 
 DEFAULT_SUITE = "embedded"
 LONGEST_NAME = 255
@@ -110,6 +111,44 @@ def load_suite(suite: str | Path = DEFAULT_SUITE) -> Suite:
             raise DataError(f"{path} holds series: name it in a suite, a YAML file beside it, e.g. `{task}`.")
         return _read_suite(path, path.stem, folder=path.parent)
     raise DataError(unknown_choice("suite", name, list_suites(), "A path to a YAML file works too."))
+
+
+def series_suite(
+    file: str | Path,
+    horizon: int,
+    windows: int = 1,
+    *,
+    freq: str | None = None,
+    season_length: int | None = None,
+    columns: Columns | None = None,
+) -> Suite:
+    """Return the suite of one file of series, in any form that `rankscope.read_series` reads.
+
+    Args:
+        file: the series.
+        horizon: steps of every window.
+        windows: windows at the end of each series, end to end; each is forecast from all values before it.
+        freq: frequency (default: from the file or its timestamps).
+        season_length: season of seasonal-naive and MASE (default: GluonTS' season for the frequency).
+        columns: non-default names of the id, time and target columns.
+
+    Raises:
+        DataError: a value below 1.
+    """
+    path, names = Path(file), columns or Columns()
+    fields = {
+        "name": path.stem,
+        "prediction_length": horizon,
+        "offset": -horizon * windows,
+        "num_rolls": windows,
+        "file": path.name,
+        "freq": freq,
+        "season_length": season_length,
+        "id_column": names.id,
+        "time_column": names.time,
+        "target_column": names.target,
+    }
+    return Suite(path.stem, (parse_task(fields, str(path), path.stem),), path.parent)
 
 
 def parse_task(item: Any, where: str, benchmark: str) -> Task:

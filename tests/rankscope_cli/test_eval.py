@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -54,6 +56,65 @@ def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str])
     again = cli(*TASKS, "--force")
     assert again.exit_code == 0, again.stderr
     assert len(measured) == 8
+
+
+SALES = ("eval", "naive", "--input", "sales.csv")
+
+
+@pytest.fixture
+def sales(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pd.DataFrame:
+    """Two monthly series of five years in ``sales.csv``, in columns of other names than usual."""
+    monkeypatch.chdir(tmp_path)
+    months = pd.date_range("2019-01-01", periods=60, freq="MS")
+    rng = np.random.default_rng(0)
+    parts = [pd.DataFrame({"shop": shop, "month": months, "sold": rng.gamma(4.0, 10.0, 60)}) for shop in ("a", "b")]
+    frame = pd.concat(parts)
+    frame.to_csv("sales.csv", index=False)
+    return frame
+
+
+def test_a_file_of_series_is_the_suite_that_says_the_same(cli: Any, sales: pd.DataFrame) -> None:
+    names = {"id_column": "shop", "time_column": "month", "target_column": "sold"}
+    task = {"name": "sales", "prediction_length": 6, "offset": -18, "num_rolls": 3, "season_length": 12, **names}
+    Path("suite.yaml").write_text(json.dumps([task]))
+    flags = [word for name, column in names.items() for word in (f"--{name.replace('_', '-')}", column)]
+    own = cli(*SALES, "--horizon", "6", "--windows", "3", "--season-length", "12", *flags, "--json")
+    suite = cli("eval", "naive", "--suite", "suite.yaml", "--json")
+    assert own.exit_code == suite.exit_code == 0, own.stderr + suite.stderr
+    found, expected = (json.loads(one.stdout)["rows"] for one in (own, suite))
+    assert [(row["model"], row["MASE"], row["WQL"]) for row in found] == [
+        (row["model"], row["MASE"], row["WQL"]) for row in expected
+    ]
+    assert {row["windows"] for row in found} == {6}
+
+
+def test_one_window_of_a_file_is_its_last_values(cli: Any, sales: pd.DataFrame) -> None:
+    result = cli(*SALES, "-H", "6", "--id-column", "shop", "--json")
+    assert result.exit_code == 0, result.stderr
+    row = next(row for row in json.loads(result.stdout)["rows"] if row["model"] == "naive")
+    scaled = []
+    for _, one in sales.groupby("shop"):
+        past, future = one["sold"].to_numpy()[:-6], one["sold"].to_numpy()[-6:]
+        scaled.append(np.abs(future - past[-1]).mean() / np.abs(past[12:] - past[:-12]).mean())
+    assert row["MASE"] == pytest.approx(np.mean(scaled), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (SALES, "--input requires --horizon STEPS"),
+        ((*SALES, "-H", "6", "--suite", "embedded"), "--suite selects a suite, and --input replaces it"),
+        ((*SALES, "-H", "6", "--tasks", "nile"), "--tasks selects a suite, and --input replaces it"),
+        (("eval", "naive", "--windows", "3"), "--windows requires --input FILE"),
+        (("eval", "naive", "--season-length", "3"), "--season-length requires --input FILE"),
+        ((*SALES, "-H", "30", "--windows", "2", "--id-column", "shop"), "series 'a' has 60 values"),
+        (("eval", "naive", "--input", "none.csv", "-H", "6"), "none.csv"),
+    ],
+)
+def test_a_file_of_series_that_cannot_be_used(
+    refused: Any, sales: pd.DataFrame, words: tuple[str, ...], message: str
+) -> None:
+    assert message in refused(*words)
 
 
 def test_intervals_and_verdicts_stand_beside_the_scores() -> None:

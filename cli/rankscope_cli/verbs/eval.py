@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rankscope.errors import OptionError, RankscopeError
 from rankscope.io.atomic import sweep
@@ -30,12 +30,28 @@ def run(
         opt.value("--baseline", "MODEL", "Denominator of relative scores (default: seasonal-naive).", short="-b"),
     ] = None,
     suite: Annotated[
-        str, opt.value("--suite", "NAME|FILE", "embedded, chronos-in-domain, chronos-zero-shot, or a YAML file.")
-    ] = "embedded",
+        str | None,
+        opt.value("--suite", "NAME|FILE", "embedded (default), chronos-in-domain, chronos-zero-shot, or a YAML file."),
+    ] = None,
     data: Annotated[str | None, opt.value("--data", "DIR", "Folder of local data files.")] = None,
     tasks: Annotated[
         list[str] | None, opt.value("--tasks", "NAME,…", "Run only these tasks of the suite.", short="-t")
     ] = None,
+    input: Annotated[
+        str | None,
+        opt.value("--input", "FILE", "Evaluate on these series instead of a suite.", opt.SERIES, "-i"),
+    ] = None,
+    horizon: Annotated[
+        int | None, opt.value("--horizon", "STEPS", "Steps of every window.", opt.SERIES, "-H", min=1)
+    ] = None,
+    windows: Annotated[
+        int | None, opt.count("--windows", "Windows at the end of every series, end to end (default: 1).", opt.SERIES)
+    ] = None,
+    freq: opt.Freq = None,
+    season_length: opt.SeasonLength = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     margin: Annotated[
         float, opt.value("--margin", "SHARE", "Relative difference that verdicts count as none.", min=0, max=1)
     ] = 0.02,
@@ -63,17 +79,25 @@ def run(
     geometric means over data sets of score / baseline score, with 95 % bootstrap intervals over data sets and series.
     Verdicts are those of two one-sided tests (5 % each): held within the margin, better, at most the margin worse,
     worse, or not shown.
+    --input FILE --horizon STEPS evaluates on a file of series, in any form that forecast reads: the last STEPS values
+    of each series, or that many of every one of --windows, are forecast from all values before them.
     CSV output has the columns that chronos-forecasting publishes. With --out, finished rows are saved immediately;
     --resume continues after an interrupt or an error.
 
     Examples:
         rankscope eval
         rankscope eval small/ --baseline bundled --out scores.csv
+        rankscope eval small/ --baseline bundled --input sales.csv --horizon 12 --windows 3
         rankscope eval --suite chronos-zero-shot --out scores.csv --resume
         rankscope eval seasonal-naive --suite backtest.yaml --data benchmark/ --json
     """
-    from rankscope_eval import evaluate
+    from rankscope.series import Columns
+    from rankscope_eval import evaluate, series_suite
+    from rankscope_eval.suites import DEFAULT_SUITE
 
+    columns = Columns(id_column, time_column, target_column)
+    own = {"windows": windows, "freq": freq, "season_length": season_length}
+    _check_source(input, horizon, {**own, **vars(columns)}, {"suite": suite, "data": data, "tasks": tasks})
     how = opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     kept = _kept(out, resume, force)
     if out is not None and kept is not None and resume and Path(out).exists():
@@ -85,7 +109,9 @@ def run(
         with _mentioned(kept), progress_bar("opening the model") as progress:
             report = evaluate(
                 models or ["bundled"],
-                suite,
+                suite or DEFAULT_SUITE
+                if input is None
+                else series_suite(input, horizon or 1, columns=columns, **_given(own)),
                 how,
                 data=data,
                 tasks=opt.words(tasks),
@@ -99,6 +125,30 @@ def run(
         output.deliver(report, lambda console: show_eval(report, console))
         if kept is not None:
             shutil.rmtree(kept)
+
+
+def _check_source(
+    input: str | None, horizon: int | None, own: Mapping[str, object], suite: Mapping[str, object]
+) -> None:
+    """Refuse options of a file of series and options of a suite together.
+
+    Raises:
+        OptionError: both are given, or ``--input`` or ``--horizon`` alone.
+    """
+    if input is None:
+        lonely = next(iter(_given({"horizon": horizon, **own})), None)
+        if lonely is not None:
+            raise OptionError(f"--{lonely.replace('_', '-')} requires --input FILE: suites say it for each data set.")
+        return
+    if horizon is None:
+        raise OptionError("--input requires --horizon STEPS: how many values to forecast.")
+    both = next(iter(_given(suite)), None)
+    if both is not None:
+        raise OptionError(f"--{both} selects a suite, and --input replaces it: give one of the two.")
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _kept(out: str | None, resume: bool, force: bool) -> Path | None:

@@ -37,13 +37,11 @@ def run(
         list[str] | None,
         opt.value("--quantiles", "Q,…", "Quantile levels (default: 0.1,0.5,0.9).", short="-q"),
     ] = None,
-    freq: Annotated[str | None, opt.value("--freq", "F", "Frequency (h, D, W, M, …) if it cannot be inferred.")] = None,
-    season_length: Annotated[
-        int | None, opt.count("--season-length", "Season length of the baselines (default: from the frequency).")
-    ] = None,
-    id_column: Annotated[str | None, opt.value("--id-column", "NAME", "Column with series ids.")] = None,
-    time_column: Annotated[str | None, opt.value("--time-column", "NAME", "Column with timestamps.")] = None,
-    target_column: Annotated[str | None, opt.value("--target-column", "NAME", "Column with values.")] = None,
+    freq: opt.Freq = None,
+    season_length: opt.SeasonLength = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     context: Annotated[int | None, opt.count("--context", "Context length (default: the model's).")] = None,
     num_samples: opt.Samples = 20,
     batch_size: opt.BatchSize = 32,
