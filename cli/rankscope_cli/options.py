@@ -113,9 +113,7 @@ Text = Annotated[str | None, value("--text", "FILE", "Corpus for text models: UT
 Samples = Annotated[int, count("--num-samples", "Sample paths per series (sampling models only).")]
 Horizon = Annotated[int, value("--horizon", "STEPS", "Forecast horizon in steps.", short="-H", min=1)]
 Freq = Annotated[str | None, value("--freq", "F", "Frequency (h, D, W, M, …) if it cannot be inferred.", SERIES)]
-SeasonLength = Annotated[
-    int | None, count("--season-length", "Season length of baselines and MASE (default: from the frequency).", SERIES)
-]
+SeasonLength = Annotated[int | None, count("--season-length", "Season length (default: from the frequency).", SERIES)]
 IdColumn = Annotated[str | None, value("--id-column", "NAME", "Column with series ids.", SERIES)]
 TimeColumn = Annotated[str | None, value("--time-column", "NAME", "Column with timestamps.", SERIES)]
 TargetColumn = Annotated[str | None, value("--target-column", "NAME", "Column with values.", SERIES)]

@@ -88,8 +88,7 @@ def run(
         rankscope eval
         rankscope eval small/ --baseline bundled --out scores.csv
         rankscope eval small/ --baseline bundled --input sales.csv --horizon 12 --windows 3
-        rankscope eval --suite chronos-zero-shot --out scores.csv --resume
-        rankscope eval seasonal-naive --suite backtest.yaml --data benchmark/ --json
+        rankscope eval small/ --suite backtest.yaml --data benchmark/ --out scores.csv --resume
     """
     from rankscope.series import Columns
     from rankscope_eval import evaluate, series_suite

@@ -31,7 +31,9 @@ SHOWN = 24
 def run(
     model: opt.Model = None,
     *,
-    input: Annotated[str, opt.value("--input", "FILE", "Input series: .csv, .parquet, .jsonl or .arrow.", short="-i")],
+    input: Annotated[
+        str, opt.value("--input", "FILE", "File of series: .csv, .parquet, .jsonl or .arrow.", opt.SERIES, "-i")
+    ],
     horizon: opt.Horizon,
     quantiles: Annotated[
         list[str] | None,
