@@ -115,6 +115,30 @@ def memory_of_many(found: Document) -> Document:
     return {"ours": ours, "stock": stock, "one": one, "share": ours / stock, "times": ours / one}
 
 
+def compiled(found: Document) -> dict[str, dict[str, float]]:
+    """Time and peak memory of the compiled stock pipeline over the stock one, over the batches."""
+    one, name = found["sizes"]["tiny"], "t5-tiny:compile:float32"
+    peaks = {(row["label"], row["batch"]): row["peak_bytes"] for row in one["rows"]}
+    ratios = {
+        "time": [row["seconds"]["median"] for row in one["ratios"] if row["label"] == name],
+        "memory": [peak / peaks[STOCK, batch] for (label, batch), peak in peaks.items() if label == name],
+    }
+    return {what: {"least": min(values), "most": max(values)} for what, values in ratios.items()}
+
+
+def narrow_heads_save_time(*found: Document) -> bool:
+    """Whether narrow heads are faster in the stock pipeline at every size and batch."""
+    rows = [row for each in found for one in each["sizes"].values() for row in one["ratios"]]
+    times = [row["seconds"]["median"] for row in rows if row["label"].endswith("head-width:stock:float32")]
+    return max(times) < 1
+
+
+def bolt_is_two_orders_faster(found: Document) -> bool:
+    """Whether Chronos-T5 takes a hundred times as long as Chronos-Bolt in the stock pipeline."""
+    rows = {row["label"]: row["milliseconds_per_series"] for row in found["rows"]}
+    return bool(rows["bundled:stock:float32"] > 100 * rows["bundled-bolt:stock:float32"])
+
+
 def peers(found: Document) -> str:
     """Trained models beside local ones."""
     common = found["common_context"]
@@ -297,6 +321,26 @@ CLAIMS: tuple[Claim, ...] = (
         moves=0.1,
     ),
     Block("docs/howto/train.md", "training", ("training",), training, moves=0.1),
+    Prose(
+        "docs/runtime.md",
+        "runtime-slow",
+        "T5 tiny takes {time[least]:.2f} to {time[most]:.2f} of the time and {memory[least]:.1f} to {memory[most]:.1f} "
+        "times the memory",
+        compiled,
+        holds=lambda found: compiled(found)["time"]["least"] > 0.9,
+        moves=0.1,
+    ),
+    Prose(
+        "docs/howto/choosing.md",
+        "runtime-slow",
+        "Narrow heads save time in the stock pipeline, too",
+        also=("runtime-mini-small",),
+        holds=narrow_heads_save_time,
+    ),
+    *(
+        Prose(page, "peers", "two orders of magnitude faster", holds=bolt_is_two_orders_faster)
+        for page in ("docs/howto/choosing.md", "docs/howto/student.md")
+    ),
     Block("docs/runtime.md", "parts", ("parts",), parts, moves=0.1),
     Prose(
         PAGE,

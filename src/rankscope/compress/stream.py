@@ -5,7 +5,7 @@ z = B x with x ≈ A z, A (d, k) with orthonormal columns: what reads x is multi
 skip connection from one point to the next, with A′ and B′, is B′A. The norm divides by the length of A z, which is that
 of z, over √d as before. With C = E[x xᵀ] and G the output-gradient moment at the point, the answers change to second
 order by ‖G^{1/2}(1 − AB)C^{1/2}‖², least over all AB of rank k where G^{1/2}AB C^{1/2} is the cut singular value
-decomposition of G^{1/2}C^{1/2}. Derivation, and why directions of most energy do worse: docs/theory/stream.md.
+decomposition of G^{1/2}C^{1/2}. Derivation: docs/theory/stream.md.
 """
 
 from __future__ import annotations

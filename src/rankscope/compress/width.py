@@ -5,9 +5,7 @@ activation, what the units left, S, can still do is W̃_o = W_o C[:, S] C[S, S]�
 and W_g of the other units go. Units leave one by one, each where E‖W_o h − W̃_o h_S‖² grows least
 (`rankscope.numerics.elimination`). The errors of successive eliminations are uncorrelated and add up, so W_o is a sum
 of rank-1 terms, one a unit, that can be cut anywhere and that a probe can gate: their worth is in units of the loss.
-
-An order in the norm of the answers' gradients was tried in the place of that of the outputs, and lost no less:
-docs/theory/compression.md.
+Derivation: docs/theory/compression.md.
 """
 
 from __future__ import annotations
