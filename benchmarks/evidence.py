@@ -129,6 +129,8 @@ def measure(names: Sequence[str], options: argparse.Namespace) -> list[str]:
 
 def run(result: Result, data: str, alone: str) -> list[str]:
     """Measure one result."""
+    if result.by_hand:
+        return [f"{result.name}: run `{result.command}` and put its file at {result.file}."]
     if "--data" in result.command and not (ROOT / data).is_dir():
         return [f"{result.name}: {data} is no folder; give that of the folders benchmark and dev by --data DIR."]
     words = [sys.executable, *shlex.split(result.words(data))[1:]]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from claims import ranks, rates, scores, speed, table2
+from claims import cards, figures, ranks, rates, scores, speed, table2
 from claims.records import Block, Claim, ClaimError, Document, Printed, Prose, Result
 
 RESULTS: dict[str, Result] = {
-    one.name: one for one in (*ranks.RESULTS, *scores.RESULTS, *speed.RESULTS, *table2.RESULTS)
+    one.name: one
+    for one in (
+        *ranks.RESULTS,
+        *scores.RESULTS,
+        *speed.RESULTS,
+        *table2.RESULTS,
+        *figures.RESULTS,
+        *cards.RESULTS,
+    )
 }
 """In the order in which they are measured: what README and cards print comes first."""
 
@@ -26,6 +34,8 @@ CLAIMS: tuple[Claim, ...] = (
     *rates.CLAIMS,
     *ranks.CLAIMS,
     *table2.CLAIMS,
+    *figures.CLAIMS,
+    *cards.CLAIMS,
     Block("docs/benchmarks.md", "stale", (), stale_note, moves=float("inf")),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +40,8 @@ class Result:
     """Kept as it was measured, by an earlier commit on another machine: is never stale, and its page says so."""
     path: str = ""
     """Where the file lies if not at benchmarks/results/NAME.json."""
+    by_hand: bool = False
+    """`command` is a whole line that fills a folder, of which the file was put at `path`; goes with `older`."""
 
     @property
     def file(self) -> str:
@@ -47,12 +50,22 @@ class Result:
 
     def words(self, data: str | None = None) -> str:
         """The whole command; without the folder that holds ``benchmark`` and ``dev``, as results have it."""
+        if self.by_hand:
+            return self.command
         six, dev = ("DIR", "DIR") if data is None else (f"{data}/benchmark", f"{data}/dev")
         return f"python {self.command.format(six=six, dev=dev)} --out {self.file}"
 
     def read(self) -> Document:
-        """The saved result."""
-        found: Document = json.loads((ROOT / self.file).read_text(encoding="utf-8"))
+        """The saved result; of a table its ``rows``."""
+        file = ROOT / self.file
+        if file.suffix == ".parquet":
+            from pyarrow import parquet
+
+            return {"rows": parquet.read_table(file).to_pylist()}
+        with file.open(encoding="utf-8", newline="") as text:
+            if file.suffix == ".csv":
+                return {"rows": [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(text)]}
+            found: Document = json.load(text)
         return found
 
     def stale(self) -> str:
