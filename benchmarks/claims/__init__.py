@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from claims import ranks, rates, scores, speed, table2
+from claims import lab, ranks, rates, scores, speed, table2
 from claims.records import Block, Claim, ClaimError, Document, Printed, Prose, Result
 
 RESULTS: dict[str, Result] = {
-    one.name: one for one in (*ranks.RESULTS, *scores.RESULTS, *speed.RESULTS, *table2.RESULTS)
+    one.name: one for one in (*ranks.RESULTS, *scores.RESULTS, *speed.RESULTS, *table2.RESULTS, *lab.RESULTS)
 }
 """In the order in which they are measured: what README and cards print comes first."""
 
@@ -26,6 +26,7 @@ CLAIMS: tuple[Claim, ...] = (
     *rates.CLAIMS,
     *ranks.CLAIMS,
     *table2.CLAIMS,
+    *lab.CLAIMS,
     Block("docs/benchmarks.md", "stale", (), stale_note, moves=float("inf")),
 )
 
