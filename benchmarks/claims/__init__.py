@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims import cards, figures, ranks, rates, scores, speed, table2
+from claims import cards, figures, lab, ranks, rates, scores, speed, table2
 from claims.records import Block, Claim, ClaimError, Document, Printed, Prose, Result
 
 RESULTS: dict[str, Result] = {
@@ -14,6 +14,7 @@ RESULTS: dict[str, Result] = {
         *table2.RESULTS,
         *figures.RESULTS,
         *cards.RESULTS,
+        *lab.RESULTS,
     )
 }
 """In the order in which they are measured: what README and cards print comes first."""
@@ -36,6 +37,7 @@ CLAIMS: tuple[Claim, ...] = (
     *table2.CLAIMS,
     *figures.CLAIMS,
     *cards.CLAIMS,
+    *lab.CLAIMS,
     Block("docs/benchmarks.md", "stale", (), stale_note, moves=float("inf")),
 )
 
