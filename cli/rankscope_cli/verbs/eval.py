@@ -12,6 +12,7 @@ from rankscope.errors import OptionError, RankscopeError
 from rankscope.io.atomic import sweep
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
+from rankscope_cli.fev_tables import show_fev
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from rankscope_eval.report import EvalRow, EvalSummary
 
 
+FEV = "fev:"
+"""How a suite begins whose tasks are fev's."""
+
+
 def run(
     models: opt.Models = None,
     baseline: Annotated[
@@ -31,7 +36,12 @@ def run(
     ] = None,
     suite: Annotated[
         str | None,
-        opt.value("--suite", "NAME|FILE", "embedded (default), chronos-in-domain, chronos-zero-shot, or a YAML file."),
+        opt.value(
+            "--suite",
+            "NAME|FILE",
+            "embedded (default), chronos-in-domain, chronos-zero-shot, or a YAML file; fev:fev-bench, fev:fev-mini, "
+            "fev:chronos-zero-shot, or fev:FILE for tasks of fev.",
+        ),
     ] = None,
     data: Annotated[str | None, opt.value("--data", "DIR", "Folder of local data files.")] = None,
     tasks: Annotated[
@@ -81,6 +91,8 @@ def run(
     worse, or not shown.
     --input FILE --horizon STEPS evaluates on a file of series, in any form that forecast reads: the last STEPS values
     of each series, or that many of every one of --windows, are forecast from all values before them.
+    Tasks of fev are read, windowed and scored by fev (pip install 'rankscope[fev]'): models that read covariates get
+    them, and the CSV file is what its leaderboard reads.
     CSV output has the columns that chronos-forecasting publishes. With --out, finished rows are saved immediately;
     --resume continues after an interrupt or an error.
 
@@ -88,11 +100,12 @@ def run(
         rankscope eval
         rankscope eval small/ --baseline bundled --out scores.csv
         rankscope eval small/ --baseline bundled --input sales.csv --horizon 12 --windows 3
-        rankscope eval small/ --suite backtest.yaml --data benchmark/ --out scores.csv --resume
+        rankscope eval small/ --baseline bundled-2 --suite fev:fev-mini --out scores.csv --resume
     """
     from rankscope.series import Columns
-    from rankscope_eval import evaluate, series_suite
-    from rankscope_eval.suites import DEFAULT_SUITE
+    from rankscope_eval import EvalReport, evaluate, series_suite
+    from rankscope_eval.fev_suite import FevReport, evaluate_fev
+    from rankscope_eval.suites import DEFAULT_SUITE, Suite
 
     columns = Columns(id_column, time_column, target_column)
     own = {"windows": windows, "freq": freq, "season_length": season_length}
@@ -104,24 +117,31 @@ def run(
         sweep(Path(out).parent, Path(out).name)
         say(f"{out} is finished: nothing to resume.")
         return
+    common: dict[str, Any] = {
+        "data": data,
+        "tasks": opt.words(tasks),
+        "baseline": baseline,
+        "margin": margin,
+        "kept": kept,
+        "resume": resume,
+    }
+    chosen = models or ["bundled"]
+    report: EvalReport | FevReport
     with Output(json, out, force, signed=True) as output:
         with _mentioned(kept), progress_bar("opening the model") as progress:
-            report = evaluate(
-                models or ["bundled"],
-                suite or DEFAULT_SUITE
-                if input is None
-                else series_suite(input, horizon or 1, columns=columns, **_given(own)),
-                how,
-                data=data,
-                tasks=opt.words(tasks),
-                max_series=max_series,
-                baseline=baseline,
-                margin=margin,
-                kept=kept,
-                resume=resume,
-                progress=progress,
-            )
-        output.deliver(report, lambda console: show_eval(report, console))
+            if suite is not None and suite.startswith(FEV):
+                if max_series is not None:
+                    raise OptionError("--max-series is for suites of rankscope: tasks of fev take all series.")
+                report = evaluate_fev(chosen, suite.removeprefix(FEV), how, progress=progress, **common)
+            else:
+                series: str | Suite = suite or DEFAULT_SUITE
+                if input is not None:
+                    series = series_suite(input, horizon or 1, columns=columns, **_given(own))
+                report = evaluate(chosen, series, how, max_series=max_series, progress=progress, **common)
+        output.deliver(
+            report,
+            lambda console: show_eval(report, console) if isinstance(report, EvalReport) else show_fev(report, console),
+        )
         if kept is not None:
             shutil.rmtree(kept)
 

@@ -1,0 +1,131 @@
+"""Models on fev tasks: checkpoints through their pipelines, and the local models of fev's published results."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rankscope.errors import DataError
+from rankscope_eval.fev_suite.tasks import fev, reason_of
+from rankscope_eval.forecasters import Forecasting
+
+if TYPE_CHECKING:
+    from fev import EvaluationWindow, Task
+
+LOCAL = {
+    "naive": ("Naive", False),
+    "seasonal-naive": ("SeasonalNaive", True),
+    "auto-ets": ("AutoETS", True),
+    "auto-theta": ("AutoTheta", True),
+}
+"""Local models by name: class of statsforecast, and whether it has a season."""
+CONTEXT = 1000
+"""Values at the end of a series that local models read, as in fev's published results."""
+
+Predictions = tuple[list[Any], float]
+"""Predictions of every window, and the seconds that they took."""
+
+
+@dataclass(frozen=True)
+class FevForecaster:
+    """A model that forecasts the windows of a fev task.
+
+    Attributes:
+        name: name of the model.
+        predict: predictions and seconds for a task.
+        files: identity of the weights: files of the checkpoint.
+        covariates: whether the model reads covariates, and several targets together.
+    """
+
+    name: str
+    predict: Callable[[Task], Predictions]
+    files: tuple[Any, ...] = ()
+    covariates: bool = False
+
+    def __call__(self, task: Task, seed: int) -> Predictions:
+        """Forecast all windows; the random state is set to the seed first.
+
+        Raises:
+            DataError: a window has no series that is long enough, or its values cannot be forecast.
+        """
+        import torch
+
+        torch.manual_seed(seed)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # horizons beyond what a model was trained for are the task's wish
+                return self.predict(task)
+        except (ValueError, AssertionError, KeyError) as error:
+            raise DataError(f"{self.name} on fev task {task.task_name}: {reason_of(error)}") from error
+
+
+def open_fev_forecaster(model: str, how: Forecasting) -> FevForecaster:
+    """Open a local model by name, or a checkpoint.
+
+    Raises:
+        RankscopeError: as `rankscope_eval.open_forecaster` says.
+    """
+    if model in LOCAL:
+        return FevForecaster(model, lambda task: _local(model, task))
+    from chronos import Chronos2Pipeline
+
+    from rankscope import load_pipeline
+    from rankscope.checkpoints import open_checkpoint
+
+    checkpoint = open_checkpoint(model, revision=how.revision)
+    pipeline: Any = load_pipeline(checkpoint, device=how.device, dtype=how.dtype, runtime=how.runtime)
+    sampled = {"num_samples": how.num_samples} if pipeline.forecast_type.name == "SAMPLES" else {}
+
+    def predict(task: Task) -> Predictions:
+        found: Predictions = pipeline.predict_fev(task, batch_size=how.batch_size, **sampled)
+        return found
+
+    files = tuple(sorted(path for path in checkpoint.folder.iterdir() if path.is_file()))
+    return FevForecaster(model, predict, files, isinstance(pipeline, Chronos2Pipeline))
+
+
+def _local(model: str, task: Task) -> Predictions:
+    """Forecast every series and target on its own with statsforecast, quantiles from its intervals.
+
+    Missing values repeat the last one, zeros come before the first. A model that cannot be fitted to a series is
+    replaced by the seasonal naive.
+    """
+    from statsforecast import StatsForecast, models
+
+    kind, seasonal = LOCAL[model]
+    season: int = task.seasonality if task.seasonality <= CONTEXT else 1
+    predictor = StatsForecast(
+        models=[getattr(models, kind)(season_length=season) if seasonal else getattr(models, kind)()],
+        freq=1,
+        fallback_model=models.SeasonalNaive(season_length=season),
+    )
+    widths = {level: round(abs(2 * level - 1) * 100, 6) for level in task.quantile_levels}
+    columns = {
+        level: f"{kind}-{'lo' if level < 0.5 else 'hi'}-{width}" if width else kind for level, width in widths.items()
+    }
+    found, seconds = [], 0.0
+    for window in task.iter_windows(num_proc=1):
+        past = _numbered(window)
+        begun = time.monotonic()
+        frame = predictor.forecast(df=past, h=task.horizon, level=sorted({*widths.values()} - {0.0}) or None)
+        seconds += time.monotonic() - begun
+        frame = frame.assign(predictions=frame[kind], **{str(level): frame[name] for level, name in columns.items()})
+        found.append(
+            fev().utils.convert_forecast_df_to_predictions(
+                frame.fillna(0.0), task.horizon, task.quantile_levels, task.target_columns
+            )
+        )
+    return found, seconds
+
+
+def _numbered(window: EvaluationWindow) -> Any:
+    """The last `CONTEXT` values of every series and target in statsforecast's form, steps as whole numbers."""
+    past, _, _ = fev().convert_input_data(window, adapter="nixtla", as_univariate=True)
+    past = past[["unique_id", "ds", "y"]]
+    past["y"] = past.groupby("unique_id", sort=False)["y"].ffill().fillna(0.0)
+    past = past.groupby("unique_id", sort=False).tail(CONTEXT).reset_index(drop=True)
+    past["ds"] = past.groupby("unique_id", sort=False).cumcount()
+    return past

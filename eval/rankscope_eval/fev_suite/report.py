@@ -1,0 +1,172 @@
+"""Report on fev tasks: fev's summaries, leaderboard and pairwise comparison, and verdicts against the baseline."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from rankscope.measure.tradeoff import Verdict
+from rankscope_eval.fev_suite.tasks import fev
+from rankscope_eval.relative import FEWEST, LEVEL, RESAMPLES, Draws, Interval, geometric_mean, interval, usable_ratios
+from rankscope_eval.verdict import judge
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Summary = Mapping[str, Any]
+"""What fev says of one model on one task: its fields, its metrics, `test_error`, seconds."""
+
+
+@dataclass(frozen=True)
+class FevRank:
+    """A model's line of fev's leaderboard; intervals are fev's, of 95 %, over tasks.
+
+    Attributes:
+        model: name of the model.
+        skill: 1 − geometric mean over tasks of error / baseline error, each ratio clipped to 0.01…100.
+        skill_interval: of it.
+        win_rate: share of comparisons with the other models, task by task, that it wins; ties count half.
+        win_rate_interval: of it.
+        seconds: median time of a task's forecasts.
+    """
+
+    model: str
+    skill: float
+    skill_interval: Interval
+    win_rate: float
+    win_rate_interval: Interval
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FevPair:
+    """A model against the baseline.
+
+    Attributes:
+        model: name of the model.
+        baseline: name of the baseline.
+        win_rate: share of the tasks that it wins; ties count half.
+        win_rate_interval: fev's, of 95 %, over tasks.
+        ratio: geometric mean of error / baseline error over base data sets, within them over their tasks.
+        ratio_interval: of 95 %, by a bootstrap that draws base data sets, then their tasks; None for fewer than three.
+        verdict: on the ratio, within the margin.
+        tasks: tasks in the mean.
+        bases: base data sets: tasks of one source at several frequencies are no independent evidence.
+    """
+
+    model: str
+    baseline: str
+    win_rate: float
+    win_rate_interval: Interval
+    ratio: float
+    ratio_interval: Interval | None
+    verdict: Verdict
+    tasks: int
+    bases: int
+
+
+@dataclass(frozen=True)
+class FevReport:
+    """Scores on fev tasks.
+
+    Attributes:
+        suite: list of tasks.
+        baseline: model of the comparisons.
+        metric: each task's own evaluation metric, where all have the same.
+        seed: of sampled forecasts.
+        rows: fev's summaries, a model and task each.
+        leaderboard: best skill first.
+        pairs: every model against the baseline.
+        notes: what a reader has to know: covariates that are not used, series that are left out.
+    """
+
+    suite: str
+    baseline: str
+    metric: str
+    seed: int
+    seconds: float
+    rows: tuple[Summary, ...]
+    leaderboard: tuple[FevRank, ...]
+    pairs: tuple[FevPair, ...]
+    notes: tuple[str, ...] = ()
+
+    SCHEMA: ClassVar = "rankscope/fev@1"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Summaries as fev's leaderboard code reads them from CSV."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows))
+
+
+def base_of(task: str) -> str:
+    """Base data set of a task, by its name.
+
+    >>> [base_of(name) for name in ("ETT_1H", "ETT_15T", "boomlet_1062", "uk_covid_nation_1D/cumulative", "m5_1M")]
+    ['ETT', 'ETT', 'boomlet', 'uk_covid_nation', 'm5']
+    >>> [base_of(name) for name in ("epf_be", "monash_m1_quarterly", "fred_md_2025/macro", "exchange_rate")]
+    ['epf_be', 'monash_m1_quarterly', 'fred_md', 'exchange_rate']
+    """
+    for part in (r"/.*$", r"_\d+[A-Z]$|_\d+$"):
+        task = re.sub(part, "", task)
+    return task
+
+
+def rank_models(rows: Sequence[Summary], baseline: str, resamples: int = RESAMPLES) -> tuple[FevRank, ...]:
+    """Fev's leaderboard."""
+    board = fev().leaderboard(list(map(dict, rows)), baseline_model=baseline, n_resamples=resamples)
+    board = board.sort_values("skill_score", ascending=False)
+    return tuple(
+        FevRank(
+            str(model),
+            float(line["skill_score"]),
+            (float(line["skill_score_lower"]), float(line["skill_score_upper"])),
+            float(line["win_rate"]),
+            (float(line["win_rate_lower"]), float(line["win_rate_upper"])),
+            float(line["median_inference_time_s"]),
+        )
+        for model, line in board.set_index("model_name" if "model_name" in board else board.index).iterrows()
+    )
+
+
+def compare(rows: Sequence[Summary], baseline: str, margin: float, resamples: int = RESAMPLES) -> tuple[FevPair, ...]:
+    """Every model against the baseline: fev's win rate, and a verdict over base data sets."""
+    table = fev().pairwise_comparison(list(map(dict, rows)), n_resamples=resamples)
+    errors: dict[str, dict[str, float]] = {}
+    for row in rows:
+        errors.setdefault(row["model_name"], {})[row["task_name"]] = row["test_error"]
+    found = []
+    for model in (name for name in errors if name != baseline):
+        line = table.loc[(model, baseline)]
+        ratios = usable_ratios(errors[model], errors[baseline])
+        bases: dict[str, list[float]] = {}
+        for task, ratio in ratios.items():
+            bases.setdefault(base_of(task), []).append(ratio)
+        draws = {base: _draws(base, ratios) for base, ratios in bases.items()}
+        means = {base: geometric_mean(ratios) for base, ratios in bases.items()}
+        found.append(
+            FevPair(
+                model,
+                baseline,
+                float(line["win_rate"]),
+                (float(line["win_rate_lower"]), float(line["win_rate_upper"])),
+                geometric_mean(means.values()),
+                interval(list(draws.values()), level=LEVEL) if len(draws) >= FEWEST else None,
+                judge(draws if len(draws) >= FEWEST else {}, means, margin),
+                len(ratios),
+                len(bases),
+            )
+        )
+    return tuple(found)
+
+
+def _draws(base: str, ratios: Sequence[float]) -> Draws:
+    """Mean log ratio of the tasks of a base data set, drawn with replacement."""
+    logs = np.log(ratios)
+    picks = np.random.default_rng(zlib.crc32(base.encode())).integers(0, len(logs), (RESAMPLES, len(logs)))
+    return Draws(logs[picks].mean(axis=1), len(logs), float(logs.mean()))

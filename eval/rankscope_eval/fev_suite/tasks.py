@@ -1,0 +1,148 @@
+"""Tasks of a fev benchmark: shipped lists by name, or a YAML file."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.io import codec
+
+if TYPE_CHECKING:
+    from fev import Task
+
+MINI = "fev-mini"
+LISTS = ("fev-bench", MINI, "chronos-zero-shot")
+"""Names of the shipped lists."""
+MIRROR = "FEV_DATASETS_PREFIX"
+"""Environment variable by which fev reads hub data sets from a folder."""
+COLUMNS = ("known_dynamic_columns", "past_dynamic_columns", "static_columns")
+
+
+def fev() -> Any:
+    """Import fev, whose messages on standard error are kept to warnings.
+
+    Raises:
+        OptionError: it is not installed.
+    """
+    try:
+        import fev as found
+    except ImportError as error:
+        raise OptionError(
+            f"fev tasks need the package fev ({error}): pip install 'rankscope[fev]', or give another --suite."
+        ) from error
+    logging.getLogger("fev").setLevel(logging.WARNING)
+    return found
+
+
+def read_tasks(suite: str | Path, data: str | Path | None = None, names: Sequence[str] | None = None) -> list[Task]:
+    """Read tasks in fev's form, ``{"tasks": [{...}, …]}``.
+
+    Args:
+        suite: one of `LISTS`, or a YAML file. Relative paths of data sets count from the file's folder.
+        data: a folder of data sets: what a task would read from the hub is read from ``DATA/CONFIG/*.parquet``
+            (see `mirrored`), relative paths count from here.
+        names: names of the tasks to keep; all by default.
+
+    Raises:
+        DataError: no such list or file, a field that fev refuses, or an unknown name.
+        OptionError: fev is not installed.
+    """
+    make = fev().Task
+    path = Path(suite)
+    where = str(suite)
+    if where in LISTS:
+        content = codec.load(_shipped("fev-bench" if where == MINI else where), "tasks")
+        given = [{**content["defaults"], **task} for task in content["tasks"]]
+        if where == MINI:
+            given = [task for task in given if _name(task) in content["mini"]]
+    elif path.suffix.lower() not in (".yaml", ".yml") and not path.exists():
+        raise DataError(unknown_choice("list of fev tasks", where, LISTS, "A path to a YAML file works too."))
+    else:
+        content = codec.load(path, "tasks")
+        listed = content.get("tasks") if isinstance(content, dict) else None
+        if not isinstance(listed, list) or not listed:
+            raise DataError(f"{path} lists no fev tasks: it has to be a mapping with a list `tasks`.")
+        given = listed
+    folder = path.parent if data is None else Path(data)
+    tasks = []
+    for number, fields in enumerate(given, 1):
+        if not isinstance(fields, dict):
+            raise DataError(f"{where} task {number} is not a mapping of fev.Task's fields.")
+        try:
+            tasks.append(make(**_placed(fields, folder)))
+        except Exception as error:  # pydantic's, and ValueError, TypeError, KeyError and AssertionError of fev's checks
+            raise DataError(f"{where} task {number} ({_name(fields)}): {reason_of(error)}") from error
+    if names is None:
+        return tasks
+    known = [str(task.task_name) for task in tasks]
+    for name in names:
+        if name not in known:
+            raise DataError(unknown_choice("task", name, known))
+    return [task for task in tasks if task.task_name in names]
+
+
+@contextmanager
+def mirrored(data: str | Path | None) -> Iterator[None]:
+    """Let fev read hub data sets from a folder inside the block."""
+    before = os.environ.get(MIRROR)
+    if data is not None:
+        os.environ[MIRROR] = str(data)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(MIRROR, None)
+        else:
+            os.environ[MIRROR] = before
+
+
+def load_data(task: Task) -> None:
+    """Load the data set of a task.
+
+    Raises:
+        DataError: there is none, or it does not fit the task.
+    """
+    try:
+        task.load_full_dataset(num_proc=1)
+    except Exception as error:  # fev's ValueError and RuntimeError, and those of datasets and pyarrow below it
+        place = task.dataset_path if task.dataset_config is None else f"{task.dataset_path}, {task.dataset_config}"
+        raise DataError(f"fev task {task.task_name}: {place} cannot be used: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """One line of an error of fev's, the cause included where fev only says that something failed."""
+    cause = error.__cause__ or error.__context__
+    parts = [_line(one) for one in (error, cause if isinstance(error, RuntimeError) else None) if one is not None]
+    return ": ".join(parts)[:400]
+
+
+def _line(error: BaseException) -> str:
+    details = getattr(error, "errors", None)
+    if callable(details):  # pydantic's ValidationError
+        first = details()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        return f"{field}: {first['msg']}" if field else str(first["msg"])
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
+
+def _placed(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Fields with a relative path of a file below ``folder``."""
+    path = fields.get("dataset_path")
+    if not isinstance(path, str) or fields.get("dataset_config") is not None or "://" in path:
+        return fields
+    return {**fields, "dataset_path": str(folder / path)}
+
+
+def _name(fields: dict[str, Any]) -> str:
+    return str(fields.get("task_name") or fields.get("dataset_config") or fields.get("dataset_path") or "nameless")
+
+
+def _shipped(name: str) -> Path:
+    return Path(str(resources.files("rankscope_eval") / "fev_suite" / "lists" / f"{name}.yaml"))
