@@ -206,7 +206,7 @@ def run(
     The output folder has all options in recipe.yaml; compress MODEL --recipe FILE makes the same model again.
 
     Examples:
-        rankscope compress bundled-bolt --ratio 0.15 --out small/
+        rankscope compress bundled-bolt --ratio 0.3 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.3 --calibration moments.safetensors --storage int8 -o out/
         rankscope compress --max-loss 0.02 --suite backtest.yaml --data benchmark/ --out small/
         rankscope compress bundled-bolt --layers 1 --sites decoder --out shallow/
