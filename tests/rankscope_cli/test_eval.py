@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
+import fev
 import numpy as np
 import pandas as pd
 import pytest
@@ -115,6 +117,41 @@ def test_a_file_of_series_that_cannot_be_used(
     refused: Any, sales: pd.DataFrame, words: tuple[str, ...], message: str
 ) -> None:
     assert message in refused(*words)
+
+
+def test_tasks_of_fev(cli: Any, refused: Any, sales: pd.DataFrame) -> None:
+    frame = sales.rename(columns={"shop": "id", "month": "timestamp", "sold": "target"})
+    frame.to_parquet("sales.parquet", index=False)
+    task = {"task_name": "sales", "dataset_path": "sales.parquet", "horizon": 6, "eval_metric": "MASE"}
+    Path("tasks.yaml").write_text(json.dumps({"tasks": [task]}))
+    words = ("eval", "naive", "--suite", "fev:tasks.yaml")
+    result = cli(*words, "--out", "scores.csv")
+    assert result.exit_code == 0, result.stderr
+    assert "leaderboard, as fev computes it" in result.stdout
+    assert len(fev.leaderboard(["scores.csv"], baseline_model="seasonal-naive")) == 2
+    document = json.loads(cli(*words, "--json").stdout)
+    assert document["schema"] == "rankscope/fev@1"
+    assert [row["model_name"] for row in document["rows"]] == ["naive", "seasonal-naive"]
+    assert "--max-series is for suites of rankscope" in refused(*words, "--max-series", "2")
+    assert "fev-mini" in refused("eval", "naive", "--suite", "fev:mini")
+
+
+def test_a_submission_to_gift_eval(cli: Any, refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = (10 + np.sin(np.arange(300) * np.pi / 12)).tolist()
+    rows = {"item_id": ["a"], "start": [pd.Timestamp("2020-01-01")], "freq": ["H"], "target": [values]}
+    datasets.Dataset.from_dict(rows).save_to_disk("data/ett1/H")
+    words = ("eval", "naive", "--suite", "gift-eval", "--data", "data", "--tasks", "ett1/H/short")
+    result = cli(*words, "--out", "made")
+    assert result.exit_code == 0, result.stderr
+    assert sorted(str(path) for path in Path("made").rglob("*.*")) == [
+        f"made/{model}/{name}" for model in ("naive", "seasonal-naive") for name in ("all_results.csv", "config.json")
+    ]
+    assert json.loads(Path("made/naive/config.json").read_text()) == {"model": "naive", "model_dtype": "float32"}
+    document = json.loads(cli(*words, "--json").stdout)
+    assert document["schema"] == "rankscope/gift-eval@1"
+    assert "not in the data folder" not in result.stdout
+    assert "--suite gift-eval requires --data DIR" in refused("eval", "naive", "--suite", "gift-eval")
 
 
 def test_intervals_and_verdicts_stand_beside_the_scores() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankscope.errors import OptionError, RankscopeError
 from rankscope.io.atomic import sweep
 from rankscope_cli import options as opt
+from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.exits import say
-from rankscope_cli.fev_tables import show_fev
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
@@ -20,12 +21,15 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope_eval import EvalReport
+    from rankscope.engine import Progress
+    from rankscope_eval import EvalReport, Forecasting
+    from rankscope_eval.fev_suite import FevReport
+    from rankscope_eval.gift_eval import GiftReport
     from rankscope_eval.report import EvalRow, EvalSummary
 
 
-FEV = "fev:"
-"""How a suite begins whose tasks are fev's."""
+FEV, GIFT = "fev:", "gift-eval"
+"""How a suite begins whose tasks are fev's, and the name of GIFT-Eval."""
 
 
 def run(
@@ -40,7 +44,7 @@ def run(
             "--suite",
             "NAME|FILE",
             "embedded (default), chronos-in-domain, chronos-zero-shot, or a YAML file; fev:fev-bench, fev:fev-mini, "
-            "fev:chronos-zero-shot, or fev:FILE for tasks of fev.",
+            "fev:chronos-zero-shot, or fev:FILE for tasks of fev; gift-eval, with --data.",
         ),
     ] = None,
     data: Annotated[str | None, opt.value("--data", "DIR", "Folder of local data files.")] = None,
@@ -93,6 +97,8 @@ def run(
     of each series, or that many of every one of --windows, are forecast from all values before them.
     Tasks of fev are read, windowed and scored by fev (pip install 'rankscope[fev]'): models that read covariates get
     them, and the CSV file is what its leaderboard reads.
+    GIFT-Eval's configurations are --tasks such as ett1/H/short; --out DIR writes the two files of a submission for
+    each model.
     CSV output has the columns that chronos-forecasting publishes. With --out, finished rows are saved immediately;
     --resume continues after an interrupt or an error.
 
@@ -103,8 +109,8 @@ def run(
         rankscope eval small/ --baseline bundled-2 --suite fev:fev-mini --out scores.csv --resume
     """
     from rankscope.series import Columns
-    from rankscope_eval import EvalReport, evaluate, series_suite
-    from rankscope_eval.fev_suite import FevReport, evaluate_fev
+    from rankscope_eval import evaluate, series_suite
+    from rankscope_eval.fev_suite import evaluate_fev
     from rankscope_eval.suites import DEFAULT_SUITE, Suite
 
     columns = Columns(id_column, time_column, target_column)
@@ -126,13 +132,16 @@ def run(
         "resume": resume,
     }
     chosen = models or ["bundled"]
-    report: EvalReport | FevReport
-    with Output(json, out, force, signed=True) as output:
+    report: EvalReport | FevReport | GiftReport
+    folder = out if suite == GIFT and out is not None and not Path(out).suffix else None
+    with Output(json, None if folder else out, force, signed=True) as output:
         with _mentioned(kept), progress_bar("opening the model") as progress:
             if suite is not None and suite.startswith(FEV):
                 if max_series is not None:
                     raise OptionError("--max-series is for suites of rankscope: tasks of fev take all series.")
                 report = evaluate_fev(chosen, suite.removeprefix(FEV), how, progress=progress, **common)
+            elif suite == GIFT:
+                report = _gift(chosen, how, max_series, progress, **common)
             else:
                 series: str | Suite = suite or DEFAULT_SUITE
                 if input is not None:
@@ -140,10 +149,46 @@ def run(
                 report = evaluate(chosen, series, how, max_series=max_series, progress=progress, **common)
         output.deliver(
             report,
-            lambda console: show_eval(report, console) if isinstance(report, EvalReport) else show_fev(report, console),
+            partial(_SHOWN[type(report).__name__], report),
+            also=None if folder is None else lambda: _submission(report, folder, dtype),
         )
         if kept is not None:
             shutil.rmtree(kept)
+
+
+def _gift(
+    models: Sequence[str],
+    how: Forecasting,
+    max_series: int | None,
+    progress: Progress,
+    *,
+    data: str | None,
+    **common: Any,
+) -> GiftReport:
+    """Evaluate on GIFT-Eval.
+
+    Raises:
+        OptionError: no ``--data``, or ``--max-series``.
+    """
+    from rankscope_eval.gift_eval import evaluate_gift
+
+    if data is None:
+        raise OptionError("--suite gift-eval requires --data DIR, the folder of the benchmark's data sets.")
+    if max_series is not None:
+        raise OptionError("--max-series is for suites of rankscope: GIFT-Eval takes all series.")
+    return evaluate_gift(models, data, how, progress=progress, **common)
+
+
+def _submission(report: Any, folder: str, dtype: str | None) -> list[Path]:
+    """Write a folder per model with the two files of a submission to GIFT-Eval."""
+    from rankscope_eval.gift_eval import write_submission
+
+    made = []
+    for model in dict.fromkeys(row.model for row in report.rows):
+        place = Path(folder) / Path(model.rstrip("/")).name
+        write_submission(report, model, place, {"model_dtype": dtype or "float32"})
+        made.append(place)
+    return made
 
 
 def _check_source(
@@ -212,6 +257,13 @@ def show_eval(report: EvalReport, console: Console) -> None:
                 "replaced by seasonal-naive.",
                 markup=False,
             )
+
+
+_SHOWN: dict[str, Callable[[Any, Console], None]] = {
+    "EvalReport": show_eval,
+    "FevReport": show_fev,
+    "GiftReport": show_gift,
+}
 
 
 def _show_rows(report: EvalReport, console: Console) -> None:

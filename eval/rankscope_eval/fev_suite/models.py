@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rankscope.errors import DataError
 from rankscope_eval.fev_suite.tasks import fev, reason_of
 from rankscope_eval.forecasters import Forecasting
+from rankscope_eval.local_models import MODELS, forecast_locally
 
 if TYPE_CHECKING:
-    from fev import EvaluationWindow, Task
+    from fev import Task
 
-LOCAL = {
-    "naive": ("Naive", False),
-    "seasonal-naive": ("SeasonalNaive", True),
-    "auto-ets": ("AutoETS", True),
-    "auto-theta": ("AutoTheta", True),
-}
-"""Local models by name: class of statsforecast, and whether it has a season."""
 CONTEXT = 1000
 """Values at the end of a series that local models read, as in fev's published results."""
 
@@ -68,7 +62,7 @@ def open_fev_forecaster(model: str, how: Forecasting) -> FevForecaster:
     Raises:
         RankscopeError: as `rankscope_eval.open_forecaster` says.
     """
-    if model in LOCAL:
+    if model in MODELS:
         return FevForecaster(model, lambda task: _local(model, task))
     from chronos import Chronos2Pipeline
 
@@ -88,44 +82,22 @@ def open_fev_forecaster(model: str, how: Forecasting) -> FevForecaster:
 
 
 def _local(model: str, task: Task) -> Predictions:
-    """Forecast every series and target on its own with statsforecast, quantiles from its intervals.
+    """Forecast the last `CONTEXT` values of every series and target on their own."""
+    import pandas as pd
 
-    Missing values repeat the last one, zeros come before the first. A model that cannot be fitted to a series is
-    replaced by the seasonal naive.
-    """
-    from statsforecast import StatsForecast, models
-
-    kind, seasonal = LOCAL[model]
     season: int = task.seasonality if task.seasonality <= CONTEXT else 1
-    predictor = StatsForecast(
-        models=[getattr(models, kind)(season_length=season) if seasonal else getattr(models, kind)()],
-        freq=1,
-        fallback_model=models.SeasonalNaive(season_length=season),
-    )
-    widths = {level: round(abs(2 * level - 1) * 100, 6) for level in task.quantile_levels}
-    columns = {
-        level: f"{kind}-{'lo' if level < 0.5 else 'hi'}-{width}" if width else kind for level, width in widths.items()
-    }
     found, seconds = [], 0.0
     for window in task.iter_windows(num_proc=1):
-        past = _numbered(window)
+        past, _, _ = fev().convert_input_data(window, adapter="nixtla", as_univariate=True)
+        series = [one.to_numpy()[-CONTEXT:] for _, one in past.groupby("unique_id", sort=False)["y"]]
         begun = time.monotonic()
-        frame = predictor.forecast(df=past, h=task.horizon, level=sorted({*widths.values()} - {0.0}) or None)
+        point, quantiles = forecast_locally(model, series, task.horizon, season, task.quantile_levels)
         seconds += time.monotonic() - begun
-        frame = frame.assign(predictions=frame[kind], **{str(level): frame[name] for level, name in columns.items()})
+        levels = {str(level): values.ravel() for level, values in zip(task.quantile_levels, quantiles, strict=True)}
+        frame = pd.DataFrame({"predictions": point.ravel(), **levels})
         found.append(
             fev().utils.convert_forecast_df_to_predictions(
-                frame.fillna(0.0), task.horizon, task.quantile_levels, task.target_columns
+                frame, task.horizon, task.quantile_levels, task.target_columns
             )
         )
     return found, seconds
-
-
-def _numbered(window: EvaluationWindow) -> Any:
-    """The last `CONTEXT` values of every series and target in statsforecast's form, steps as whole numbers."""
-    past, _, _ = fev().convert_input_data(window, adapter="nixtla", as_univariate=True)
-    past = past[["unique_id", "ds", "y"]]
-    past["y"] = past.groupby("unique_id", sort=False)["y"].ffill().fillna(0.0)
-    past = past.groupby("unique_id", sort=False).tail(CONTEXT).reset_index(drop=True)
-    past["ds"] = past.groupby("unique_id", sort=False).cumcount()
-    return past

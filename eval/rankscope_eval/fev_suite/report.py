@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from rankscope.measure.tradeoff import Verdict
+from rankscope_eval.bases import Judged, judge_by_base
 from rankscope_eval.fev_suite.tasks import fev
-from rankscope_eval.relative import FEWEST, LEVEL, RESAMPLES, Draws, Interval, geometric_mean, interval, usable_ratios
-from rankscope_eval.verdict import judge
+from rankscope_eval.relative import RESAMPLES, Interval, usable_ratios
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,22 +48,14 @@ class FevPair:
         baseline: name of the baseline.
         win_rate: share of the tasks that it wins; ties count half.
         win_rate_interval: fev's, of 95 %, over tasks.
-        ratio: geometric mean of error / baseline error over base data sets, within them over their tasks.
-        ratio_interval: of 95 %, by a bootstrap that draws base data sets, then their tasks; None for fewer than three.
-        verdict: on the ratio, within the margin.
-        tasks: tasks in the mean.
-        bases: base data sets: tasks of one source at several frequencies are no independent evidence.
+        errors: the task's metric over the baseline's, judged over sources of data.
     """
 
     model: str
     baseline: str
     win_rate: float
     win_rate_interval: Interval
-    ratio: float
-    ratio_interval: Interval | None
-    verdict: Verdict
-    tasks: int
-    bases: int
+    errors: Judged
 
 
 @dataclass(frozen=True)
@@ -143,30 +131,7 @@ def compare(rows: Sequence[Summary], baseline: str, margin: float, resamples: in
     found = []
     for model in (name for name in errors if name != baseline):
         line = table.loc[(model, baseline)]
-        ratios = usable_ratios(errors[model], errors[baseline])
-        bases: dict[str, list[float]] = {}
-        for task, ratio in ratios.items():
-            bases.setdefault(base_of(task), []).append(ratio)
-        draws = {base: _draws(base, ratios) for base, ratios in bases.items()}
-        means = {base: geometric_mean(ratios) for base, ratios in bases.items()}
-        found.append(
-            FevPair(
-                model,
-                baseline,
-                float(line["win_rate"]),
-                (float(line["win_rate_lower"]), float(line["win_rate_upper"])),
-                geometric_mean(means.values()),
-                interval(list(draws.values()), level=LEVEL) if len(draws) >= FEWEST else None,
-                judge(draws if len(draws) >= FEWEST else {}, means, margin),
-                len(ratios),
-                len(bases),
-            )
-        )
+        judged = judge_by_base(usable_ratios(errors[model], errors[baseline]), base_of, margin)
+        wins = (float(line["win_rate_lower"]), float(line["win_rate_upper"]))
+        found.append(FevPair(model, baseline, float(line["win_rate"]), wins, judged))
     return tuple(found)
-
-
-def _draws(base: str, ratios: Sequence[float]) -> Draws:
-    """Mean log ratio of the tasks of a base data set, drawn with replacement."""
-    logs = np.log(ratios)
-    picks = np.random.default_rng(zlib.crc32(base.encode())).integers(0, len(logs), (RESAMPLES, len(logs)))
-    return Draws(logs[picks].mean(axis=1), len(logs), float(logs.mean()))

@@ -132,7 +132,7 @@ def test_fev_reads_the_table(suite: Callable[..., Path], tmp_path: Path) -> None
     pairs = fev.pairwise_comparison([str(tmp_path / "scores.csv")])
     (pair,) = report.pairs
     assert pair.win_rate == pairs.loc[("auto-theta", "naive"), "win_rate"]
-    assert (pair.tasks, pair.bases) == (3, 3)
+    assert (pair.errors.tasks, pair.errors.bases) == (3, 3)
 
 
 def test_stored_rows_are_used_again(
@@ -224,9 +224,9 @@ def test_tasks_of_one_data_set_are_no_independent_evidence() -> None:
     for errors in (few, many):
         rows = made({"mine": errors, "base": dict.fromkeys(errors, 1.0)})
         (pair,) = compare(rows, "base", 0.02, resamples=10)
-        assert pair.bases == 3
-        assert pair.tasks == len(errors)
-        ends.append(pair.ratio_interval)
+        assert pair.errors.bases == 3
+        assert pair.errors.tasks == len(errors)
+        ends.append(pair.errors.interval)
     assert ends[0] is not None
     assert ends[0] == pytest.approx(ends[1])
 
@@ -237,17 +237,17 @@ def test_verdicts() -> None:
     for factor, word in ((1.001, "held"), (1.2, "worse"), (0.8, "better")):
         errors = {name: factor * (1 + 0.002 * n) for n, name in enumerate(names)}
         (pair,) = compare(made({"mine": errors, "base": base}), "base", 0.02, resamples=10)
-        assert pair.verdict.word == word
-        assert pair.verdict.worst == names[-1]
+        assert pair.errors.verdict.word == word
+        assert pair.errors.verdict.worst == names[-1]
     (pair,) = compare(made({"mine": {"a": 1.0, "b": 1.0}, "base": {"a": 1.0, "b": 1.0}}), "base", 0.02, resamples=10)
-    assert pair.ratio_interval is None
-    assert pair.verdict.word == "not shown"
+    assert pair.errors.interval is None
+    assert pair.errors.verdict.word == "not shown"
 
 
 @pytest.mark.slow
 def test_the_interval_over_data_sets_covers() -> None:
     """Data sets whose tasks share most of their effect: nominal 95 %, seen over 200 simulated studies."""
-    from rankscope_eval.fev_suite.report import _draws
+    from rankscope_eval.bases import draw
     from rankscope_eval.relative import interval
 
     rng, inside, studies = np.random.default_rng(0), 0, 200
@@ -256,7 +256,7 @@ def test_the_interval_over_data_sets_covers() -> None:
         for number in range(10):
             effect = rng.normal(scale=0.1)
             tasks = np.exp(effect + rng.normal(scale=0.05, size=rng.integers(1, 5)))
-            draws.append(_draws(f"{study}-{number}", list(tasks)))
+            draws.append(draw(f"{study}-{number}", list(tasks)))
         ends = interval(draws)
         assert ends is not None
         inside += ends[0] < 1 < ends[1]

@@ -1,0 +1,133 @@
+"""Report on GIFT-Eval, and the files of a submission to its leaderboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rankscope.io import codec
+from rankscope.io.atomic import atomic_file
+from rankscope_eval.bases import Judged, judge_by_base
+from rankscope_eval.relative import usable_ratios
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MASE, CRPS = "MASE[0.5]", "mean_weighted_sum_quantile_loss"
+"""The metrics that the leaderboard ranks by."""
+METRICS = (
+    *("MSE[mean]", "MSE[0.5]", "MAE[0.5]", MASE, "MAPE[0.5]", "sMAPE[0.5]", "MSIS", "RMSE[mean]", "NRMSE[mean]"),
+    *("ND[0.5]", CRPS),
+)
+RESULTS, CONFIG = "all_results.csv", "config.json"
+
+
+@dataclass(frozen=True)
+class GiftRow:
+    """Scores of a model on a configuration.
+
+    Attributes:
+        dataset: configuration: data set, frequency and term.
+        model: name of the model.
+        scores: by `METRICS`.
+        domain: of the data.
+        num_variates: series that were measured together; each is forecast alone.
+        series: series, the variates apart.
+        windows: windows of each.
+        horizon: steps of a window.
+        seconds: time of all forecasts.
+    """
+
+    dataset: str
+    model: str
+    scores: Mapping[str, float]
+    domain: str
+    num_variates: int
+    series: int
+    windows: int
+    horizon: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GiftPair:
+    """A model against the baseline: both leaderboard metrics, judged over data sets."""
+
+    model: str
+    baseline: str
+    MASE: Judged
+    CRPS: Judged
+
+
+@dataclass(frozen=True)
+class GiftReport:
+    """Scores on GIFT-Eval.
+
+    Attributes:
+        baseline: model of the comparisons.
+        seed: of sampled forecasts.
+        seconds: of the whole run.
+        rows: a configuration and model each.
+        pairs: every model against the baseline.
+        missing: configurations whose data are not in the folder.
+    """
+
+    baseline: str
+    seed: int
+    seconds: float
+    rows: tuple[GiftRow, ...]
+    pairs: tuple[GiftPair, ...]
+    missing: tuple[str, ...] = ()
+
+    SCHEMA: ClassVar = "rankscope/gift-eval@1"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Rows in the columns of a submission's ``all_results.csv``."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "dataset": row.dataset,
+                    "model": row.model,
+                    **{f"eval_metrics/{metric}": row.scores[metric] for metric in METRICS},
+                    "domain": row.domain,
+                    "num_variates": row.num_variates,
+                }
+                for row in self.rows
+            ]
+        )
+
+
+def compare(rows: Sequence[GiftRow], baseline: str, margin: float) -> tuple[GiftPair, ...]:
+    """Judge every model against the baseline."""
+    scores: dict[str, dict[str, Mapping[str, float]]] = {}
+    for row in rows:
+        scores.setdefault(row.model, {})[row.dataset] = row.scores
+
+    def judged(model: str, metric: str) -> Judged:
+        mine, theirs = ({name: one[metric] for name, one in scores[who].items()} for who in (model, baseline))
+        return judge_by_base(usable_ratios(mine, theirs), lambda name: name.split("/")[0], margin)
+
+    return tuple(
+        GiftPair(model, baseline, judged(model, MASE), judged(model, CRPS)) for model in scores if model != baseline
+    )
+
+
+def write_submission(report: GiftReport, model: str, folder: str | Path, config: Mapping[str, str]) -> None:
+    """Write ``all_results.csv`` and ``config.json`` of one model.
+
+    Args:
+        report: its scores.
+        model: which of the report's models.
+        folder: is made where it is not there.
+        config: further fields of ``config.json``: model_type, model_link, code_link, org, testdata_leakage, ….
+    """
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    frame = report.to_frame()
+    with atomic_file(place / RESULTS) as path:
+        frame[frame["model"] == model].to_csv(path, index=False)
+    codec.write(place / CONFIG, {"model": model, **config}, indent=4)

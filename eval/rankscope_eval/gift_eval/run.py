@@ -1,0 +1,199 @@
+"""Run models on GIFT-Eval."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rankscope import __version__
+from rankscope.engine import Progress, silent
+from rankscope.errors import DataError, OptionError
+from rankscope.io.run_store import RunStore
+from rankscope_eval.baselines import BASELINE
+from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
+from rankscope_eval.gift_eval.report import METRICS, GiftReport, GiftRow, compare
+from rankscope_eval.gift_eval.sets import Configuration, Loaded, configurations, load, place
+from rankscope_eval.local_models import MODELS, forecast_locally
+from rankscope_eval.metrics import QUANTILES
+from rankscope_eval.verdict import MARGIN, check_margin
+
+ROWS_SCHEMA = "rankscope/gift-eval-rows@1"
+BATCH = 512
+"""Windows that are scored at a time."""
+
+
+def evaluate_gift(
+    models: Sequence[str],
+    data: str | Path,
+    how: Forecasting | None = None,
+    *,
+    tasks: Sequence[str] | None = None,
+    baseline: str | None = None,
+    margin: float = MARGIN,
+    kept: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> GiftReport:
+    """Evaluate models on GIFT-Eval.
+
+    Horizons are the frequency's, ten and fifteen times it at medium and long terms; the last tenth of the shortest
+    series is forecast in at most 20 windows, each from all values before it; of M4 the last window alone. Variates are
+    forecast one by one. Scores are GluonTS' over all values.
+
+    Args:
+        models: ``naive``, ``seasonal-naive``, ``auto-ets``, ``auto-theta`` (statsforecast's, with its intervals), or
+            checkpoints.
+        data: folder of the benchmark's Arrow data sets, such as ``DATA/ett1/H``; files of series of the same names are
+            read, too (``DATA/m4_hourly.parquet``).
+        how: forecasting settings.
+        tasks: names of configurations, such as ``m4_hourly/H/short`` (default: all whose data are there).
+        baseline: model of the comparisons, also evaluated (default: seasonal-naive).
+        margin: relative difference that verdicts count as none.
+        kept: folder to store finished rows in until the report is written; None stores none.
+        resume: reuse rows in ``kept`` with the same models, data and settings.
+        progress: called as ``progress(done, total, what)``.
+
+    Raises:
+        RankscopeError: invalid model, option or data; none of the data sets is there.
+    """
+    if isinstance(models, str) or not models:
+        raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
+    if resume and kept is None:
+        raise OptionError("resume requires kept, the folder of finished rows.")
+    folder = Path(data)
+    if not folder.is_dir():
+        raise DataError(f"data folder {data} does not exist.")
+    check_margin(margin)
+    report, begun, how = progress or silent, time.perf_counter(), how or Forecasting()
+    base = baseline or BASELINE
+    places = {one: place(one.source, folder) for one in configurations(tasks)}
+    chosen = {one: path for one, path in places.items() if path is not None}
+    missing = tuple(one.name for one in places if one not in chosen)
+    if not chosen:
+        raise DataError(f"{data} holds none of the data sets of {len(missing)} configurations, {missing[0]} first.")
+    opened = [
+        _opened(one, how if one in models else replace(how, revision=None)) for one in dict.fromkeys([*models, base])
+    ]
+    store = None if kept is None else kept_rows(kept)
+    rows: list[GiftRow] = []
+    quiet_imports()
+    last: Path | None = None
+    with contextlib.nullcontext() if store is None else store.open(resume=resume, force=not resume):
+        for one, path in chosen.items():
+            if path != last:
+                last, loaded = path, load(path)
+            for forecaster in opened:
+                report(len(rows), len(chosen) * len(opened), f"{one.name}: {forecaster.name}")
+                rows.append(_row(forecaster, one, loaded, how, store))
+    report(len(rows), len(rows), "done")
+    seconds = time.perf_counter() - begun
+    return GiftReport(base, how.seed, seconds, tuple(rows), compare(rows, base, margin), missing)
+
+
+@dataclass(frozen=True)
+class KeptRow:
+    """Row of a model and configuration."""
+
+    row: GiftRow
+
+
+def kept_rows(folder: str | Path) -> RunStore:
+    """Open the store of finished rows in a folder."""
+    return RunStore(folder, "rows of an unfinished evaluation", ROWS_SCHEMA, {}, items="rows")
+
+
+def _opened(model: str, how: Forecasting) -> Forecaster:
+    """Open a checkpoint, or a local model as in the published results."""
+    if model not in MODELS:
+        return open_forecaster(model, how)
+
+    def run(entries: Sequence[Any], horizon: int, season: int, levels: Sequence[float]) -> tuple[list[Any], int]:
+        import numpy as np
+        from gluonts.model.forecast import QuantileForecast
+
+        point, quantiles = forecast_locally(model, [one["target"] for one in entries], horizon, season, levels)
+        keys = [*(str(level) for level in levels), "mean"]
+        arrays = np.stack([*quantiles, point], axis=1)  # (series, levels and mean, horizon)
+        return [
+            QuantileForecast(array, forecast_keys=keys, start_date=one["start"] + len(one["target"]))
+            for array, one in zip(arrays, entries, strict=True)
+        ], 0
+
+    return Forecaster(model, run, how.seed, files=())
+
+
+def _row(
+    forecaster: Forecaster, one: Configuration, loaded: Loaded, how: Forecasting, store: RunStore | None
+) -> GiftRow:
+    """Row of a model on a configuration, stored or new."""
+    key = _key(forecaster, one, loaded, how)
+    earlier = None if store is None or key is None else store.get(key, KeptRow)
+    if earlier is not None:
+        return earlier.row
+    found = score(forecaster, one, loaded)
+    if store is not None and key is not None:
+        store.put(key, KeptRow(found))
+    return found
+
+
+def score(forecaster: Forecaster, one: Configuration, loaded: Loaded) -> GiftRow:
+    """Score a model on a configuration.
+
+    Raises:
+        DataError: the series are too short, or a forecast is NaN.
+    """
+    from gluonts.dataset.split import split
+    from gluonts.ev import metrics as ev
+    from gluonts.model.evaluation import evaluate_forecasts
+    from gluonts.time_feature import get_seasonality
+
+    horizon, windows, season = loaded.horizon(one), loaded.windows(one), get_seasonality(loaded.freq)
+    measures = [
+        *(ev.MSE(forecast_type="mean"), ev.MSE(forecast_type=0.5), ev.MAE(), ev.MASE(), ev.MAPE(), ev.SMAPE()),
+        *(ev.MSIS(), ev.RMSE(), ev.NRMSE(), ev.ND(), ev.MeanWeightedSumQuantileLoss(quantile_levels=QUANTILES)),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _, template = split(loaded.entries, offset=-horizon * windows)
+        test_data = template.generate_instances(horizon, windows=windows, distance=horizon)
+        entries = list(test_data.input)
+        begun = time.perf_counter()
+        forecasts, _ = forecaster.forecast(entries, horizon, season)
+        seconds = time.perf_counter() - begun
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # GluonTS' progress bar
+                found = evaluate_forecasts(
+                    forecasts,
+                    test_data=test_data,
+                    metrics=measures,
+                    batch_size=BATCH,
+                    axis=None,
+                    mask_invalid_label=True,
+                    allow_nan_forecast=False,
+                    seasonality=season,
+                )
+        except ValueError as error:
+            raise DataError(f"{forecaster.name} on {one.name}: {str(error).splitlines()[0]}") from error
+    scores = {metric: float(found[metric].iloc[0]) for metric in METRICS}
+    source = one.source
+    size = len(loaded.entries), windows, horizon, seconds
+    return GiftRow(one.name, forecaster.name, scores, source.domain, source.variates, *size)
+
+
+def _key(forecaster: Forecaster, one: Configuration, loaded: Loaded, how: Forecasting) -> str | None:
+    """Hash of what determines a row; None for models without known files."""
+    if forecaster.files is None:
+        return None
+    shapes = [(str(entry["item_id"]), len(entry["target"])) for entry in loaded.entries]
+    total = [float(entry["target"][-1]) for entry in loaded.entries]
+    states = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in forecaster.files]
+    parts = [__version__, vars(how), one.name, loaded.freq, shapes, total, forecaster.name, states]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
