@@ -31,6 +31,8 @@ HEALING = (
 APART = {"__pycache__", "bundled", "heal", "shard_writer.py", "run_folder.py"}
 """Folders and files that do not count in the digest of a folder that they are in: named apart, or, as what stores
 generated series and snapshots, nothing that a number depends on."""
+SEARCHES = {f"compress/{name}.py" for name in ("to_loss", "to_time", "report", "card")}
+"""The same of one folder alone: searches by scores, which no benchmark runs, and what is written down of a compression."""
 
 
 def bundled(*names: str) -> tuple[str, ...]:
@@ -40,7 +42,7 @@ def bundled(*names: str) -> tuple[str, ...]:
 
 @lru_cache
 def digest(path: Path) -> str:
-    """Digest of a file or folder, without what is `APART`.
+    """Digest of a file or folder, without what is `APART` or one of the `SEARCHES`.
 
     Args:
         path: a file, or a folder whose files count by name and content.
@@ -50,14 +52,14 @@ def digest(path: Path) -> str:
     """
     if path.is_file():
         return _sha(_content(path))
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and _counts(file.relative_to(path)))
+    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and _counts(file, path))
     if not files:
         raise FileNotFoundError(f"{path}: no such file, or a folder without one that counts.")
     return _sha("".join(f"{file.relative_to(path).as_posix()} {digest(file)}\n" for file in files).encode())
 
 
-def _counts(inside: Path) -> bool:
-    return not APART & set(inside.parts)
+def _counts(file: Path, folder: Path) -> bool:
+    return not APART & set(file.relative_to(folder).parts) and "/".join(file.parts[-2:]) not in SEARCHES
 
 
 def _sha(content: bytes) -> str:
