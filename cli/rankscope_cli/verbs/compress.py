@@ -18,7 +18,7 @@ from rankscope_cli import options as opt
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar, progress_lines
-from rankscope_cli.tables import add_columns, plain_table, print_table, ratio_text, size
+from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
     from rankscope.checkpoints import Checkpoint
     from rankscope.compress import CompressOptions, CompressReport, LossSearch, SiteReport
+    from rankscope.compress.to_loss import Measured
     from rankscope_eval.bench import Clock
 
 
 SUITE = "embedded"
 _SIZE, _BY_LOSS, _BY_TIME = "Size", "Size by loss", "Size by time"
+FEW = 10
+"""Data sets of a suite below which a search by loss warns."""
 _BATCH = 32
 """Series that are forecast at once where a time is asked for."""
 _SUGGESTED = 0.3
@@ -330,15 +333,27 @@ def _refuse_settings(settings: dict[str, Any]) -> None:
 
 def _score(
     checkpoint: Checkpoint, options: CompressOptions, settings: dict[str, Any], progress: Progress
-) -> Callable[[Path], float]:
-    """Score the original and return a function that scores a folder relative to it."""
+) -> Callable[[Path], Measured]:
+    """Score the original and return a function that scores a folder relative to it, with its upper bound."""
+    from rankscope.compress.to_loss import Measured
     from rankscope_eval import Forecasting, Scorer, read_suite
+    from rankscope_eval.report import summarise
 
     run = Forecasting(seed=options.seed, device=options.device)
     suite = read_suite(settings["suite"] or SUITE, settings["data"], max_series=settings["max_series"])
     scorer = Scorer(suite, run, checkpoint)
     scorer.score_baseline(progress)
-    return lambda folder: scorer(folder)["relative_WQL"]
+    base = scorer.reference[0].model
+    if (count := len(scorer.reference)) < FEW:
+        say(f"warning: the size is chosen on {count} data sets: on fewer than {FEW} the bound of the loss is rough.")
+
+    def score(folder: Path) -> Measured:
+        rows = scorer.rows(str(folder))
+        found = summarise([*scorer.reference, *rows], [rows[0].model], base)[-1]
+        ends = None if found.WQL_verdict is None else found.WQL_verdict.interval
+        return Measured(found.relative_WQL, None if ends is None else ends[1])
+
+    return score
 
 
 def _outspoken(progress: Progress) -> Progress:
@@ -416,9 +431,12 @@ def _removed(report: CompressReport) -> Table:
 
 def _steps(search: LossSearch) -> Table:
     table = plain_table()
-    add_columns(table, ["of all parameters", search.measure, f"at most {1 + search.max_loss:g}"])
+    bounded = any(step.upper is not None for step in search.steps)
+    bound = ["95 % bound"] if bounded else []
+    add_columns(table, ["of all parameters", search.measure, *bound, f"at most {1 + search.max_loss:g}"])
     for step in search.steps:
-        table.add_row(ratio_text(step.ratio, 3), f"{step.score:.4f}", "yes" if step.holds else "no")
+        upper = [MISSING if step.upper is None else f"{step.upper:.4f}"] if bounded else []
+        table.add_row(ratio_text(step.ratio, 3), f"{step.score:.4f}", *upper, "yes" if step.holds else "no")
     return table
 
 

@@ -73,12 +73,14 @@ class LossStep:
     Attributes:
         ratio: share of all parameters that was reached.
         score: what was measured there.
-        holds: whether it was allowed.
+        holds: whether it was allowed: of a score with an upper bound, whether that was.
+        upper: upper bound of the score, with 95 % confidence; None where none was measured.
     """
 
     ratio: float
     score: float
     holds: bool
+    upper: float | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
@@ -19,8 +19,22 @@ from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, OptionError
 from rankscope.io.atomic import atomic_folder, refuse_existing
 
-Score = Callable[[Path], float]
-"""Score of a folder relative to the original: 1 for equal, above 1 for worse."""
+
+@dataclass(frozen=True)
+class Measured:
+    """A score relative to the original, and how high it may be.
+
+    Attributes:
+        value: 1 for equal, above 1 for worse.
+        upper: its upper bound, with 95 % confidence; None where there is none.
+    """
+
+    value: float
+    upper: float | None = None
+
+
+Score = Callable[[Path], float | Measured]
+"""Score of a folder relative to the original."""
 STEPS = 7
 """Bisections, after which two neighbours differ by a few per cent of their size."""
 CLOSE = 1.02
@@ -43,6 +57,9 @@ def compress_to_loss(
     progress: Progress | None = None,
 ) -> CompressReport:
     """Find by bisection the smallest size ratio at which ``score(folder)`` is at most 1 + ``max_loss``, and keep it.
+
+    Where the score has an upper bound, it is the bound that has to hold: among sizes whose scores scatter, one that
+    happens to score well would be chosen else.
 
     Calibration, singular values and what terms are worth are shared by all steps. The least ratio that the rule can
     reach is tried first; ratio 1 only where nothing smaller holds. A score need not fall with size everywhere: the
@@ -163,13 +180,16 @@ class _Search:
         report = self.write(ratio, target, self._within(label))
         self._tell(f"{label}: {self.measure}")
         try:
-            value = float(self.score(target))
+            found = self.score(target)
         except OSError as error:  # which would be taken for one of writing
             raise DataError(f"{self.measure} cannot be measured: {error.strerror or error}.") from error
-        holds = math.isfinite(value) and value <= 1 + self.max_loss
-        self.tried.append(LossStep(report.ratio, value, holds))
-        self._tell(f"{label}: {self.measure} {value:.4f} {HOLDS if holds else FAILS}")
-        if not holds:
+        measured = found if isinstance(found, Measured) else Measured(float(found))
+        step = LossStep(report.ratio, measured.value, False, measured.upper)
+        step = replace(step, holds=_bound(step) <= 1 + self.max_loss)
+        self.tried.append(step)
+        bound = "" if step.upper is None else f", at most {step.upper:.4f},"
+        self._tell(f"{label}: {self.measure} {step.score:.4f}{bound} {HOLDS if step.holds else FAILS}")
+        if not step.holds:
             shutil.rmtree(target)
             return False
         if self.best is not None:
@@ -188,12 +208,18 @@ class _Search:
 
     def _out_of_reach(self) -> str:
         """Say the nearest loss that would have been allowed, rounded up so that asking for it succeeds."""
-        finite = [step for step in self.tried if math.isfinite(step.score)]
+        finite = [step for step in self.tried if math.isfinite(_bound(step))]
         if not finite:
             return f"max loss {self.max_loss:g} is out of reach: {self.measure} is not finite at any ratio."
-        nearest = min(finite, key=lambda step: step.score)
-        last = self.tried[-1].score
+        nearest = min(finite, key=_bound)
+        last = _bound(self.tried[-1])
         return (
             f"max loss {self.max_loss:g} is out of reach: even at ratio 1 {self.measure} is {last:.4f}; the nearest "
-            f"is a max loss of {math.ceil((nearest.score - 1) * 1e4) / 1e4:g}, at ratio {nearest.ratio:.3g}."
+            f"is a max loss of {math.ceil((_bound(nearest) - 1) * 1e4) / 1e4:g}, at ratio {nearest.ratio:.3g}."
         )
+
+
+def _bound(step: LossStep) -> float:
+    """What has to hold: the upper bound, or the score where there is none; infinite where it is no number."""
+    worst = max(step.score, step.score if step.upper is None else step.upper)
+    return worst if math.isfinite(worst) and math.isfinite(step.score) else math.inf

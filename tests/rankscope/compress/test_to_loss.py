@@ -13,6 +13,7 @@ import torch
 from rankscope import open_checkpoint
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress import CompressOptions, compress, compress_to_loss, read_recipe
+from rankscope.compress.to_loss import Measured
 from rankscope.errors import DataError, OptionError, OutputError
 from rankscope.io import codec
 
@@ -78,7 +79,24 @@ def test_the_folder_is_that_of_compress_at_its_ratio(source: Checkpoint, tmp_pat
     assert saved == codec.plain(report)
     assert saved["out"] == str(tmp_path / "out")
     assert saved["search"].keys() == {"measure", "max_loss", "score", "steps"}
-    assert all(step.keys() == {"ratio", "score", "holds"} for step in saved["search"]["steps"])
+    assert all(step.keys() == {"ratio", "score", "holds", "upper"} for step in saved["search"]["steps"])
+
+
+def test_the_bound_has_to_hold(source: Checkpoint, tmp_path: Path) -> None:
+    """A size that scores well by chance among neighbours that do not is not taken."""
+    score = by_size(source)
+    plain = compress_to_loss(source, SVD, out=tmp_path / "a", max_loss=0.1, score=lambda _: 0.9)
+    bounded = compress_to_loss(
+        source, SVD, out=tmp_path / "b", max_loss=0.1, score=lambda folder: Measured(0.9, score(folder))
+    )
+    assert plain.search is not None
+    assert bounded.search is not None
+    assert plain.ratio < bounded.ratio
+    assert {step.score for step in bounded.search.steps} == {0.9}
+    bounds = [(step.upper, step.holds) for step in bounded.search.steps]
+    assert all(upper is not None and holds == (upper <= 1.1) for upper, holds in bounds)
+    with pytest.raises(OptionError, match="is out of reach"):
+        compress_to_loss(source, SVD, out=tmp_path / "c", max_loss=0.1, score=lambda _: Measured(0.9, 1.2))
 
 
 def test_where_even_the_least_holds_nothing_else_is_tried(source: Checkpoint, tmp_path: Path) -> None:

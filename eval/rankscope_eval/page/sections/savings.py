@@ -154,11 +154,19 @@ def _matrices(report: CompressReport, name: str) -> Table:
 
 def _steps(search: LossSearch, name: str) -> Table:
     rows: list[Row] = [
-        [Cell(ratio(step.ratio), step.ratio), number(step.score, ratio(step.score)), "yes" if step.holds else "no"]
+        [
+            Cell(ratio(step.ratio), step.ratio),
+            number(step.score, ratio(step.score)),
+            number(step.upper, ratio(step.upper)),
+            "yes" if step.holds else "no",
+        ]
         for step in search.steps
     ]
-    caption = f"Shares of all parameters that were tried; {search.measure} may be at most {1 + search.max_loss:g}"
-    return Table(caption, ["of all parameters", search.measure, "holds"], rows, name, texts=(2,))
+    caption = (
+        f"Shares of all parameters that were tried; {search.measure}, or its bound, may be at most "
+        f"{1 + search.max_loss:g}"
+    )
+    return Table(caption, ["of all parameters", search.measure, "95 % bound", "holds"], rows, name, texts=(3,))
 
 
 def _healings(reports: list[HealReport]) -> Table:
