@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from rankscope import open_checkpoint
 from rankscope.compress.calibration import calibrate, calibration_set
+from rankscope.compress.to_loss import Measured
 from rankscope_eval import Scorer
 
 SET = ("--calibration", "kernelsynth:16")
@@ -139,28 +140,42 @@ def test_a_loss_in_place_of_a_size(
     result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
     search = result["search"]
     assert (search["measure"], search["max_loss"]) == (f"relative WQL on {suite}", 50.0)
-    assert search["steps"] == [{"ratio": result["ratio"], "score": search["score"], "holds": True}]
+    assert search["steps"] == [{"ratio": result["ratio"], "score": search["score"], "holds": True, "upper": None}]
     measured = document("eval", tmp_path / "small", "--baseline", bolt_folder, "--suite", suite)
     assert measured["summary"][0]["relative_WQL"] == pytest.approx(search["score"], rel=1e-6)
     assert search["score"] != 1.0
 
 
 @pytest.mark.slow
+def test_the_bound_of_a_loss_is_that_of_evals_verdict(
+    cli: Callable[..., Any], document: Callable[..., Any], bolt_folder: Path, tmp_path: Path
+) -> None:
+    suite = tmp_path / "three.yaml"
+    common = "prediction_length: 8, season_length: 1, offset: -16"
+    suite.write_text("".join(f"- {{name: {one}, embedded: {one}, {common}}}\n" for one in ("nile", "co2", "elnino")))
+    result = cli("compress", bolt_folder, "--max-loss", "50", "--suite", suite, "--out", tmp_path / "small")
+    assert "warning: the size is chosen on 3 data sets" in result.stderr
+    (step,) = json.loads((tmp_path / "small" / "compress.json").read_text())["search"]["steps"]
+    measured = document("eval", tmp_path / "small", "--baseline", bolt_folder, "--suite", suite)
+    assert step["upper"] == pytest.approx(measured["summary"][-1]["WQL_verdict"]["interval"][1], rel=1e-6)
+    assert step["upper"] > step["score"]
+
+
+@pytest.mark.slow
 def test_the_search_is_lines_and_shown(
     cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a score that is known: one per cent worse for every per cent of parameters that is gone."""
+    """With a score that is known: one per cent worse for every per cent of parameters that is gone, and its bound."""
     whole = open_checkpoint(bolt_folder).parameters
     asked: dict[str, Any] = {}
 
-    class Known(Scorer):
-        def score_baseline(self, progress: Any) -> None:
-            asked.update(vars(self))
+    def known(scorer: Scorer, folder: Path) -> Measured:
+        asked.update(vars(scorer))
+        upper = 2 - open_checkpoint(folder).parameters / whole
+        return Measured(upper - 0.01, upper)
 
-        def __call__(self, model: Any) -> dict[str, float]:
-            return {"relative_WQL": 2 - open_checkpoint(model).parameters / whole}
-
-    monkeypatch.setattr("rankscope_eval.Scorer", Known)
+    monkeypatch.setattr("rankscope_eval.Scorer.score_baseline", lambda *_: None)
+    monkeypatch.setattr("rankscope_cli.verbs.compress._bounded", known)
     how = ("--max-loss", "0.1", "--allocation", "energy", "--data", tmp_path, "--max-series", 3, "--seed", 5)
     result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert result.exit_code == 0, result.stderr
@@ -168,7 +183,9 @@ def test_the_search_is_lines_and_shown(
     loaded = asked["suite"]
     assert (loaded.suite.name, loaded.folder, loaded.max_series) == ("embedded", tmp_path, 3)
     report = json.loads((tmp_path / "small" / "compress.json").read_text())
-    assert 1.05 < report["search"]["score"] <= 1.1
+    assert 1.04 < report["search"]["score"] <= 1.09
+    assert "95 % bound" in result.stdout
+    assert "warning: the size is chosen on" not in result.stderr
     assert 1 - 0.1 <= open_checkpoint(tmp_path / "small").parameters / whole < 0.95
     assert "relative WQL on embedded" in result.stdout
     assert result.stdout.count(" yes") + result.stdout.count(" no") >= len(report["search"]["steps"])
@@ -176,7 +193,7 @@ def test_the_search_is_lines_and_shown(
     assert len(lines) == len(report["search"]["steps"])
     for line, step in zip(lines, report["search"]["steps"], strict=True):
         assert line.startswith("ratio 0.")
-        assert f"relative WQL on embedded {step['score']:.4f} " in line
+        assert f"relative WQL on embedded {step['score']:.4f}, at most {step['upper']:.4f}, " in line
 
 
 @pytest.mark.slow
@@ -213,7 +230,7 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
     cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rankscope_eval.Scorer.rows", lambda *_: [])
-    monkeypatch.setattr("rankscope_eval.Scorer.__call__", lambda self, model: {"relative_WQL": 1.03})
+    monkeypatch.setattr("rankscope_cli.verbs.compress._bounded", lambda *_: Measured(1.0, 1.03))
     result = cli("compress", bolt_folder, "--method", "svd", "--max-loss", "0.01", "--out", tmp_path / "small")
     assert result.exit_code == 2
     assert "nearest is a max loss of 0.03" in result.stderr.splitlines()[-1]

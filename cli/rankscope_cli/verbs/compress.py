@@ -8,6 +8,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
     from rankscope.compress import CompressOptions, CompressReport, LossSearch, SiteReport
     from rankscope.compress.to_loss import Measured
+    from rankscope_eval import Scorer
     from rankscope_eval.bench import Clock
 
 
@@ -335,25 +337,26 @@ def _score(
     checkpoint: Checkpoint, options: CompressOptions, settings: dict[str, Any], progress: Progress
 ) -> Callable[[Path], Measured]:
     """Score the original and return a function that scores a folder relative to it, with its upper bound."""
-    from rankscope.compress.to_loss import Measured
     from rankscope_eval import Forecasting, Scorer, read_suite
-    from rankscope_eval.report import summarise
 
     run = Forecasting(seed=options.seed, device=options.device)
     suite = read_suite(settings["suite"] or SUITE, settings["data"], max_series=settings["max_series"])
     scorer = Scorer(suite, run, checkpoint)
     scorer.score_baseline(progress)
-    base = scorer.reference[0].model
-    if (count := len(scorer.reference)) < FEW:
+    if (count := len(suite.suite.tasks)) < FEW:
         say(f"warning: the size is chosen on {count} data sets: on fewer than {FEW} the bound of the loss is rough.")
+    return partial(_bounded, scorer)
 
-    def score(folder: Path) -> Measured:
-        rows = scorer.rows(str(folder))
-        found = summarise([*scorer.reference, *rows], [rows[0].model], base)[-1]
-        ends = None if found.WQL_verdict is None else found.WQL_verdict.interval
-        return Measured(found.relative_WQL, None if ends is None else ends[1])
 
-    return score
+def _bounded(scorer: Scorer, folder: Path) -> Measured:
+    """Relative WQL of a folder over all data sets, with the upper end of its verdict's 90 % interval."""
+    from rankscope.compress.to_loss import Measured
+    from rankscope_eval.report import summarise
+
+    rows = scorer.rows(str(folder))
+    found = summarise([*scorer.reference, *rows], [rows[0].model], scorer.reference[0].model)[-1]
+    ends = None if found.WQL_verdict is None else found.WQL_verdict.interval
+    return Measured(found.relative_WQL, None if ends is None else ends[1])
 
 
 def _outspoken(progress: Progress) -> Progress:
