@@ -35,7 +35,7 @@ def forecast_locally(
         levels: quantile levels in (0, 1).
 
     Returns:
-        Point forecasts, and quantiles by level.
+        Point forecasts, and quantiles by level; NaN where a series is shorter than a season.
     """
     import pandas as pd
     from statsforecast import StatsForecast, models
@@ -57,7 +57,7 @@ def forecast_locally(
     widths: list[Any] = [round(abs(2 * level - 1) * 100, 6) for level in levels]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = predictor.forecast(df=frame, h=horizon, level=sorted({*widths} - {0.0}) or None).fillna(0.0)
+        made = predictor.forecast(df=frame, h=horizon, level=sorted({*widths} - {0.0}) or None)
     columns = [
         f"{kind}-{'lo' if level < 0.5 else 'hi'}-{width}" if width else kind
         for level, width in zip(levels, widths, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pydoc
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ def test_one_window_of_a_file_is_its_last_values(cli: Any, sales: pd.DataFrame) 
         ((*SALES, "-H", "6", "--tasks", "nile"), "--tasks selects a suite, and --input replaces it"),
         (("eval", "naive", "--windows", "3"), "--windows requires --input FILE"),
         (("eval", "naive", "--season-length", "3"), "--season-length requires --input FILE"),
+        (("eval", "naive", "--id-column", "shop"), "--id-column requires --input FILE"),
         ((*SALES, "-H", "30", "--windows", "2", "--id-column", "shop"), "series 'a' has 60 values"),
         (("eval", "naive", "--input", "none.csv", "-H", "6"), "none.csv"),
     ],
@@ -147,11 +149,55 @@ def test_a_submission_to_gift_eval(cli: Any, refused: Any, tmp_path: Path, monke
     assert sorted(str(path) for path in Path("made").rglob("*.*")) == [
         f"made/{model}/{name}" for model in ("naive", "seasonal-naive") for name in ("all_results.csv", "config.json")
     ]
-    assert json.loads(Path("made/naive/config.json").read_text()) == {"model": "naive", "model_dtype": "float32"}
+    assert json.loads(Path("made/naive/config.json").read_text()) == {"model": "naive"}
+    assert "made exists and is not empty: use --force" in refused(*words, "--out", "made")
+    assert cli(*words, "--out", "made", "--force", "--dtype", "float32").exit_code == 0
+    assert json.loads(Path("made/naive/config.json").read_text())["model_dtype"] == "float32"
+    assert "made is finished" in cli(*words, "--out", "made", "--resume").stderr
+    Path("plain").touch()
+    assert "plain is a file" in refused(*words, "--out", "plain")
+    assert "two models would be written to" in refused(*words, "--baseline", "else/naive", "--out", "other")
     document = json.loads(cli(*words, "--json").stdout)
     assert document["schema"] == "rankscope/gift-eval@1"
     assert "not in the data folder" not in result.stdout
     assert "--suite gift-eval requires --data DIR" in refused("eval", "naive", "--suite", "gift-eval")
+
+
+@pytest.mark.parametrize("again", ["--resume", "--force"])
+@pytest.mark.parametrize("road", ["fev", "gift-eval"])
+def test_an_interrupted_run_of_tasks_goes_on_or_begins_anew(
+    road: str,
+    again: str,
+    cli: Any,
+    refused: Any,
+    sales: pd.DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frame = sales.rename(columns={"shop": "id", "month": "timestamp", "sold": "target"})
+    frame.to_parquet("m4_monthly.parquet", index=False)
+    task = {"task_name": "sales", "dataset_path": "m4_monthly.parquet", "horizon": 6, "eval_metric": "MASE"}
+    Path("tasks.yaml").write_text(json.dumps({"tasks": [task]}))
+    suite = ("--suite", "fev:tasks.yaml") if road == "fev" else ("--suite", "gift-eval", "--data", ".")
+    words = ("eval", "naive", *suite, "--out", "scores.csv")
+    place = "rankscope_eval.fev_suite.run._row" if road == "fev" else "rankscope_eval.gift_eval.run.score"
+    plain, made = pydoc.locate(place), []
+
+    def stopped(forecaster: Any, *rest: Any) -> Any:
+        if len(made) == 1 and not Path("go").exists():
+            raise KeyboardInterrupt
+        made.append(forecaster.name)
+        return plain(forecaster, *rest)
+
+    monkeypatch.setattr(place, stopped)
+    first = cli(*words)
+    assert first.exit_code == 130
+    assert "rerun with --resume" in first.stderr
+    assert "go on with --resume, or start anew with --force" in refused(*words)
+    Path("go").touch()
+    result = cli(*words, again)
+    assert result.exit_code == 0, result.stderr
+    assert made == ["naive", *([] if again == "--resume" else ["naive"]), "seasonal-naive"]
+    assert len(pd.read_csv("scores.csv")) == 2
 
 
 def test_intervals_and_verdicts_stand_beside_the_scores() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope.errors import DataError, RankscopeError
+from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope_eval.gift_eval import configurations, evaluate_gift, write_submission
 from rankscope_eval.gift_eval.report import CRPS, METRICS
 from rankscope_eval.gift_eval.sets import load
@@ -68,6 +68,7 @@ def test_terms_and_windows(folder: Callable[..., Path]) -> None:
 )
 def test_horizons_of_other_frequencies(folder: Callable[..., Path], name: str, freq: str, horizon: int) -> None:
     loaded = load(folder(name, 100, freq) / name)
+    assert loaded.path.name == name.split("/")[-1]
     one = next(one for one in configurations() if one.source.folder == name)
     assert loaded.horizon(one) == horizon
     assert loaded.windows(one) == 1
@@ -85,6 +86,16 @@ def test_scores_by_hand(folder: Callable[..., Path]) -> None:
     assert row.scores["MASE[0.5]"] == pytest.approx(np.mean(scaled), rel=1e-5)
     assert row.scores["ND[0.5]"] == pytest.approx(errors / sizes, rel=1e-5)
     assert 0 < row.scores[CRPS] < row.scores["ND[0.5]"]
+    config = {"model": "nobody"}
+    with pytest.raises(OptionError, match="nobody"):
+        write_submission(found, "nobody", Path("nowhere"), config)
+
+
+def test_series_shorter_than_a_season_go_on_as_they_end(folder: Callable[..., Path]) -> None:
+    data = folder("ett1/H", 60)  # a context of 12 hours
+    found = evaluate_gift(["naive"], data, tasks=["ett1/H/short"])
+    naive, seasonal = (next(row for row in found.rows if row.model == one) for one in ("naive", "seasonal-naive"))
+    assert 0 < seasonal.scores["ND[0.5]"] < 2 * naive.scores["ND[0.5]"]
 
 
 def test_variates_are_series_of_their_own(folder: Callable[..., Path], bolt_folder: Path) -> None:
@@ -136,6 +147,7 @@ def test_stored_rows_are_used_again(
         ({"tasks": ["ett1/H/shortest"]}, "ett1/H/short"),
         ({"tasks": ["ett2/H/short"]}, "holds none of the data sets of 1 configurations, ett2/H/short first"),
         ({"data": "none"}, "data folder none does not exist"),
+        ({"tasks": []}, "tasks is empty"),
         ({"tasks": ["ett1/H/long"]}, "series 's0' has 300 values, which 1 window(s) of 720 steps"),
     ],
 )
@@ -150,6 +162,9 @@ def test_folders_that_are_no_data_sets(folder: Callable[..., Path], tmp_path: Pa
     (tmp_path / "ett1" / "H").mkdir(parents=True)
     with pytest.raises(DataError, match="is no data set of GIFT-Eval"):
         evaluate_gift(["naive"], tmp_path, tasks=["ett1/H/short"])
+    folder("us_births/D", 0)
+    with pytest.raises(DataError, match="series 's0' has no values"):
+        evaluate_gift(["naive"], tmp_path, tasks=["us_births/D/short"])
     datasets.Dataset.from_dict({"a": [1]}).save_to_disk(str(tmp_path / "ett2" / "H"))
     with pytest.raises(DataError, match="is no data set of GIFT-Eval"):
         evaluate_gift(["naive"], tmp_path, tasks=["ett2/H/short"])

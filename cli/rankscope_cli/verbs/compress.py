@@ -81,7 +81,7 @@ def run(
         opt.value(
             "--max-loss",
             "L",
-            "Smallest model with a relative WQL of at most 1+L on --suite.",
+            "Smallest model with a relative WQL, and its 95 % bound, of at most 1+L on --suite.",
             _BY_LOSS,
             "-l",
         ),
@@ -344,7 +344,10 @@ def _score(
     scorer = Scorer(suite, run, checkpoint)
     scorer.score_baseline(progress)
     if (count := len(suite.suite.tasks)) < FEW:
-        say(f"warning: the size is chosen on {count} data sets: on fewer than {FEW} the bound of the loss is rough.")
+        say(
+            f"warning: the size is chosen on {count} data sets: below {FEW} the bound of the loss is rough, "
+            "and below 3 there may be none."
+        )
     return partial(_bounded, scorer)
 
 

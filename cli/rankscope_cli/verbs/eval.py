@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rankscope.errors import OptionError, RankscopeError
+from rankscope.errors import OptionError, OutputError, RankscopeError
 from rankscope.io.atomic import sweep
 from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.exits import say
-from rankscope_cli.output import Output
+from rankscope_cli.output import TABLE_SUFFIXES, Output
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
 
@@ -113,13 +113,16 @@ def run(
     from rankscope_eval.fev_suite import evaluate_fev
     from rankscope_eval.suites import DEFAULT_SUITE, Suite
 
-    columns = Columns(id_column, time_column, target_column)
+    columns = {"id_column": id_column, "time_column": time_column, "target_column": target_column}
     own = {"windows": windows, "freq": freq, "season_length": season_length}
-    _check_source(input, horizon, {**own, **vars(columns)}, {"suite": suite, "data": data, "tasks": tasks})
+    _check_source(input, horizon, {**own, **columns}, {"suite": suite, "data": data, "tasks": tasks})
+    folder = _submissions(models, baseline, out, force or resume) if suite == GIFT and out is not None else None
     how = opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     kept = _kept(out, resume, force)
-    if out is not None and kept is not None and resume and Path(out).exists():
-        shutil.rmtree(kept, ignore_errors=True)
+    again = kept is not None and resume and kept.exists()
+    done = out is not None and (Path(out).exists() if folder is None else _is_whole(folder, models, baseline))
+    if resume and done and not again:
+        assert out is not None
         sweep(Path(out).parent, Path(out).name)
         say(f"{out} is finished: nothing to resume.")
         return
@@ -133,23 +136,25 @@ def run(
     }
     chosen = models or ["bundled"]
     report: EvalReport | FevReport | GiftReport
-    folder = out if suite == GIFT and out is not None and not Path(out).suffix else None
-    with Output(json, None if folder else out, force, signed=True) as output:
+    show: Callable[[Any, Console], None] = show_eval
+    with Output(json, None if folder else out, force or again, signed=True) as output:
         with _mentioned(kept), progress_bar("opening the model") as progress:
             if suite is not None and suite.startswith(FEV):
                 if max_series is not None:
                     raise OptionError("--max-series is for suites of rankscope: tasks of fev take all series.")
+                show = show_fev
                 report = evaluate_fev(chosen, suite.removeprefix(FEV), how, progress=progress, **common)
             elif suite == GIFT:
+                show = show_gift
                 report = _gift(chosen, how, max_series, progress, **common)
             else:
                 series: str | Suite = suite or DEFAULT_SUITE
                 if input is not None:
-                    series = series_suite(input, horizon or 1, columns=columns, **_given(own))
+                    series = series_suite(input, horizon or 1, columns=Columns(*columns.values()), **_given(own))
                 report = evaluate(chosen, series, how, max_series=max_series, progress=progress, **common)
         output.deliver(
             report,
-            partial(_SHOWN[type(report).__name__], report),
+            partial(show, report),
             also=None if folder is None else lambda: _submission(report, folder, dtype),
         )
         if kept is not None:
@@ -179,14 +184,50 @@ def _gift(
     return evaluate_gift(models, data, how, progress=progress, **common)
 
 
-def _submission(report: Any, folder: str, dtype: str | None) -> list[Path]:
+def _submissions(models: Sequence[str] | None, baseline: str | None, out: str, replace: bool) -> Path | None:
+    """Return the folder of submissions that ``--out`` names, or None for a table.
+
+    Raises:
+        OutputError: it is a file, or holds something and is not to be replaced.
+        OptionError: two models would have one folder in it.
+    """
+    folder = Path(out)
+    if folder.suffix.lower() in TABLE_SUFFIXES:
+        return None
+    if folder.is_file():
+        raise OutputError(f"{out} is a file: give a folder for submissions, or a table (.csv, .parquet, .json).")
+    if folder.is_dir() and any(folder.iterdir()) and not replace:
+        raise OutputError(f"{out} exists and is not empty: use --force to write into it.")
+    names = _folder_names(models, baseline)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise OptionError(f"two models would be written to {folder / twice}: evaluate them one after the other.")
+    return folder
+
+
+def _folder_name(model: str) -> str:
+    return Path(model.rstrip("/")).name
+
+
+def _folder_names(models: Sequence[str] | None, baseline: str | None) -> list[str]:
+    every = dict.fromkeys([*(models or ["bundled"]), baseline or "seasonal-naive"])
+    return [_folder_name(one) for one in every]
+
+
+def _is_whole(folder: Path, models: Sequence[str] | None, baseline: str | None) -> bool:
+    from rankscope_eval.gift_eval.report import CONFIG
+
+    return all((folder / name / CONFIG).is_file() for name in _folder_names(models, baseline))
+
+
+def _submission(report: Any, folder: Path, dtype: str | None) -> list[Path]:
     """Write a folder per model with the two files of a submission to GIFT-Eval."""
     from rankscope_eval.gift_eval import write_submission
 
     made = []
     for model in dict.fromkeys(row.model for row in report.rows):
-        place = Path(folder) / Path(model.rstrip("/")).name
-        write_submission(report, model, place, {"model_dtype": dtype or "float32"})
+        place = folder / _folder_name(model)
+        write_submission(report, model, place, {} if dtype is None else {"model_dtype": dtype})
         made.append(place)
     return made
 
@@ -257,13 +298,6 @@ def show_eval(report: EvalReport, console: Console) -> None:
                 "replaced by seasonal-naive.",
                 markup=False,
             )
-
-
-_SHOWN: dict[str, Callable[[Any, Console], None]] = {
-    "EvalReport": show_eval,
-    "FevReport": show_fev,
-    "GiftReport": show_gift,
-}
 
 
 def _show_rows(report: EvalReport, console: Console) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rankscope.errors import DataError
-from rankscope_eval.fev_suite.tasks import fev, reason_of
+from rankscope_eval.fev_suite.tasks import fev, told
 from rankscope_eval.forecasters import Forecasting
 from rankscope_eval.local_models import MODELS, forecast_locally
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from fev import Task
 
 CONTEXT = 1000
-"""Values at the end of a series that local models read, as in fev's published results."""
+"""Values at the end of a series that local models read, as the model of that kind in fev's repository (August 2026)."""
 
 Predictions = tuple[list[Any], float]
 """Predictions of every window, and the seconds that they took."""
@@ -48,12 +47,9 @@ class FevForecaster:
         import torch
 
         torch.manual_seed(seed)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # horizons beyond what a model was trained for are the task's wish
-                return self.predict(task)
-        except (ValueError, AssertionError, KeyError) as error:
-            raise DataError(f"{self.name} on fev task {task.task_name}: {reason_of(error)}") from error
+        with told(f"{self.name} on fev task {task.task_name}"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # horizons beyond what a model was trained for are the task's wish
+            return self.predict(task)
 
 
 def open_fev_forecaster(model: str, how: Forecasting) -> FevForecaster:
@@ -82,7 +78,10 @@ def open_fev_forecaster(model: str, how: Forecasting) -> FevForecaster:
 
 
 def _local(model: str, task: Task) -> Predictions:
-    """Forecast the last `CONTEXT` values of every series and target on their own."""
+    """Forecast the last `CONTEXT` values of every series and target on their own.
+
+    What has no forecast, a series shorter than a season, is zero, as in fev's published results.
+    """
     import pandas as pd
 
     season: int = task.seasonality if task.seasonality <= CONTEXT else 1
@@ -94,7 +93,7 @@ def _local(model: str, task: Task) -> Predictions:
         point, quantiles = forecast_locally(model, series, task.horizon, season, task.quantile_levels)
         seconds += time.monotonic() - begun
         levels = {str(level): values.ravel() for level, values in zip(task.quantile_levels, quantiles, strict=True)}
-        frame = pd.DataFrame({"predictions": point.ravel(), **levels})
+        frame = pd.DataFrame({"predictions": point.ravel(), **levels}).fillna(0.0)
         found.append(
             fev().utils.convert_forecast_df_to_predictions(
                 frame, task.horizon, task.quantile_levels, task.target_columns

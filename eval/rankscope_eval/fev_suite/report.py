@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope_eval.bases import Judged, judge_by_base
 from rankscope_eval.fev_suite.tasks import fev
-from rankscope_eval.relative import RESAMPLES, Interval, usable_ratios
+from rankscope_eval.relative import RESAMPLES, Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,25 +92,52 @@ class FevReport:
         """Summaries as fev's leaderboard code reads them from CSV."""
         import pandas as pd
 
-        return pd.DataFrame(list(self.rows))
+        return pd.DataFrame([{name: _cell(name, value) for name, value in row.items()} for row in self.rows])
 
 
-def base_of(task: str) -> str:
-    """Base data set of a task, by its name.
+def _cell(name: str, value: Any) -> Any:
+    """A value as every format of tables takes it: lists as JSON, cutoffs of both kinds as text."""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value) if name in ("initial_cutoff", "window_step_size") and value is not None else value
 
-    >>> [base_of(name) for name in ("ETT_1H", "ETT_15T", "boomlet_1062", "uk_covid_nation_1D/cumulative", "m5_1M")]
-    ['ETT', 'ETT', 'boomlet', 'uk_covid_nation', 'm5']
-    >>> [base_of(name) for name in ("epf_be", "monash_m1_quarterly", "fred_md_2025/macro", "exchange_rate")]
+
+SAME = {"ETTh": "ETT", "ETTm": "ETT", "monash_nn5_weekly": "nn5"}
+"""Data sets whose names do not show that they are of one source."""
+
+
+def base_of(data_set: str) -> str:
+    """Source of a data set, by its name.
+
+    >>> [base_of(name) for name in ("ETT_1H", "ETT_15T", "ETTh", "boomlet_1062", "uk_covid_nation_1D", "m5_1M")]
+    ['ETT', 'ETT', 'ETT', 'boomlet', 'uk_covid_nation', 'm5']
+    >>> [base_of(name) for name in ("epf_be", "monash_m1_quarterly", "fred_md_2025", "exchange_rate")]
     ['epf_be', 'monash_m1_quarterly', 'fred_md', 'exchange_rate']
     """
-    for part in (r"/.*$", r"_\d+[A-Z]$|_\d+$"):
-        task = re.sub(part, "", task)
-    return task
+    return SAME.get(data_set) or re.sub(r"_\d+[A-Z]$|_\d+$", "", data_set)
+
+
+def comparable(rows: Sequence[Summary], baseline: str) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Rows of the tasks that models can be compared on, and the names of the others.
+
+    On these an error is not finite, or the baseline's is zero: constant series, labels that are all missing.
+    """
+    others = {
+        row["task_name"]: None
+        for row in rows
+        if not math.isfinite(row["test_error"]) or (row["model_name"] == baseline and row["test_error"] <= 0)
+    }
+    return [dict(row) for row in rows if row["task_name"] not in others], tuple(others)
 
 
 def rank_models(rows: Sequence[Summary], baseline: str, resamples: int = RESAMPLES) -> tuple[FevRank, ...]:
-    """Fev's leaderboard."""
-    board = fev().leaderboard(list(map(dict, rows)), baseline_model=baseline, n_resamples=resamples)
+    """Fev's leaderboard of `comparable` rows."""
+    kept, _ = comparable(rows, baseline)
+    if not kept:
+        return ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # means of no comparison, where the baseline is the only model
+        board = fev().leaderboard(kept, baseline_model=baseline, n_resamples=resamples)
     board = board.sort_values("skill_score", ascending=False)
     return tuple(
         FevRank(
@@ -118,20 +148,28 @@ def rank_models(rows: Sequence[Summary], baseline: str, resamples: int = RESAMPL
             (float(line["win_rate_lower"]), float(line["win_rate_upper"])),
             float(line["median_inference_time_s"]),
         )
-        for model, line in board.set_index("model_name" if "model_name" in board else board.index).iterrows()
+        for model, line in board.iterrows()
     )
 
 
 def compare(rows: Sequence[Summary], baseline: str, margin: float, resamples: int = RESAMPLES) -> tuple[FevPair, ...]:
-    """Every model against the baseline: fev's win rate, and a verdict over base data sets."""
-    table = fev().pairwise_comparison(list(map(dict, rows)), n_resamples=resamples)
+    """Every model against the baseline: fev's win rate, and a verdict over sources of data."""
+    kept, _ = comparable(rows, baseline)
     errors: dict[str, dict[str, float]] = {}
     for row in rows:
         errors.setdefault(row["model_name"], {})[row["task_name"]] = row["test_error"]
+    others = [name for name in errors if name != baseline]
+    if not kept or not others:
+        return ()
+    table = fev().pairwise_comparison(kept, n_resamples=resamples)
+    sources = {
+        row["task_name"]: base_of(row["dataset_config"]) if row["dataset_config"] else row["dataset_path"]
+        for row in rows
+    }
     found = []
-    for model in (name for name in errors if name != baseline):
+    for model in others:
         line = table.loc[(model, baseline)]
-        judged = judge_by_base(usable_ratios(errors[model], errors[baseline]), base_of, margin)
+        judged = judge_by_base(errors[model], errors[baseline], sources.__getitem__, margin)
         wins = (float(line["win_rate_lower"]), float(line["win_rate_upper"]))
         found.append(FevPair(model, baseline, float(line["win_rate"]), wins, judged))
     return tuple(found)

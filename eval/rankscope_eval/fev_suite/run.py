@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankscope import __version__
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, OptionError
-from rankscope.io.run_store import RunStore
 from rankscope_eval.baselines import BASELINE
+from rankscope_eval.evaluation import kept_rows
 from rankscope_eval.fev_suite.models import FevForecaster, open_fev_forecaster
-from rankscope_eval.fev_suite.report import FevReport, compare, rank_models
-from rankscope_eval.fev_suite.tasks import load_data, mirrored, read_tasks, reason_of
+from rankscope_eval.fev_suite.report import FevReport, Summary, comparable, compare, rank_models
+from rankscope_eval.fev_suite.tasks import MIRROR, load_data, mirrored, read_tasks, told
 from rankscope_eval.forecasters import Forecasting
+from rankscope_eval.kept import reused, row_key, states
 from rankscope_eval.verdict import MARGIN, check_margin
 
 if TYPE_CHECKING:
     from fev import Task
-
-ROWS_SCHEMA = "rankscope/fev-rows@1"
 
 
 def evaluate_fev(
@@ -71,7 +70,7 @@ def evaluate_fev(
     base = baseline or BASELINE
     names = list(dict.fromkeys([*models, base]))
     opened = [open_fev_forecaster(one, how if one in models else replace(how, revision=None)) for one in names]
-    store = None if kept is None else kept_summaries(kept)
+    store = None if kept is None else kept_rows(kept)
     rows: list[Mapping[str, Any]] = []
     notes: dict[str, None] = {}
     with (
@@ -80,10 +79,14 @@ def evaluate_fev(
     ):
         for number, task in enumerate(chosen):
             load_data(task)
+            data_set = [task._dataset_fingerprint, states(_data_files(task))]
             notes.update(dict.fromkeys(_left_out(task)))
             for place, forecaster in enumerate(opened):
                 report(number * len(opened) + place, len(chosen) * len(opened), f"{task.task_name}: {forecaster.name}")
-                rows.append(_row(forecaster, task, how, store))
+                settings = vars(how), task.to_dict(), data_set, version("fev")
+                key = row_key("fev", forecaster.name, forecaster.files, *settings)
+                kept_row = reused(store, key, KeptSummary, partial(_row, forecaster, task, how))
+                rows.append(kept_row.summary)
             task._full_dataset = None  # one data set at a time in memory
     report(len(chosen) * len(opened), len(chosen) * len(opened), "done")
     metrics = {_metric(task) for task in chosen}
@@ -96,45 +99,47 @@ def evaluate_fev(
         rows=tuple(rows),
         leaderboard=rank_models(rows, base),
         pairs=compare(rows, base, margin),
-        notes=(*_unused(opened, chosen), *notes),
+        notes=(*_unused(opened, chosen), *notes, *(_incomparable(rows, base))),
     )
 
 
 @dataclass(frozen=True)
 class KeptSummary:
-    """Summary of a model and task."""
+    """Summary of a model and task; its numbers apart, since JSON has no NaN in a mapping of anything."""
 
-    summary: dict[str, Any]
+    fields: dict[str, Any]
+    numbers: dict[str, float]
+
+    @classmethod
+    def of(cls, summary: Summary) -> KeptSummary:
+        """Keep a summary."""
+        numbers = {name: value for name, value in summary.items() if isinstance(value, float)}
+        return cls({name: value for name, value in summary.items() if name not in numbers}, numbers)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The summary as fev gave it."""
+        return {**self.fields, **self.numbers}
 
 
-def kept_summaries(folder: str | Path) -> RunStore:
-    """Open the store of finished rows in a folder."""
-    return RunStore(folder, "rows of an unfinished evaluation", ROWS_SCHEMA, {}, items="rows")
-
-
-def _row(forecaster: FevForecaster, task: Task, how: Forecasting, store: RunStore | None) -> Mapping[str, Any]:
-    """Summary of a model on a task, stored or new."""
-    key = _key(forecaster, task, how)
-    earlier = None if store is None else store.get(key, KeptSummary)
-    if earlier is not None:
-        return earlier.summary
+def _row(forecaster: FevForecaster, task: Task, how: Forecasting) -> KeptSummary:
+    """Summary of a model on a task."""
     predictions, seconds = forecaster(task, how.seed)
-    try:
-        found = task.evaluation_summary(
-            predictions, model_name=forecaster.name, training_time_s=0.0, inference_time_s=seconds
+    with told(f"{forecaster.name} on fev task {task.task_name}"):
+        return KeptSummary.of(
+            task.evaluation_summary(
+                predictions, model_name=forecaster.name, training_time_s=0.0, inference_time_s=seconds
+            )
         )
-    except ValueError as error:
-        raise DataError(f"{forecaster.name} on fev task {task.task_name}: {reason_of(error)}") from error
-    if store is not None:
-        store.put(key, KeptSummary(found))
-    return found
 
 
-def _key(forecaster: FevForecaster, task: Task, how: Forecasting) -> str:
-    """Hash of what determines a row: settings, task and data, model and its files by size and time."""
-    states = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in forecaster.files]
-    parts = [__version__, vars(how), task.to_dict(), task._dataset_fingerprint, forecaster.name, states]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+def _data_files(task: Task) -> list[Path]:
+    """Local files of a task's data set; none where it is on the hub."""
+    mirror = os.environ.get(MIRROR)
+    if task.dataset_config is None:
+        path = Path(task.dataset_path)
+        return sorted(path.parent.glob(path.name))
+    return [] if mirror is None else sorted((Path(mirror) / task.dataset_config).glob("*.parquet"))
 
 
 def _metric(task: Task) -> str:
@@ -150,18 +155,23 @@ def _unused(opened: Sequence[FevForecaster], tasks: Sequence[Task]) -> Iterator[
         yield f"covariates, which {having} of {len(tasks)} tasks have, are not read by {', '.join(names)}."
 
 
+def _incomparable(rows: Sequence[Summary], baseline: str) -> Iterator[str]:
+    """Name the tasks that no comparison counts."""
+    _, names = comparable(rows, baseline)
+    if names:
+        yield f"not compared, since an error is not finite or the baseline's is zero: {', '.join(names)}."
+
+
 def _left_out(task: Task) -> Iterator[str]:
     """Say how many series fev leaves out of a task, since they are shorter than a window needs."""
     whole = task.load_full_dataset()
-    for number, window in enumerate(task.iter_windows(num_proc=1), 1):
-        try:
+    with told(f"fev task {task.task_name}"):
+        for number, window in enumerate(task.iter_windows(num_proc=1), 1):
             past, _ = window.get_input_data()
-        except ValueError as error:
-            raise DataError(f"fev task {task.task_name}, window {number}: {reason_of(error)}") from error
-        if len(past) < len(whole):
-            missing = next(iter(sorted(set(whole[task.id_column]) - set(past[task.id_column]))))
-            yield (
-                f"{task.task_name}: {len(whole) - len(past)} of {len(whole)} series are too short for window {number} "
-                f"and left out, {missing} first."
-            )
-            return
+            if len(past) < len(whole):
+                missing = min(set(whole[task.id_column]) - set(past[task.id_column]))
+                yield (
+                    f"{task.task_name}: {len(whole) - len(past)} of {len(whole)} series are too short for window "
+                    f"{number} and left out, {missing} first."
+                )
+                return

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import DataError, OptionError, RankscopeError, unknown_choice
 from rankscope.io import codec
 
 if TYPE_CHECKING:
@@ -70,16 +70,24 @@ def read_tasks(suite: str | Path, data: str | Path | None = None, names: Sequenc
             raise DataError(f"{path} lists no fev tasks: it has to be a mapping with a list `tasks`.")
         given = listed
     folder = path.parent if data is None else Path(data)
-    tasks = []
+    tasks: list[Task] = []
     for number, fields in enumerate(given, 1):
         if not isinstance(fields, dict):
             raise DataError(f"{where} task {number} is not a mapping of fev.Task's fields.")
-        try:
-            tasks.append(make(**_placed(fields, folder)))
-        except Exception as error:  # pydantic's, and ValueError, TypeError, KeyError and AssertionError of fev's checks
-            raise DataError(f"{where} task {number} ({_name(fields)}): {reason_of(error)}") from error
+        with told(f"{where} task {number} ({_name(fields)})"):
+            task = make(**_placed(fields, folder))
+            if task.seasonality < 1:
+                raise ValueError("seasonality has to be at least 1")
+            for other in tasks:
+                if task.task_name == other.task_name:
+                    raise ValueError(f"another task is named {task.task_name}: give each a task_name")
+                if _index(task) == _index(other):
+                    raise ValueError(f"fev cannot tell it from {other.task_name}: leave one of them out")
+        tasks.append(task)
     if names is None:
         return tasks
+    if not names:
+        raise DataError("tasks is empty: name at least one.")
     known = [str(task.task_name) for task in tasks]
     for name in names:
         if name not in known:
@@ -108,11 +116,24 @@ def load_data(task: Task) -> None:
     Raises:
         DataError: there is none, or it does not fit the task.
     """
-    try:
+    place = task.dataset_path if task.dataset_config is None else f"{task.dataset_path}, {task.dataset_config}"
+    with told(f"fev task {task.task_name}: {place} cannot be used"):
         task.load_full_dataset(num_proc=1)
-    except Exception as error:  # fev's ValueError and RuntimeError, and those of datasets and pyarrow below it
-        place = task.dataset_path if task.dataset_config is None else f"{task.dataset_path}, {task.dataset_config}"
-        raise DataError(f"fev task {task.task_name}: {place} cannot be used: {reason_of(error)}") from error
+
+
+@contextmanager
+def told(where: str) -> Iterator[None]:
+    """Turn errors of fev, and of what it calls, into one line that begins with ``where``.
+
+    Raises:
+        DataError: there is one; errors of rankscope's own pass.
+    """
+    try:
+        yield
+    except RankscopeError:
+        raise
+    except Exception as error:  # pydantic's, datasets', pyarrow's, numpy's, and ValueErrors to AssertionErrors of fev
+        raise DataError(f"{where}: {reason_of(error)}") from error
 
 
 def reason_of(error: Exception) -> str:
@@ -129,15 +150,23 @@ def _line(error: BaseException) -> str:
         field = ".".join(str(part) for part in first["loc"])
         return f"{field}: {first['msg']}" if field else str(first["msg"])
     text = str(error).strip().splitlines()
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
     return text[0] if text else type(error).__name__
 
 
+def _index(task: Task) -> tuple[str, ...]:
+    """What fev's tables tell tasks apart by."""
+    fields = task.to_dict()
+    return tuple(str(fields[name]) for name in fev().analysis.TASK_DEF_COLUMNS)
+
+
 def _placed(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Fields with a relative path of a file below ``folder``."""
+    """Fields with a relative path of a file below ``folder``, and a file's name for one that has none."""
     path = fields.get("dataset_path")
     if not isinstance(path, str) or fields.get("dataset_config") is not None or "://" in path:
         return fields
-    return {**fields, "dataset_path": str(folder / path)}
+    return {"task_name": Path(path).stem, **fields, "dataset_path": str(folder / path)}
 
 
 def _name(fields: dict[str, Any]) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rankscope.errors import OptionError, unknown_choice
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope_eval.bases import Judged, judge_by_base
-from rankscope_eval.relative import usable_ratios
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ def compare(rows: Sequence[GiftRow], baseline: str, margin: float) -> tuple[Gift
 
     def judged(model: str, metric: str) -> Judged:
         mine, theirs = ({name: one[metric] for name, one in scores[who].items()} for who in (model, baseline))
-        return judge_by_base(usable_ratios(mine, theirs), lambda name: name.split("/")[0], margin)
+        return judge_by_base(mine, theirs, lambda name: name.split("/")[0], margin)
 
     return tuple(
         GiftPair(model, baseline, judged(model, MASE), judged(model, CRPS)) for model in scores if model != baseline
@@ -123,8 +123,13 @@ def write_submission(report: GiftReport, model: str, folder: str | Path, config:
         report: its scores.
         model: which of the report's models.
         folder: is made where it is not there.
-        config: further fields of ``config.json``: model_type, model_link, code_link, org, testdata_leakage, ….
+        config: further fields of ``config.json``: model_type, model_dtype, model_link, code_link, org, ….
+
+    Raises:
+        OptionError: the report has no such model.
     """
+    if model not in {row.model for row in report.rows}:
+        raise OptionError(unknown_choice("model", model, {row.model for row in report.rows}))
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     frame = report.to_frame()

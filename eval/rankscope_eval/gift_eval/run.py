@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
-import json
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rankscope import __version__
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, OptionError
-from rankscope.io.run_store import RunStore
 from rankscope_eval.baselines import BASELINE
+from rankscope_eval.evaluation import kept_rows
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 from rankscope_eval.gift_eval.report import METRICS, GiftReport, GiftRow, compare
 from rankscope_eval.gift_eval.sets import Configuration, Loaded, configurations, load, place
+from rankscope_eval.kept import reused, row_key, states
 from rankscope_eval.local_models import MODELS, forecast_locally
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.verdict import MARGIN, check_margin
 
-ROWS_SCHEMA = "rankscope/gift-eval-rows@1"
 BATCH = 512
 """Windows that are scored at a time."""
 
@@ -92,56 +90,36 @@ def evaluate_gift(
                 last, loaded = path, load(path)
             for forecaster in opened:
                 report(len(rows), len(chosen) * len(opened), f"{one.name}: {forecaster.name}")
-                rows.append(_row(forecaster, one, loaded, how, store))
+                settings = vars(how), one.name, states([path])
+                key = row_key("gift-eval", forecaster.name, forecaster.files, *settings)
+                rows.append(reused(store, key, GiftRow, partial(score, forecaster, one, loaded)))
     report(len(rows), len(rows), "done")
     seconds = time.perf_counter() - begun
     return GiftReport(base, how.seed, seconds, tuple(rows), compare(rows, base, margin), missing)
 
 
-@dataclass(frozen=True)
-class KeptRow:
-    """Row of a model and configuration."""
-
-    row: GiftRow
-
-
-def kept_rows(folder: str | Path) -> RunStore:
-    """Open the store of finished rows in a folder."""
-    return RunStore(folder, "rows of an unfinished evaluation", ROWS_SCHEMA, {}, items="rows")
-
-
 def _opened(model: str, how: Forecasting) -> Forecaster:
-    """Open a checkpoint, or a local model as in the published results."""
+    """Open a checkpoint, or a local model as in the published results, the last value for what that leaves out."""
     if model not in MODELS:
         return open_forecaster(model, how)
 
     def run(entries: Sequence[Any], horizon: int, season: int, levels: Sequence[float]) -> tuple[list[Any], int]:
         import numpy as np
         from gluonts.model.forecast import QuantileForecast
+        from gluonts.transform.feature import LastValueImputation
 
         point, quantiles = forecast_locally(model, [one["target"] for one in entries], horizon, season, levels)
         keys = [*(str(level) for level in levels), "mean"]
         arrays = np.stack([*quantiles, point], axis=1)  # (series, levels and mean, horizon)
+        last = LastValueImputation()
+        ends = [last(np.array(one["target"], dtype=float))[-1] for one in entries]
+        arrays = np.where(np.isnan(arrays), np.reshape(ends, (-1, 1, 1)), arrays)  # shorter than a season
         return [
             QuantileForecast(array, forecast_keys=keys, start_date=one["start"] + len(one["target"]))
             for array, one in zip(arrays, entries, strict=True)
         ], 0
 
     return Forecaster(model, run, how.seed, files=())
-
-
-def _row(
-    forecaster: Forecaster, one: Configuration, loaded: Loaded, how: Forecasting, store: RunStore | None
-) -> GiftRow:
-    """Row of a model on a configuration, stored or new."""
-    key = _key(forecaster, one, loaded, how)
-    earlier = None if store is None or key is None else store.get(key, KeptRow)
-    if earlier is not None:
-        return earlier.row
-    found = score(forecaster, one, loaded)
-    if store is not None and key is not None:
-        store.put(key, KeptRow(found))
-    return found
 
 
 def score(forecaster: Forecaster, one: Configuration, loaded: Loaded) -> GiftRow:
@@ -186,14 +164,3 @@ def score(forecaster: Forecaster, one: Configuration, loaded: Loaded) -> GiftRow
     source = one.source
     size = len(loaded.entries), windows, horizon, seconds
     return GiftRow(one.name, forecaster.name, scores, source.domain, source.variates, *size)
-
-
-def _key(forecaster: Forecaster, one: Configuration, loaded: Loaded, how: Forecasting) -> str | None:
-    """Hash of what determines a row; None for models without known files."""
-    if forecaster.files is None:
-        return None
-    shapes = [(str(entry["item_id"]), len(entry["target"])) for entry in loaded.entries]
-    total = [float(entry["target"][-1]) for entry in loaded.entries]
-    states = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in forecaster.files]
-    parts = [__version__, vars(how), one.name, loaded.freq, shapes, total, forecaster.name, states]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]

@@ -59,11 +59,6 @@ class Configuration:
         """Name in results: ``m4_hourly/H/short``."""
         return f"{self.source.name}/{self.term}"
 
-    @property
-    def base(self) -> str:
-        """Data set, whatever the frequency and the term."""
-        return self.source.name.split("/")[0]
-
 
 def configurations(names: Sequence[str] | None = None) -> list[Configuration]:
     """All 97 configurations, or the named ones.
@@ -76,6 +71,8 @@ def configurations(names: Sequence[str] | None = None) -> list[Configuration]:
     found = [Configuration(one, term) for one in sets for term in TERMS if term == "short" or one.longer]
     if names is None:
         return found
+    if not names:
+        raise DataError("tasks is empty: name at least one.")
     known = [one.name for one in found]
     for name in names:
         if name not in known:
@@ -85,10 +82,11 @@ def configurations(names: Sequence[str] | None = None) -> list[Configuration]:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Series of a data set, the variates of each apart, and their frequency."""
+    """Series of a data set, the variates of each apart, their frequency, and where they came from."""
 
     entries: list[Entry]
     freq: str
+    path: Path
 
     def horizon(self, configuration: Configuration) -> int:
         """Steps of a window.
@@ -141,7 +139,7 @@ def load(path: Path) -> Loaded:
         return _from_arrow(path)
     series = read_series(path)
     entries: list[Entry] = [{**one.entry, "target": one.entry["target"].astype(np.float32)} for one in series]
-    return Loaded(entries, str(series[0].start.freqstr))
+    return Loaded(entries, str(series[0].start.freqstr), path)
 
 
 def _from_arrow(folder: Path) -> Loaded:
@@ -159,6 +157,8 @@ def _from_arrow(folder: Path) -> Loaded:
             target = np.asarray(row["target"], dtype=np.float32)
             start = pd.Period(pd.Timestamp(np.asarray(row["start"]).item()), freq=freq)
             item = str(row["item_id"])
+            if target.ndim not in (1, 2) or not target.size:
+                raise ValueError(f"series {item!r} has no values, or more than two dimensions")
             if target.ndim == 1:
                 entries.append({"item_id": item, "start": start, "target": target})
             else:
@@ -170,4 +170,4 @@ def _from_arrow(folder: Path) -> Loaded:
         raise DataError(f"{folder} is no data set of GIFT-Eval: {reason[:200]}") from error
     if not entries:
         raise DataError(f"{folder} is no data set of GIFT-Eval: it holds no series.")
-    return Loaded(entries, freq)
+    return Loaded(entries, freq, folder)

@@ -214,8 +214,8 @@ class _Search:
         nearest = min(finite, key=_bound)
         last = _bound(self.tried[-1])
         return (
-            f"max loss {self.max_loss:g} is out of reach: even at ratio 1 {self.measure} is {last:.4f}; the nearest "
-            f"is a max loss of {math.ceil((_bound(nearest) - 1) * 1e4) / 1e4:g}, at ratio {nearest.ratio:.3g}."
+            f"max loss {self.max_loss:g} is out of reach: even at ratio 1 {self.measure} is {last:.4f} at most; the "
+            f"nearest is a max loss of {math.ceil((_bound(nearest) - 1) * 1e4) / 1e4:g}, at ratio {nearest.ratio:.3g}."
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
+import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from rich.console import Console
 
 from rankscope.errors import DataError, RankscopeError
+from rankscope_cli.benchmark_tables import show_fev
 from rankscope_eval import Forecasting
 from rankscope_eval.fev_suite import LISTS, evaluate_fev, models, read_tasks
 from rankscope_eval.fev_suite.report import compare
-from rankscope_eval.fev_suite.run import KeptSummary, kept_summaries
 
 FIELDS = {"seasonality": 12, "eval_metric": "SQL", "extra_metrics": ["MASE", "WQL"], "quantile_levels": [0.1, 0.5, 0.9]}
 WINDOWS = 2
@@ -49,6 +51,7 @@ def suite(tmp_path: Path, series: pd.DataFrame) -> Callable[..., Path]:
     def write(*changes: dict[str, Any]) -> Path:
         common = {"dataset_path": "sales.parquet", "horizon": HORIZON, "num_windows": WINDOWS, **FIELDS}
         tasks = [{"task_name": f"sales {n}", **common, **one} for n, one in enumerate(changes or ({},))]
+        tasks = [{name: value for name, value in task.items() if value is not None} for task in tasks]
         (tmp_path / "tasks.yaml").write_text(yaml.safe_dump({"tasks": tasks}))
         return tmp_path / "tasks.yaml"
 
@@ -132,7 +135,7 @@ def test_fev_reads_the_table(suite: Callable[..., Path], tmp_path: Path) -> None
     pairs = fev.pairwise_comparison([str(tmp_path / "scores.csv")])
     (pair,) = report.pairs
     assert pair.win_rate == pairs.loc[("auto-theta", "naive"), "win_rate"]
-    assert (pair.errors.tasks, pair.errors.bases) == (3, 3)
+    assert (pair.errors.tasks, pair.errors.bases) == (3, 1)  # of one file
 
 
 def test_stored_rows_are_used_again(
@@ -154,10 +157,31 @@ def test_stored_rows_are_used_again(
     seen.append("go on")
     report = evaluate_fev(["naive"], file, kept=kept, resume=True)
     assert seen == ["naive sales 0", "seasonal-naive sales 0", "naive sales 1", "go on", "seasonal-naive sales 1"]
-    with kept_summaries(kept).open(resume=True) as store:
-        assert store is not None
     assert evaluate_fev(["naive"], file).rows[2]["MASE"] == report.rows[2]["MASE"]
-    assert KeptSummary({"a": 1}).summary == {"a": 1}
+
+
+def test_numbers_that_are_none_survive_being_stored(
+    suite: Callable[..., Path], series: pd.DataFrame, tmp_path: Path
+) -> None:
+    """A constant series has no scaled error: its task is named, compared on nothing, and shown after a resume."""
+    flat = series.assign(target=1.0)
+    flat.to_parquet(tmp_path / "flat.parquet", index=False)
+    file = suite({}, {"dataset_path": "flat.parquet"})
+    first = evaluate_fev(["auto-theta"], file, kept=tmp_path / "kept")
+    again = evaluate_fev(["auto-theta"], file, kept=tmp_path / "kept", resume=True)
+    for report in (first, again):
+        assert {row["model_name"] for row in report.rows if math.isnan(row["MASE"])} == {"auto-theta", "seasonal-naive"}
+        assert report.notes[-1] == "not compared, since an error is not finite or the baseline's is zero: sales 1."
+        assert report.pairs[0].errors.left_out == ("sales 1",)
+        assert report.pairs[0].errors.tasks == 1
+        show_fev(report, Console(file=io.StringIO()))
+    report.to_frame().to_parquet(tmp_path / "scores.parquet")
+
+
+def test_the_baseline_alone(suite: Callable[..., Path]) -> None:
+    said = io.StringIO()
+    show_fev(evaluate_fev(["seasonal-naive"], suite()), Console(file=said, width=200))
+    assert "nan" not in said.getvalue()
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -178,7 +202,11 @@ def test_shipped_lists(name: str) -> None:
         ({"dataset_path": "none.parquet"}, "fev task sales 0: "),
         ({"target": "sold"}, "sold"),
         ({"known_dynamic_columns": ["weather"]}, "weather"),
-        ({"horizon": 40}, "fev task sales 0, window 1: All time series in the dataset are too short"),
+        ({"horizon": 40}, "fev task sales 0: All time series in the dataset are too short"),
+        ({"seasonality": 0}, "seasonality has to be at least 1"),
+        ({"eval_metric": {"nme": "MASE"}}, "there is no 'name'"),
+        ({"eval_metric": {"name": "MASE", "epsilon": "z"}, "extra_metrics": []}, "naive on fev task sales 0"),
+        ({"known_dynamic_columns": ["target"]}, "fev task sales 0"),
     ],
 )
 def test_tasks_that_cannot_be_used(suite: Callable[..., Path], change: dict[str, Any], message: str) -> None:
@@ -198,11 +226,22 @@ def test_files_that_hold_no_tasks(text: str, message: str, tmp_path: Path) -> No
         read_tasks(tmp_path / "tasks.yaml")
 
 
+def test_tasks_that_cannot_be_told_apart(suite: Callable[..., Path]) -> None:
+    with pytest.raises(DataError, match="another task is named same"):
+        read_tasks(suite({"task_name": "same"}, {"task_name": "same", "horizon": 3}))
+    with pytest.raises(DataError, match="fev cannot tell it from sales 0"):
+        read_tasks(suite({}, {"num_windows": 1, "initial_cutoff": -12}))
+    (nameless,) = read_tasks(suite({"task_name": None}))
+    assert nameless.task_name == "sales"
+
+
 def test_unknown_lists_and_names(suite: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="fev-mini"):
         read_tasks("fev-min")
     with pytest.raises(DataError, match="sales 0"):
         read_tasks(suite(), names=["sales"])
+    with pytest.raises(DataError, match="tasks is empty"):
+        read_tasks(suite(), names=[])
 
 
 def made(errors: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
@@ -270,7 +309,7 @@ def test_a_revision_is_the_models_and_not_the_baselines(
 
     def noted(model: str, how: Forecasting) -> models.FevForecaster:
         asked[model] = how.revision
-        return replace(models.FevForecaster(model, lambda task: models._local("naive", task)))
+        return models.FevForecaster(model, lambda task: models._local("naive", task))
 
     monkeypatch.setattr("rankscope_eval.fev_suite.run.open_fev_forecaster", noted)
     evaluate_fev(["mine"], suite(), Forecasting(revision="v1"), baseline="theirs")
