@@ -114,7 +114,7 @@ class KeptSummary:
     def of(cls, summary: Summary) -> KeptSummary:
         """Keep a summary."""
         numbers = {name: value for name, value in summary.items() if isinstance(value, float)}
-        return cls({name: value for name, value in summary.items() if name not in numbers}, numbers)
+        return cls({name: None if name in numbers else value for name, value in summary.items()}, numbers)
 
     @property
     def summary(self) -> dict[str, Any]:
