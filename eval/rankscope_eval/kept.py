@@ -1,17 +1,53 @@
-"""Rows of an unfinished evaluation: what names one, and its use on the next run."""
+"""Common to evaluations of tasks one by one: checks, models, and rows that a stopped run leaves to the next."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rankscope import __version__
+from rankscope.errors import OptionError
 from rankscope.io.run_store import RunStore
+from rankscope_eval.evaluation import kept_rows
+from rankscope_eval.forecasters import Forecasting
+from rankscope_eval.verdict import check_margin
 
+Model = TypeVar("Model")
 Record = TypeVar("Record")
+
+
+def check_run(models: Sequence[str], kept: str | Path | None, resume: bool, margin: float) -> None:
+    """Refuse options of an evaluation that do not go together.
+
+    Raises:
+        OptionError: no models, ``resume`` without ``kept``, or a margin that is none.
+    """
+    if isinstance(models, str) or not models:
+        raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
+    if resume and kept is None:
+        raise OptionError("resume requires kept, the folder of finished rows.")
+    check_margin(margin)
+
+
+def open_all(
+    models: Sequence[str], baseline: str, how: Forecasting, open_one: Callable[[str, Forecasting], Model]
+) -> list[Model]:
+    """Open models and the baseline, each once; a revision is the models' and not the baseline's."""
+    names = dict.fromkeys([*models, baseline])
+    return [open_one(name, how if name in models else replace(how, revision=None)) for name in names]
+
+
+@contextlib.contextmanager
+def opened_store(kept: str | Path | None, resume: bool) -> Iterator[RunStore | None]:
+    """Open the store of finished rows in a folder; None stores none."""
+    store = None if kept is None else kept_rows(kept)
+    with contextlib.nullcontext() if store is None else store.open(resume=resume, force=not resume):
+        yield store
 
 
 def row_key(kind: str, model: str, files: Iterable[Path] | None, *parts: Any) -> str | None:

@@ -21,15 +21,14 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope.engine import Progress
-    from rankscope_eval import EvalReport, Forecasting
+    from rankscope_eval import EvalReport
     from rankscope_eval.fev_suite import FevReport
     from rankscope_eval.gift_eval import GiftReport
     from rankscope_eval.report import EvalRow, EvalSummary
 
 
 FEV, GIFT = "fev:", "gift-eval"
-"""How a suite begins whose tasks are fev's, and the name of GIFT-Eval."""
+"""Prefix of suites of fev tasks, and the name of GIFT-Eval."""
 
 
 def run(
@@ -110,17 +109,20 @@ def run(
     """
     from rankscope.series import Columns
     from rankscope_eval import evaluate, series_suite
-    from rankscope_eval.fev_suite import evaluate_fev
     from rankscope_eval.suites import DEFAULT_SUITE, Suite
 
     columns = {"id_column": id_column, "time_column": time_column, "target_column": target_column}
     own = {"windows": windows, "freq": freq, "season_length": season_length}
+    if suite is not None and suite.startswith((FEV, GIFT)) and max_series is not None:
+        raise OptionError("--max-series is for suites of rankscope: fev and GIFT-Eval take all series.")
+    if suite == GIFT and data is None:
+        raise OptionError("--suite gift-eval requires --data DIR, the folder of the benchmark's data sets.")
     _check_source(input, horizon, {**own, **columns}, {"suite": suite, "data": data, "tasks": tasks})
-    folder = _submissions(models, baseline, out, force or resume) if suite == GIFT and out is not None else None
+    folder = _submission_folder(models, baseline, out, force or resume) if suite == GIFT and out is not None else None
     how = opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     kept = _kept(out, resume, force)
     again = kept is not None and resume and kept.exists()
-    done = out is not None and (Path(out).exists() if folder is None else _is_whole(folder, models, baseline))
+    done = out is not None and (Path(out).exists() if folder is None else _all_submitted(folder, models, baseline))
     if resume and done and not again:
         assert out is not None
         sweep(Path(out).parent, Path(out).name)
@@ -140,13 +142,15 @@ def run(
     with Output(json, None if folder else out, force or again, signed=True) as output:
         with _mentioned(kept), progress_bar("opening the model") as progress:
             if suite is not None and suite.startswith(FEV):
-                if max_series is not None:
-                    raise OptionError("--max-series is for suites of rankscope: tasks of fev take all series.")
+                from rankscope_eval.fev_suite import evaluate_fev
+
                 show = show_fev
                 report = evaluate_fev(chosen, suite.removeprefix(FEV), how, progress=progress, **common)
             elif suite == GIFT:
                 show = show_gift
-                report = _gift(chosen, how, max_series, progress, **common)
+                from rankscope_eval.gift_eval import evaluate_gift
+
+                report = evaluate_gift(chosen, how=how, progress=progress, **common)
             else:
                 series: str | Suite = suite or DEFAULT_SUITE
                 if input is not None:
@@ -155,36 +159,13 @@ def run(
         output.deliver(
             report,
             partial(show, report),
-            also=None if folder is None else lambda: _submission(report, folder, dtype),
+            also=None if folder is None else lambda: _write_submissions(report, folder, dtype),
         )
         if kept is not None:
             shutil.rmtree(kept)
 
 
-def _gift(
-    models: Sequence[str],
-    how: Forecasting,
-    max_series: int | None,
-    progress: Progress,
-    *,
-    data: str | None,
-    **common: Any,
-) -> GiftReport:
-    """Evaluate on GIFT-Eval.
-
-    Raises:
-        OptionError: no ``--data``, or ``--max-series``.
-    """
-    from rankscope_eval.gift_eval import evaluate_gift
-
-    if data is None:
-        raise OptionError("--suite gift-eval requires --data DIR, the folder of the benchmark's data sets.")
-    if max_series is not None:
-        raise OptionError("--max-series is for suites of rankscope: GIFT-Eval takes all series.")
-    return evaluate_gift(models, data, how, progress=progress, **common)
-
-
-def _submissions(models: Sequence[str] | None, baseline: str | None, out: str, replace: bool) -> Path | None:
+def _submission_folder(models: Sequence[str] | None, baseline: str | None, out: str, replace: bool) -> Path | None:
     """Return the folder of submissions that ``--out`` names, or None for a table.
 
     Raises:
@@ -206,6 +187,7 @@ def _submissions(models: Sequence[str] | None, baseline: str | None, out: str, r
 
 
 def _folder_name(model: str) -> str:
+    """Name of a model's folder among submissions."""
     return Path(model.rstrip("/")).name
 
 
@@ -214,13 +196,13 @@ def _folder_names(models: Sequence[str] | None, baseline: str | None) -> list[st
     return [_folder_name(one) for one in every]
 
 
-def _is_whole(folder: Path, models: Sequence[str] | None, baseline: str | None) -> bool:
+def _all_submitted(folder: Path, models: Sequence[str] | None, baseline: str | None) -> bool:
     from rankscope_eval.gift_eval.report import CONFIG
 
     return all((folder / name / CONFIG).is_file() for name in _folder_names(models, baseline))
 
 
-def _submission(report: Any, folder: Path, dtype: str | None) -> list[Path]:
+def _write_submissions(report: Any, folder: Path, dtype: str | None) -> list[Path]:
     """Write a folder per model with the two files of a submission to GIFT-Eval."""
     from rankscope_eval.gift_eval import write_submission
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rankscope_eval.fev_suite.tasks import fev, told
+from rankscope_eval.fev_suite.tasks import as_data_error, fev
 from rankscope_eval.forecasters import Forecasting
 from rankscope_eval.local_models import MODELS, forecast_locally
 
@@ -47,7 +47,7 @@ class FevForecaster:
         import torch
 
         torch.manual_seed(seed)
-        with told(f"{self.name} on fev task {task.task_name}"), warnings.catch_warnings():
+        with as_data_error(f"{self.name} on fev task {task.task_name}"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # horizons beyond what a model was trained for are the task's wish
             return self.predict(task)
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Summary = Mapping[str, Any]
-"""What fev says of one model on one task: its fields, its metrics, `test_error`, seconds."""
+"""Fev's summary of one model on one task: the task's fields, its metrics, `test_error`, seconds."""
+SAME = {"ETTh": "ETT", "ETTm": "ETT", "monash_nn5_weekly": "nn5"}
+"""Data sets whose names do not show that they are of one source."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,6 @@ def _cell(name: str, value: Any) -> Any:
     return str(value) if name in ("initial_cutoff", "window_step_size") and value is not None else value
 
 
-SAME = {"ETTh": "ETT", "ETTm": "ETT", "monash_nn5_weekly": "nn5"}
-"""Data sets whose names do not show that they are of one source."""
-
-
 def base_of(data_set: str) -> str:
     """Source of a data set, by its name.
 
@@ -130,6 +128,12 @@ def comparable(rows: Sequence[Summary], baseline: str) -> tuple[list[dict[str, A
     return [dict(row) for row in rows if row["task_name"] not in others], tuple(others)
 
 
+def metric_of(summary: Summary) -> str:
+    """Name of a task's own metric."""
+    metric = summary["eval_metric"]
+    return metric if isinstance(metric, str) else str(metric["name"])
+
+
 def rank_models(rows: Sequence[Summary], baseline: str, resamples: int = RESAMPLES) -> tuple[FevRank, ...]:
     """Fev's leaderboard of `comparable` rows."""
     kept, _ = comparable(rows, baseline)
@@ -138,17 +142,16 @@ def rank_models(rows: Sequence[Summary], baseline: str, resamples: int = RESAMPL
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # means of no comparison, where the baseline is the only model
         board = fev().leaderboard(kept, baseline_model=baseline, n_resamples=resamples)
-    board = board.sort_values("skill_score", ascending=False)
     return tuple(
         FevRank(
             str(model),
             float(line["skill_score"]),
-            (float(line["skill_score_lower"]), float(line["skill_score_upper"])),
+            _ends(line, "skill_score"),
             float(line["win_rate"]),
-            (float(line["win_rate_lower"]), float(line["win_rate_upper"])),
+            _ends(line, "win_rate"),
             float(line["median_inference_time_s"]),
         )
-        for model, line in board.iterrows()
+        for model, line in board.sort_values("skill_score", ascending=False).iterrows()
     )
 
 
@@ -156,20 +159,23 @@ def compare(rows: Sequence[Summary], baseline: str, margin: float, resamples: in
     """Every model against the baseline: fev's win rate, and a verdict over sources of data."""
     kept, _ = comparable(rows, baseline)
     errors: dict[str, dict[str, float]] = {}
+    sources: dict[str, str] = {}
     for row in rows:
         errors.setdefault(row["model_name"], {})[row["task_name"]] = row["test_error"]
+        config = row["dataset_config"]
+        sources[row["task_name"]] = base_of(config) if config else row["dataset_path"]
     others = [name for name in errors if name != baseline]
     if not kept or not others:
         return ()
     table = fev().pairwise_comparison(kept, n_resamples=resamples)
-    sources = {
-        row["task_name"]: base_of(row["dataset_config"]) if row["dataset_config"] else row["dataset_path"]
-        for row in rows
-    }
     found = []
     for model in others:
         line = table.loc[(model, baseline)]
         judged = judge_by_base(errors[model], errors[baseline], sources.__getitem__, margin)
-        wins = (float(line["win_rate_lower"]), float(line["win_rate_upper"]))
-        found.append(FevPair(model, baseline, float(line["win_rate"]), wins, judged))
+        found.append(FevPair(model, baseline, float(line["win_rate"]), _ends(line, "win_rate"), judged))
     return tuple(found)
+
+
+def _ends(line: Any, name: str) -> Interval:
+    """Interval of a number in a row of fev's tables."""
+    return float(line[f"{name}_lower"]), float(line[f"{name}_upper"])

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankscope.engine import Progress, silent
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError
 from rankscope_eval.baselines import BASELINE
-from rankscope_eval.evaluation import kept_rows
 from rankscope_eval.fev_suite.models import FevForecaster, open_fev_forecaster
-from rankscope_eval.fev_suite.report import FevReport, Summary, comparable, compare, rank_models
-from rankscope_eval.fev_suite.tasks import MIRROR, load_data, mirrored, read_tasks, told
+from rankscope_eval.fev_suite.report import FevReport, Summary, comparable, compare, metric_of, rank_models
+from rankscope_eval.fev_suite.tasks import MIRROR, as_data_error, load_data, mirrored, read_tasks
 from rankscope_eval.forecasters import Forecasting
-from rankscope_eval.kept import reused, row_key, states
-from rankscope_eval.verdict import MARGIN, check_margin
+from rankscope_eval.kept import check_run, open_all, opened_store, reused, row_key, states
+from rankscope_eval.verdict import MARGIN
 
 if TYPE_CHECKING:
     from fev import Task
@@ -58,38 +56,30 @@ def evaluate_fev(
     Raises:
         RankscopeError: invalid model, task, option or data; fev is not installed.
     """
-    if isinstance(models, str) or not models:
-        raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
-    if resume and kept is None:
-        raise OptionError("resume requires kept, the folder of finished rows.")
+    check_run(models, kept, resume, margin)
     if data is not None and not Path(data).is_dir():
         raise DataError(f"data folder {data} does not exist.")
-    check_margin(margin)
     report, begun, how = progress or silent, time.perf_counter(), how or Forecasting()
     chosen = read_tasks(suite, data, tasks)
     base = baseline or BASELINE
-    names = list(dict.fromkeys([*models, base]))
-    opened = [open_fev_forecaster(one, how if one in models else replace(how, revision=None)) for one in names]
-    store = None if kept is None else kept_rows(kept)
-    rows: list[Mapping[str, Any]] = []
-    notes: dict[str, None] = {}
-    with (
-        mirrored(data),
-        contextlib.nullcontext() if store is None else store.open(resume=resume, force=not resume),
-    ):
-        for number, task in enumerate(chosen):
+    opened = open_all(models, base, how, open_fev_forecaster)
+    rows: list[Summary] = []
+    short: list[str] = []
+    total = len(chosen) * len(opened)
+    with mirrored(data), opened_store(kept, resume) as store:
+        for task in chosen:
             load_data(task)
             data_set = [task._dataset_fingerprint, states(_data_files(task))]
-            notes.update(dict.fromkeys(_left_out(task)))
-            for place, forecaster in enumerate(opened):
-                report(number * len(opened) + place, len(chosen) * len(opened), f"{task.task_name}: {forecaster.name}")
+            for forecaster in opened:
+                report(len(rows), total, f"{task.task_name}: {forecaster.name}")
                 settings = vars(how), task.to_dict(), data_set, version("fev")
                 key = row_key("fev", forecaster.name, forecaster.files, *settings)
-                kept_row = reused(store, key, KeptSummary, partial(_row, forecaster, task, how))
-                rows.append(kept_row.summary)
+                rows.append(reused(store, key, KeptSummary, partial(_row, forecaster, task, how)).summary)
+            short += _left_out(task, rows[-1]["num_forecasts"])
             task._full_dataset = None  # one data set at a time in memory
-    report(len(chosen) * len(opened), len(chosen) * len(opened), "done")
-    metrics = {_metric(task) for task in chosen}
+    report(total, total, "done")
+    metrics = {metric_of(row) for row in rows}
+    _, uncompared = comparable(rows, base)
     return FevReport(
         suite=str(suite),
         baseline=base,
@@ -99,7 +89,7 @@ def evaluate_fev(
         rows=tuple(rows),
         leaderboard=rank_models(rows, base),
         pairs=compare(rows, base, margin),
-        notes=(*_unused(opened, chosen), *notes, *(_incomparable(rows, base))),
+        notes=(*_unused(opened, chosen), *short, *_uncompared(uncompared)),
     )
 
 
@@ -125,7 +115,7 @@ class KeptSummary:
 def _row(forecaster: FevForecaster, task: Task, how: Forecasting) -> KeptSummary:
     """Summary of a model on a task."""
     predictions, seconds = forecaster(task, how.seed)
-    with told(f"{forecaster.name} on fev task {task.task_name}"):
+    with as_data_error(f"{forecaster.name} on fev task {task.task_name}"):
         return KeptSummary.of(
             task.evaluation_summary(
                 predictions, model_name=forecaster.name, training_time_s=0.0, inference_time_s=seconds
@@ -142,11 +132,6 @@ def _data_files(task: Task) -> list[Path]:
     return [] if mirror is None else sorted((Path(mirror) / task.dataset_config).glob("*.parquet"))
 
 
-def _metric(task: Task) -> str:
-    metric = task.eval_metric
-    return metric if isinstance(metric, str) else str(metric["name"])
-
-
 def _unused(opened: Sequence[FevForecaster], tasks: Sequence[Task]) -> Iterator[str]:
     """Name the checkpoints that ignore covariates which tasks have."""
     having = sum(bool(task.dynamic_columns) for task in tasks)
@@ -155,23 +140,28 @@ def _unused(opened: Sequence[FevForecaster], tasks: Sequence[Task]) -> Iterator[
         yield f"covariates, which {having} of {len(tasks)} tasks have, are not read by {', '.join(names)}."
 
 
-def _incomparable(rows: Sequence[Summary], baseline: str) -> Iterator[str]:
+def _uncompared(names: Sequence[str]) -> Iterator[str]:
     """Name the tasks that no comparison counts."""
-    _, names = comparable(rows, baseline)
     if names:
         yield f"not compared, since an error is not finite or the baseline's is zero: {', '.join(names)}."
 
 
-def _left_out(task: Task) -> Iterator[str]:
-    """Say how many series fev leaves out of a task, since they are shorter than a window needs."""
+def _left_out(task: Task, forecasts: int) -> Iterator[str]:
+    """Say how many series fev leaves out of a task, since they are shorter than a window needs.
+
+    Args:
+        task: the task.
+        forecasts: number of forecasts that were made of it, by which fev's splits need not be made once more.
+    """
     whole = task.load_full_dataset()
-    with told(f"fev task {task.task_name}"):
-        for number, window in enumerate(task.iter_windows(num_proc=1), 1):
-            past, _ = window.get_input_data()
-            if len(past) < len(whole):
-                missing = min(set(whole[task.id_column]) - set(past[task.id_column]))
-                yield (
-                    f"{task.task_name}: {len(whole) - len(past)} of {len(whole)} series are too short for window "
-                    f"{number} and left out, {missing} first."
-                )
-                return
+    if forecasts == len(whole) * len(task.target_columns) * task.num_windows:
+        return
+    for number, window in enumerate(task.iter_windows(num_proc=1), 1):
+        past, _ = window.get_input_data()
+        if len(past) < len(whole):
+            missing = min(set(whole[task.id_column]) - set(past[task.id_column]))
+            yield (
+                f"{task.task_name}: {len(whole) - len(past)} of {len(whole)} series are too short for window "
+                f"{number} and left out, {missing} first."
+            )
+            return

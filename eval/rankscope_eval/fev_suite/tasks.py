@@ -21,7 +21,6 @@ LISTS = ("fev-bench", MINI, "chronos-zero-shot")
 """Names of the shipped lists."""
 MIRROR = "FEV_DATASETS_PREFIX"
 """Environment variable by which fev reads hub data sets from a folder."""
-COLUMNS = ("known_dynamic_columns", "past_dynamic_columns", "static_columns")
 
 
 def fev() -> Any:
@@ -74,7 +73,7 @@ def read_tasks(suite: str | Path, data: str | Path | None = None, names: Sequenc
     for number, fields in enumerate(given, 1):
         if not isinstance(fields, dict):
             raise DataError(f"{where} task {number} is not a mapping of fev.Task's fields.")
-        with told(f"{where} task {number} ({_name(fields)})"):
+        with as_data_error(f"{where} task {number} ({_name(fields)})"):
             task = make(**_placed(fields, folder))
             if task.seasonality < 1:
                 raise ValueError("seasonality has to be at least 1")
@@ -117,12 +116,12 @@ def load_data(task: Task) -> None:
         DataError: there is none, or it does not fit the task.
     """
     place = task.dataset_path if task.dataset_config is None else f"{task.dataset_path}, {task.dataset_config}"
-    with told(f"fev task {task.task_name}: {place} cannot be used"):
+    with as_data_error(f"fev task {task.task_name}: {place} cannot be used"):
         task.load_full_dataset(num_proc=1)
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
+def as_data_error(where: str) -> Iterator[None]:
     """Turn errors of fev, and of what it calls, into one line that begins with ``where``.
 
     Raises:
@@ -156,7 +155,7 @@ def _line(error: BaseException) -> str:
 
 
 def _index(task: Task) -> tuple[str, ...]:
-    """What fev's tables tell tasks apart by."""
+    """Fields by which fev's tables tell tasks apart."""
     fields = task.to_dict()
     return tuple(str(fields[name]) for name in fev().analysis.TASK_DEF_COLUMNS)
 

@@ -7,22 +7,20 @@ import io
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rankscope.engine import Progress, silent
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError
 from rankscope_eval.baselines import BASELINE
-from rankscope_eval.evaluation import kept_rows
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 from rankscope_eval.gift_eval.report import METRICS, GiftReport, GiftRow, compare
 from rankscope_eval.gift_eval.sets import Configuration, Loaded, configurations, load, place
-from rankscope_eval.kept import reused, row_key, states
+from rankscope_eval.kept import check_run, open_all, opened_store, reused, row_key, states
 from rankscope_eval.local_models import MODELS, forecast_locally
 from rankscope_eval.metrics import QUANTILES
-from rankscope_eval.verdict import MARGIN, check_margin
+from rankscope_eval.verdict import MARGIN
 
 BATCH = 512
 """Windows that are scored at a time."""
@@ -62,14 +60,10 @@ def evaluate_gift(
     Raises:
         RankscopeError: invalid model, option or data; none of the data sets is there.
     """
-    if isinstance(models, str) or not models:
-        raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
-    if resume and kept is None:
-        raise OptionError("resume requires kept, the folder of finished rows.")
+    check_run(models, kept, resume, margin)
     folder = Path(data)
     if not folder.is_dir():
         raise DataError(f"data folder {data} does not exist.")
-    check_margin(margin)
     report, begun, how = progress or silent, time.perf_counter(), how or Forecasting()
     base = baseline or BASELINE
     places = {one: place(one.source, folder) for one in configurations(tasks)}
@@ -77,14 +71,11 @@ def evaluate_gift(
     missing = tuple(one.name for one in places if one not in chosen)
     if not chosen:
         raise DataError(f"{data} holds none of the data sets of {len(missing)} configurations, {missing[0]} first.")
-    opened = [
-        _opened(one, how if one in models else replace(how, revision=None)) for one in dict.fromkeys([*models, base])
-    ]
-    store = None if kept is None else kept_rows(kept)
+    opened = open_all(models, base, how, _opened)
     rows: list[GiftRow] = []
     quiet_imports()
     last: Path | None = None
-    with contextlib.nullcontext() if store is None else store.open(resume=resume, force=not resume):
+    with opened_store(kept, resume) as store:
         for one, path in chosen.items():
             if path != last:
                 last, loaded = path, load(path)

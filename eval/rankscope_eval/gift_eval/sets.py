@@ -82,11 +82,10 @@ def configurations(names: Sequence[str] | None = None) -> list[Configuration]:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Series of a data set, the variates of each apart, their frequency, and where they came from."""
+    """Series of a data set, the variates of each apart, and their frequency."""
 
     entries: list[Entry]
     freq: str
-    path: Path
 
     def horizon(self, configuration: Configuration) -> int:
         """Steps of a window.
@@ -139,7 +138,7 @@ def load(path: Path) -> Loaded:
         return _from_arrow(path)
     series = read_series(path)
     entries: list[Entry] = [{**one.entry, "target": one.entry["target"].astype(np.float32)} for one in series]
-    return Loaded(entries, str(series[0].start.freqstr), path)
+    return Loaded(entries, str(series[0].start.freqstr))
 
 
 def _from_arrow(folder: Path) -> Loaded:
@@ -170,4 +169,4 @@ def _from_arrow(folder: Path) -> Loaded:
         raise DataError(f"{folder} is no data set of GIFT-Eval: {reason[:200]}") from error
     if not entries:
         raise DataError(f"{folder} is no data set of GIFT-Eval: it holds no series.")
-    return Loaded(entries, freq, folder)
+    return Loaded(entries, freq)

@@ -220,6 +220,6 @@ class _Search:
 
 
 def _bound(step: LossStep) -> float:
-    """What has to hold: the upper bound, or the score where there is none; infinite where it is no number."""
-    worst = max(step.score, step.score if step.upper is None else step.upper)
-    return worst if math.isfinite(worst) and math.isfinite(step.score) else math.inf
+    """The upper bound, or the score where there is none; infinite where one of them is no number."""
+    ends = (step.score, step.score if step.upper is None else step.upper)
+    return max(ends) if all(map(math.isfinite, ends)) else math.inf

@@ -1,0 +1,95 @@
+"""Tables of a compression."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from typing import TYPE_CHECKING
+
+from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from rankscope.compress import CompressReport, LossSearch, SiteReport
+
+_SUGGESTED = 0.3
+"""Ratio that is named beside the size that an ε left."""
+
+
+def show_compress(report: CompressReport, console: Console) -> None:
+    """Print the report."""
+    how = report.method if report.eps is None else f"{report.method} at ε={report.eps:g}"
+    table = plain_table(title=f"{report.model} → {report.out}, {how}")
+    add_columns(table, ["", "before", "after", "after/before"])
+    sizes = {"selected matrices": report.selected_parameters, "all parameters": report.parameters}
+    if report.selected_parameters == report.parameters:
+        del sizes["selected matrices"]
+    for name, counts in sizes.items():
+        before, after = counts["before"], counts["after"]
+        table.add_row(name, f"{before:,}", f"{after:,}", ratio_text(after / before, 3))
+    before, after = report.bytes["before"], report.bytes["after"]
+    disk = "weights on disk" + (", int8" if report.storage == "int8" else "")
+    table.add_row(disk, size(before), size(after), ratio_text(after / before, 3))
+    print_table(table, console)
+    console.print()
+    print_table(_removed(report) if report.method == "depth" else _by_role(report), console)
+    console.print()
+    if report.search is not None:
+        print_table(_steps(report.search), console)
+        console.print()
+    from rankscope.families import FAMILIES
+
+    if not FAMILIES[report.family].forecastable:
+        console.print(f"{report.ratio:.3f} of all parameters. To measure log-perplexity across sizes:", markup=False)
+        console.print(f"  rankscope table2 {shlex.quote(report.model)} --text FILE --out table/", markup=False)
+        return
+    before, after = report.parameters["before"], report.parameters["after"]
+    if "eps" in report.asked and after > before * _SUGGESTED:
+        console.print(
+            f"--eps left {after:,} of {before:,} parameters; --ratio {_SUGGESTED:g} would cut the whole model to "
+            f"{int(before * _SUGGESTED):,} by narrower heads, feed-forward blocks and streams.",
+            markup=False,
+        )
+    console.print(f"{report.ratio:.3f} of all parameters. To evaluate forecast accuracy:", markup=False)
+    console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.model)}", markup=False)
+
+
+def _by_role(report: CompressReport) -> Table:
+    table = plain_table()
+    add_columns(table, ["matrix", "count", "cut", "rank", "worst error", "size"])
+    for role in dict.fromkeys(site.role for site in report.sites):
+        same = [site for site in report.sites if site.role == role]
+        cut = [site for site in same if site.parameters_after < site.parameters_before]
+        share = sum(site.parameters_after for site in same) / sum(site.parameters_before for site in same)
+        worst = max(site.relative_error for site in same)
+        table.add_row(role, str(len(same)), str(len(cut)), _ranks(same), f"{worst:.4f}", ratio_text(share))
+    return table
+
+
+def _removed(report: CompressReport) -> Table:
+    """Layers in the order in which they left."""
+    table = plain_table()
+    add_columns(table, ["removed", "parameters", "loss added"])
+    gone = sorted((site for site in report.sites if site.removed), key=lambda site: site.removed or 0)
+    for site in gone:
+        table.add_row(f"{site.stack} {site.layer}", f"{site.parameters_before:,}", f"{site.lost:.4f}")
+    return table
+
+
+def _steps(search: LossSearch) -> Table:
+    table = plain_table()
+    bounded = any(step.upper is not None for step in search.steps)
+    bound = ["95 % bound"] if bounded else []
+    add_columns(table, ["of all parameters", search.measure, *bound, f"at most {1 + search.max_loss:g}"])
+    for step in search.steps:
+        upper = [MISSING if step.upper is None else f"{step.upper:.4f}"] if bounded else []
+        table.add_row(ratio_text(step.ratio, 3), f"{step.score:.4f}", *upper, "yes" if step.holds else "no")
+    return table
+
+
+def _ranks(sites: list[SiteReport]) -> str:
+    ranks = [width for site in sites for width in site.widths or (site.rank,)]
+    low, high = min(ranks), max(ranks)
+    return f"{statistics.median(ranks):g}" + ("" if low == high else f" ({low}–{high})")
