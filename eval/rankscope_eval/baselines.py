@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,16 @@ from rankscope.series.record import Entry
 
 LONGEST_FIT = 2500
 """Maximum context of auto-ets and auto-theta; longer fits take minutes."""
+FALLBACK = {"fallback": "seasonal-naive"}
+"""Information of a forecast by seasonal naive where a fit failed."""
 
 
-def naive_forecasts(entries: Sequence[Entry], horizon: int, season_length: int, levels: Any) -> tuple[list[Any], int]:
+def naive_forecasts(entries: Sequence[Entry], horizon: int, season_length: int, levels: Any) -> Iterator[Any]:
     """Repeat the last value."""
     return seasonal_naive_forecasts(entries, horizon, 1, levels)
 
 
-def seasonal_naive_forecasts(
-    entries: Sequence[Entry], horizon: int, season_length: int, levels: Any
-) -> tuple[list[Any], int]:
+def seasonal_naive_forecasts(entries: Sequence[Entry], horizon: int, season_length: int, levels: Any) -> Iterator[Any]:
     """Repeat the last season; all quantiles are equal to the point forecast.
 
     Missing values are forward-filled; a context shorter than a season gives its mean. Computed in single precision, as
@@ -31,13 +31,15 @@ def seasonal_naive_forecasts(
     from gluonts.transform.feature import LastValueImputation
 
     predictor = SeasonalNaivePredictor(horizon, season_length, imputation_method=LastValueImputation())
-    with np.errstate(invalid="ignore"):  # casting NaN to single precision warns on some processors
-        return [predictor.predict_item(entry) for entry in entries], 0
+    for entry in entries:
+        with np.errstate(invalid="ignore"):  # casting NaN to single precision warns on some processors
+            forecast = predictor.predict_item(entry)
+        yield forecast
 
 
 def auto_ets_forecasts(
     entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
-) -> tuple[list[Any], int]:
+) -> Iterator[Any]:
     """Forecast with exponential smoothing selected by AICc; quantiles from statsforecast's prediction intervals."""
     from statsforecast.models import AutoETS
 
@@ -46,7 +48,7 @@ def auto_ets_forecasts(
 
 def auto_theta_forecasts(
     entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
-) -> tuple[list[Any], int]:
+) -> Iterator[Any]:
     """Forecast with the best Theta variant; quantiles from statsforecast's prediction intervals."""
     from statsforecast.models import AutoTheta
 
@@ -55,21 +57,16 @@ def auto_theta_forecasts(
 
 def _fit_each(
     model: Any, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
-) -> tuple[list[Any], int]:
-    """Fit one model per series; fall back to seasonal naive where fitting fails, and count the fallbacks."""
+) -> Iterator[Any]:
+    """Fit one model per series; fall back to seasonal naive where fitting fails."""
     from gluonts.model.forecast import QuantileForecast
 
-    forecasts: list[Any] = []
-    fallbacks = 0
-    for entry in entries:
-        point, _ = seasonal_naive_forecasts([entry], horizon, season_length, levels)
-        keys = [*(str(q) for q in levels), "mean"]
-        values = _fit_one(model, entry["target"], horizon, season_length, levels)
+    keys = [*(str(q) for q in levels), "mean"]
+    for entry, point in zip(entries, seasonal_naive_forecasts(entries, horizon, season_length, levels), strict=True):
+        values, info = _fit_one(model, entry["target"], horizon, season_length, levels), None
         if values is None:
-            fallbacks += 1
-            values = np.repeat(point[0].samples.astype(float), len(keys), axis=0)
-        forecasts.append(QuantileForecast(values, forecast_keys=keys, start_date=point[0].start_date))
-    return forecasts, fallbacks
+            values, info = np.repeat(point.samples.astype(float), len(keys), axis=0), FALLBACK
+        yield QuantileForecast(values, forecast_keys=keys, start_date=point.start_date, info=info)
 
 
 def _fit_one(

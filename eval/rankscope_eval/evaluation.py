@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from rankscope import __version__
 from rankscope.engine import Progress, silent
-from rankscope.errors import OptionError
-from rankscope.io.run_store import RunStore
-from rankscope.series import Series
+from rankscope.engine.pool import Engine
 from rankscope_eval.baselines import BASELINE
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
+from rankscope_eval.kept import check_run, opened_store, put, row_key, states, stored
 from rankscope_eval.relative import Sums
-from rankscope_eval.report import EvalReport, EvalRow, summarise, with_intervals
-from rankscope_eval.scorer import score_suite, score_task
+from rankscope_eval.report import Comparison, EvalReport, EvalRow
+from rankscope_eval.scorer import score_suite
+from rankscope_eval.slices import worst_slices
 from rankscope_eval.sources import LoadedSuite, read_suite
-from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task
-from rankscope_eval.verdict import MARGIN, check_margin
-
-ROWS_SCHEMA = "rankscope/eval-rows@1"
+from rankscope_eval.suites import DEFAULT_SUITE, PublishedScore, Suite, Task
+from rankscope_eval.verdict import MARGIN
 
 
 def evaluate(
@@ -40,6 +33,7 @@ def evaluate(
     margin: float = MARGIN,
     kept: str | Path | None = None,
     resume: bool = False,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> EvalReport:
     """Evaluate models on every task of a suite.
@@ -60,47 +54,41 @@ def evaluate(
         margin: relative difference that verdicts count as none (`rankscope_eval.verdict`).
         kept: folder to store finished rows in until the report is written; None stores none.
         resume: reuse rows in ``kept`` with the same models, tasks and settings.
+        engine: where rows are computed, and how many at a time (default: one after the other in this process); models
+            are then to be given by name.
         progress: called as ``progress(done, total, what)``.
 
     Raises:
         RankscopeError: invalid model, suite, option or data.
     """
-    if isinstance(models, str) or not models:
-        raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
-    if resume and kept is None:
-        raise OptionError("resume requires kept, the folder of finished rows.")
-    check_margin(margin)
+    check_run(models, kept, resume, margin)
     started = time.perf_counter()
     how = how or Forecasting()
     if not isinstance(suite, LoadedSuite):
         suite = read_suite(suite, data, tasks=tasks, max_series=max_series)
-    opened: dict[str, Forecaster] = {}
-    for model in models:
-        if _name(model) not in opened:
-            opened[_name(model)] = model if isinstance(model, Forecaster) else open_forecaster(model, how)
     base = BASELINE if baseline is None else baseline
-    if _name(base) not in opened:
-        plain = replace(how, revision=None)
-        opened[_name(base)] = base if isinstance(base, Forecaster) else open_forecaster(base, plain)
-    published = {(one.dataset, one.model): one for one in suite.suite.published}
-    store = None if kept is None else kept_rows(kept)
-    shared = {**vars(how), "max_series": suite.max_series}
+    forecasters = _opened(models, base, how)
+    settings = {**vars(how), "max_series": suite.max_series}
+    with opened_store(kept, resume) as store:
 
-    def measured(forecaster: Forecaster, task: Task, series: Sequence[Series]) -> EvalRow:
-        """Return a stored or new row, with the published scores."""
-        key = None if store is None else row_key(shared, task, suite.files(task), forecaster)
-        earlier = None if store is None or key is None else store.get(key, KeptRow)
-        if earlier is not None:
-            row = replace(earlier.row, sums=earlier.sums)
-        else:
-            row = score_task(forecaster, task, series)
-            if store is not None and key is not None:
-                store.put(key, KeptRow(row, row.sums))
-        known = published.get((task.name, forecaster.name))
-        return row if known is None else replace(row, published_MASE=known.MASE, published_WQL=known.WQL)
+        def key(forecaster: Forecaster, task: Task) -> str | None:
+            if store is None:
+                return None
+            return row_key("eval", forecaster.name, forecaster.files, settings, asdict(task), states(suite.files(task)))
 
-    with contextlib.nullcontext() if store is None else store.open(resume=resume, force=not resume):
-        rows, skipped = score_suite(suite, list(opened.values()), progress or silent, measured)
+        def known(forecaster: Forecaster, task: Task) -> EvalRow | None:
+            earlier = stored(store, key(forecaster, task), KeptRow)
+            return None if earlier is None else replace(earlier.row, bands=earlier.bands)
+
+        def keep(forecaster: Forecaster, task: Task, row: EvalRow) -> None:
+            put(store, key(forecaster, task), KeptRow(row, row.bands))
+
+        rows, skipped = score_suite(
+            suite, forecasters, progress or silent, known=known, keep=keep, engine=engine or Engine(jobs=1)
+        )
+    rows = with_published(rows, suite.suite.published)
+    names = list(dict.fromkeys(_name(one) for one in models))
+    compared = Comparison(rows, _name(base))
     return EvalReport(
         suite=suite.suite.name,
         baseline=_name(base),
@@ -109,42 +97,41 @@ def evaluate(
         batch_size=how.batch_size,
         max_series=suite.max_series,
         seconds=time.perf_counter() - started,
-        rows=with_intervals(rows, _name(base)),
-        summary=summarise(rows, list(dict.fromkeys(_name(one) for one in models)), _name(base), margin),
+        rows=compared.with_intervals(),
+        summary=compared.summaries(names, margin),
         published=tuple(one for one in suite.suite.published if one.dataset in {row.dataset for row in rows}),
         skipped=tuple(skipped),
+        slices=worst_slices(rows, suite, names, _name(base)),
     )
+
+
+def _opened(models: Sequence[str | Forecaster], baseline: str | Forecaster, how: Forecasting) -> list[Forecaster]:
+    """Open models and the baseline, each once; a revision is the models' and not the baseline's."""
+    opened: dict[str, Forecaster] = {}
+    for model in (*models, baseline):
+        if _name(model) not in opened:
+            mine = how if model in models else replace(how, revision=None)
+            opened[_name(model)] = model if isinstance(model, Forecaster) else open_forecaster(model, mine)
+    return list(opened.values())
 
 
 def _name(model: str | Forecaster) -> str:
     return model.name if isinstance(model, Forecaster) else str(model)
 
 
+def with_published(rows: Sequence[EvalRow], published: Sequence[PublishedScore]) -> list[EvalRow]:
+    """Rows with the published scores of their models."""
+    known = {(one.dataset, one.model): one for one in published}
+    return [
+        row if one is None else replace(row, published_MASE=one.MASE, published_WQL=one.WQL)
+        for row in rows
+        for one in [known.get((row.dataset, row.model))]
+    ]
+
+
 @dataclass(frozen=True)
 class KeptRow:
-    """Row with per-series sums, which reports omit."""
+    """Row with the sums of its series, which reports omit."""
 
     row: EvalRow
-    sums: Sums | None
-
-
-def kept_rows(folder: str | Path) -> RunStore:
-    """Open the row store of a folder; rows are named by `row_key`."""
-    return RunStore(folder, "rows of an unfinished evaluation", ROWS_SCHEMA, {}, items="rows")
-
-
-def row_key(settings: Mapping[str, Any], task: Task, files: Sequence[Path], forecaster: Forecaster) -> str | None:
-    """Return the key of a row, a hash of everything that determines its scores; None for unidentifiable models.
-
-    The key covers the settings, the task and its files, the model and its files (by size and modification time). Rows
-    of models without known files are never reused.
-    """
-    if forecaster.files is None:
-        return None
-    parts = [__version__, dict(settings), asdict(task), _states(files), forecaster.name, _states(forecaster.files)]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
-
-
-def _states(files: Sequence[Path]) -> list[tuple[str, int, int]]:
-    states = [(path.name, path.stat()) for path in files]
-    return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
+    bands: Sums | None

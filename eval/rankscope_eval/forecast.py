@@ -96,7 +96,7 @@ def forecast_values(
         return np.empty((0, 1 + len(levels), horizon))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # pandas on business-day periods
-        forecasts, _ = forecaster.forecast([one.entry for one in series], horizon, season, levels)
+        forecasts = forecaster.forecast([one.entry for one in series], horizon, season, levels)
         return np.array([[one.mean, *(one.quantile(str(level)) for level in levels)] for one in forecasts], dtype=float)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,27 +49,38 @@ class Forecasting:
 
 @dataclass(frozen=True)
 class Forecaster:
-    """Named model; ``run(entries, horizon, season_length, levels)`` returns forecasts and the number of fallbacks."""
+    """Named model; ``run(entries, horizon, season_length, levels)`` gives GluonTS forecasts, in order.
+
+    The ``info`` of a forecast that is a fallback is `rankscope_eval.baselines.FALLBACK`.
+    """
 
     name: str
-    run: Callable[[Sequence[Entry], int, int, Sequence[float]], tuple[list[Any], int]]
+    run: Callable[[Sequence[Entry], int, int, Sequence[float]], Iterable[Any]]
     seed: int = 0
     context: int | None = None
     """Context length; None for unlimited."""
     files: tuple[Path, ...] | None = None
     """Files that determine the forecasts, besides the options; None if unknown."""
+    opening: tuple[str, Forecasting] | None = None
+    """Arguments of `open_forecaster` that open the model in another process; None if it lives in this one alone."""
 
     def forecast(
         self, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float] = QUANTILES
-    ) -> tuple[list[Any], int]:
-        """Return GluonTS forecasts of the entries, in order.
+    ) -> Iterator[Any]:
+        """Yield GluonTS forecasts of the entries, in order, batch by batch as they are read.
 
-        The random state is reset to the seed first, so results do not depend on earlier calls.
+        The random state is reset to the seed before the first, so results do not depend on earlier calls.
         """
         import torch
 
         torch.manual_seed(self.seed)
-        return self.run(entries, horizon, season_length, levels)
+        yield from self.run(entries, horizon, season_length, levels)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.opening is None:
+            raise OptionError(f"model {self.name} is not known by a name: evaluate it in this process (jobs=1).")
+        model, how = self.opening
+        return _opened_here, (model, replace(how, seed=self.seed))
 
 
 def open_forecaster(model: str | Checkpoint, how: Forecasting | None = None) -> Forecaster:
@@ -83,14 +95,21 @@ def open_forecaster(model: str | Checkpoint, how: Forecasting | None = None) -> 
     """
     how = how or Forecasting()
     if isinstance(model, str) and model in BASELINES:
-        return Forecaster(model, BASELINES[model], how.seed, files=())
+        return Forecaster(model, BASELINES[model], how.seed, files=(), opening=(model, how))
     from rankscope import load_pipeline
     from rankscope.checkpoints import open_checkpoint
 
     checkpoint = open_checkpoint(model, revision=how.revision) if isinstance(model, str) else model
     pipeline = load_pipeline(checkpoint, device=how.device, dtype=how.dtype, runtime=how.runtime)
     made = pipeline_forecaster(model if isinstance(model, str) else checkpoint.source, pipeline, how)
-    return replace(made, files=tuple(sorted(path for path in checkpoint.folder.iterdir() if path.is_file())))
+    files = tuple(sorted(path for path in checkpoint.folder.iterdir() if path.is_file()))
+    return replace(made, files=files, opening=(model, how) if isinstance(model, str) else None)
+
+
+@cache
+def _opened_here(model: str, how: Forecasting) -> Forecaster:
+    """Open a model, once per process."""
+    return open_forecaster(model, how)
 
 
 def live_pipeline(network: Any) -> Any:
@@ -135,17 +154,13 @@ def pipeline_forecaster(name: str, pipeline: Any, how: Forecasting | None = None
     """
     how = how or Forecasting()
 
-    def run(
-        entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]
-    ) -> tuple[list[Any], int]:
+    def run(entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]) -> Iterator[Any]:
         samples = pipeline.forecast_type.name == "SAMPLES"
-        forecasts: list[Any] = []
         for batch in _batches(entries, how.batch_size):
             if samples:
-                forecasts += _sample_batch(pipeline, batch, horizon, how.num_samples)
+                yield from _sample_batch(pipeline, batch, horizon, how.num_samples)
             else:
-                forecasts += _quantile_batch(pipeline, batch, horizon, levels)
-        return forecasts, 0
+                yield from _quantile_batch(pipeline, batch, horizon, levels)
 
     return Forecaster(name, run, how.seed, pipeline.model_context_length)
 

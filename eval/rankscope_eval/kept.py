@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 from rankscope import __version__
 from rankscope.errors import OptionError
 from rankscope.io.run_store import RunStore
-from rankscope_eval.evaluation import kept_rows
 from rankscope_eval.forecasters import Forecasting
 from rankscope_eval.verdict import check_margin
 
+ROWS_SCHEMA = "rankscope/eval-rows@2"
 Model = TypeVar("Model")
 Record = TypeVar("Record")
 
 
-def check_run(models: Sequence[str], kept: str | Path | None, resume: bool, margin: float) -> None:
+def check_run(models: Sequence[Any], kept: str | Path | None, resume: bool, margin: float) -> None:
     """Refuse options of an evaluation that do not go together.
 
     Raises:
@@ -40,6 +40,11 @@ def open_all(
     """Open models and the baseline, each once; a revision is the models' and not the baseline's."""
     names = dict.fromkeys([*models, baseline])
     return [open_one(name, how if name in models else replace(how, revision=None)) for name in names]
+
+
+def kept_rows(folder: str | Path) -> RunStore:
+    """Open the row store of a folder; rows are named by `row_key`."""
+    return RunStore(folder, "rows of an unfinished evaluation", ROWS_SCHEMA, {}, items="rows")
 
 
 @contextlib.contextmanager
@@ -71,12 +76,22 @@ def states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
     return [(one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in found if one.is_file()]
 
 
+def stored(store: RunStore | None, key: str | None, kind: type[Record]) -> Record | None:
+    """Return a stored row, or None."""
+    return None if store is None or key is None else store.get(key, kind)
+
+
+def put(store: RunStore | None, key: str | None, record: Any) -> None:
+    """Store a row, where there is a store and the row has a key."""
+    if store is not None and key is not None:
+        store.put(key, record)
+
+
 def reused(store: RunStore | None, key: str | None, kind: type[Record], make: Callable[[], Record]) -> Record:
     """Return a stored row, or make and store it."""
-    earlier = None if store is None or key is None else store.get(key, kind)
+    earlier = stored(store, key, kind)
     if earlier is not None:
         return earlier
     made = make()
-    if store is not None and key is not None:
-        store.put(key, made)
+    put(store, key, made)
     return made

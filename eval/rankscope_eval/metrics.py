@@ -1,98 +1,260 @@
-"""MASE and WQL of the Chronos benchmark, computed with GluonTS."""
+"""Scores of forecasts by GluonTS' definitions: WQL and MASE of the Chronos benchmark, SQL, WAPE, MSIS, coverage."""
 
 from __future__ import annotations
 
-import io
 import warnings
-from contextlib import redirect_stderr
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from rankscope.errors import DataError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from rankscope.series import Series
+from rankscope.series.frequency import seasonality
+from rankscope.series.record import Entry
+from rankscope_eval.suites import Task
 
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Quantile levels of WQL; MASE uses 0.5."""
+"""Quantile levels of WQL and SQL; MASE and WAPE use 0.5, coverage the outer two."""
+ALPHA = 0.05
+"""MSIS scores the central interval of 1 − α."""
+BANDS = 4
+"""Parts of the horizon that comparisons look at apart."""
+BLOCK = 5000
+"""Windows scored at a time."""
 
 
-class Scores:
-    """Scores of a model on a task, implemented as a single GluonTS metric so that each loss is computed once.
+@dataclass(frozen=True)
+class Windows:
+    """Test windows of a task, cut once for all models.
 
     Attributes:
-        windows: numerators and denominators of the scores, one row per window and one array per batch: mean quantile
-            loss over levels, Σ|y|, scaled error, and its number of values. WQL is the ratio of the first two column
-            sums, MASE that of the last two.
-        unscaled: windows with zero seasonal error (constant context), which GluonTS excludes from MASE but not from
-            WQL.
+        task: protocol.
+        series: of the task, in order; each gives ``task.num_rolls`` windows.
     """
 
-    name = "scores"
+    task: Task
+    series: Sequence[Series]
 
-    def __init__(self) -> None:
-        self.windows: list[Float[np.ndarray, "windows 4"]] = []
-        self.unscaled = 0
-        self._totals = np.zeros(len(QUANTILES) + 3)
+    @cached_property
+    def _cut(self) -> tuple[list[Entry], Float[np.ma.MaskedArray, "windows horizon"]]:
+        from gluonts.dataset.split import split
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # pandas, on business-day periods
+            _, template = split([one.entry for one in self.series], offset=self.task.offset)
+            cut = template.generate_instances(self.task.prediction_length, windows=self.task.num_rolls)
+            targets = np.stack([label["target"] for label in cut.label])
+            return list(cut.input), np.ma.masked_invalid(targets)
 
     @property
-    def MASE(self) -> float:
-        """Mean over series and time of |y − ŷ₀.₅| / seasonal error; missing y are excluded."""
-        with np.errstate(all="ignore"):
-            return float(self._totals[-2] / self._totals[-1])
+    def contexts(self) -> list[Entry]:
+        """All values before each window."""
+        return self._cut[0]
 
     @property
-    def WQL(self) -> float:
-        """Mean over the nine levels of twice the summed quantile loss / Σ|y|; missing y are excluded."""
-        with np.errstate(all="ignore"):
-            return float(np.mean([loss / self._totals[-3] for loss in self._totals[:-3]]))
+    def targets(self) -> Float[np.ma.MaskedArray, "windows horizon"]:
+        """Values to forecast; missing ones are masked."""
+        return self._cut[1]
 
-    def update(self, data: Any) -> None:
-        """Add a batch of GluonTS arrays."""
-        from gluonts.ev.stats import absolute_label, absolute_scaled_error, quantile_loss
+    @property
+    def season(self) -> int:
+        """Season length of the task, or GluonTS' for the frequency of the first series."""
+        return self.task.season_length or seasonality(self.series[0].start.freqstr)
 
-        names = ("label", "seasonal_error", *map(str, QUANTILES))
-        data = {name: data[name] for name in names}  # GluonTS sorts the sample paths on every access
-        losses = [quantile_loss(data, q) for q in QUANTILES]
-        labels, scaled = absolute_label(data), absolute_scaled_error(data, "0.5")
-        count = np.ma.count(scaled, axis=1)
-        self._totals += [*(np.ma.sum(one) or 0.0 for one in (*losses, labels, scaled)), count.sum()]
-        rows = [np.ma.filled(np.ma.sum(one, axis=1), 0.0) for one in (sum(losses) / len(losses), labels, scaled)]
-        self.windows.append(np.stack([*rows, count], axis=1).astype(np.float64))
-        self.unscaled += int((~(data["seasonal_error"] > 0)).sum())
+    @cached_property
+    def seasonal_errors(self) -> Float[np.ndarray, "windows 1"]:
+        """Mean absolute seasonal difference of each context, by the task's season or that of the series' frequency."""
+        from gluonts.ev.ts_stats import seasonal_error
 
-    def get(self) -> None:
-        """Return nothing; the caller reads the object."""
+        given = self.task.season_length
+        seasons = {freq: given or seasonality(freq) for freq in {one.start.freqstr for one in self.series}}
+        errors = []
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # the mean of no difference
+            for entry in self.contexts:
+                target = entry["target"]
+                known = target if np.isfinite(target).all() else np.ma.masked_invalid(target)  # masked arrays are slow
+                errors.append(seasonal_error(known, seasonality=seasons[entry["start"].freqstr], time_axis=-1))
+        return np.array(errors)
 
 
-def score(forecasts: Sequence[Any], test_data: Any, season_length: int | None = None) -> Scores:
+@dataclass(frozen=True)
+class StepScores:
+    """Scores by step of the horizon, the first step first; NaN where all targets are missing.
+
+    Attributes:
+        WQL: weighted quantile loss.
+        MASE: mean absolute scaled error.
+        coverage: share of targets in the central 80 % interval.
+        calibration_error: mean over the nine levels of |share of targets up to the quantile − level|.
+    """
+
+    WQL: tuple[float, ...]
+    MASE: tuple[float, ...]
+    coverage: tuple[float, ...]
+    calibration_error: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of a model on a task; missing targets are excluded.
+
+    Attributes:
+        MASE: mean of |y − ŷ₀.₅| / seasonal error.
+        WQL: mean over levels of twice the summed quantile loss / Σ|y|.
+        SQL: mean over levels of twice the quantile loss / seasonal error.
+        WAPE: Σ|y − ŷ₀.₅| / Σ|y|, also called ND.
+        MSIS: mean interval score of the central 95 % interval / seasonal error; GluonTS extrapolates quantiles beyond
+            those that a model gives.
+        coverage: share of targets in the central 80 % interval.
+        unscaled: windows with zero seasonal error (constant context), which count in WQL, WAPE and coverage alone.
+        sums: by window and part of the horizon: mean quantile loss over levels, Σ|y|, scaled error, and its number of
+            values. WQL is the ratio of the first two, MASE that of the last two.
+        steps: scores by step.
+    """
+
+    MASE: float
+    WQL: float
+    SQL: float
+    WAPE: float
+    MSIS: float
+    coverage: float
+    unscaled: int
+    sums: Float[np.ndarray, "windows bands 4"]
+    steps: StepScores
+
+
+def band_edges(horizon: int) -> list[int]:
+    """First steps of the parts of a horizon.
+
+    >>> band_edges(12), band_edges(3), band_edges(6)
+    ([0, 3, 6, 9], [0, 1, 2], [0, 2, 3, 4])
+    """
+    parts = min(BANDS, horizon)
+    return [round(part * horizon / parts) for part in range(parts)]
+
+
+def score(forecasts: Iterable[Any], windows: Windows) -> Scores:
     """Score forecasts over all series and time steps.
 
     Args:
-        forecasts: GluonTS forecasts, one per window of ``test_data``, in order.
-        test_data: output of ``gluonts.dataset.split.TestTemplate.generate_instances``.
-        season_length: season length of MASE (default: GluonTS' for the frequency of each series).
+        forecasts: GluonTS forecasts of one form, one per window, in order; read as they come.
+        windows: of the task.
 
     Raises:
         DataError: a forecast is NaN.
     """
-    from gluonts.model.evaluation import evaluate_forecasts_raw
+    waiting, first = iter(forecasts), 0
+    blocks = []
+    while block := list(islice(waiting, BLOCK)):
+        rows = slice(first, first + len(block))
+        data = {"label": windows.targets[rows], "seasonal_error": windows.seasonal_errors[rows], **_quantiles(block)}
+        with warnings.catch_warnings(), np.errstate(all="ignore"):  # GluonTS divides by zero on purpose
+            warnings.simplefilter("ignore")
+            blocks.append(_Block.of(data))
+        first += len(block)
+    if first != len(windows.targets):
+        raise ValueError(f"{first} forecasts of {len(windows.targets)} windows.")
+    with np.errstate(all="ignore"):
+        return _scores(blocks, int((~(windows.seasonal_errors > 0)).sum()))
 
-    scores = Scores()
-    # GluonTS prints its own progress bar and divides by zero on purpose.
-    with redirect_stderr(io.StringIO()), warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        try:
-            evaluate_forecasts_raw(
-                forecasts,
-                test_data=test_data,
-                metrics=[lambda axis: scores],
-                axis=None,
-                batch_size=5000,
-                seasonality=season_length,
-            )
-        except ValueError as error:
-            raise DataError(f"the forecasts cannot be scored: {error}") from error
-    return scores
+
+_LEVELS = tuple(dict.fromkeys([*map(str, QUANTILES), str(ALPHA / 2), str(1 - ALPHA / 2)]))
+
+
+def _quantiles(forecasts: Sequence[Any]) -> dict[str, Float[np.ndarray, "windows horizon"]]:
+    """Quantiles of forecasts by level, all forecasts at once: one forecast of all their steps."""
+    from gluonts.model.forecast import SampleForecast
+
+    one = forecasts[0]
+    if isinstance(one, SampleForecast):
+        joined: Any = SampleForecast(np.concatenate([each.samples for each in forecasts], axis=1), one.start_date)
+    else:
+        arrays = np.concatenate([each.forecast_array for each in forecasts], axis=1)
+        joined = type(one)(arrays, one.start_date, one.forecast_keys)
+    with np.errstate(all="ignore"):  # tails of equal quantiles
+        found = {level: joined.quantile(level).reshape(len(forecasts), -1) for level in _LEVELS}
+    if any(np.isnan(found[str(level)]).any() for level in QUANTILES):
+        raise DataError("the forecasts cannot be scored: Forecast contains NaN values")
+    return found
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Losses of some windows, each summed over what a score does not need.
+
+    Attributes:
+        losses: summed quantile loss by level.
+        scaled_losses: the same over the seasonal error, all levels.
+        totals: Σ|y|, scaled error, absolute error, interval score over the seasonal error.
+        counts: targets, targets with a scale, finite interval scores.
+        by_step: mean quantile loss over levels, Σ|y|, scaled error and its count, targets in the 80 % interval,
+            targets, and targets up to each of the nine quantiles.
+        sums: see `Scores`.
+    """
+
+    losses: Float[np.ndarray, " levels"]
+    scaled_losses: float
+    totals: Float[np.ndarray, " totals"]
+    counts: Float[np.ndarray, " counts"]
+    by_step: Float[np.ndarray, "columns horizon"]
+    sums: Float[np.ndarray, "windows bands 4"]
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> _Block:
+        from gluonts.ev import stats
+
+        losses = [stats.quantile_loss(data, q) for q in QUANTILES]
+        labels, scaled = stats.absolute_label(data), stats.absolute_scaled_error(data, "0.5")
+        interval = stats.scaled_interval_score(data, ALPHA)
+        known = ~np.ma.getmaskarray(data["label"])
+        up_to = [np.ma.filled(stats.coverage(data, q), 0.0) for q in QUANTILES]
+        inside = np.ma.filled((data["label"] >= data["0.1"]) & (data["label"] <= data["0.9"]), False)
+        counted = ~np.ma.getmaskarray(scaled)
+        columns = [sum(losses) / len(losses), labels, scaled, counted]
+        columns = [np.ma.filled(one, 0.0).astype(np.float64) for one in columns]
+        return cls(
+            np.array([np.ma.sum(one) or 0.0 for one in losses], dtype=np.float64),
+            float(np.ma.sum(sum(losses) / data["seasonal_error"]) or 0.0),
+            np.array([np.ma.sum(one) or 0.0 for one in (labels, scaled, stats.absolute_error(data, "0.5"), interval)]),
+            np.array([known.sum(), counted.sum(), np.ma.count(interval)], dtype=np.float64),
+            np.stack([one.sum(axis=0) for one in (*columns, inside, known, *up_to)]).astype(np.float64),
+            np.stack([np.add.reduceat(one, band_edges(one.shape[1]), axis=1) for one in columns], axis=-1),
+        )
+
+
+def _scores(blocks: Sequence[_Block], unscaled: int) -> Scores:
+    losses, totals, counts, by_step = (
+        sum(getattr(one, name) for one in blocks) for name in ("losses", "totals", "counts", "by_step")
+    )
+    labels, scaled, absolute, interval = totals
+    known, with_scale, intervals = counts
+    loss, step_labels, step_scaled, step_scale, inside, targets, *up_to = by_step
+    shares = np.array(up_to) / targets
+    levels = np.array(QUANTILES)[:, None]
+    return Scores(
+        MASE=float(scaled / with_scale),
+        WQL=float(np.mean([one / labels for one in losses])),
+        SQL=float(np.float64(sum(one.scaled_losses for one in blocks)) / (with_scale * len(QUANTILES))),
+        WAPE=float(absolute / labels),
+        MSIS=float(interval / intervals),
+        coverage=float(inside.sum() / known),
+        unscaled=unscaled,
+        sums=np.concatenate([one.sums for one in blocks]),
+        steps=StepScores(
+            WQL=tuple((loss / step_labels).tolist()),
+            MASE=tuple((step_scaled / step_scale).tolist()),
+            coverage=tuple((inside / targets).tolist()),
+            calibration_error=tuple(np.abs(shares - levels).mean(axis=0).tolist()),
+        ),
+    )
+
+
+def by_series(sums: Float[np.ndarray, "windows bands 4"], windows: Windows) -> Float[np.ndarray, "series bands 4"]:
+    """Sums over the windows of each series."""
+    return sums.reshape(len(windows.series), -1, *sums.shape[1:]).sum(axis=1)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-Sums = Float[np.ndarray, "series 4"]
+Sums = Float[np.ndarray, "series *bands 4"]
 """Quantile loss, |y|, scaled error and its count of every series: see `rankscope_eval.metrics.Scores`."""
 
 Interval = tuple[float, float]
@@ -30,6 +30,8 @@ RESAMPLES = 2000
 LEVEL = 0.95
 FEWEST = 3
 """Data sets, or series of a single one, that an interval needs."""
+CLIP = (0.01, 100.0)
+"""Ratios of skill scores are clipped to these."""
 _CELLS = 1 << 22
 """Series drawn at a time."""
 Scored = Mapping[str, float | None]
@@ -123,34 +125,64 @@ def resample(
     return mase, wql
 
 
-def interval(data_sets: Sequence[Draws], *, level: float = LEVEL) -> Interval | None:
-    """Interval of the geometric mean of ratios over data sets.
+def interval(
+    data_sets: Sequence[Draws], sources: Sequence[str] | None = None, *, level: float = LEVEL
+) -> Interval | None:
+    """Interval of the geometric mean of ratios over data sets, by a cluster bootstrap.
 
-    A resample is as many data sets as there are, with replacement, and for each of them a draw of its series; where
-    there is one data set, its series alone are drawn. Percentiles of these are stretched as the module says.
+    A resample is as many sources as there are, with replacement; each brings all its data sets, and for each of them a
+    draw of its series. Where there is one data set, its series alone are drawn. Percentiles of these are stretched as
+    the module says.
 
     Args:
         data_sets: what `resample` gave for each.
+        sources: of each data set: those of one source are no independent evidence (default: each its own).
         level: coverage aimed at.
 
     Returns:
-        Its ends; None where there are fewer than `FEWEST` data sets, or so many series of a single one.
+        Its ends; None where there are fewer than `FEWEST` sources, or so many series of a single data set.
     """
-    usable = [one for one in data_sets if len(one.logs)]
-    units = len(usable) if len(usable) != 1 else usable[0].series
+    names: Sequence[str | int] = range(len(data_sets)) if sources is None else sources
+    clusters: dict[str | int, list[Draws]] = {}
+    for name, one in zip(names, data_sets, strict=True):
+        if len(one.logs):
+            clusters.setdefault(name, []).append(one)
+    usable = [one for cluster in clusters.values() for one in cluster]
+    units = len(clusters) if len(usable) != 1 else usable[0].series
     if units < FEWEST:
         return None
     rng = np.random.default_rng(0)
     count = max(len(one.logs) for one in usable)
-    picked = rng.integers(len(usable), size=(count, len(usable)))
-    logs = np.empty(picked.shape)
-    for position, one in enumerate(usable):
+    picked = rng.integers(len(clusters), size=(count, len(clusters)))
+    logs = np.zeros(picked.shape)
+    for position, cluster in enumerate(clusters.values()):
         here = picked == position
-        logs[here] = rng.choice(one.logs, size=int(here.sum()))
+        logs[here] = sum(rng.choice(one.logs, size=int(here.sum())) for one in cluster)
+    sizes = np.array([len(cluster) for cluster in clusters.values()])
     score = np.mean([one.log for one in usable])
-    ends = np.quantile(logs.mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    means = logs.sum(axis=1) / sizes[picked].sum(axis=1)
+    ends = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     low, high = np.exp(score + _stretch(units, level) * (ends - score))
     return float(low), float(high)
+
+
+def skill(ratios: Iterable[float]) -> float:
+    """Skill score: 1 − geometric mean of ratios, each clipped to 0.01…100 as fev does; NaN where there are none.
+
+    >>> round(skill([0.5, 0.5]), 12), round(skill([1e-9, 1.0]), 12)
+    (0.5, 0.9)
+    """
+    return 1 - geometric_mean(min(max(ratio, CLIP[0]), CLIP[1]) for ratio in ratios)
+
+
+def win_rate(ratios: Iterable[float]) -> float:
+    """Share of ratios below 1, ties counted half; NaN where there are none.
+
+    >>> win_rate([0.9, 1.0, 1.2, 0.8])
+    0.625
+    """
+    wins = [1.0 if ratio < 1 else 0.5 * (ratio == 1) for ratio in ratios]
+    return statistics.fmean(wins) if wins else math.nan
 
 
 def _stretch(units: int, level: float) -> float:

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.io import codec
 from rankscope.measure.tradeoff import Verdict
-from rankscope_eval.relative import Draws, Interval, Sums, interval, relative_scores, resample, usable_ratios
+from rankscope_eval.metrics import StepScores
+from rankscope_eval.relative import (
+    Draws,
+    Interval,
+    Sums,
+    interval,
+    relative_scores,
+    resample,
+    skill,
+    usable_ratios,
+    win_rate,
+)
 from rankscope_eval.suites import PublishedScore
 from rankscope_eval.verdict import MARGIN, judge
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_DrawsByName = dict[str, tuple[Draws | None, Draws | None]]
 ALL = "all"
+METRICS = ("MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage")
+"""Metrics of a row."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +58,26 @@ class EvalRow:
     MASE_interval: Interval | None = None
     """95 % interval over the series of MASE over the baseline's; None for fewer than three series."""
     WQL_interval: Interval | None = None
-    sums: Sums | None = field(default=None, compare=False, repr=False, metadata=codec.UNWRITTEN)
-    """Numerators and denominators of the scores by series; not exported."""
+    SQL: float | None = None
+    """See `rankscope_eval.metrics.Scores` for this and the following; None in reports of earlier releases."""
+    WAPE: float | None = None
+    MSIS: float | None = None
+    coverage: float | None = None
+    steps: StepScores | None = None
+    source: str = ""
+    """Data sets of one source are cuts of the same data; empty for the data set itself."""
+    bands: Sums | None = field(default=None, compare=False, repr=False, metadata=codec.UNWRITTEN)
+    """Numerators and denominators of the scores by series and part of the horizon; not exported."""
 
     @property
     def key(self) -> str:
         """Benchmark and data set: two benchmarks may hold a data set of one name."""
         return f"{self.benchmark}/{self.dataset}"
+
+    @property
+    def sums(self) -> Sums | None:
+        """Numerators and denominators of the scores by series, ``[series, 4]``."""
+        return None if self.bands is None else self.bands.sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -59,7 +86,8 @@ class EvalSummary:
 
     The intervals, of 95 %, say how far the relative scores can be trusted (`rankscope_eval.relative`); None where
     there is nothing to resample. The verdicts are of 90 % intervals and name the worst data set
-    (`rankscope_eval.verdict`); None in reports of earlier releases.
+    (`rankscope_eval.verdict`). Skill scores are 1 − the relative score with ratios clipped, win rates the share of data
+    sets with a lower score than the baseline's. None in reports of earlier releases.
     """
 
     model: str
@@ -73,6 +101,37 @@ class EvalSummary:
     WQL_interval: Interval | None = None
     MASE_verdict: Verdict | None = None
     WQL_verdict: Verdict | None = None
+    MASE_skill: float | None = None
+    WQL_skill: float | None = None
+    MASE_win_rate: float | None = None
+    WQL_win_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A model over the baseline on a part of the data.
+
+    Attributes:
+        model: name of the model.
+        by: what the part is one of: horizon, frequency, season, length or intermittency.
+        part: its name, such as ``last quarter``.
+        datasets: data sets in it.
+        series: series in it, of all data sets.
+        WQL: geometric mean over the data sets of WQL on the part over the baseline's there.
+        MASE: the same of MASE.
+        WQL_interval: of the worst parts alone; of 95 % for all parts of a model together (Bonferroni).
+        MASE_interval: likewise.
+    """
+
+    model: str
+    by: str
+    part: str
+    datasets: int
+    series: int
+    WQL: float
+    MASE: float
+    WQL_interval: Interval | None = None
+    MASE_interval: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +145,10 @@ class Skipped:
 
 @dataclass(frozen=True)
 class EvalReport:
-    """Rows per data set and model, relative scores per benchmark and over all, and published scores."""
+    """Rows per data set and model, relative scores per benchmark and over all, and published scores.
+
+    ``slices`` are the models over the baseline on parts of the data, the worst of each model first.
+    """
 
     suite: str
     baseline: str
@@ -99,6 +161,7 @@ class EvalReport:
     summary: tuple[EvalSummary, ...]
     published: tuple[PublishedScore, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    slices: tuple[Slice, ...] = ()
 
     SCHEMA: ClassVar = "rankscope/eval@1"
 
@@ -106,10 +169,12 @@ class EvalReport:
         """Convert rows to a table."""
         import pandas as pd
 
-        return pd.DataFrame([vars(row) for row in self.rows]).drop(columns="sums")
+        return pd.DataFrame([vars(row) for row in self.rows]).drop(columns=["bands", "steps"])
 
     def to_csv(self, path: str | Path | None = None, *, force: bool = False) -> str:
-        """Export rows in the layout that chronos-forecasting publishes: dataset, model, MASE, WQL, sorted by data set.
+        """Export rows in the layout that chronos-forecasting publishes, sorted by data set, with further metrics.
+
+        The columns are dataset, model, MASE, WQL, then SQL, WAPE, MSIS and coverage.
 
         Args:
             path: file to write atomically; None only returns the text.
@@ -120,9 +185,10 @@ class EvalReport:
         """
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["dataset", "model", "MASE", "WQL"])
+        writer.writerow(["dataset", "model", *METRICS])
         for row in sorted(self.rows, key=lambda row: row.dataset):
-            writer.writerow([row.dataset, row.model, repr(row.MASE), repr(row.WQL)])
+            scores = (getattr(row, name) for name in METRICS)
+            writer.writerow([row.dataset, row.model, *("" if one is None else repr(one) for one in scores)])
         text = stream.getvalue()
         if path is not None:
             from rankscope.io.atomic import atomic_file
@@ -132,45 +198,63 @@ class EvalReport:
         return text
 
 
+class Comparison:
+    """Models against a baseline; series are resampled once for all that is said of a model.
+
+    Args:
+        rows: of all models and the baseline.
+        baseline: its name.
+    """
+
+    def __init__(self, rows: Sequence[EvalRow], baseline: str) -> None:
+        self.rows, self.baseline = rows, baseline
+        self._known: dict[str, _DrawsByName] = {}
+
+    def with_intervals(self) -> tuple[EvalRow, ...]:
+        """Rows with the intervals of their ratios to the baseline's scores."""
+
+        def spans(row: EvalRow) -> list[Interval | None]:
+            draws = {} if row.model == self.baseline else self._draws(row.model)
+            pair = draws.get(row.key, (None, None))
+            return [None if one is None else interval([one]) for one in pair]
+
+        rows = self.rows
+        return tuple(replace(row, MASE_interval=mase, WQL_interval=wql) for row in rows for mase, wql in [spans(row)])
+
+    def summaries(self, models: Sequence[str], margin: float = MARGIN) -> tuple[EvalSummary, ...]:
+        """Relative scores of each model, per benchmark and (where there are several) over all data sets."""
+        benchmarks = list(dict.fromkeys(row.benchmark for row in self.rows))
+        groups = [(name, [row for row in self.rows if row.benchmark == name]) for name in benchmarks]
+        if len(benchmarks) > 1:
+            groups.append((ALL, list(self.rows)))
+        return tuple(
+            _summary(group, model, self.baseline, name, self._draws(model), margin)
+            for model in models
+            for name, group in groups
+        )
+
+    def _draws(self, model: str) -> _DrawsByName:
+        """Resampled ratios of MASE and of WQL by data set."""
+        if model not in self._known:
+            ours, theirs = _by_data_set(self.rows, model), _by_data_set(self.rows, self.baseline)
+            found = {}
+            for name in ours.keys() & theirs.keys():
+                first, second = ours[name].sums, theirs[name].sums
+                if first is not None and second is not None:
+                    found[name] = resample(first, second, name)
+            self._known[model] = found
+        return self._known[model]
+
+
 def summarise(
     rows: Sequence[EvalRow], models: Sequence[str], baseline: str, margin: float = MARGIN
 ) -> tuple[EvalSummary, ...]:
-    """Relative scores of each model, per benchmark and (where there are several) over all data sets."""
-    benchmarks = list(dict.fromkeys(row.benchmark for row in rows))
-    groups = [(name, [row for row in rows if row.benchmark == name]) for name in benchmarks]
-    if len(benchmarks) > 1:
-        groups.append((ALL, list(rows)))
-    found = []
-    for model in models:
-        draws = _draws(rows, model, baseline)
-        found += [_summary(group, model, baseline, name, draws, margin) for name, group in groups]
-    return tuple(found)
-
-
-def with_intervals(rows: Sequence[EvalRow], baseline: str) -> tuple[EvalRow, ...]:
-    """Rows with the intervals of their ratios to the baseline's scores."""
-    draws = {model: _draws(rows, model, baseline) for model in {row.model for row in rows} - {baseline}}
-
-    def spans(row: EvalRow) -> list[Interval | None]:
-        pair = draws.get(row.model, {}).get(row.key, (None, None))
-        return [None if one is None else interval([one]) for one in pair]
-
-    return tuple(replace(row, MASE_interval=mase, WQL_interval=wql) for row in rows for mase, wql in [spans(row)])
+    """Relative scores of each model: see `Comparison.summaries`."""
+    return Comparison(rows, baseline).summaries(models, margin)
 
 
 def _by_data_set(rows: Sequence[EvalRow], model: str) -> dict[str, EvalRow]:
     return {row.key: row for row in rows if row.model == model}
-
-
-def _draws(rows: Sequence[EvalRow], model: str, baseline: str) -> dict[str, tuple[Draws | None, Draws | None]]:
-    """Resampled ratios of MASE and of WQL by data set."""
-    ours, theirs = _by_data_set(rows, model), _by_data_set(rows, baseline)
-    found = {}
-    for name in ours.keys() & theirs.keys():
-        first, second = ours[name].sums, theirs[name].sums
-        if first is not None and second is not None:
-            found[name] = resample(first, second, name)
-    return found
 
 
 def _summary(
@@ -178,12 +262,13 @@ def _summary(
     model: str,
     baseline: str,
     benchmark: str,
-    draws: Mapping[str, tuple[Draws | None, Draws | None]],
+    draws: _DrawsByName,
     margin: float,
 ) -> EvalSummary:
     ours, theirs = _by_data_set(rows, model), _by_data_set(rows, baseline)
-    values, intervals, verdicts = [], [], []
+    values, intervals, verdicts, skills, wins = [], [], [], [], []
     left_out: list[str] = []
+    sources = {name: row.source or name for name, row in ours.items()}
     for position, metric in enumerate(("MASE", "WQL")):
         scores, base = ({name: getattr(row, metric) for name, row in of.items()} for of in (ours, theirs))
         relative, ratios = relative_scores(scores, base), usable_ratios(scores, base)
@@ -191,8 +276,11 @@ def _summary(
         usable = [one for name in ratios if (one := known.get(name)) is not None]
         values.append(relative)
         # One of fewer data sets than the mean's would not be that mean's interval.
-        intervals.append(interval(usable) if len(usable) == relative.datasets else None)
-        verdict = judge(known, ratios, margin)
+        whole = len(usable) == relative.datasets
+        intervals.append(interval(usable, [sources[name] for name in ratios]) if whole else None)
+        skills.append(skill(ratios.values()))
+        wins.append(win_rate(ratios.values()))
+        verdict = judge(known, ratios, margin, sources)
         verdicts.append(replace(verdict, worst=None if verdict.worst is None else ours[verdict.worst].dataset))
         left_out += [f"{metric}: {name}" for name in relative.left_out]
     mase, wql = values
@@ -210,4 +298,6 @@ def _summary(
         wql_interval,
         mase_verdict,
         wql_verdict,
+        *skills,
+        *wins,
     )

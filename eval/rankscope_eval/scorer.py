@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankscope.engine import Progress, silent
+from rankscope.engine.fan_out import fan_out
+from rankscope.engine.pool import Engine, Tick, available_cores
 from rankscope.errors import DataError, OptionError
-from rankscope.series import Series
-from rankscope.series.frequency import seasonality
-from rankscope_eval.baselines import BASELINE
+from rankscope_eval.baselines import BASELINE, FALLBACK
 from rankscope_eval.forecasters import (
     Forecaster,
     Forecasting,
@@ -25,7 +23,7 @@ from rankscope_eval.forecasters import (
     pipeline_forecaster,
     quiet_imports,
 )
-from rankscope_eval.metrics import score
+from rankscope_eval.metrics import Windows, by_series, score
 from rankscope_eval.relative import geometric_mean, relative_scores
 from rankscope_eval.report import EvalRow, Skipped
 from rankscope_eval.sources import LoadedSuite, read_suite
@@ -35,29 +33,14 @@ if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
 
 METRICS = ("WQL", "MASE")
-Row = Callable[[Forecaster, Task, Sequence[Series]], EvalRow]
 
 
-def split_windows(series: Sequence[Series], task: Task) -> Any:
-    """Split series into GluonTS test windows: ``input`` (contexts) and ``label`` (targets)."""
-    from gluonts.dataset.split import split
-
-    _, template = split([one.entry for one in series], offset=task.offset)
-    return template.generate_instances(task.prediction_length, windows=task.num_rolls)
-
-
-def score_task(forecaster: Forecaster, task: Task, series: Sequence[Series]) -> EvalRow:
-    """Score a model on the series of a task."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # pandas, on business-day periods
-        test_data = split_windows(series, task)
-        entries = list(test_data.input)
-        season = task.season_length or seasonality(series[0].start.freqstr)
-        started = time.perf_counter()
-        forecasts, fallbacks = forecaster.forecast(entries, task.prediction_length, season)
-        seconds = time.perf_counter() - started
+def score_task(forecaster: Forecaster, windows: Windows) -> EvalRow:
+    """Score a model on a task, forecasts as they come."""
+    task, taken = windows.task, Taken()
     try:
-        scores = score(forecasts, test_data, task.season_length)
+        forecasts = forecaster.forecast(windows.contexts, task.prediction_length, windows.season)
+        scores = score(taken.over(forecasts), windows)
     except DataError as error:
         raise DataError(f"model {forecaster.name!r} on task {task.name!r}: {error}") from error
     return EvalRow(
@@ -66,19 +49,51 @@ def score_task(forecaster: Forecaster, task: Task, series: Sequence[Series]) -> 
         model=forecaster.name,
         MASE=scores.MASE,
         WQL=scores.WQL,
-        series=len(series),
-        windows=len(entries),
+        series=len(windows.series),
+        windows=len(windows.contexts),
         prediction_length=task.prediction_length,
-        season_length=season,
-        seconds=seconds,
+        season_length=windows.season,
+        seconds=taken.seconds,
         unscaled=scores.unscaled,
-        fallbacks=fallbacks,
-        sums=np.concatenate(scores.windows).reshape(len(series), -1, 4).sum(axis=1),
+        fallbacks=taken.fallbacks,
+        SQL=scores.SQL,
+        WAPE=scores.WAPE,
+        MSIS=scores.MSIS,
+        coverage=scores.coverage,
+        steps=scores.steps,
+        source=task.source or task.name,
+        bands=by_series(scores.sums, windows),
     )
 
 
+class Taken:
+    """Seconds that forecasts took, and how many of them are fallbacks."""
+
+    def __init__(self) -> None:
+        self.seconds, self.fallbacks = 0.0, 0
+
+    def over(self, forecasts: Iterator[Any]) -> Iterator[Any]:
+        """Pass forecasts on as they come."""
+        while True:
+            started = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # pandas, on business-day periods
+                one = next(forecasts, None)
+            self.seconds += time.perf_counter() - started
+            if one is None:
+                return
+            self.fallbacks += one.info == FALLBACK
+            yield one
+
+
 def score_suite(
-    suite: LoadedSuite, forecasters: Sequence[Forecaster], progress: Progress = silent, row: Row = score_task
+    suite: LoadedSuite,
+    forecasters: Sequence[Forecaster],
+    progress: Progress = silent,
+    *,
+    known: Callable[[Forecaster, Task], EvalRow | None] = lambda forecaster, task: None,
+    keep: Callable[[Forecaster, Task, EvalRow], None] = lambda forecaster, task, row: None,
+    engine: Engine | None = None,
 ) -> tuple[list[EvalRow], list[Skipped]]:
     """Score models on every task of a suite.
 
@@ -86,38 +101,67 @@ def score_suite(
         suite: loaded suite.
         forecasters: models.
         progress: callback ``(rows done, rows, task and model)``.
-        row: returns the row of a model and a task; defaults to `score_task`.
+        known: returns a row of an earlier run, or None.
+        keep: stores a new row.
+        engine: where rows are computed, and how many at a time (default: one after the other in this process).
 
     Returns:
-        Rows, and the tasks that could not be loaded from the hub.
+        Rows, in the order of tasks and models, and the tasks that could not be loaded from the hub.
 
     Raises:
         DataError: forecasts are NaN, or no task could be loaded.
+        OptionError: a model without a name that opens it is to be scored in another process.
     """
     quiet_imports()
     tasks = suite.suite.tasks
-    rows: list[EvalRow] = []
+    rows: dict[tuple[int, int], EvalRow] = {}
     skipped: list[Skipped] = []
-    total, done = len(tasks) * len(forecasters), 0
-    for task in tasks:
-        progress(done, total, task.name)
-        try:
-            series = suite.series(task)
-        except DataError as error:
-            # A hub failure must not discard the results of the other tasks.
-            if task.hf_repo is None or suite.files(task):
-                raise
-            skipped.append(Skipped(task.benchmark, task.name, str(error)))
-            done += len(forecasters)
-            continue
-        for forecaster in forecasters:
-            progress(done, total, f"{task.name}: {forecaster.name}")
-            rows.append(row(forecaster, task, series))
-            done += 1
+    total = len(tasks) * len(forecasters)
+
+    def done() -> int:
+        return len(rows) + len(skipped) * len(forecasters)
+
+    def jobs() -> Iterator[Job]:
+        for place, task in enumerate(tasks):
+            progress(done(), total, task.name)
+            try:
+                suite.series(task)
+            except DataError as error:
+                # A hub failure must not discard the results of the other tasks.
+                if task.hf_repo is None or suite.files(task):
+                    raise
+                skipped.append(Skipped(task.benchmark, task.name, str(error)))
+                continue
+            for number, forecaster in enumerate(forecasters):
+                earlier = known(forecaster, task)
+                if earlier is not None:
+                    rows[place, number] = earlier
+                    continue
+                progress(done(), total, f"{task.name}: {forecaster.name}")
+                yield Job((place, number), forecaster)
+
+    where = engine or Engine(jobs=1)
+    count = where.jobs if where.name == "ray" else where.jobs or available_cores()
+    threads = 0 if count <= 1 else max(1, available_cores() // count)
+    for (place, number), row in fan_out(partial(_score_job, suite), jobs(), where, count, threads=threads, retries=1):
+        rows[place, number] = row
+        keep(forecasters[number], tasks[place], row)
     progress(total, total, suite.suite.name)
     if not rows:
         raise DataError(f"no task of suite {suite.suite.name!r} could be loaded: {skipped[0].reason}")
-    return rows, skipped
+    return [rows[at] for at in sorted(rows)], skipped
+
+
+class Job(NamedTuple):
+    """A row to compute: places of its task and model, and the model."""
+
+    place: tuple[int, int]
+    forecaster: Forecaster
+
+
+def _score_job(suite: LoadedSuite, job: Job, tick: Tick) -> tuple[tuple[int, int], EvalRow]:
+    quiet_imports()
+    return job.place, score_task(job.forecaster, suite.windows(suite.suite.tasks[job.place[0]]))
 
 
 class Scorer:

@@ -15,6 +15,7 @@ from rankscope.series.files import ENDINGS
 from rankscope.series.frequency import infer_freq, period
 from rankscope.series.record import check_series
 from rankscope_eval.embedded import EMBEDDED, embedded_series
+from rankscope_eval.metrics import Windows
 from rankscope_eval.suites import DEFAULT_SUITE, Suite, Task, load_suite
 
 SCRIPTED = "autogluon/chronos_datasets_extra"
@@ -30,12 +31,14 @@ class LoadedSuite:
         folder: folder with data files.
         max_series: maximum series per data set, the first ones; None for all.
         held: source → its number of series and the selected ones; shared by tasks with the same source.
+        cut: test windows of the last task.
     """
 
     suite: Suite
     folder: Path | None = None
     max_series: int | None = None
     held: dict[Task, tuple[int, list[Series]]] = field(default_factory=dict, repr=False, compare=False)
+    cut: dict[Task, Windows] = field(default_factory=dict, repr=False, compare=False)
 
     def files(self, task: Task) -> tuple[Path, ...]:
         """Return the local files of a task; empty if it is embedded or on the hub.
@@ -72,7 +75,9 @@ class LoadedSuite:
         """
         where = f"task {task.name!r}"
         named = "" if (task.file or task.embedded) and task.hf_repo is None else task.name
-        source = replace(task, name=named, benchmark="", season_length=None, num_series=None, **_ANY_WINDOW)
+        source = replace(
+            task, name=named, benchmark="", season_length=None, num_series=None, source=None, **_ANY_WINDOW
+        )
         if source not in self.held:
             found = _read(task, self.files(task))
             check_series(found, where)
@@ -83,10 +88,28 @@ class LoadedSuite:
         short = [one for one in series if len(one) < 1 - task.offset]
         if short:
             raise DataError(
-                f"{where}: series {short[0].item_id!r} has {len(short[0])} values, but offset {task.offset} needs at "
-                f"least {1 - task.offset} ({len(short)} of {len(series)} series are too short)."
+                f"{where}: series {short[0].item_id!r} has {len(short[0])} values, but {_needed(task)} needs at least "
+                f"{1 - task.offset} ({len(short)} of {len(series)} series are too short)."
             )
         return series
+
+    def windows(self, task: Task) -> Windows:
+        """Return the test windows of a task, cut once for all models that are scored on it one after the other.
+
+        Raises:
+            DataError: the series are unavailable or do not fit the task.
+        """
+        if task not in self.cut:
+            self.cut.clear()
+            self.cut[task] = Windows(task, self.series(task))
+        return self.cut[task]
+
+
+def _needed(task: Task) -> str:
+    """Windows that follow one another to the end of the series by their number, others by the offset."""
+    if -task.offset != task.num_rolls * task.prediction_length:
+        return f"offset {task.offset}"
+    return f"{task.num_rolls} window{'s' * (task.num_rolls > 1)} of {task.prediction_length} steps"
 
 
 _ANY_WINDOW: dict[str, Any] = {"prediction_length": 1, "offset": -1, "num_rolls": 1}

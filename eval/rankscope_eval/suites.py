@@ -37,7 +37,7 @@ class Task:
     The fields are those of the YAML file. ``offset`` is negative and counts from the end of each series to the start of
     the first window; ``season_length`` overrides GluonTS' season for the frequency. Series come from ``file`` (relative
     to the data folder), ``embedded`` (a name in ``rankscope_eval.embedded``), a file named after the task in the data
-    folder, or ``hf_repo``.
+    folder, or ``hf_repo``. Tasks with the same ``source`` are cuts of the same data, which intervals resample as one.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Task:
     target_column: str | None = None
     embedded: str | None = None
     hf_repo: str | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def parse_task(item: Any, where: str, benchmark: str) -> Task:
     given: dict[str, Any] = {key: value for key, value in item.items() if value is not None}
     if isinstance(given.get("file"), str):
         given["file"] = [given["file"]]
-    for key in {"name", "freq", "id_column", "time_column", "target_column"} & given.keys():
+    for key in {"name", "source", "freq", "id_column", "time_column", "target_column"} & given.keys():
         given[key] = str(given[key])  # YAML parses some names as numbers
     named = f"{where} ({given['name']})" if "name" in given else where
     task: Task = codec.build(Task, {"benchmark": benchmark, **given}, where=named, error=DataError)

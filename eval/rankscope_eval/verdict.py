@@ -24,20 +24,27 @@ HELD, BETTER, NO_WORSE, WORSE, NOT_SHOWN = "held", "better", "no worse", "worse"
 WORDS = (HELD, BETTER, NO_WORSE, WORSE, NOT_SHOWN)
 
 
-def judge(draws: Mapping[str, Draws | None], ratios: Mapping[str, float], margin: float = MARGIN) -> Verdict:
+def judge(
+    draws: Mapping[str, Draws | None],
+    ratios: Mapping[str, float],
+    margin: float = MARGIN,
+    sources: Mapping[str, str] | None = None,
+) -> Verdict:
     """Judge the geometric mean of a score's ratios over data sets.
 
     Args:
         draws: resamples by data set (`rankscope_eval.relative.resample`); missing or None where there are none.
         ratios: score over the baseline's of each data set in the mean.
         margin: relative difference, more than 0.
+        sources: of the data sets (default: each its own).
     """
     check_margin(margin)
     if not ratios:
         return Verdict(NOT_SHOWN, margin)
     usable = [one for name in ratios if (one := draws.get(name)) is not None]
     # An interval of fewer data sets than the mean's would be another mean's.
-    ends = interval(usable, level=1 - 2 * ALPHA) if len(usable) == len(ratios) else None
+    apart = None if sources is None else [sources[name] for name in ratios]
+    ends = interval(usable, apart, level=1 - 2 * ALPHA) if len(usable) == len(ratios) else None
     worst = max(ratios, key=lambda name: ratios[name])
     there = draws.get(worst)
     allowed = None if there is None else interval([there], level=1 - 2 * ALPHA / len(ratios))

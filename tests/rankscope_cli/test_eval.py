@@ -17,7 +17,7 @@ from rich.console import Console
 
 from rankscope.measure.tradeoff import Verdict
 from rankscope_cli.verbs.eval import show_eval
-from rankscope_eval import evaluation
+from rankscope_eval import scorer
 from rankscope_eval.report import EvalReport, EvalSummary
 
 TASKS = ("eval", "naive", "--tasks", "nile,air_passengers", "--out", "deep/scores.csv")
@@ -29,15 +29,15 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Tasks that were really measured, in a folder of their own."""
     monkeypatch.chdir(tmp_path)
     seen: list[str] = []
-    plain = evaluation.score_task
+    plain = scorer.score_task
 
-    def counting(forecaster: Any, task: Any, series: Any) -> Any:
+    def counting(forecaster: Any, windows: Any) -> Any:
         if len(seen) == 3 and not PARTIAL.with_name("go").exists():
             raise KeyboardInterrupt
-        seen.append(f"{task.name} {forecaster.name}")
-        return plain(forecaster, task, series)
+        seen.append(f"{windows.task.name} {forecaster.name}")
+        return plain(forecaster, windows)
 
-    monkeypatch.setattr(evaluation, "score_task", counting)
+    monkeypatch.setattr(scorer, "score_task", counting)
     return seen
 
 

@@ -106,7 +106,7 @@ def test_csv_has_the_published_layout(small_report: EvalReport, tmp_path: Path) 
     text = small_report.to_csv(tmp_path / "r.csv")
     assert (tmp_path / "r.csv").read_text() == text
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert list(rows[0]) == ["dataset", "model", "MASE", "WQL"]
+    assert list(rows[0]) == ["dataset", "model", "MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage"]
     assert [row["dataset"] for row in rows] == sorted(row["dataset"] for row in rows)
     assert {float(row["MASE"]) for row in rows} == {row.MASE for row in small_report.rows}
     with pytest.raises(OutputError):
@@ -243,7 +243,7 @@ def test_a_model_that_forecasts_nan_is_named() -> None:
     def run(entries: Any, horizon: int, season: int, levels: Any) -> Any:
         from gluonts.model.forecast import SampleForecast
 
-        return [SampleForecast(np.full((1, horizon), np.nan), e["start"] + len(e["target"])) for e in entries], 0
+        return [SampleForecast(np.full((1, horizon), np.nan), e["start"] + len(e["target"])) for e in entries]
 
     with pytest.raises(DataError, match="model 'broken' on task 'nile'"):
         evaluate([Forecaster("broken", run)], tasks=["nile"])

@@ -201,7 +201,7 @@ def spy() -> tuple[Forecaster, list[dict[str, Any]]]:
     def run(entries: Any, horizon: int, season: int, levels: Any) -> Any:
         seen.extend(entries)
         keys = [*map(str, levels), "mean"]
-        return [QuantileForecast(np.ones((1 + len(levels), horizon)), e["start"], keys) for e in entries], 0
+        return [QuantileForecast(np.ones((1 + len(levels), horizon)), e["start"], keys) for e in entries]
 
     return Forecaster("spy", run), seen
 

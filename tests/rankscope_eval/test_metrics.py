@@ -1,17 +1,20 @@
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+import fev.metrics
 import numpy as np
 import pandas as pd
 import pytest
-from gluonts.ev.metrics import MASE, MeanWeightedSumQuantileLoss
+from gluonts.dataset.split import split
+from gluonts.ev.metrics import MASE, MSIS, ND, MeanWeightedSumQuantileLoss
 from gluonts.model.evaluation import evaluate_forecasts_raw
 from gluonts.model.forecast import QuantileForecast, SampleForecast
 
 from rankscope.errors import DataError
 from rankscope.series import Series
-from rankscope_eval.metrics import QUANTILES, score
-from rankscope_eval.scorer import split_windows
+from rankscope_eval import metrics
+from rankscope_eval.metrics import QUANTILES, Windows, score
 from rankscope_eval.suites import Task
 
 HORIZON = 4
@@ -77,19 +80,22 @@ def test_scores_are_those_of_the_slow_loop(season: int, kind: str) -> None:
         quantiles = np.sort(rng.normal(3, 2, (len(targets), len(QUANTILES), HORIZON)), axis=1)
         keys = [str(q) for q in QUANTILES]
         forecasts = [QuantileForecast(q, s, keys) for q, s in zip(quantiles, starts, strict=True)]
-    ours = score(forecasts, split_windows(series, TASK), season)
+    windows = Windows(replace(TASK, season_length=season), series)
+    ours = score(iter(forecasts), windows)
     mase, wql, unscaled = slow_scores(contexts, labels, quantiles, season)
     assert pytest.approx(mase, rel=1e-12) == ours.MASE
     assert pytest.approx(wql, rel=1e-12) == ours.WQL
     assert ours.unscaled == unscaled >= 1
     theirs = evaluate_forecasts_raw(
         forecasts,
-        test_data=split_windows(series, TASK),
-        metrics=[MASE(), MeanWeightedSumQuantileLoss(QUANTILES)],
+        test_data=split([one.entry for one in series], offset=TASK.offset)[1].generate_instances(HORIZON),
+        metrics=[MASE(), MeanWeightedSumQuantileLoss(QUANTILES), MSIS(), ND()],
         seasonality=season,
     )
     assert (theirs["MASE[0.5]"], theirs["mean_weighted_sum_quantile_loss"]) == (ours.MASE, ours.WQL)
-    sums = np.concatenate(ours.windows)
+    assert theirs["ND[0.5]"] == pytest.approx(ours.WAPE, rel=1e-12)
+    assert theirs["MSIS"] == pytest.approx(ours.MSIS, rel=1e-12)
+    sums = ours.sums.sum(axis=1)
     loss, total, scaled, count = sums.sum(axis=0)
     assert (scaled / count, loss / total) == pytest.approx((mase, wql), rel=1e-12)
     for i in range(len(series)):  # every window alone
@@ -100,10 +106,65 @@ def test_scores_are_those_of_the_slow_loop(season: int, kind: str) -> None:
         assert alone[2] or scaled / count == pytest.approx(alone[0], rel=1e-12)
 
 
+def test_further_scores_are_those_of_the_slow_loop_and_of_fev() -> None:
+    targets = awkward_targets()
+    series = [Series(str(i), pd.Period("2020-01-01", "D"), t) for i, t in enumerate(targets)]
+    quantiles = np.sort(np.random.default_rng(1).normal(3, 2, (len(targets), len(QUANTILES), HORIZON)), axis=1)
+    forecasts = [
+        QuantileForecast(q, one.start + len(one) - HORIZON, [str(level) for level in QUANTILES])
+        for q, one in zip(quantiles, series, strict=True)
+    ]
+    ours = score(forecasts, Windows(replace(TASK, season_length=1), series))
+    labels = np.stack([t[-HORIZON:] for t in targets])
+    inside = (labels >= quantiles[:, 0]) & (labels <= quantiles[:, -1])
+    known = np.isfinite(labels)
+    assert ours.coverage == pytest.approx(inside.sum() / known.sum())
+    errors = np.abs(labels - quantiles[:, 4])
+    assert pytest.approx(np.nansum(errors) / np.nansum(np.abs(labels))) == ours.WAPE
+    for step in range(HORIZON):
+        at = known[:, step]
+        losses = [
+            (2 * np.abs((labels - q) * ((labels <= q) - level)))[at, step].sum()
+            for q, level in zip(quantiles.swapaxes(0, 1), QUANTILES, strict=True)
+        ]
+        assert ours.steps.WQL[step] == pytest.approx(np.mean(losses) / np.abs(labels[at, step]).sum())
+        assert ours.steps.coverage[step] == pytest.approx(inside[at, step].mean())
+        shares = (labels[:, None] <= quantiles)[at, :, step].mean(axis=0)
+        assert ours.steps.calibration_error[step] == pytest.approx(np.abs(shares - QUANTILES).mean())
+    lengths = np.array([len(t) - HORIZON for t in targets])
+    past = np.concatenate([t[:-HORIZON] for t in targets])[:, None]
+    theirs = fev.metrics.SQL()._per_quantile_level(
+        y_true=labels[..., None],
+        y_pred=quantiles[:, 4, :, None],
+        y_past=past,
+        y_past_lengths=lengths,
+        q_pred=quantiles.swapaxes(1, 2)[:, :, None],
+        seasonality=1,
+        quantile_levels=list(QUANTILES),
+    )
+    assert pytest.approx(np.mean(theirs), rel=1e-9) == ours.SQL
+
+
+def test_forecasts_are_read_as_they_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = awkward_targets()
+    series = [Series(str(i), pd.Period("2020-01-01", "D"), t) for i, t in enumerate(targets)]
+    rng = np.random.default_rng(2)
+    forecasts = [SampleForecast(rng.normal(size=(20, HORIZON)), one.start + len(one) - HORIZON) for one in series]
+    windows = Windows(TASK, series)
+    whole = score(forecasts, windows)
+    monkeypatch.setattr(metrics, "BLOCK", 4)
+    parts = score(iter(forecasts), windows)
+    for name in ("MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage"):
+        assert getattr(parts, name) == pytest.approx(getattr(whole, name), rel=1e-12)
+    np.testing.assert_array_equal(parts.sums, whole.sums)
+    with pytest.raises(ValueError, match="5 forecasts of 6 windows"):
+        score(forecasts[:5], windows)
+
+
 def test_only_constant_series_have_no_mase_but_a_wql() -> None:
     series = [Series("flat", pd.Period("2020", "D"), np.full(20, 2.0))]
     forecasts = [SampleForecast(np.full((1, HORIZON), 3.0), series[0].start + 16)]
-    ours = score(forecasts, split_windows(series, TASK))
+    ours = score(forecasts, Windows(TASK, series))
     assert math.isnan(ours.MASE)
     assert pytest.approx(0.5) == ours.WQL  # mean over levels of 2·(1 − q)·|2 − 3| / 2
     assert ours.unscaled == 1
@@ -113,10 +174,10 @@ def test_a_nan_forecast_is_refused() -> None:
     series = [Series("a", pd.Period("2020", "D"), np.arange(20.0))]
     forecasts = [SampleForecast(np.full((1, HORIZON), np.nan), series[0].start + 16)]
     with pytest.raises(DataError, match="NaN"):
-        score(forecasts, split_windows(series, TASK))
+        score(forecasts, Windows(TASK, series))
 
 
 def test_scoring_writes_nothing(capfd: pytest.CaptureFixture) -> None:
     series = [Series("a", pd.Period("2020-01-01", "D"), np.arange(20.0))]
-    score([SampleForecast(np.zeros((1, HORIZON)), series[0].start)], split_windows(series, TASK))
+    score([SampleForecast(np.zeros((1, HORIZON)), series[0].start)], Windows(TASK, series))
     assert capfd.readouterr() == ("", "")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rankscope.errors import OptionError, OutputError, RankscopeError
+from rankscope.errors import OptionError, OutputError, RankscopeError, unknown_choice
 from rankscope.io.atomic import sweep
 from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rankscope_eval import EvalReport
     from rankscope_eval.fev_suite import FevReport
     from rankscope_eval.gift_eval import GiftReport
-    from rankscope_eval.report import EvalRow, EvalSummary
+    from rankscope_eval.report import EvalRow, EvalSummary, Slice
 
 
 FEV, GIFT = "fev:", "gift-eval"
@@ -71,8 +71,17 @@ def run(
     max_series: Annotated[
         int | None, opt.count("--max-series", "Use only the first N series of each data set.")
     ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        opt.value("--metrics", "NAME,…", "Print these of MASE, WQL, SQL, WAPE, MSIS, coverage (default: MASE,WQL)."),
+    ] = None,
     num_samples: opt.Samples = 20,
     batch_size: opt.BatchSize = 32,
+    engine: opt.EngineName = "local",
+    jobs: Annotated[
+        int, opt.value("--jobs", "N", "Concurrent models and data sets; 0: one per core.", opt.SPREAD, min=0)
+    ] = 1,
+    address: opt.Address = "",
     out: opt.Out = None,
     resume: Annotated[
         bool, opt.switch("--resume", "Resume an interrupted run with the same --out.", opt.OUTPUT)
@@ -98,8 +107,10 @@ def run(
     them, and the CSV file is what its leaderboard reads.
     GIFT-Eval's configurations are --tasks such as ett1/H/short; --out DIR writes the two files of a submission for
     each model.
-    CSV output has the columns that chronos-forecasting publishes. With --out, finished rows are saved immediately;
-    --resume continues after an interrupt or an error.
+    Slices are parts of the data by horizon, frequency, season, length and intermittency; the three with the highest
+    relative WQL are named.
+    CSV output begins with the columns that chronos-forecasting publishes. With --out, finished rows are saved
+    immediately; --resume continues after an interrupt or an error.
 
     Examples:
         rankscope eval
@@ -107,14 +118,18 @@ def run(
         rankscope eval small/ --baseline bundled --input sales.csv --horizon 12 --windows 3
         rankscope eval small/ --baseline bundled-2 --suite fev:fev-mini --out scores.csv --resume
     """
+    from rankscope.engine.pool import Engine
     from rankscope.series import Columns
     from rankscope_eval import evaluate, series_suite
     from rankscope_eval.suites import DEFAULT_SUITE, Suite
 
     columns = {"id_column": id_column, "time_column": time_column, "target_column": target_column}
     own = {"windows": windows, "freq": freq, "season_length": season_length}
-    if suite is not None and suite.startswith((FEV, GIFT)) and max_series is not None:
-        raise OptionError("--max-series is for suites of rankscope: fev and GIFT-Eval take all series.")
+    if suite is not None and suite.startswith((FEV, GIFT)):
+        own_options = {"--max-series": max_series, "--metrics": metrics}
+        _refuse_own({**own_options, "--engine ray": engine == "ray", "--jobs": jobs > 1})
+    shown = _metrics(metrics)
+    where = Engine(engine, jobs=jobs, address=address, device=device)
     if suite == GIFT and data is None:
         raise OptionError("--suite gift-eval requires --data DIR, the folder of the benchmark's data sets.")
     _check_source(input, horizon, {**own, **columns}, {"suite": suite, "data": data, "tasks": tasks})
@@ -138,7 +153,7 @@ def run(
     }
     chosen = models or ["bundled"]
     report: EvalReport | FevReport | GiftReport
-    show: Callable[[Any, Console], None] = show_eval
+    show: Callable[[Any, Console], None] = partial(show_eval, metrics=shown)
     with Output(json, None if folder else out, force or again, signed=True) as output:
         with _mentioned(kept), progress_bar("opening the model") as progress:
             if suite is not None and suite.startswith(FEV):
@@ -155,7 +170,7 @@ def run(
                 series: str | Suite = suite or DEFAULT_SUITE
                 if input is not None:
                     series = series_suite(input, horizon or 1, columns=Columns(*columns.values()), **_given(own))
-                report = evaluate(chosen, series, how, max_series=max_series, progress=progress, **common)
+                report = evaluate(chosen, series, how, max_series=max_series, engine=where, progress=progress, **common)
         output.deliver(
             report,
             partial(show, report),
@@ -163,6 +178,33 @@ def run(
         )
         if kept is not None:
             shutil.rmtree(kept)
+
+
+def _refuse_own(options: Mapping[str, object]) -> None:
+    """Refuse options that the suites of fev and GIFT-Eval do not have.
+
+    Raises:
+        OptionError: one is given.
+    """
+    given = next((name for name, value in options.items() if value), None)
+    if given is not None:
+        raise OptionError(f"{given} is for suites of rankscope, and neither for fev nor for GIFT-Eval.")
+
+
+def _metrics(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Parse the metrics to print.
+
+    Raises:
+        OptionError: there is no such metric.
+    """
+    from rankscope_eval.report import METRICS
+
+    known = {name.lower(): name for name in METRICS}
+    chosen = opt.words(names) or ("MASE", "WQL")
+    for name in chosen:
+        if name.lower() not in known:
+            raise OptionError(unknown_choice("--metrics", name, METRICS))
+    return tuple(dict.fromkeys(known[name.lower()] for name in chosen))
 
 
 def _submission_folder(models: Sequence[str] | None, baseline: str | None, out: str, replace: bool) -> Path | None:
@@ -249,7 +291,7 @@ def _kept(out: str | None, resume: bool, force: bool) -> Path | None:
         if resume:
             raise OptionError("--resume requires --out FILE.")
         return None
-    from rankscope_eval.evaluation import kept_rows
+    from rankscope_eval.kept import kept_rows
 
     folder = Path(out).with_name(f".{Path(out).name}.partial")
     kept_rows(folder).check(resume, force)
@@ -266,9 +308,9 @@ def _mentioned(kept: Path | None) -> Iterator[None]:
         raise
 
 
-def show_eval(report: EvalReport, console: Console) -> None:
-    """Print scores by data set and model, relative scores, and skipped data sets."""
-    _show_rows(report, console)
+def show_eval(report: EvalReport, console: Console, metrics: Sequence[str] = ("MASE", "WQL")) -> None:
+    """Print scores by data set and model, relative scores, worst slices, and skipped data sets."""
+    _show_rows(report, console, metrics)
     console.print()
     _show_summary(report, console)
     for skipped in report.skipped:
@@ -282,20 +324,22 @@ def show_eval(report: EvalReport, console: Console) -> None:
             )
 
 
-def _show_rows(report: EvalReport, console: Console) -> None:
+def _show_rows(report: EvalReport, console: Console, metrics: Sequence[str]) -> None:
     cut = f", first {report.max_series} series of each" if report.max_series else ""
     console.print(f"suite {report.suite}{cut}, seed {report.seed}", style="bold", markup=False)
     # Published scores cover all series.
-    published = not cut and any(row.published_MASE is not None for row in report.rows)
+    published = (
+        tuple(metrics) == ("MASE", "WQL") and not cut and any(row.published_MASE is not None for row in report.rows)
+    )
     table = plain_table()
-    sizes = ["MASE", "WQL", "published", "WQL"] if published else ["series", "steps", "MASE", "WQL", "seconds"]
+    sizes = ["MASE", "WQL", "published", "WQL"] if published else ["series", "steps", *metrics, "seconds"]
     add_columns(table, ["model", "data set", *sizes], left=2, folds=True)
     last: EvalRow | None = None
     for row in report.rows:
         same = last is not None and (last.benchmark, last.dataset) == (row.benchmark, row.dataset)
         if last is not None and not same:
             table.add_section()
-        scores = [f"{row.MASE:.4f}", f"{row.WQL:.4f}"]
+        scores = [ratio_text(getattr(row, name), 4) for name in metrics]
         if published:
             cells = [*scores, _published(row.published_MASE), _published(row.published_WQL)]
         else:
@@ -311,16 +355,18 @@ def _show_summary(report: EvalReport, console: Console) -> None:
 
     console.print(f"relative to {report.baseline}: geometric means, lower is better", style="bold", markup=False)
     table = plain_table()
-    add_columns(table, ["model", "benchmark", "", "ratio", "95 %", "verdict"], left=3, folds=True)
+    add_columns(table, ["model", "benchmark", "", "ratio", "95 %", "wins", "verdict"], left=3, folds=True)
     table.columns[-1].justify = "left"
     for row in report.summary:
         sets = f"{row.benchmark} ({row.datasets})"
         for metric in ("WQL", "MASE"):
-            ratio, ends, verdict = (getattr(row, name.format(metric)) for name in _MEASURED)
+            ratio, ends, wins, verdict = (getattr(row, name.format(metric)) for name in _MEASURED)
             first = [row.model, sets] if metric == "WQL" else ["", ""]
-            table.add_row(*first, metric, ratio_text(ratio, 3), _interval(ends), str(verdict or MISSING))
+            won = ratio_text(wins if row.datasets > 1 else None)
+            cells = [ratio_text(ratio, 3), _interval(ends), won, str(verdict or MISSING)]
+            table.add_row(*first, metric, *cells)
     print_table(table, console)
-    for line in _legend(report.summary):
+    for line in (*_legend(report.summary), *_worst_slices(report.slices)):
         console.print(line, markup=False)
     if any(row.WQL_interval is None and 0 < row.datasets < FEWEST for row in report.summary):
         console.print(f"–: an interval needs {FEWEST} data sets, or {FEWEST} series of a single one", markup=False)
@@ -330,7 +376,7 @@ def _show_summary(report: EvalReport, console: Console) -> None:
             console.print(f"left out of {row.model} on {row.benchmark}: {names} (no usable ratio).", markup=False)
 
 
-_MEASURED = ("relative_{}", "{}_interval", "{}_verdict")
+_MEASURED = ("relative_{}", "{}_interval", "{}_win_rate", "{}_verdict")
 
 
 def _legend(summary: Sequence[EvalSummary]) -> Iterator[str]:
@@ -345,6 +391,8 @@ def _legend(summary: Sequence[EvalSummary]) -> Iterator[str]:
             yield f"verdict: two one-sided tests at 5 % (90 % interval) against {1 / (1 + margin):.3f}–{1 + margin:.3f}"
         if any(one.word == NOT_SHOWN for one in verdicts):
             yield "not shown: the interval is too wide; more series or data sets narrow it"
+    if any((row.WQL_win_rate is not None and row.datasets > 1) for row in summary):
+        yield "wins: share of data sets with a lower score, ties half; skill score: 1 − ratio"
     for row in summary:
         worst = [
             f"{metric} {ratio_text(verdict.worst_ratio, 3)} on {verdict.worst}{' (shown worse)' * verdict.worse_there}"
@@ -353,6 +401,19 @@ def _legend(summary: Sequence[EvalSummary]) -> Iterator[str]:
         ]
         if worst:
             yield f"worst of {row.model} on {row.benchmark}: {', '.join(worst)}"
+
+
+def _worst_slices(slices: Sequence[Slice]) -> Iterator[str]:
+    """Name the slices that have an interval, a line for each model."""
+    by_model: dict[str, list[str]] = {}
+    for one in slices:
+        if one.WQL_interval is not None:
+            text = f"{one.by} {one.part} {one.WQL:.3f} ({_interval(one.WQL_interval)})"
+            by_model.setdefault(one.model, []).append(text)
+    if by_model:
+        yield "slices: parts of the data; their intervals are of 95 % for all slices of a model together"
+    for model, texts in by_model.items():
+        yield f"worst slices of {model} in WQL: {', '.join(texts)}"
 
 
 def _interval(ends: tuple[float, float] | None) -> str:

@@ -204,7 +204,7 @@ def _fit(case: Case, part: slice) -> Callable[[], Any]:
     start = pd.Period("2020-01-01", freq="h")
     targets = walks(case).double().numpy()[part]
     entries = [{"item_id": str(i), "start": start, "target": one} for i, one in enumerate(targets)]
-    return lambda: forecaster.forecast(entries, case.horizon, SEASON)
+    return lambda: list(forecaster.forecast(entries, case.horizon, SEASON))
 
 
 @cache

@@ -94,7 +94,7 @@ def _opened(model: str, how: Forecasting) -> Forecaster:
     if model not in MODELS:
         return open_forecaster(model, how)
 
-    def run(entries: Sequence[Any], horizon: int, season: int, levels: Sequence[float]) -> tuple[list[Any], int]:
+    def run(entries: Sequence[Any], horizon: int, season: int, levels: Sequence[float]) -> list[Any]:
         import numpy as np
         from gluonts.model.forecast import QuantileForecast
         from gluonts.transform.feature import LastValueImputation
@@ -108,7 +108,7 @@ def _opened(model: str, how: Forecasting) -> Forecaster:
         return [
             QuantileForecast(array, forecast_keys=keys, start_date=one["start"] + len(one["target"]))
             for array, one in zip(arrays, entries, strict=True)
-        ], 0
+        ]
 
     return Forecaster(model, run, how.seed, files=())
 
@@ -135,7 +135,7 @@ def score(forecaster: Forecaster, one: Configuration, loaded: Loaded) -> GiftRow
         test_data = template.generate_instances(horizon, windows=windows, distance=horizon)
         entries = list(test_data.input)
         begun = time.perf_counter()
-        forecasts, _ = forecaster.forecast(entries, horizon, season)
+        forecasts = list(forecaster.forecast(entries, horizon, season))
         seconds = time.perf_counter() - begun
         try:
             with contextlib.redirect_stderr(io.StringIO()):  # GluonTS' progress bar

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -79,6 +81,31 @@ def relative_scores(
         ax.grid(axis="y", color="#e4e8ec", linewidth=0.5)
         ax.set_xlabel(f"{metric} / {metric} of {plain_text(shortened(baseline))}")
         fig.legend(loc="outside upper left", ncols=1 if any(len(model) > 14 for model, _ in scores) else 3)
+    return fig
+
+
+def coverage_by_step(
+    places: Float[np.ndarray, " places"], curves: Sequence[tuple[str, Float[np.ndarray, " places"]]]
+) -> Figure:
+    """Share of targets in the central 80 % interval against the position in the horizon, one line per model.
+
+    Args:
+        places: positions, as shares of the horizon.
+        curves: model and its coverage.
+    """
+    with styled():
+        fig, (ax,) = figure(height=1.9)
+        ax.axhline(0.8, color="#8a8a8a", linewidth=0.8, zorder=0)
+        for number, (model, shares) in enumerate(curves):
+            if shares.max() < 0.05:  # point forecasts
+                continue
+            look = MARKS[number % len(MARKS)].kwargs() | {"markersize": 3, "markevery": 3}
+            ax.plot(places, shares, label=plain_text(shortened(model)), **look)
+        ax.set_xlim(0, 1)
+        ax.set_ylim(0, 1)
+        ax.set_xlabel("position in the horizon")
+        ax.set_ylabel("coverage")
+        fig.legend(loc="outside upper left", ncols=1 if any(len(model) > 14 for model, _ in curves) else 3)
     return fig
 
 

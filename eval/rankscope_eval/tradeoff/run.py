@@ -325,7 +325,9 @@ def _rows(name: str, runs: Sequence[tuple[Sequence[DatasetScore], Mapping[str, S
         place = f"{same[0].benchmark}/{same[0].dataset}"
         mase, wql = (fmean(_known(getattr(one, metric)) for one in same) for metric in ("MASE", "WQL"))
         sums = np.mean([sums[place] for _, sums in runs], axis=0)
-        yield EvalRow(same[0].benchmark, same[0].dataset, name, mase, wql, len(sums), 0, 0, 0, math.nan, sums=sums)
+        yield EvalRow(
+            same[0].benchmark, same[0].dataset, name, mase, wql, len(sums), 0, 0, 0, math.nan, bands=sums[:, None]
+        )
 
 
 def _known(score: float | None) -> float:

@@ -169,7 +169,7 @@ def test_a_forecast_of_nan_is_an_error_of_its_series(tmp_path: Path, listed: Pat
     def run(entries: Any, horizon: int, season: int, levels: Any) -> Any:
         cells = [np.full((1 + len(levels), horizon), np.nan if e["item_id"] == "s4" else 1.0) for e in entries]
         keys = [*map(str, levels), "mean"]
-        return [QuantileForecast(c, e["start"], keys) for c, e in zip(cells, entries, strict=True)], 0
+        return [QuantileForecast(c, e["start"], keys) for c, e in zip(cells, entries, strict=True)]
 
     model = Forecaster("odd", run)
     with pytest.raises(DataError, match="model 'odd' returned NaN for series 's4'"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import numpy as np
 from markupsafe import Markup
 
 from rankscope.measure.tradeoff import Verdict
-from rankscope_eval.page.charts import relative_scores
+from rankscope_eval.page.charts import coverage_by_step, relative_scores
 from rankscope_eval.page.numbers import MISSING, count, duration, plural, ratio, significant
 from rankscope_eval.page.parts import Cell, Part, Row, Table, number
 from rankscope_eval.page.svg import chart
@@ -28,7 +29,8 @@ def eval_part(report: EvalReport, name: str) -> Part:
         text=f"{_sets(report)}{cut}. Lower is better{means}{spans}",
         notes=_rule(report),
         lead=_summary(report, f"{name}-summary") if report.summary else None,
-        charts=_dots(report, name),
+        charts=[*_dots(report, name), *_coverage(report, name)],
+        tables=[_slices(report, f"{name}-slices")] if report.slices else [],
         left=f"Left out: {'; '.join(skipped)}." if skipped else "",
         folded=("Every data set", _scores(report, f"{name}-table")),
     )
@@ -44,16 +46,67 @@ def _summary(report: EvalReport, name: str) -> Table:
     for one in report.summary:
         if one.model == one.baseline:
             continue
-        for metric, value, ends, verdict in (
-            ("WQL", one.relative_WQL, one.WQL_interval, one.WQL_verdict),
-            ("MASE", one.relative_MASE, one.MASE_interval, one.MASE_verdict),
+        for metric, value, ends, verdict, skill, wins in (
+            ("WQL", one.relative_WQL, one.WQL_interval, one.WQL_verdict, one.WQL_skill, one.WQL_win_rate),
+            ("MASE", one.relative_MASE, one.MASE_interval, one.MASE_verdict, one.MASE_skill, one.MASE_win_rate),
         ):
             sets = number(one.datasets, count(one.datasets))
-            score = number(value, ratio(value))
+            score, rest = number(value, ratio(value)), [number(each, ratio(each)) for each in (skill, wins)]
             says, worst = verdict_cells(verdict)
-            rows.append([one.model, one.benchmark, metric, score, says, _span(ends), worst, sets])
-    heads = ["model", "benchmark", "metric", "relative", "verdict", "95 %", "worst data set", "data sets"]
+            rows.append([one.model, one.benchmark, metric, score, says, _span(ends), worst, *rest, sets])
+    heads = ["model", "benchmark", "metric", "relative", "verdict", "95 %", "worst data set", "skill", "wins"]
+    heads.append("data sets")
     return Table(f"Scores over those of {report.baseline}", heads, rows, name, texts=(1, 2, 4, 6))
+
+
+def _slices(report: EvalReport, name: str) -> Table:
+    """Worst parts of the data of each model."""
+    rows: list[Row] = [
+        [
+            one.model,
+            one.by,
+            one.part,
+            number(one.WQL, ratio(one.WQL)),
+            _span(one.WQL_interval),
+            number(one.MASE, ratio(one.MASE)),
+            _span(one.MASE_interval),
+            number(one.series, count(one.series)),
+            number(one.datasets, count(one.datasets)),
+        ]
+        for one in report.slices
+        if one.WQL_interval is not None
+    ]
+    heads = ["model", "part of the data by", "part", "WQL", "95 %", "MASE", "95 %", "series", "data sets"]
+    caption = (
+        f"Worst parts of the data: scores over those of {report.baseline}, with intervals of 95 % for all parts of a "
+        "model together"
+    )
+    return Table(caption, heads, rows, name, texts=(1, 2))
+
+
+def _coverage(report: EvalReport, name: str) -> list[Markup]:
+    """Coverage of the central 80 % interval by position in the horizon, means over data sets."""
+    models = dict.fromkeys(row.model for row in report.rows if row.model != report.baseline)
+    means: list[tuple[str, np.ndarray]] = []
+    for model in (*models, report.baseline):
+        steps = [row.steps.coverage for row in report.rows if row.model == model and row.steps is not None]
+        if steps:
+            means.append((model, np.nanmean([np.interp(PLACES, _middles(len(one)), one) for one in steps], axis=0)))
+    if not any(shares.max() > 0 for _, shares in means):  # point forecasts have no interval
+        return []
+    title = "Coverage of the central 80 % interval by position in the horizon"
+    ends = [f"{model} {ratio(float(one[0]))} at the start, {ratio(float(one[-1]))} at the end" for model, one in means]
+    draw = partial(coverage_by_step, PLACES, means)
+    return [chart(draw, f"{name}-coverage", title, "; ".join(ends), f"{title}, mean over data sets. Calibrated: 0.8.")]
+
+
+PLACES = np.linspace(0.05, 0.95, 19)
+"""Positions in a horizon, as shares of it."""
+
+
+def _middles(horizon: int) -> np.ndarray:
+    """Middles of the steps of a horizon, as shares of it."""
+    return (np.arange(horizon) + 0.5) / horizon
 
 
 def _rule(report: EvalReport) -> list[str]:
@@ -85,7 +138,8 @@ def _span(interval: Interval | None) -> Cell:
 
 
 def _scores(report: EvalReport, name: str) -> Table:
-    heads = ["data set", "model", "series", "steps", "WQL", "MASE", "published WQL", "published MASE", "time"]
+    further = ("SQL", "WAPE", "MSIS", "coverage")
+    heads = ["data set", "model", "series", "steps", "WQL", "MASE", "published WQL", "published MASE", *further, "time"]
     rows: list[Row] = [
         [
             row.dataset,
@@ -96,6 +150,7 @@ def _scores(report: EvalReport, name: str) -> Table:
             number(row.MASE, significant(row.MASE, 4)),
             number(row.published_WQL, significant(row.published_WQL, 4)),
             number(row.published_MASE, significant(row.published_MASE, 4)),
+            *(number(getattr(row, metric), significant(getattr(row, metric), 4)) for metric in further),
             number(row.seconds, duration(row.seconds)),
         ]
         for row in report.rows
