@@ -16,8 +16,8 @@ SUFFIXES = (".py", ".cpp", ".json", ".yaml", ".safetensors")
 """Files that a number can depend on; a model's card quotes numbers and is none of them."""
 LENGTH = 12
 SCORING = (
-    *(f"eval/rankscope_eval/{name}" for name in ("evaluation.py", "forecasters.py", "metrics.py", "relative.py")),
-    *(f"eval/rankscope_eval/{name}" for name in ("scorer.py", "sources.py", "baselines.py", "embedded.py", "suites")),
+    *(f"eval/rankscope_eval/{name}.py" for name in ("forecasters", "metrics", "relative", "scorer", "sources")),
+    *(f"eval/rankscope_eval/{name}" for name in ("baselines.py", "embedded.py", "suites")),
     *(f"src/rankscope/{name}" for name in ("forecast", "lowrank")),
 )
 """Code that WQL and MASE of a checkpoint depend on."""

@@ -18,7 +18,7 @@ from rich.console import Console
 from rankscope.measure.tradeoff import Verdict
 from rankscope_cli.verbs.eval import show_eval
 from rankscope_eval import scorer
-from rankscope_eval.report import EvalReport, EvalSummary
+from rankscope_eval.report import EvalReport, EvalSummary, Slice
 
 TASKS = ("eval", "naive", "--tasks", "nile,air_passengers", "--out", "deep/scores.csv")
 PARTIAL = Path("deep/.scores.csv.partial")
@@ -203,18 +203,23 @@ def test_an_interrupted_run_of_tasks_goes_on_or_begins_anew(
 def test_intervals_and_verdicts_stand_beside_the_scores() -> None:
     worse = Verdict("worse", 0.02, (1.13, 12.0), "taylor", 14.0, (1.1, 90.0))
     summary = (
-        EvalSummary("mine", "naive", "long", 9, 0.9, 1.25, (), (0.8, 1.01), (1.125, 12.5)),
+        EvalSummary("mine", "naive", "long", 9, 0.9, 1.25, (), (0.8, 1.01), (1.125, 12.5), WQL_win_rate=4.5 / 9),
         EvalSummary("mine", "naive", "short", 1, 0.95, 0.97),
         EvalSummary("mine", "naive", "all", 10, 0.99, 1.2, (), (0.98, 1.0), (1.1, 13.0), Verdict("held", 0.02), worse),
     )
-    lines = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary))
+    slices = (
+        Slice("mine", "horizon", "last quarter", 10, 40, 1.4, 1.3, (1.1, 1.8), (1.0, 1.7)),
+        Slice("mine", "frequency", "h", 1, 4, 1.2, 1.1),
+    )
+    lines = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary, slices=slices))
+    assert "worst slices of mine in WQL: horizon last quarter 1.400 (1.100–1.800)" in lines
     head = next(position for position, line in enumerate(lines) if "benchmark" in line)
-    assert lines[head].split() == ["model", "benchmark", "ratio", "95", "%", "verdict"]
-    assert lines[head + 2].split() == ["mine", "long", "(9)", "WQL", "1.250", "1.125–12.500", "–"]
-    assert lines[head + 3].split() == ["MASE", "0.900", "0.800–1.010", "–"]
-    assert lines[head + 4].split() == ["mine", "short", "(1)", "WQL", "0.970", "–", "–"]
-    assert lines[head + 6].split() == ["mine", "all", "(10)", "WQL", "1.200", "1.100–13.000", "worse"]
-    assert lines[head + 7].split() == ["MASE", "0.990", "0.980–1.000", "held", "within", "2", "%"]
+    assert lines[head].split() == ["model", "benchmark", "ratio", "95", "%", "wins", "verdict"]
+    assert lines[head + 2].split() == ["mine", "long", "(9)", "WQL", "1.250", "1.125–12.500", "0.50", "–"]
+    assert lines[head + 3].split() == ["MASE", "0.900", "0.800–1.010", "–", "–"]
+    assert lines[head + 4].split() == ["mine", "short", "(1)", "WQL", "0.970", "–", "–", "–"]
+    assert lines[head + 6].split() == ["mine", "all", "(10)", "WQL", "1.200", "1.100–13.000", "–", "worse"]
+    assert lines[head + 7].split() == ["MASE", "0.990", "0.980–1.000", "–", "held", "within", "2", "%"]
     assert "95 %: bootstrap over data sets and series" in lines
     assert "verdict: two one-sided tests at 5 % (90 % interval) against 0.980–1.020" in lines
     assert "worst of mine on all: WQL 14.000 on taylor (shown worse)" in lines
@@ -224,6 +229,21 @@ def test_intervals_and_verdicts_stand_beside_the_scores() -> None:
     assert few in lines
     assert few in without
     assert few not in shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[:1]))
+
+
+def test_metrics_are_chosen_and_all_are_in_files(cli: Any, refused: Any, tmp_path: Path) -> None:
+    options = ("eval", "naive", "--tasks", "macrodata")
+    table = cli(*options, "--metrics", "sql,coverage", "--out", str(tmp_path / "s.csv"))
+    assert "SQL  coverage" in table.stdout
+    assert "MASE     WQL" not in table.stdout
+    frame = pd.read_csv(tmp_path / "s.csv")
+    assert list(frame.columns[4:]) == ["SQL", "WAPE", "MSIS", "coverage"]
+    assert frame["SQL"].to_list() == pytest.approx(frame["MASE"].to_list(), rel=1e-6)  # of point forecasts
+    assert "did you mean 'WAPE'" in refused(*options, "--metrics", "WAPPE")
+    assert "--metrics is for suites of rankscope" in refused(
+        "eval", "naive", "--suite", "fev:x.yaml", "--metrics", "SQL"
+    )
+    assert "--jobs is for suites of rankscope" in refused("eval", "naive", "--suite", "fev:x.yaml", "--jobs", "2")
 
 
 def test_a_margin_is_used_and_checked(cli: Any, refused: Any) -> None:

@@ -188,7 +188,7 @@ def test_max_series_keeps_the_first_and_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        ([np.arange(4.0)], "'s0' has 4 values, but offset -4 needs at least 5"),
+        ([np.arange(4.0)], "'s0' has 4 values, but 1 window of 4 steps needs at least 5"),
         ([np.arange(9.0), []], "series 's1' is empty"),
         ([np.full(9, np.nan)], "holds no number"),
     ],

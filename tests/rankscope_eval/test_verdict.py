@@ -148,8 +148,8 @@ def rows(factor: float, outlier: float = 1.0, with_sums: bool = True) -> list[Ev
         for model, errors in (("mine", ours), ("base", base)):
             one = sums(errors)
             score = float(errors.sum())
-            kept = one if with_sums else None
-            found.append(EvalRow("b", name, model, score, score, 9, 9, 4, 1, 0.1, sums=kept))
+            kept = one[:, None] if with_sums else None
+            found.append(EvalRow("b", name, model, score, score, 9, 9, 4, 1, 0.1, bands=kept))
     return found
 
 
