@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -100,12 +99,3 @@ def test_what_all_data_have_in_common_is_no_slice(tmp_path: Path) -> None:
     assert {one.by for one in evaluate(["naive"], suite, baseline="auto-theta").slices} == {"horizon"}
     short = replace(suite, tasks=(replace(suite.tasks[0], prediction_length=2, offset=-2),))
     assert evaluate(["naive"], short).slices == ()
-
-
-def test_rows_of_several_processes_are_those_of_one(suite: Suite, report: EvalReport, tmp_path: Path) -> None:
-    from rankscope.engine.pool import Engine
-
-    both: Any = evaluate(["naive"], suite, engine=Engine(jobs=2), kept=tmp_path / "kept")
-    assert [replace(row, seconds=0.0) for row in both.rows] == [replace(row, seconds=0.0) for row in report.rows]
-    assert both.slices == report.slices
-    assert both.summary == report.summary
