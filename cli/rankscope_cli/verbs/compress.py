@@ -75,7 +75,7 @@ def run(
         opt.value(
             "--max-loss",
             "L",
-            "Smallest model with a relative WQL, and its 95 % bound, of at most 1+L on --suite.",
+            "Smallest model with a relative WQL, and its 95 % bound, of at most 1+L on --suite or --input.",
             _BY_LOSS,
             "-l",
         ),
@@ -207,7 +207,7 @@ def run(
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
-    whose measured loss is within the limit; the result is only as representative as the suite. --latency times random
+    whose measured loss is within the limit; the result is only as representative as the series. --latency times random
     models of the shapes in question and spends a time in place of parameters; it holds for this machine and --batch.
 
     The output folder has all options in recipe.yaml; compress MODEL --recipe FILE makes the same model again.
@@ -215,7 +215,7 @@ def run(
     Examples:
         rankscope compress bundled-bolt --ratio 0.3 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.3 --calibration moments.safetensors --storage int8 -o out/
-        rankscope compress --max-loss 0.02 --suite backtest.yaml --data benchmark/ --out small/
+        rankscope compress --max-loss 0.02 --input sales.csv --horizon 12 --windows 3 --out small/
         rankscope compress bundled-bolt --layers 1 --sites decoder --out shallow/
     """
     from rankscope.checkpoints import open_checkpoint

@@ -51,7 +51,7 @@ def run(
     Examples:
         rankscope flow
         rankscope flow amazon/chronos-bolt-small --signal noise --figures figures/
-        rankscope flow small/ --signal sales.csv --length 128 --json
+        rankscope flow small/ --signal sales.csv --target-column sold --length 128 --json
     """
     from rankscope.engine.device import resolve_device
     from rankscope.measure.flow import measure_flow

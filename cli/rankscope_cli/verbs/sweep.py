@@ -79,6 +79,7 @@ def run(
     Examples:
         rankscope sweep width --out width/ --dry-run
         rankscope sweep design --out design/ --score embedded
+        rankscope sweep design --out design/ --input sales.csv --horizon 12
         rankscope sweep heads --out /shared/heads --engine ray --address auto
     """
     from rankscope.engine.device import resolve_device

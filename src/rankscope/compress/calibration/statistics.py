@@ -193,6 +193,9 @@ def load_moments(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoment
     metadata, parts = _read(file)
     try:
         settings = codec.parse(CalibrationSettings, json.loads(metadata["settings"]))
+    except (DataError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged(file, error) from error
+    try:
         streams = {stream: from_tensors(tensors) for stream, tensors in parts.items()}
         _check_shapes(streams)
         return settings, streams, int(metadata["done"])
