@@ -18,11 +18,13 @@ from tests.rankscope_cli.test_sweep import BASE
 from rankscope.compress.calibration import load_calibration
 
 NAMES = ("--id-column", "shop", "--time-column", "day", "--target-column", "sold")
+COMPRESS = ("compress", "bolt", "--out", "out")
 FILES = {
     "embed": ("embed", "bolt", "--length", "16", "--n", "4", "--signal"),
     "flow": ("flow", "bolt", "--length", "16", "--n", "4", "--signal"),
     "calibrate": ("calibrate", "bolt", "--calibration"),
-    "compress": ("compress", "bolt", "--ratio", "0.7", "--out", "out", "--calibration"),
+    "compress": (*COMPRESS, "--ratio", "0.7", "--calibration"),
+    "probe": (*COMPRESS, "--attention-ratio", "0.7", "--method", "joint", "--calibration", "mixture:2", "--probe"),
     "heal": ("heal", "small", "--teacher", "bolt", "--steps", "1", "--out", "out", "--device", "cpu", "--series"),
     "synth": ("synth", "--kind", "tsmixup", "--n", "4", "--length", "16", "--out", "out", "--files"),
     "table2": ("table2", "bolt", "--out", "out", "--calibration"),
@@ -30,7 +32,7 @@ FILES = {
 """Verbs that read a file of series, up to its name."""
 SCORED = {
     "eval": ("eval", "naive"),
-    "compress": ("compress", "bolt", "--out", "out", "--max-loss", "50"),
+    "compress": (*COMPRESS, "--max-loss", "50"),
     "table2": ("table2", "bolt", "--out", "out"),
     "sweep": ("sweep", "toy.yaml", "--out", "out", "--device", "cpu"),
     "pretrain": ("pretrain", "run.yaml", "--out", "out", "--device", "cpu"),

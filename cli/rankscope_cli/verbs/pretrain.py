@@ -87,7 +87,6 @@ def run(
 
     Examples:
         rankscope pretrain bundled --out mine/
-        rankscope pretrain tune.yaml --from bundled-bolt --out tuned/
         rankscope pretrain tune.yaml --from bundled-bolt --input held-out.csv --horizon 12 --out tuned/
         rankscope pretrain student --teacher bundled --out student/
         rankscope pretrain run.yaml --out mine/ --seed 1 --workers 4 --tensorboard

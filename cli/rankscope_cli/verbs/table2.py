@@ -115,7 +115,6 @@ def run(
         rankscope table2 --out table/
         rankscope table2 bundled-bolt -r 0.5,0.15 -m svd,joint --max-series 20 --out quick/
         rankscope table2 bundled-bolt -r 0.075,0.05 -m joint,joint+healed --heal-steps 150 --out healed/
-        rankscope table2 bundled-bolt --input sales.csv --horizon 12 --out sales/
         rankscope table2 small-t5/ --text book.txt --out text/ --resume
     """
     from rankscope.checkpoints import open_checkpoint
