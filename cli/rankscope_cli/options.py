@@ -112,6 +112,11 @@ Length = Annotated[int, count("--length", "Length of each series.")]
 Text = Annotated[str | None, value("--text", "FILE", "Corpus for text models: UTF-8 text, optionally gzipped.")]
 Samples = Annotated[int, count("--num-samples", "Sample paths per series (sampling models only).")]
 Horizon = Annotated[int, value("--horizon", "STEPS", "Forecast horizon in steps.", short="-H", min=1)]
+Input = Annotated[str | None, value("--input", "FILE", "Evaluate on these series instead of a suite.", SERIES, "-i")]
+InputHorizon = Annotated[int | None, value("--horizon", "STEPS", "Steps of every window.", SERIES, "-H", min=1)]
+Windows = Annotated[
+    int | None, count("--windows", "Windows at the end of every series, end to end (default: 1).", SERIES)
+]
 Freq = Annotated[str | None, value("--freq", "F", "Frequency (h, D, W, M, …) if it cannot be inferred.", SERIES)]
 SeasonLength = Annotated[int | None, count("--season-length", "Season length (default: from the frequency).", SERIES)]
 IdColumn = Annotated[str | None, value("--id-column", "NAME", "Column with series ids.", SERIES)]

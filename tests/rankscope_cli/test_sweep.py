@@ -113,7 +113,7 @@ def test_points_are_scored_on_a_suite(document, toy, tmp_path):
         (("widht",), "did you mean 'width'"),
         (("width", "--only", "d-46"), "did you mean 'd-64'"),
         (("width", "--address", "auto"), "it needs engine ray"),
-        (("width", "--data", "."), "require --score SUITE"),
+        (("width", "--data", "."), "requires --score SUITE"),
         (("width", "--score", "embeded"), "did you mean 'embedded'"),
         (("width", "--steps", "0"), "--steps"),
         (("width", "--jobs", "-1"), "--jobs"),

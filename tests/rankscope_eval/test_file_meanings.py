@@ -14,7 +14,7 @@ import pytest
 
 from rankscope.compress.calibration.sources import calibration_set
 from rankscope.errors import DataError
-from rankscope.series import Series, read_series
+from rankscope.series import Columns, Series, read_series
 from rankscope.series.signals import corpus
 from rankscope.train.data.pool import read_pool
 from rankscope_eval import forecast_file, forecast_stream
@@ -22,6 +22,8 @@ from rankscope_eval.forecasters import Forecaster
 from rankscope_eval.sources import LoadedSuite
 from rankscope_eval.suites import Suite, Task
 
+Found = tuple[str | None, str | None, np.ndarray]
+"""Id, start and values of a series."""
 _ = np.nan
 REPEATED, OFF_GRID, NO_DATE, NO_FREQ = "twice", "does not follow", "is not a date", r"give freq \(--freq\)"
 
@@ -206,43 +208,45 @@ def spy() -> tuple[Forecaster, list[dict[str, Any]]]:
     return Forecaster("spy", run), seen
 
 
-def by_forecast(path: Path, freq: str | None) -> Iterator[tuple[str | None, str | None, np.ndarray]]:
+def by_forecast(path: Path, freq: str | None, columns: Columns | None = None) -> Iterator[Found]:
     model, seen = spy()
-    forecast_file(model, path, 1, freq=freq)
+    forecast_file(model, path, 1, freq=freq, columns=columns)
     return ((one["item_id"], str(one["start"]), one["target"]) for one in seen)
 
 
-def by_stream(path: Path, freq: str | None) -> Iterator[tuple[str | None, str | None, np.ndarray]]:
+def by_stream(path: Path, freq: str | None, columns: Columns | None = None) -> Iterator[Found]:
     model, seen = spy()
-    forecast_stream(model, path, 1, path.parent / "out", freq=freq, chunk=2, force=True)
+    forecast_stream(model, path, 1, path.parent / "out", freq=freq, columns=columns, chunk=2, force=True)
     return ((one["item_id"], str(one["start"]), one["target"]) for one in seen)
 
 
-def by_eval(path: Path, freq: str | None) -> Iterator[tuple[str | None, str | None, np.ndarray]]:
-    task = Task("t", 1, 0, file=(path.name,), freq=freq)
+def by_eval(path: Path, freq: str | None, columns: Columns | None = None) -> Iterator[Found]:
+    names = {} if columns is None else {f"{role}_column": name for role, name in vars(columns).items()}
+    task = Task("t", 1, 0, file=(path.name,), freq=freq, **names)
     series = LoadedSuite(Suite("s", (task,)), path.parent).series(task)
     return ((one.item_id, str(one.start), one.target) for one in series)
 
 
-def by_pretrain(path: Path, freq: str | None) -> Iterator[tuple[str | None, str | None, np.ndarray]]:
-    pool = read_pool([path], 1)
+def by_pretrain(path: Path, freq: str | None, columns: Columns | None = None) -> Iterator[Found]:
+    pool = read_pool([path], 1, columns, freq)
     return ((None, None, values) for values in np.split(pool.values, pool.starts[1:-1]))
 
 
-def by_calibrate(path: Path, freq: str | None) -> Iterator[tuple[str | None, str | None, np.ndarray]]:
-    made = calibration_set(path, context=20, horizon=1)
+def by_calibrate(path: Path, freq: str | None, columns: Columns | None = None) -> Iterator[Found]:
+    made = calibration_set(path, context=20, horizon=1, columns=columns, freq=freq)
     return ((None, None, row) for row in np.concatenate([made.context, made.future], axis=1))
 
 
-def by_flow(path: Path, freq: str | None) -> Iterator[tuple[str | None, str | None, np.ndarray]]:
-    longest = max(len(one) for one in read_series(path, dated=False))
-    rows = {str(row): row for row in corpus("user", 40, longest, file=path).numpy()}  # drawn again and again
+def by_flow(path: Path, freq: str | None, columns: Columns | None = None) -> Iterator[Found]:
+    longest = max(len(one) for one in read_series(path, freq=freq, columns=columns, dated=False))
+    drawn = corpus("user", 40, longest, file=path, columns=columns, freq=freq)  # again and again
+    rows = {str(row): row for row in drawn.numpy()}
     return ((None, None, rows[key]) for key in sorted(rows))
 
 
 DATED = {"forecast": by_forecast, "forecast --out": by_stream, "eval": by_eval}
 UNDATED = {"pretrain, heal, synth": by_pretrain, "calibrate, compress": by_calibrate, "flow, embed": by_flow}
-VERBS: dict[str, Callable[[Path, str | None], Iterator[Any]]] = {**DATED, **UNDATED}
+VERBS: dict[str, Callable[..., Iterator[Found]]] = {**DATED, **UNDATED}
 
 
 def wanted(case: Case, verb: str) -> list[list[float]]:
@@ -288,6 +292,25 @@ def test_a_file_means_the_same_to_every_verb(tmp_path: Path, name: str, verb: st
         assert [key for key, _, _ in found] == list(case.means)
         if case.start is not None:
             assert re.match(case.start, found[0][1])
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_names_of_columns_and_a_frequency_mean_the_same_to_every_verb(tmp_path: Path, verb: str) -> None:
+    """The first series has a value per week: the frequency inferred from it is not the second one's."""
+    path = tmp_path / "x.csv"
+    weeks, days = pd.date_range("2024-01-01", periods=3, freq="7D"), pd.date_range("2024-01-01", periods=15).delete(2)
+    parts = [pd.DataFrame({"shop": "a", "day": weeks}), pd.DataFrame({"shop": "b", "day": days})]
+    frame = pd.concat(parts).assign(sold=lambda rows: np.arange(1.0, len(rows) + 1), price=7.0)
+    frame.to_csv(path, index=False)
+    names = Columns("shop", "day", "sold")
+    with pytest.raises(DataError, match="several numeric columns"):
+        list(VERBS[verb](path, "D", Columns("shop", "day")))
+    with pytest.raises(DataError, match="'b' does not follow freq 'W"):
+        list(VERBS[verb](path, None, names))
+    found = [values[~np.isnan(values)].tolist() for _, _, values in VERBS[verb](path, "D", names)]
+    sizes = [len(values) for _, _, values in VERBS[verb](path, "D", names)]
+    assert sorted(found, key=len) == [[1, 2, 3], list(range(4, 18))]
+    assert set(sizes) == ({21} if verb.startswith("calibrate") else {15})
 
 
 def test_a_series_without_a_number_is_refused_but_by_forecasts(tmp_path: Path) -> None:

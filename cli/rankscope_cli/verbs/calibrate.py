@@ -11,6 +11,7 @@ from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output, check_file
+from rankscope_cli.own_series import reading
 from rankscope_cli.progress import RESUMES, progress_lines
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where
 
@@ -39,6 +40,10 @@ def run(
             short="-c",
         ),
     ] = None,
+    freq: opt.Freq = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     out: Annotated[str, opt.value("--out", "FILE", "Output file.", opt.OUTPUT, "-o")] = "moments.safetensors",
     decoder: Annotated[
         choices.Decoder,
@@ -73,10 +78,12 @@ def run(
     """
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress.calibration import calibrate, named_set, report_on, unfinished
+    from rankscope.compress.calibration.sources import names_file
     from rankscope.engine.device import resolve_device
     from rankscope.io.run_store import refuse_both
 
     refuse_both(resume, force)
+    read = reading(names_file(calibration), "--calibration FILE", freq, id_column, time_column, target_column)
     file = Path(out)
     if not resume:
         unfinished(file).check(force=force)
@@ -93,7 +100,7 @@ def run(
                 "device": resolve_device(device),
                 "dtype": dtype,
             }
-            chosen_set = named_set(checkpoint, calibration, seed=seed)
+            chosen_set = named_set(checkpoint, calibration, seed=seed, **read)
             found = calibrate(checkpoint, chosen_set, file=file, force=force, progress=progress, **how)
             report = report_on(found, checkpoint, chosen, str(file), progress=progress)
         output.deliver(report, lambda console: show_calibration(report, console))

@@ -17,13 +17,14 @@ from rankscope_cli import options as opt
 from rankscope_cli.compress_tables import show_compress
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output
+from rankscope_cli.own_series import own_suite, reading, refuse
 from rankscope_cli.progress import progress_bar, progress_lines
 
 if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
     from rankscope.compress import CompressOptions
     from rankscope.compress.to_loss import Measured
-    from rankscope_eval import Scorer
+    from rankscope_eval import LoadedSuite, Scorer
     from rankscope_eval.bench import Clock
 
 
@@ -74,7 +75,7 @@ def run(
         opt.value(
             "--max-loss",
             "L",
-            "Smallest model with a relative WQL, and its 95 % bound, of at most 1+L on --suite.",
+            "Smallest model with a relative WQL, and its 95 % bound, of at most 1+L on --suite or --input.",
             _BY_LOSS,
             "-l",
         ),
@@ -101,6 +102,14 @@ def run(
     max_series: Annotated[
         int | None, opt.count("--max-series", "Use only the first N series of each data set.", _BY_LOSS)
     ] = None,
+    input: opt.Input = None,
+    horizon: opt.InputHorizon = None,
+    windows: opt.Windows = None,
+    freq: opt.Freq = None,
+    season_length: opt.SeasonLength = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     method: Annotated[
         choices.Method | None,
         opt.choice(
@@ -198,7 +207,7 @@ def run(
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
-    whose measured loss is within the limit; the result is only as representative as the suite. --latency times random
+    whose measured loss is within the limit; the result is only as representative as the series. --latency times random
     models of the shapes in question and spends a time in place of parameters; it holds for this machine and --batch.
 
     The output folder has all options in recipe.yaml; compress MODEL --recipe FILE makes the same model again.
@@ -206,15 +215,17 @@ def run(
     Examples:
         rankscope compress bundled-bolt --ratio 0.3 --out small/
         rankscope compress amazon/chronos-t5-base --ratio 0.3 --calibration moments.safetensors --storage int8 -o out/
-        rankscope compress --max-loss 0.02 --suite backtest.yaml --data benchmark/ --out small/
+        rankscope compress --max-loss 0.02 --input sales.csv --horizon 12 --windows 3 --out small/
         rankscope compress bundled-bolt --layers 1 --sites decoder --out shallow/
     """
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss, compress_to_time, read_recipe
+    from rankscope.compress.calibration.sources import names_file
     from rankscope.compress.options import needs_calibration
     from rankscope.compress.to_loss import validate_loss
     from rankscope.engine.device import resolve_device
     from rankscope.io.atomic import refuse_existing
+    from rankscope_eval import read_suite
     from rankscope_eval.bench import Clock
 
     refuse_existing(out, force)
@@ -222,6 +233,8 @@ def run(
     budgets = [Budget(kind, limit) for kind, limit in limits.items() if limit is not None]
     if len(budgets) > 1:
         raise OptionError(f"--{budgets[0].kind} and --{budgets[1].kind} are mutually exclusive; give one budget.")
+    file = input is not None or names_file(calibration) or names_file(probe)
+    read = reading(file, "--input FILE or --calibration FILE", freq, id_column, time_column, target_column)
     given = CompressOptions(
         eps=eps,
         ratio=ratio,
@@ -233,6 +246,7 @@ def run(
         calibration=calibration,
         decoder=decoder,
         probe=probe,
+        **read,
         refine=refine,
         multiple=multiple,
         seed=seed,
@@ -249,10 +263,12 @@ def run(
         opt.refuse_cuda(device, "matrices are decomposed with LAPACK")
     given = replace(given, device=resolve_device(device))
     kept = None if recipe is None else read_recipe(recipe)
-    settings = {"suite": suite, "data": data, "max_series": max_series}
+    own: dict[str, Any] = {"input": input, "horizon": horizon, "windows": windows, "season_length": season_length}
+    if max_loss is None:
+        refuse({"suite": suite, "data": data, "max_series": max_series, **own}, "--max-loss")
+    scored = own_suite(**own, read=read, replaced={"suite": suite, "data": data}) or suite or SUITE
     with Output(json) as output:
         if latency is not None:
-            _refuse_settings(settings)
             _duration(latency)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("timing the original") as progress:
@@ -268,7 +284,6 @@ def run(
                     progress=progress,
                 )
         elif max_loss is None:
-            _refuse_settings(settings)
             with progress_bar("opening the model") as progress:
                 checkpoint = open_checkpoint(model, revision=revision)
                 options = given if kept is None else kept.options(checkpoint, given.device)
@@ -279,14 +294,14 @@ def run(
             loss = validate_loss(max_loss)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("measuring the original") as progress:
-                score = _score(checkpoint, given, settings, progress)
+                score = _score(checkpoint, given, read_suite(scored, data, max_series=max_series), progress)
                 report = compress_to_loss(
                     checkpoint,
                     given,
                     out=out,
                     max_loss=loss,
                     score=score,
-                    measure=f"relative WQL on {suite or SUITE}",
+                    measure=f"relative WQL on {input or scored}",
                     force=force,
                     progress=_outspoken(progress),
                 )
@@ -320,25 +335,22 @@ def _share(latency: str, clock: Clock) -> float:
     return number / now
 
 
-def _refuse_settings(settings: dict[str, Any]) -> None:
-    for name, value in settings.items():
-        if value is not None:
-            raise OptionError(f"--{name.replace('_', '-')} requires --max-loss.")
-
-
 def _score(
-    checkpoint: Checkpoint, options: CompressOptions, settings: dict[str, Any], progress: Progress
+    checkpoint: Checkpoint, options: CompressOptions, suite: LoadedSuite, progress: Progress
 ) -> Callable[[Path], Measured]:
     """Score the original and return a function that scores a folder relative to it, with its upper bound."""
-    from rankscope_eval import Forecasting, Scorer, read_suite
+    from rankscope_eval import Forecasting, Scorer
 
     run = Forecasting(seed=options.seed, device=options.device)
-    suite = read_suite(settings["suite"] or SUITE, settings["data"], max_series=settings["max_series"])
     scorer = Scorer(suite, run, checkpoint)
     scorer.score_baseline(progress)
-    if (count := len(suite.suite.tasks)) < FEW:
+    tasks = suite.suite.tasks
+    count, units = len(tasks), "data sets"
+    if count == 1:  # the bound is over its series
+        count, units = len(suite.series(tasks[0])), "series of one data set"
+    if count < FEW:
         say(
-            f"warning: the size is chosen on {count} data sets: below {FEW} the bound of the loss is rough, "
+            f"warning: the size is chosen on {count} {units}: below {FEW} the bound of the loss is rough, "
             "and below 3 there may be none."
         )
     return partial(_bounded, scorer)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from rankscope import choices
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
+from rankscope_cli.own_series import reading
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
 
@@ -25,6 +26,10 @@ def run(
     signal: opt.Signal = "sine",
     n: opt.Count = 64,
     length: opt.Length = 512,
+    freq: opt.Freq = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     text: opt.Text = None,
     images: Annotated[
         choices.ImageSet,
@@ -59,6 +64,7 @@ def run(
 
     opt.refuse_dtype(dtype)
     kind, file = opt.signal_or_file(signal)
+    read = reading(file is not None, "--signal FILE", freq, id_column, time_column, target_column)
     check_figures(figures, FIGURES, force)
     with Output(json, out, force, signed=True) as output:
         tolerances = opt.numbers("eps", eps, (0.1, 0.05, 0.01))
@@ -71,6 +77,7 @@ def run(
                 eps=tolerances,
                 seed=seed,
                 file=file,
+                **read,
                 text=text,
                 images=images,
                 image_count=n_images,

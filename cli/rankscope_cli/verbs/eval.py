@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.exits import say
 from rankscope_cli.output import TABLE_SUFFIXES, Output
+from rankscope_cli.own_series import INPUT, own_suite, reading
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
 
@@ -50,16 +51,9 @@ def run(
     tasks: Annotated[
         list[str] | None, opt.value("--tasks", "NAME,…", "Run only these tasks of the suite.", short="-t")
     ] = None,
-    input: Annotated[
-        str | None,
-        opt.value("--input", "FILE", "Evaluate on these series instead of a suite.", opt.SERIES, "-i"),
-    ] = None,
-    horizon: Annotated[
-        int | None, opt.value("--horizon", "STEPS", "Steps of every window.", opt.SERIES, "-H", min=1)
-    ] = None,
-    windows: Annotated[
-        int | None, opt.count("--windows", "Windows at the end of every series, end to end (default: 1).", opt.SERIES)
-    ] = None,
+    input: opt.Input = None,
+    horizon: opt.InputHorizon = None,
+    windows: opt.Windows = None,
     freq: opt.Freq = None,
     season_length: opt.SeasonLength = None,
     id_column: opt.IdColumn = None,
@@ -119,12 +113,9 @@ def run(
         rankscope eval small/ --baseline bundled-2 --suite fev:fev-mini --out scores.csv --resume
     """
     from rankscope.engine.pool import Engine
-    from rankscope.series import Columns
-    from rankscope_eval import evaluate, series_suite
-    from rankscope_eval.suites import DEFAULT_SUITE, Suite
+    from rankscope_eval import evaluate
+    from rankscope_eval.suites import DEFAULT_SUITE
 
-    columns = {"id_column": id_column, "time_column": time_column, "target_column": target_column}
-    own = {"windows": windows, "freq": freq, "season_length": season_length}
     if suite is not None and suite.startswith((FEV, GIFT)):
         own_options = {"--max-series": max_series, "--metrics": metrics}
         _refuse_own({**own_options, "--engine ray": engine == "ray", "--jobs": jobs > 1})
@@ -132,7 +123,9 @@ def run(
     where = Engine(engine, jobs=jobs, address=address, device=device)
     if suite == GIFT and data is None:
         raise OptionError("--suite gift-eval requires --data DIR, the folder of the benchmark's data sets.")
-    _check_source(input, horizon, {**own, **columns}, {"suite": suite, "data": data, "tasks": tasks})
+    read = reading(input is not None, INPUT, freq, id_column, time_column, target_column)
+    replaced = {"suite": suite, "data": data, "tasks": tasks}
+    series = own_suite(input, horizon, windows, season_length, read, replaced) or suite or DEFAULT_SUITE
     folder = _submission_folder(models, baseline, out, force or resume) if suite == GIFT and out is not None else None
     how = opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     kept = _kept(out, resume, force)
@@ -167,9 +160,6 @@ def run(
 
                 report = evaluate_gift(chosen, how=how, progress=progress, **common)
             else:
-                series: str | Suite = suite or DEFAULT_SUITE
-                if input is not None:
-                    series = series_suite(input, horizon or 1, columns=Columns(*columns.values()), **_given(own))
                 report = evaluate(chosen, series, how, max_series=max_series, engine=where, progress=progress, **common)
         output.deliver(
             report,
@@ -254,30 +244,6 @@ def _write_submissions(report: Any, folder: Path, dtype: str | None) -> list[Pat
         write_submission(report, model, place, {} if dtype is None else {"model_dtype": dtype})
         made.append(place)
     return made
-
-
-def _check_source(
-    input: str | None, horizon: int | None, own: Mapping[str, object], suite: Mapping[str, object]
-) -> None:
-    """Refuse options of a file of series and options of a suite together.
-
-    Raises:
-        OptionError: both are given, or ``--input`` or ``--horizon`` alone.
-    """
-    if input is None:
-        lonely = next(iter(_given({"horizon": horizon, **own})), None)
-        if lonely is not None:
-            raise OptionError(f"--{lonely.replace('_', '-')} requires --input FILE: suites say it for each data set.")
-        return
-    if horizon is None:
-        raise OptionError("--input requires --horizon STEPS: how many values to forecast.")
-    both = next(iter(_given(suite)), None)
-    if both is not None:
-        raise OptionError(f"--{both} selects a suite, and --input replaces it: give one of the two.")
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _kept(out: str | None, resume: bool, force: bool) -> Path | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
+from rankscope_cli.own_series import reading
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where, width
 
@@ -26,6 +27,10 @@ def run(
     signal: opt.Signal = "sine",
     n: opt.Count = 64,
     length: opt.Length = 512,
+    freq: opt.Freq = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     text: opt.Text = None,
     eps: opt.Eps = None,
     figures: opt.Figures = None,
@@ -46,13 +51,14 @@ def run(
     Examples:
         rankscope flow
         rankscope flow amazon/chronos-bolt-small --signal noise --figures figures/
-        rankscope flow small/ --signal sales.csv --length 128 --json
+        rankscope flow small/ --signal sales.csv --target-column sold --length 128 --json
     """
     from rankscope.engine.device import resolve_device
     from rankscope.measure.flow import measure_flow
 
     opt.refuse_dtype(dtype)
     kind, file = opt.signal_or_file(signal)
+    read = reading(file is not None, "--signal FILE", freq, id_column, time_column, target_column)
     check_figures(figures, FIGURES, force)
     with Output(json, out, force, signed=True) as output:
         tolerances = opt.numbers("eps", eps, (0.1, 0.05, 0.01))
@@ -65,6 +71,7 @@ def run(
                 eps=tolerances,
                 seed=seed,
                 file=file,
+                **read,
                 text=text,
                 device=resolve_device(device),
                 progress=progress,

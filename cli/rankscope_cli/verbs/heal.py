@@ -10,6 +10,7 @@ import typer
 from rankscope import choices
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output
+from rankscope_cli.own_series import reading
 from rankscope_cli.progress import SNAPSHOT, progress_lines
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ def run(
     series: Annotated[
         list[str] | None, opt.value("--series", "FILE,…", "Draw half of the training series from these files.")
     ] = None,
+    freq: opt.Freq = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     truth: Annotated[
         float | None, opt.value("--truth", "S", "Weight of the ground-truth loss, in [0, 1].", min=0, max=1)
     ] = None,
@@ -70,6 +75,7 @@ def run(
     from rankscope.compress.heal import HealConfig, heal
     from rankscope.engine.device import resolve_device
 
+    files = opt.words(series) or ()
     config = HealConfig(
         minutes=minutes,
         steps=steps,
@@ -77,7 +83,8 @@ def run(
         truth=HealConfig.truth if truth is None else truth,
         learning_rate=HealConfig.learning_rate if lr is None else lr,
         batch_size=batch_size,
-        files=opt.words(series) or (),
+        files=files,
+        **reading(bool(files), "--series FILE", freq, id_column, time_column, target_column),
         precision=opt.training_precision(dtype) or "auto",
         seed=seed,
     )

@@ -15,12 +15,14 @@ from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope_cli import options as opt
 from rankscope_cli.exits import BAD_INPUT, INTERRUPTED, say
 from rankscope_cli.output import Output
+from rankscope_cli.own_series import own_suite, reading
 from rankscope_cli.progress import SNAPSHOT, progress_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rankscope.train import PretrainConfig, PretrainReport
+    from rankscope_eval import Suite
 
 
 def run(
@@ -47,6 +49,14 @@ def run(
         opt.value("--teacher", "MODEL", "Distil this forecasting model (folder, hub id, bundled name)."),
     ] = None,
     data: Annotated[str | None, opt.value("--data", "DIR", "Folder with local data files for validation.")] = None,
+    input: opt.Input = None,
+    horizon: opt.InputHorizon = None,
+    windows: opt.Windows = None,
+    freq: opt.Freq = None,
+    season_length: opt.SeasonLength = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     skip_damaged: Annotated[bool, opt.switch("--skip-damaged", "Skip damaged shard files instead of failing.")] = False,
     force: opt.Force = False,
     json: opt.Json = False,
@@ -77,7 +87,7 @@ def run(
 
     Examples:
         rankscope pretrain bundled --out mine/
-        rankscope pretrain tune.yaml --from bundled-bolt --out tuned/
+        rankscope pretrain tune.yaml --from bundled-bolt --input held-out.csv --horizon 12 --out tuned/
         rankscope pretrain student --teacher bundled --out student/
         rankscope pretrain run.yaml --out mine/ --seed 1 --workers 4 --tensorboard
         torchrun --nproc-per-node 8 -m rankscope_cli pretrain run.yaml --out mine/
@@ -87,11 +97,16 @@ def run(
     from rankscope.train import processes
 
     with _one_voice(), Output(json) as output:
+        read = reading(input is not None, "--input FILE", freq, id_column, time_column, target_column)
+        own = own_suite(input, horizon, windows, season_length, read, {"data": data})
         settings = override(library.read_config(find_config(config)), seed, dtype)
         if weights is not None:
             settings = library.continue_from(settings, weights)
         if teacher is not None:
             settings = library.learn_from(settings, teacher)
+        validate = validation(settings, own or settings.validation.suite, data)
+        if input is not None:
+            settings = dataclasses.replace(settings, validation=dataclasses.replace(settings.validation, suite=input))
         where = resolve_device(device)
         with _progress() as progress:
             report = library.pretrain(
@@ -102,7 +117,7 @@ def run(
                 device=where,
                 workers=workers,
                 progress=progress,
-                validate=validation(settings, data),
+                validate=validate,
                 skip_damaged=skip_damaged,
                 tensorboard=tensorboard and _has_tensorboard(),
             )
@@ -139,20 +154,23 @@ def override(settings: PretrainConfig, seed: int | None, dtype: choices.Training
     return dataclasses.replace(settings, **changes)
 
 
-def validation(settings: PretrainConfig, data: str | None) -> Callable[[Any], dict[str, float]] | None:
-    """Build the validation function that the config asks for, or None.
+def validation(
+    settings: PretrainConfig, suite: str | Suite, data: str | None
+) -> Callable[[Any], dict[str, float]] | None:
+    """Build the validation function on a suite if the config asks for validation, else None.
 
     Raises:
         RankscopeError: the suite or its data are not usable.
     """
     asked = settings.validation
     if not asked.every:
-        if data is not None:
-            raise OptionError("--data has no effect: validation.every is 0 in the config.")
+        if data is not None or suite != asked.suite:
+            flag = "--input" if data is None else "--data"
+            raise OptionError(f"{flag} has no effect: validation.every is 0 in the config.")
         return None
     from rankscope_eval import score_during_training
 
-    return score_during_training(asked.suite, asked.series, data)
+    return score_during_training(suite, asked.series, data)
 
 
 def _has_tensorboard() -> bool:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED, say
 from rankscope_cli.output import Output
+from rankscope_cli.own_series import INPUT, given, own_suite, reading, refuse
 from rankscope_cli.progress import GOES_ON, progress_lines
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rankscope.measure.sweep import SweepReport, SweepRow
     from rankscope.train.sweeps import Scoring, SweepPlan
+    from rankscope_eval import Suite
 
 
 def run(
@@ -54,6 +55,14 @@ def run(
     ] = None,
     data: opt.ScoreData = None,
     max_series: opt.MaxSeries = None,
+    input: opt.Input = None,
+    horizon: opt.InputHorizon = None,
+    windows: opt.Windows = None,
+    freq: opt.Freq = None,
+    season_length: opt.SeasonLength = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     num_samples: Annotated[int, opt.count("--num-samples", "Sample paths per series.", opt.SCORES)] = 20,
     force: Annotated[bool, opt.switch("--force", "Retrain the selected points.", opt.OUTPUT)] = False,
     json: opt.Json = False,
@@ -70,6 +79,7 @@ def run(
     Examples:
         rankscope sweep width --out width/ --dry-run
         rankscope sweep design --out design/ --score embedded
+        rankscope sweep design --out design/ --input sales.csv --horizon 12
         rankscope sweep heads --out /shared/heads --engine ray --address auto
     """
     from rankscope.engine.device import resolve_device
@@ -78,7 +88,19 @@ def run(
     resolve_device("cpu" if engine == "ray" and device == "cuda" else device)  # with Ray, devices belong to the cluster
     spec = sweeps.find_sweep(sweep)
     how = sweeps.Engine(engine, jobs=jobs, address=address, device=device)
-    scoring = _scoring(score, data, max_series, num_samples, device)
+    read = reading(input is not None, INPUT, freq, id_column, time_column, target_column)
+    own = own_suite(input, horizon, windows, season_length, read, {"score": score, "data": data})
+    told = {
+        "horizon": horizon,
+        "windows": windows,
+        "season_length": season_length,
+        "freq": freq,
+        "id_column": id_column,
+        "time_column": time_column,
+        "target_column": target_column,
+    }
+    name = ", ".join([input or score or "", *(f"{word} {value}" for word, value in given(told).items())])
+    scoring = _scoring(own or score, name, data, max_series, num_samples, device)
     with Output(json) as output:
         if dry_run:
             points, chosen = sweeps.choose_points(spec, steps=steps, seed=seed, only=opt.words(only))
@@ -107,16 +129,15 @@ def run(
 
 
 def _scoring(
-    suite: str | None, data: str | None, max_series: int | None, num_samples: int, device: str
+    suite: str | Suite | None, name: str, data: str | None, max_series: int | None, num_samples: int, device: str
 ) -> Scoring | None:
-    """Build the scoring of ``--score``; its name identifies all settings that affect scores.
+    """Build the scoring on a suite; its name identifies all settings that affect scores.
 
     Raises:
         RankscopeError: the suite or its data are not usable.
     """
     if suite is None:
-        if data is not None or max_series is not None:
-            raise OptionError("--data and --max-series require --score SUITE.")
+        refuse({"data": data, "max_series": max_series}, "--score SUITE or --input FILE")
         return None
     from rankscope.train.sweeps import Scoring
     from rankscope_eval import Forecasting, Scorer, read_suite
@@ -124,7 +145,7 @@ def _scoring(
     how = Forecasting(num_samples=num_samples, device=device)
     scorer = Scorer(read_suite(suite, data, max_series=max_series), how)
     limits = f", first {max_series} series" if max_series is not None else ""
-    return Scoring(scorer, f"{suite}, {num_samples} samples{limits}")
+    return Scoring(scorer, f"{name}, {num_samples} samples{limits}")
 
 
 _SHOWN_SCORES = ("relative_WQL", "relative_MASE")

@@ -12,6 +12,7 @@ from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED
 from rankscope_cli.output import Output
+from rankscope_cli.own_series import reading
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.tables import size
 
@@ -45,6 +46,10 @@ def run(
         float | None,
         opt.value("--file-share", "S", f"Fraction of series drawn from --files (default: {FILE_SHARE}).", min=0, max=1),
     ] = None,
+    freq: opt.Freq = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     resume: Annotated[bool, opt.switch("--resume", "Resume an interrupted run; finished shards are kept.")] = False,
     verify: Annotated[
         bool, opt.switch("--verify", "Verify the checksums of the shards in --out; write nothing.")
@@ -90,7 +95,8 @@ def run(
             raise OptionError("give both --kind and --n, or --verify.")
         own = opt.words(files) or ()
         share = file_share if file_share is not None else FILE_SHARE if own else 0.0
-        spec = library.Synthesis(kind, n, length, min_length or 0, seed, shard_size, format, tuple(own), share)
+        read = reading(bool(own), "--files FILE", freq, id_column, time_column, target_column)
+        spec = library.Synthesis(kind, n, length, min_length or 0, seed, shard_size, format, own, share, **read)
         goes_on = "rerun with --resume to continue with the next shard"
         with progress_lines("generating series", stopped=goes_on) as progress:
             report = library.write_shards(spec, out, workers=workers, resume=resume, force=force, progress=progress)

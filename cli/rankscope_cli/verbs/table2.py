@@ -11,6 +11,7 @@ import typer
 from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED, say
 from rankscope_cli.output import Output
+from rankscope_cli.own_series import own_suite, reading
 from rankscope_cli.progress import RESUMES, progress_lines
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
 
@@ -66,6 +67,14 @@ def run(
     ] = None,
     data: opt.ScoreData = None,
     max_series: opt.MaxSeries = None,
+    input: opt.Input = None,
+    horizon: opt.InputHorizon = None,
+    windows: opt.Windows = None,
+    freq: opt.Freq = None,
+    season_length: opt.SeasonLength = None,
+    id_column: opt.IdColumn = None,
+    time_column: opt.TimeColumn = None,
+    target_column: opt.TargetColumn = None,
     num_samples: opt.Samples = 20,
     sampling_seeds: Annotated[
         int, opt.count("--sampling-seeds", "Seeds to draw sample paths with; losses are averaged.", opt.SCORES)
@@ -109,15 +118,19 @@ def run(
         rankscope table2 small-t5/ --text book.txt --out text/ --resume
     """
     from rankscope.checkpoints import open_checkpoint
+    from rankscope.compress.calibration.sources import names_file
     from rankscope.io.run_store import refuse_both
     from rankscope_eval.forecasters import Forecasting
     from rankscope_eval.tradeoff import run_table2
     from rankscope_eval.tradeoff.scorers import TradeoffOptions
 
     refuse_both(resume, force)
+    file = input is not None or names_file(calibration)
+    read = reading(file, "--input FILE or --calibration FILE", freq, id_column, time_column, target_column)
+    own = own_suite(input, horizon, windows, season_length, read, {"suite": suite, "data": data})
     grid = _grid(ratios, methods, allocations, seeds, heal_steps)
     options = TradeoffOptions(
-        suite=suite,
+        suite=own or suite,
         data=data,
         max_series=max_series,
         how=Forecasting(num_samples, batch_size, seed, device, dtype, runtime),
@@ -125,6 +138,7 @@ def run(
         margin=margin,
         overlap_series=overlap_series,
         calibration=calibration,
+        **read,
         text=text,
     )
     with Output(json) as output:

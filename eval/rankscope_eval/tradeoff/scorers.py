@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
@@ -25,13 +25,14 @@ from rankscope.engine.device import resolve_dtype
 from rankscope.errors import DataError, FamilyError, OptionError
 from rankscope.measure.cache import cache_bytes
 from rankscope.measure.tradeoff import DatasetScore, Measures, Original
+from rankscope.series import Columns
 from rankscope_eval.bench.turns import alternate, ratios, timed
 from rankscope_eval.forecasters import Forecasting, check_counts, pipeline_forecaster
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.relative import Sums, relative_scores
 from rankscope_eval.scorer import Scorer
 from rankscope_eval.sources import read_suite
-from rankscope_eval.suites import DEFAULT_SUITE
+from rankscope_eval.suites import DEFAULT_SUITE, Suite
 from rankscope_eval.tradeoff.folder import KeptOriginal
 from rankscope_eval.tradeoff.overlap import (
     log_perplexity,
@@ -56,7 +57,7 @@ class TradeoffOptions:
     """Data and measurement settings.
 
     Attributes:
-        suite: shipped suite or YAML file for scoring (default: ``embedded``).
+        suite: shipped suite, YAML file or suite for scoring (default: ``embedded``).
         data: folder with local data files.
         max_series: use only the first series of each data set.
         how: forecasting settings.
@@ -66,9 +67,11 @@ class TradeoffOptions:
         overlap_series: synthetic series, or text windows, for comparing outputs.
         calibration: calibration set (default: ``mixture:256``); ``text:N`` for a text model.
         text: text file for a text model.
+        columns: non-default column names of the calibration set's files.
+        freq: frequency of the calibration set's files (default: inferred).
     """
 
-    suite: str | None = None
+    suite: str | Suite | None = None
     data: str | None = None
     max_series: int | None = None
     how: Forecasting = field(default_factory=lambda: Forecasting(runtime="stock"))
@@ -77,6 +80,8 @@ class TradeoffOptions:
     overlap_series: int = 1000
     calibration: str | None = None
     text: str | None = None
+    columns: Columns | None = None
+    freq: str | None = None
 
     def __post_init__(self) -> None:
         check_counts(overlap_series=self.overlap_series, sampling_seeds=self.sampling_seeds)
@@ -102,7 +107,8 @@ class ForecastScorer:
         options = self.options
         suite = self.scorer.suite.suite
         tasks = hashlib.sha256(repr(suite.tasks).encode()).hexdigest()[:16]
-        data = None if options.data is None else str(Path(options.data).resolve())
+        folder = suite.folder if isinstance(options.suite, Suite) else options.data
+        data = None if folder is None else str(Path(folder).resolve())
         return {
             "suite": suite.name,
             "tasks": tasks,
@@ -118,7 +124,8 @@ class ForecastScorer:
     def calibration(self, seed: int) -> CalibrationSet:
         """Return synthetic series, or windows of the user's."""
         name = self.options.calibration or DEFAULT
-        return calibration_set(name, context=self.context, horizon=self.horizon, seed=seed)
+        columns, freq = self.options.columns, self.options.freq
+        return calibration_set(name, context=self.context, horizon=self.horizon, seed=seed, columns=columns, freq=freq)
 
     def probe(self, seed: int) -> CalibrationSet | None:
         """Return synthetic series, as in `rankscope.compress.sensitivity`."""
@@ -315,6 +322,8 @@ def _settings(options: TradeoffOptions) -> dict[str, Any]:
         "seed": options.how.seed,
         "overlap_series": options.overlap_series,
         "calibration": options.calibration,
+        "columns": None if options.columns is None else asdict(options.columns),
+        "freq": options.freq,
         "device": options.how.device,
         "dtype": options.how.dtype,
         "overlap_seed": OVERLAP_SEED,

@@ -47,7 +47,14 @@ def write_folder(
     if prepared.calibration is not None:  # moments that are given know their own
         settings = prepared.calibration.settings
         decoder = next(one for one in DECODERS if one == settings.decoder)
-        how, seen = replace(how, decoder=decoder), (settings.corpus, settings.data, settings.seed)
+        how = replace(how, decoder=decoder)
+        seen = {
+            "calibration": settings.corpus,
+            "data": settings.data,
+            "calibration_seed": settings.seed,
+            "columns": settings.columns,
+            "freq": settings.freq,
+        }
     draft = low_rank_config(source.config, source.family, layouts, how.method)
     config = low_rank_config(source.config, source.family, layouts, how.method, prepared.storage)
     with atomic_folder(out, force) as folder:

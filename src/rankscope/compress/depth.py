@@ -29,11 +29,10 @@ from torch import Tensor, nn
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import Storage
 from rankscope.compress.calibration.passes import CalibrationSet, answer, gives_quantiles, questions
-from rankscope.compress.calibration.statistics import digest
 from rankscope.compress.card import write_card
 from rankscope.compress.options import DEPTH, LAYERS, SENSITIVITY, Budget, CompressOptions
 from rankscope.compress.prepare import check_family
-from rankscope.compress.recipe import write_recipe
+from rankscope.compress.recipe import seen, write_recipe
 from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, SiteReport, whole_model_report
 from rankscope.compress.sensitivity import unit_of
@@ -309,7 +308,7 @@ def drop_layers(
             refined=refined or 0,
         )
         finish_folder(folder, source, layers.config(kept), report, resolve_dtype(how.dtype), layers.storage)
-        write_recipe(folder, source, how, (series.name, digest(series.context, series.future), how.seed))
+        write_recipe(folder, source, how, seen(series, how.seed))
         write_card(folder, out)
     return report
 

@@ -14,17 +14,16 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import adopt, jobs_of, layouts_of, write_folder
 from rankscope.compress.calibration.sources import given_series
-from rankscope.compress.calibration.statistics import digest
 from rankscope.compress.options import JOINT, JOINT_STREAM, SENSITIVITY, STREAM, Budget, CompressOptions
 from rankscope.compress.plan import Plan, least_plan, site_plan
 from rankscope.compress.prepare import Prepared, prepare
-from rankscope.compress.recipe import write_recipe
+from rankscope.compress.recipe import seen, write_recipe
 from rankscope.compress.report import CompressReport
 from rankscope.compress.slicing import Slicing, plan_widths, slice_checkpoint
 from rankscope.compress.stream import Basis, calibrated_on, measure
@@ -187,7 +186,7 @@ class JointStream:
                 last = slice_checkpoint(open_checkpoint(place / JOINT), rest, out=place / "found", progress=progress)
                 sites = (*first.sites, *last.sites)
                 last = replace(last, refined=first.refined, notes=first.notes)
-            write_recipe(place / "found", source, sized, (self.series.name, self._digest, sized.seed))
+            write_recipe(place / "found", source, sized, seen(self.series, sized.seed))
             after = last.parameters["after"]
             whole = replace(
                 last,
@@ -207,10 +206,6 @@ class JointStream:
             adopt(folder, place / "found", whole)
             shutil.rmtree(place)
         return whole
-
-    @cached_property
-    def _digest(self) -> str:
-        return digest(self.series.context, self.series.future)
 
     def _written(self, prepared: Prepared) -> Prepared:
         """The same, written in the formats that are asked for."""

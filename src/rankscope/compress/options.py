@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rankscope.compress.calibration import Calibration, CalibrationSet
     from rankscope.compress.plan import SitePlan, Spectrum
+    from rankscope.series import Columns
 
 JOINT: Method = "joint"
 STREAM: Method = "stream"
@@ -63,6 +64,8 @@ class CompressOptions:
         probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name
             (``mixture:32`` by default, 128 for a model of patches, others than calibration sees; of a text model, 32
             windows of the part of the text that is not calibrated on).
+        columns: non-default column names of the files that ``calibration`` and ``probe`` name.
+        freq: frequency of those files (default: inferred).
         refine: whether the last matrix of every sublayer is refitted to bring the stream back to the original's, see
             `rankscope.compress.refine`; by default with ``joint`` and ``depth``, unless moments are given whose
             series cannot be had again.
@@ -92,6 +95,8 @@ class CompressOptions:
     calibration: Calibration | CalibrationSet | str | Path | None = None
     decoder: Decoder | None = None
     probe: CalibrationSet | str | None = None
+    columns: Columns | None = None
+    freq: str | None = None
     refine: bool | None = None
     multiple: int = 1
     seed: int = 0

@@ -188,6 +188,8 @@ def prepare(
             how.calibration,
             decoder=how.decoder,
             seed=how.seed,
+            columns=how.columns,
+            freq=how.freq,
             device=how.device,
             progress=report,
         )

@@ -16,11 +16,12 @@ from rankscope.compress.options import Budget, CompressOptions
 from rankscope.engine.device import resolve_dtype
 from rankscope.errors import OptionError
 from rankscope.io import codec
+from rankscope.series import Columns
 
 RECIPE = "recipe.yaml"
 """File of a written folder that holds its recipe."""
-Seen = tuple[str, str, int]
-"""Name, fingerprint and seed of the series that a model was calibrated on."""
+Seen = dict[str, Any]
+"""Fields of a `Recipe` about the series that a model was calibrated on."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Recipe:
         calibration: name of the calibration set, None where none was looked at.
         calibration_seed: its seed.
         data: fingerprint of its series.
+        columns: column names that files of series are read with.
+        freq: frequency that they are read with.
     """
 
     version: str
@@ -58,6 +61,8 @@ class Recipe:
     dtype: str | None
     storage: Storage | None
     prices: dict[str, float] | None = None
+    columns: Columns | None = None
+    freq: str | None = None
 
     SCHEMA: ClassVar = "rankscope/recipe@1"
 
@@ -78,7 +83,7 @@ class Recipe:
             "fingerprint": fingerprint(source),
             "budget": None if how.budget is None else {how.budget.kind: float(how.budget.limit)},
             "sites": None if sites is None else tuple(sites),
-            **dict(zip(("calibration", "data", "calibration_seed"), seen or (None, None, None), strict=True)),
+            **(seen or dict.fromkeys(("calibration", "data", "calibration_seed"))),
             "probe": how.probe.name if isinstance(how.probe, CalibrationSet) else how.probe,
             "dtype": None if how.dtype is None else str(resolve_dtype(how.dtype)).removeprefix("torch."),
         }
@@ -109,13 +114,21 @@ class Recipe:
     def _series(self, source: Checkpoint) -> CalibrationSet | None:
         if self.calibration is None:
             return None
-        found = named_set(source, self.calibration, seed=self.calibration_seed or 0)
+        seed = self.calibration_seed or 0
+        found = named_set(source, self.calibration, seed=seed, columns=self.columns, freq=self.freq)
         if digest(found.context, found.future) != self.data:
             raise OptionError(
                 f"the recipe was calibrated on {self.calibration}, which gives other series here: use the files and "
                 f"the release that it was made with ({self.version}), or give the options one by one."
             )
         return found
+
+
+def seen(series: CalibrationSet, seed: int) -> Seen:
+    """Fields of a recipe about a calibration set."""
+    data = digest(series.context, series.future)
+    read = {"columns": series.columns, "freq": series.freq}
+    return {"calibration": series.name, "data": data, "calibration_seed": seed, **read}
 
 
 def write_recipe(folder: Path, source: Checkpoint, how: CompressOptions, seen: Seen | None) -> None:

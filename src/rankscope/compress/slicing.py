@@ -17,12 +17,11 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import Storage
-from rankscope.compress.calibration.statistics import digest
 from rankscope.compress.card import write_card
 from rankscope.compress.options import SENSITIVITY, STREAM, Budget, CompressOptions
 from rankscope.compress.plan import rounded
 from rankscope.compress.prepare import check_family
-from rankscope.compress.recipe import write_recipe
+from rankscope.compress.recipe import seen, write_recipe
 from rankscope.compress.report import CompressReport, SiteReport, whole_model_report
 from rankscope.compress.stream import Basis, calibrated_on, measure
 from rankscope.compress.write import Job, TensorSpec, encoding_of, finish_folder, write_jobs
@@ -269,7 +268,7 @@ def write_sliced(
             sites=(_point_report(slicing, point, bases[point], widths[point], numbers) for point in widths),
         )
         finish_folder(folder, source, slicing.config(widths, storage), report, resolve_dtype(how.dtype), storage)
-        write_recipe(folder, source, how, (series.name, digest(series.context, series.future), how.seed))
+        write_recipe(folder, source, how, seen(series, how.seed))
         write_card(folder, out)
     return report
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import IMAGE_SETS
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.series import Columns
 from rankscope.series.images import image_batches, images
 from rankscope.series.signals import corpus
 from rankscope.series.text import read_text, text_windows, token_ids
@@ -31,6 +32,8 @@ class Corpora:
         text: file that text models read; without it their vocabulary is measured alone.
         images: one of `rankscope.choices.IMAGE_SETS`.
         image_count: images.
+        columns: non-default column names of ``file``.
+        freq: frequency of ``file`` (default: inferred).
     """
 
     signal: str
@@ -41,6 +44,8 @@ class Corpora:
     text: str | Path | None = None
     images: str = "generated"
     image_count: int = 1000
+    columns: Columns | None = None
+    freq: str | None = None
 
     def __post_init__(self) -> None:
         if self.images not in IMAGE_SETS:
@@ -50,7 +55,8 @@ class Corpora:
 
     def series(self) -> Float[Tensor, "series time"]:
         """Series of the signal."""
-        return corpus(self.signal, self.n, self.length, self.seed, self.file)
+        how = (self.signal, self.n, self.length, self.seed, self.file)
+        return corpus(*how, columns=self.columns, freq=self.freq)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,8 @@ def corpus_of(
     seed: int,
     file: str | Path | None,
     text: str | Path | None,
+    columns: Columns | None = None,
+    freq: str | None = None,
 ) -> Shaped[Tensor, items * axes]:
     """Read or generate what the model reads: series, windows of token ids, or images.
 
@@ -124,7 +132,7 @@ def corpus_of(
         return images(n, _image_side(checkpoint), seed)[0]
     if family.modality == "text" and signal != "user":
         raise OptionError(f"signal {signal!r} is a series, but {name} reads text: give --text FILE, or token ids.")
-    return corpus(signal, n, length, seed, file)
+    return corpus(signal, n, length, seed, file, columns=columns, freq=freq)
 
 
 Reading = tuple[Iterable[Tensor], int, Callable[[Tensor, int], Embedded]]

@@ -20,6 +20,7 @@ from rankscope.measure.corpora import Corpora, Embedded, check_modalities, embed
 from rankscope.measure.hooks import Triangle
 from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
 from rankscope.numerics import angle_matrix, effective_rank, stable_rank, validate_eps
+from rankscope.series import Columns
 from rankscope.series.text import read_text
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def measure_embedding(
     eps: Sequence[float] = (0.1, 0.05, 0.01),
     seed: int = 0,
     file: str | Path | None = None,
+    columns: Columns | None = None,
+    freq: str | None = None,
     text: str | Path | None = None,
     images: str = "generated",
     image_count: int = 1000,
@@ -144,6 +147,8 @@ def measure_embedding(
         eps: thresholds in [0, 1).
         seed: of the corpora and of the sample of projected points.
         file: of the signal ``user``.
+        columns: non-default column names of the file.
+        freq: frequency of the file (default: inferred).
         text: UTF-8 text, plain or gzipped, for the text models.
         images: ``generated`` or ``cifar10`` (needs a network), for the image models.
         image_count: number of images.
@@ -163,7 +168,7 @@ def measure_embedding(
         if value < 1:
             raise OptionError(f"{name} must be at least 1, got {value}.")
     levels = tuple(validate_eps(value) for value in eps)
-    corpora = Corpora(signal, n, length, seed, file, text, images, image_count)
+    corpora = Corpora(signal, n, length, seed, file, text, images, image_count, columns, freq)
     check_modalities(checkpoints, corpora)
     # a file that cannot be used is found before any model is built
     if any(checkpoint.family.modality == "series" for checkpoint in checkpoints):

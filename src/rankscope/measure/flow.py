@@ -16,6 +16,7 @@ from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
 from rankscope.numerics import effective_rank, relative_spectrum, singular_values, validate_eps
 from rankscope.numerics.factored import FactoredMatrix
 from rankscope.numerics.parallel import parallel_map
+from rankscope.series import Columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,6 +90,8 @@ def measure_flow(
     eps: Sequence[float] = (0.1, 0.05, 0.01),
     seed: int = 0,
     file: str | Path | None = None,
+    columns: Columns | None = None,
+    freq: str | None = None,
     text: str | Path | None = None,
     device: str = "cpu",
     batch_size: int = 32,
@@ -113,6 +116,8 @@ def measure_flow(
         eps: thresholds in [0, 1).
         seed: of the corpus.
         file: of the signal ``user``.
+        columns: non-default column names of the file.
+        freq: frequency of the file (default: inferred).
         text: file that a text model reads, in ``n`` windows of ``length`` tokens.
         device: where the model runs: ``cpu``, ``cuda`` or ``auto``.
         batch_size: series per forward pass.
@@ -125,7 +130,7 @@ def measure_flow(
     levels = tuple(validate_eps(value) for value in eps)
     family = checkpoint.family
     name = str(text) if text is not None else "images" if family.modality == "image" else signal
-    inputs = corpus_of(checkpoint, signal, n, length, seed, file, text)
+    inputs = corpus_of(checkpoint, signal, n, length, seed, file, text, columns, freq)
     module = checkpoint.module().to(resolve_device(device))
     with stream_triangles(family.blocks(module)) as triangles:
         run_corpus(module, family.model_inputs, inputs, batch_size=batch_size, progress=progress)

@@ -11,11 +11,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.series.layout import Columns
 from rankscope.series.reader import read_series
 
 
 def corpus(
-    kind: str, n: int, length: int, seed: int = 0, file: str | Path | None = None
+    kind: str,
+    n: int,
+    length: int,
+    seed: int = 0,
+    file: str | Path | None = None,
+    *,
+    columns: Columns | None = None,
+    freq: str | None = None,
 ) -> Float[Tensor, "series time"]:
     """Generate a corpus of ``n`` series of ``length`` values in float32, deterministic for a seed.
 
@@ -25,6 +33,8 @@ def corpus(
         length: values per series.
         seed: random seed.
         file: Parquet, CSV, JSONL or Arrow; only with ``user``. See `rankscope.series`.
+        columns: non-default column names of the file.
+        freq: frequency of the file (default: inferred).
 
     Raises:
         OptionError: unknown kind, ``n`` or ``length`` below 1, or a file given for a generated signal.
@@ -42,7 +52,7 @@ def corpus(
     if kind == "user":
         if file is None:
             raise DataError("signal 'user' needs a file: Parquet, CSV, JSONL or Arrow.")
-        values = windows(file, n, length, rng)
+        values = windows(file, n, length, rng, columns, freq)
     elif kind in SIGNALS:
         values = SIGNALS[kind](n, length, rng)
     else:
@@ -50,7 +60,14 @@ def corpus(
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
 
 
-def windows(file: str | Path, n: int, length: int, rng: np.random.Generator) -> Float[np.ndarray, "series time"]:
+def windows(
+    file: str | Path,
+    n: int,
+    length: int,
+    rng: np.random.Generator,
+    columns: Columns | None = None,
+    freq: str | None = None,
+) -> Float[np.ndarray, "series time"]:
     """Sample ``n`` windows of ``length`` consecutive values from random series that are long enough.
 
     Missing values stay NaN; the models mask them.
@@ -59,7 +76,7 @@ def windows(file: str | Path, n: int, length: int, rng: np.random.Generator) -> 
         DataError: the file is unusable, all series are shorter than ``length``, or hardly any window of that length
             has an observed value.
     """
-    series = [one.target for one in read_series(file, dated=False)]
+    series = [one.target for one in read_series(file, freq=freq, columns=columns, dated=False)]
     long_enough = [values for values in series if values.size >= length]
     if not long_enough:
         longest = max(values.size for values in series)

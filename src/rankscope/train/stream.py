@@ -66,7 +66,8 @@ class SeriesStream(Dataset):
         if self.shards is not None:
             _check_lengths(self.shards, config)
         files = config.mixture.files if self.shards is None else ()
-        self.pool = read_pool(files, _least(config)) if files else None
+        mixture = config.mixture
+        self.pool = read_pool(files, _least(config), mixture.columns, mixture.freq) if files else None
 
     @property
     def skipped(self) -> int:

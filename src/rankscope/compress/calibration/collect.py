@@ -46,6 +46,7 @@ from rankscope.families import Site, compressible
 from rankscope.io.run_store import RunStore
 from rankscope.numerics import effective_rank
 from rankscope.numerics.parallel import parallel_map
+from rankscope.series import Columns
 
 PARTIAL = "moments"
 """Item of an unfinished calibration: the sums so far."""
@@ -126,6 +127,8 @@ def calibrate(
         batch_size,
         seed,
         "float32, products bfloat16" if rounds else str(kind).removeprefix("torch."),
+        series.columns,
+        series.freq,
     )
     needed = {stream_of(site) for site in chosen}
     report = progress or silent
@@ -179,6 +182,8 @@ def calibration_for(
     *,
     decoder: str | None = None,
     seed: int = 0,
+    columns: Columns | None = None,
+    freq: str | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Calibration:
@@ -191,6 +196,8 @@ def calibration_for(
             `rankscope.compress.calibration.named_set` takes it; the default set without.
         decoder: what the decoder reads, ``teacher`` by default; given moments have to have it.
         seed: of a set that is named, and of sample paths.
+        columns: non-default column names of its files.
+        freq: frequency of its files (default: inferred).
         device: where the model runs.
         progress: told the number of series done.
 
@@ -206,7 +213,10 @@ def calibration_for(
         if decoder is not None and decoder != found:
             raise OptionError(f"the calibration was made with decoder {found}, not {decoder}: leave decoder out.")
         return source
-    series = source if isinstance(source, CalibrationSet) else named_set(checkpoint, source, seed=seed)
+    if isinstance(source, CalibrationSet):
+        series = source
+    else:
+        series = named_set(checkpoint, source, seed=seed, columns=columns, freq=freq)
     watched = with_partners(checkpoint, sites)
     return calibrate(
         checkpoint, series, sites=watched, decoder=decoder or "teacher", seed=seed, device=device, progress=progress

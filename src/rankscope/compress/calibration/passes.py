@@ -15,6 +15,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.moments import MomentSink
 from rankscope.errors import FamilyError
 from rankscope.families import Family, Site
+from rankscope.series import Columns
 
 MEMORY = "memory"
 """Stream of the encoder's output, which keys and values of every cross-attention read."""
@@ -34,11 +35,15 @@ class CalibrationSet:
         name: how it was asked for.
         context: (series, time) in float32, NaN where there is no observation.
         future: (series, horizon) in float32.
+        columns: column names that its files were read with; None for the usual ones.
+        freq: frequency that its files were read with; None where it was inferred.
     """
 
     name: str
     context: Float[Tensor, "series context"]
     future: Float[Tensor, "series horizon"]
+    columns: Columns | None = None
+    freq: str | None = None
 
     def __len__(self) -> int:
         return len(self.context)

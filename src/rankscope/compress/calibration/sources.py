@@ -15,6 +15,7 @@ from rankscope.compress.calibration.statistics import Calibration, digest, is_sa
 from rankscope.compress.calibration.text import TEXT, text_set, without_count
 from rankscope.compress.options import SENSITIVITY, CompressOptions
 from rankscope.errors import DataError, OptionError, RankscopeError
+from rankscope.series import Columns, read_series
 
 KINDS = ("mixture", "kernelsynth")
 """Generated sets: the pretraining corpus in all its kinds, or KernelSynth series alone."""
@@ -35,7 +36,15 @@ _LENGTH = re.compile(r"(.+)@(\d{1,9})")
 """Name of a set, and the length of its histories."""
 
 
-def calibration_set(source: str | Path = DEFAULT, *, context: int, horizon: int = 64, seed: int = 0) -> CalibrationSet:
+def calibration_set(
+    source: str | Path = DEFAULT,
+    *,
+    context: int,
+    horizon: int = 64,
+    seed: int = 0,
+    columns: Columns | None = None,
+    freq: str | None = None,
+) -> CalibrationSet:
     """Make the set that ``source`` names, the same for the same seed.
 
     Args:
@@ -44,6 +53,8 @@ def calibration_set(source: str | Path = DEFAULT, *, context: int, horizon: int 
         context: observations of a history; shorter ones are filled up with NaN on the left.
         horizon: observations that follow.
         seed: of every random choice.
+        columns: non-default column names of the files.
+        freq: frequency of the files (default: inferred).
 
     Raises:
         OptionError: an unknown kind, or a number of series below 1.
@@ -52,12 +63,17 @@ def calibration_set(source: str | Path = DEFAULT, *, context: int, horizon: int 
     parts = [part.strip() for part in str(source).split(",") if part.strip()]
     if not parts:
         raise OptionError(f"calibration set {str(source)!r} is empty: try {DEFAULT}, or name a file of series.")
-    made = [_part(part, context, horizon, np.random.default_rng([seed, 23, index])) for index, part in enumerate(parts)]
+    made = [
+        _part(part, context, horizon, np.random.default_rng([seed, 23, index]), columns, freq)
+        for index, part in enumerate(parts)
+    ]
     contexts, futures = zip(*made, strict=True)
     return CalibrationSet(
         ",".join(parts),
         torch.from_numpy(np.concatenate(contexts)).float(),
         torch.from_numpy(np.concatenate(futures)).float(),
+        columns,
+        freq,
     )
 
 
@@ -73,12 +89,13 @@ def given_series(checkpoint: Checkpoint, how: CompressOptions) -> CalibrationSet
     if isinstance(given, (str, Path)) and is_saved(given):
         given = load_calibration(given)
     if not isinstance(given, Calibration):
-        return named_set(checkpoint, given, seed=how.seed)
+        return named_set(checkpoint, given, seed=how.seed, columns=how.columns, freq=how.freq)
+    said = given.settings
     try:
-        found = named_set(checkpoint, given.settings.corpus, seed=given.settings.seed)
+        found = named_set(checkpoint, said.corpus, seed=said.seed, columns=said.columns, freq=said.freq)
     except RankscopeError:  # a file that is elsewhere, or series that never had such a name
         return None
-    return found if digest(found.context, found.future) == given.settings.data else None
+    return found if digest(found.context, found.future) == said.data else None
 
 
 def named_set(
@@ -88,6 +105,8 @@ def named_set(
     seed: int = 0,
     count: int | None = None,
     probe: bool = False,
+    columns: Columns | None = None,
+    freq: str | None = None,
 ) -> CalibrationSet:
     """Make the set that ``source`` names, at the lengths of one model.
 
@@ -99,6 +118,8 @@ def named_set(
         seed: of every random choice.
         count: windows of a text whose name does not say.
         probe: of a text, draw from the part that is not calibrated on.
+        columns: non-default column names of files of series.
+        freq: frequency of files of series (default: inferred).
 
     Raises:
         OptionError: the source is not one for this kind of model.
@@ -113,7 +134,7 @@ def named_set(
         name = DEFAULT if word is None else word
         context, horizon = lengths(checkpoint)
         plain, context = _with_length(name, checkpoint, context)
-        found = calibration_set(plain, context=context, horizon=horizon, seed=seed)
+        found = calibration_set(plain, context=context, horizon=horizon, seed=seed, columns=columns, freq=freq)
         return found if plain == name else replace(found, name=f"{found.name}@{context}")
     if word is None or not word.startswith(TEXT):
         raise OptionError(
@@ -175,15 +196,29 @@ def probe_set(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
             f"allocation {SENSITIVITY} probes a {source.family.title} model with tokens, and there are none: give a "
             "probe, text:FILE, or use allocation energy."
         )
-    return named_set(source, given, seed=how.seed + PROBE_SEED, count=PROBED_WINDOWS, probe=True)
+    seed = how.seed + PROBE_SEED
+    return named_set(source, given, seed=seed, count=PROBED_WINDOWS, probe=True, columns=how.columns, freq=how.freq)
 
 
-def _part(part: str, context: int, horizon: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def names_file(source: str | Path | None) -> bool:
+    """True if a calibration set names a file of series, alone or among others.
+
+    >>> names_file("mixture:64,mine.csv@128"), names_file("mixture:64"), names_file("text:book.txt")
+    (True, False, False)
+    """
+    parts = [part.strip() for part in str(source or "").split(",") if part.strip()]
+    return any(part.partition(":")[0] not in (*KINDS, "text") and not is_saved(part) for part in parts)
+
+
+def _part(
+    part: str, context: int, horizon: int, rng: np.random.Generator, columns: Columns | None, freq: str | None
+) -> tuple[np.ndarray, np.ndarray]:
     kind, colon, number = part.partition(":")
     if kind in KINDS:
         return _generated(kind, _whole(part, number), context, horizon, rng)
     file, count = (kind, _whole(part, number)) if colon and number.isdigit() else (part, None)
-    return _windows(file, count, context, horizon, rng)
+    series = [_observed(one.target) for one in read_series(file, freq=freq, columns=columns, dated=False)]
+    return _windows(file, series, count, context, horizon, rng)
 
 
 def _whole(part: str, number: str) -> int:
@@ -209,12 +244,9 @@ def _generated(
 
 
 def _windows(
-    file: str, count: int | None, context: int, horizon: int, rng: np.random.Generator
+    file: str, series: list[np.ndarray], count: int | None, context: int, horizon: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return one window of every series, or of ``count`` drawn at random; a short one is filled up on the left."""
-    from rankscope.series import read_series
-
-    series = [_observed(one.target) for one in read_series(file, dated=False)]
     series = [values for values in series if len(values) > horizon]
     if not series:
         raise DataError(f"{file} holds no series longer than the horizon, {horizon} values: nothing to calibrate on.")

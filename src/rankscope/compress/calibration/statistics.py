@@ -18,8 +18,10 @@ from rankscope.compress.calibration.moments import InputMoments, from_tensors, t
 from rankscope.compress.calibration.passes import stream_of
 from rankscope.errors import DataError, OptionError
 from rankscope.families import Site
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import differences
+from rankscope.series import Columns
 
 SCHEMA = "rankscope/calibration@2"
 EARLIER = "rankscope/calibration@1"
@@ -43,6 +45,8 @@ class CalibrationSettings:
         batch_size: series per forward pass.
         seed: of sample paths.
         dtype: number format of the forward passes.
+        columns: column names that the set's files were read with; None for the usual ones.
+        freq: frequency that they were read with; None where it was inferred.
     """
 
     model: str
@@ -54,6 +58,8 @@ class CalibrationSettings:
     batch_size: int
     seed: int
     dtype: str
+    columns: Columns | None = None
+    freq: str | None = None
 
 
 @dataclass(frozen=True)
@@ -186,7 +192,10 @@ def load_moments(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoment
         raise DataError(f"calibration {file} cannot be read: there is no such file.")
     metadata, parts = _read(file)
     try:
-        settings = CalibrationSettings(**json.loads(metadata["settings"]))
+        settings = codec.parse(CalibrationSettings, json.loads(metadata["settings"]))
+    except (DataError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged(file, error) from error
+    try:
         streams = {stream: from_tensors(tensors) for stream, tensors in parts.items()}
         _check_shapes(streams)
         return settings, streams, int(metadata["done"])

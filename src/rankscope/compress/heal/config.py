@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from rankscope.choices import PRECISIONS, TRAINED
 from rankscope.errors import DataError, OptionError, check_least, unknown_choice
 from rankscope.io import codec
+from rankscope.series import Columns
 
 MINUTES = 5.0
 _POSITIVE = ("minutes", "learning_rate", "max_grad_norm")
@@ -37,6 +38,8 @@ class HealConfig:
         max_grad_norm: gradients are clipped to this norm.
         files: the user's series files, Parquet, CSV, JSONL or Arrow; none by default.
         file_share: share of series that are windows of those files.
+        columns: non-default column names of the files.
+        freq: frequency of the files (default: inferred).
         precision: ``auto`` is bf16 where the device multiplies it faster, else fp32.
         log_steps: steps between log lines.
         save_seconds: seconds between snapshots from which a stopped healing goes on; 0 for one after every step.
@@ -54,6 +57,8 @@ class HealConfig:
     max_grad_norm: float = 1.0
     files: tuple[str, ...] = ()
     file_share: float = 0.5
+    columns: Columns | None = None
+    freq: str | None = None
     precision: str = "auto"
     log_steps: int = 10
     save_seconds: float = 60.0

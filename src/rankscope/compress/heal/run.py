@@ -104,7 +104,8 @@ def heal(
         return report
     start = kept.check(resume, force)
     if options.files:  # refused before anything is written
-        read_pool(options.files, plan.horizon + min(plan.mixture.shortest, plan.context))
+        least = plan.horizon + min(plan.mixture.shortest, plan.context)
+        read_pool(options.files, least, options.columns, options.freq)
     set_seed(options.seed)
     run = kept.folder
     trainer = _trainer(pupil, guide, options, start, plan, kept, device, progress)
@@ -173,7 +174,13 @@ def as_pretraining(options: HealConfig, student: Checkpoint, teacher: Checkpoint
         model=shape,
         context=context,
         horizon=family.horizon(config) or LONGEST,
-        mixture=replace(MIXTURE, files=options.files, file_share=options.file_share if options.files else 0.0),
+        mixture=replace(
+            MIXTURE,
+            files=options.files,
+            file_share=options.file_share if options.files else 0.0,
+            columns=options.columns,
+            freq=options.freq,
+        ),
         bank_kernels=KERNELS,
         bank_draws=DRAWS,
         max_steps=ENDLESS if options.steps is None else options.steps,

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from rankscope.errors import OptionError
+from rankscope.series import Columns
 from rankscope.train.data.pool import SeriesPool
 from rankscope.train.data.structured import seasonal_series, structured_series
 
@@ -51,6 +52,8 @@ class Mixture:
         concentration: Dirichlet concentration of the mixing weights (Chronos paper: 1.5).
         files: the user's series files (Parquet, CSV, JSONL or Arrow); default none.
         file_share: fraction of series that are windows of those files; the others may be mixed with them.
+        columns: non-default column names (``id``, ``time``, ``target``) of the files.
+        freq: frequency of the files (default: inferred).
         seasonal_share: fraction of purely seasonal series after the curriculum, replacing any others.
         curriculum: optimiser steps over which the fraction of purely seasonal series decreases from 1 to
             ``seasonal_share``; seasonality is learnt fastest when it dominates.
@@ -74,6 +77,8 @@ class Mixture:
     short_batches: float = 0.0
     group_share: float = 0.0
     largest_group: int = 8
+    columns: Columns | None = None
+    freq: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.files, str):

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from rankscope.errors import DataError
+from rankscope.series import Columns, read_series
 
 TRIES = 20
 """Retries for windows without observed values."""
@@ -94,7 +95,9 @@ class SeriesPool:
         return out
 
 
-def read_pool(files: Sequence[str | Path], least: int) -> SeriesPool:
+def read_pool(
+    files: Sequence[str | Path], least: int, columns: Columns | None = None, freq: str | None = None
+) -> SeriesPool:
     """Read series files in any layout supported by `rankscope.series`.
 
     Series with fewer than ``least`` observed values and constant series are skipped and counted.
@@ -102,17 +105,17 @@ def read_pool(files: Sequence[str | Path], least: int) -> SeriesPool:
     Args:
         files: at least one.
         least: minimum observed values per series.
+        columns: non-default column names, the same in all files.
+        freq: frequency of all files (default: inferred).
 
     Raises:
         DataError: a file is missing, unreadable, without rows or without numbers, a series in it is empty, all-NaN
             or infinite somewhere, or no series of a file is left.
     """
-    from rankscope.series import read_series
-
     kept: list[np.ndarray] = []
     first, short, constant = [0], 0, 0
     for file in files:
-        table = [one.target for one in read_series(file, dated=False)]
+        table = [one.target for one in read_series(file, freq=freq, columns=columns, dated=False)]
         long = [values for values in table if int((~np.isnan(values)).sum()) >= least]
         useful = [values for values in long if np.nanmin(values) < np.nanmax(values)]
         if not useful:

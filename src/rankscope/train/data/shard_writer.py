@@ -15,6 +15,7 @@ from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file, publish_folder, refuse_existing, sweep
 from rankscope.io.run_store import RunStore, differences, refuse_both
+from rankscope.series import Columns
 from rankscope.train.data.mixture import CORPUS_VERSION
 from rankscope.train.data.pool import SeriesPool, read_pool
 from rankscope.train.data.shard_files import (
@@ -126,7 +127,7 @@ def _wanted(spec: Synthesis) -> ShardIndex:
     """Build the index of a new folder; reads the user's files once to validate them."""
     if not spec.files:
         return ShardIndex(spec, {}, {}, ())
-    pool = read_pool(spec.files, spec.shortest)
+    pool = read_pool(spec.files, spec.shortest, spec.columns, spec.freq)
     left_out = {"short": pool.short, "constant": pool.constant}
     return ShardIndex(spec, {file: checksum(Path(file)) for file in spec.files}, left_out, ())
 
@@ -209,7 +210,8 @@ def make_shard(spec: Synthesis, folder: Path, shard: int, tick: Tick) -> ShardFi
         OutputError: the file cannot be written.
     """
     file = folder / _file_name(spec, shard)
-    series, lengths = shard_series(spec, shard, _pool(spec.files, spec.shortest), tick)
+    pool = _pool(spec.files, spec.shortest, spec.columns, spec.freq)
+    series, lengths = shard_series(spec, shard, pool, tick)
     with atomic_file(file) as path:
         write_shard(path, spec.kind, shard * spec.shard_size, series, lengths)
         digest = checksum(path)
@@ -217,9 +219,9 @@ def make_shard(spec: Synthesis, folder: Path, shard: int, tick: Tick) -> ShardFi
 
 
 @lru_cache(maxsize=1)
-def _pool(files: tuple[str, ...], shortest: int) -> SeriesPool | None:
+def _pool(files: tuple[str, ...], shortest: int, columns: Columns | None, freq: str | None) -> SeriesPool | None:
     """Read the user's series, once per process."""
-    return read_pool(files, shortest) if files else None
+    return read_pool(files, shortest, columns, freq) if files else None
 
 
 def _speed(made: int, spec: Synthesis, seconds: float) -> str:

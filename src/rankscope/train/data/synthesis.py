@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from rankscope.choices import SHARD_FORMATS
 from rankscope.errors import OptionError, check_least, unknown_choice
+from rankscope.series import Columns
 from rankscope.train.data.kernelsynth import kernelsynth, standardised
 from rankscope.train.data.mixture import Mixture, clean_series, mix, mixed_counts
 from rankscope.train.data.pool import SeriesPool
@@ -40,6 +41,8 @@ class Synthesis:
         format: ``arrow`` or ``parquet``.
         files: the user's series files, for kinds ``tsmixup`` and ``mixture``.
         file_share: fraction of series from those files.
+        columns: non-default column names of the files.
+        freq: frequency of the files (default: inferred).
     """
 
     kind: str
@@ -51,6 +54,8 @@ class Synthesis:
     format: str = "arrow"
     files: tuple[str, ...] = ()
     file_share: float = 0.0
+    columns: Columns | None = None
+    freq: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
