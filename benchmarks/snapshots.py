@@ -81,20 +81,20 @@ def draw(found: dict[str, Any], stem: str) -> None:
         scores.set_ylabel("score over\nseasonal naive")
         for number, ratio in enumerate(RATIOS):
             forms = [row["forms"][str(ratio)] for row in rows]
-            look = MARKS[number].kwargs()
-            sizes.plot(seen, [form["WQL"] for form in forms], label=f"{ratio:g} of the parameters", **look)
+            look, apart = MARKS[number].kwargs(), [one * 1.06 ** (number - 1.5) for one in seen]
+            sizes.plot(apart, [form["WQL"] for form in forms], label=f"{ratio:g} of the parameters", **look)
             low, high = zip(*(form["WQL_interval"] for form in forms), strict=True)
-            sizes.fill_between(seen, low, high, color=look["color"], alpha=0.12, linewidth=0)
+            sizes.vlines(apart, low, high, color=look["color"], linewidth=0.9)
         sizes.axhline(1, color="#8a8a8a", linewidth=0.8, zorder=0)
         sizes.set_ylabel("WQL over that of\nthe whole model")
         for number, role in enumerate("qkvo"):
-            values = [row["ranks"][f"encoder {role}"]["rank"] for row in rows]
+            values = [row["ranks"][f"encoder self.{role}"]["rank"] for row in rows]
             ranks.plot(seen, values, label=f"W_{role.upper()}", **MARKS[number].kwargs())
         ranks.set_ylabel(f"{found['eps']:g}-rank, mean\nover encoder layers")
         ranks.set_xlabel("series seen in training")
         for axis in (scores, sizes, ranks):
             axis.set_xscale("log")
-            axis.legend()
+            axis.legend(loc="lower left" if axis is ranks else "upper left" if axis is sizes else "upper right")
         save_figure(fig, stem)
 
 
