@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rankscope import __version__
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.io.run_store import RunStore
 from rankscope_eval.evaluation import kept_rows
 from rankscope_eval.forecasters import Forecasting
@@ -71,12 +71,32 @@ def states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
     return [(one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in found if one.is_file()]
 
 
-def reused(store: RunStore | None, key: str | None, kind: type[Record], make: Callable[[], Record]) -> Record:
-    """Return a stored row, or make and store it."""
-    earlier = None if store is None or key is None else store.get(key, kind)
-    if earlier is not None:
-        return earlier
-    made = make()
-    if store is not None and key is not None:
+def reused(
+    store: RunStore | None,
+    key: str | None,
+    kind: type[Record],
+    make: Callable[[], Record],
+    fits: Callable[[Record], bool],
+) -> Record:
+    """Return a stored row, or make and store it.
+
+    Args:
+        store: of finished rows; None stores none.
+        key: of the row; None for one that is not to be used again.
+        kind: class of rows.
+        make: makes the row.
+        fits: whether a stored row is of the model and task that it is stored for.
+
+    Raises:
+        DataError: the stored row is damaged.
+    """
+    if store is None or key is None:
+        return make()
+    earlier = store.get(key, kind)
+    if earlier is None:
+        made = make()
         store.put(key, made)
-    return made
+        return made
+    if not fits(earlier):
+        raise DataError(f"{store.path(key)} holds a row of something else. Delete the file, and it is made anew.")
+    return earlier

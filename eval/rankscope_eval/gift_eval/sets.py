@@ -16,6 +16,7 @@ from rankscope.io import codec
 from rankscope.series import read_series
 from rankscope.series.files import ENDINGS
 from rankscope.series.record import Entry
+from rankscope_eval.reasons import as_data_error
 
 TERMS = {"short": 1, "medium": 10, "long": 15}
 """Term → its horizon over the short one."""
@@ -148,8 +149,10 @@ def _from_arrow(folder: Path) -> Loaded:
         import datasets
     except ImportError as error:
         raise DataError(f"{folder} needs the package datasets: pip install 'rankscope[hub]'.") from error
-    try:
-        table: Any = datasets.load_from_disk(str(folder)).with_format("numpy")
+    with as_data_error(f"{folder} is no data set of GIFT-Eval"):
+        table: Any = datasets.load_from_disk(str(folder))
+        table.data.validate(full=True)  # damaged offsets would end the process
+        table = table.with_format("numpy")
         freq = str(table[0]["freq"])
         entries: list[Any] = []
         for row in table:
@@ -164,9 +167,6 @@ def _from_arrow(folder: Path) -> Loaded:
                 entries += [
                     {"item_id": f"{item}_dim{at}", "start": start, "target": one} for at, one in enumerate(target)
                 ]
-    except Exception as error:  # datasets', pyarrow's and pandas', and missing columns
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{folder} is no data set of GIFT-Eval: {reason[:200]}") from error
     if not entries:
         raise DataError(f"{folder} is no data set of GIFT-Eval: it holds no series.")
     return Loaded(entries, freq)
