@@ -282,7 +282,6 @@ class Bench:
 def serve(options: argparse.Namespace) -> int:
     """Try all verbs; 1 where anything came out wrong."""
     import chronos  # noqa: F401 - so that no fork imports it anew
-    import fev  # noqa: F401
     import gluonts.model.evaluation  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
     import pandas  # noqa: F401
@@ -293,6 +292,9 @@ def serve(options: argparse.Namespace) -> int:
 
     import rankscope_cli.app  # noqa: F401
     import rankscope_eval  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import fev  # noqa: F401
 
     torch.set_num_threads(1)
     wrong = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.fuzz.kinds import fev_tasks, gift_sets, write_chronos
@@ -148,10 +149,11 @@ def inputs(folder: Path, run: Callable[[str, Path], None]) -> None:
     (folder / "series.csv").write_text("item_id,timestamp,target\n" + "\n".join(rows) + "\n")
     (folder / "made").mkdir()
     fev_tasks(folder / "made")
-    gift_sets(folder / "made")
     for file in (folder / "made" / "long-parquet").iterdir():
         file.rename(folder / file.name)
-    (folder / "made" / "us_births-M").rename(folder / "gift")
+    if find_spec("datasets"):
+        gift_sets(folder / "made")
+        (folder / "made" / "us_births-M").rename(folder / "gift")
     run("compress bolt --method svd --attention-ratio 0.5 --out small", folder)
     run("eval small --baseline bolt --suite suite.yaml --out small/scores.json", folder)
 

@@ -345,13 +345,17 @@ def fev_tasks(folder: Path) -> None:
 
 
 def change_sales(rng: random.Random, files: Files) -> Files:
-    """Change the data of tasks of fev."""
+    """Change the data of one task of fev."""
+    import yaml
+
+    tasks = yaml.safe_load(files["tasks.yaml"])["tasks"]
+    files = {**files, "tasks.yaml": yaml.safe_dump({"tasks": [rng.choice(tasks)]}).encode()}
     (name,) = (one for one in files if one.startswith("sales."))
     ending = name.rpartition(".")[2]
-    made = files[name]
-    if rng.randrange(2):
+    made, odd = files[name], rng.randrange(3) > 0
+    if odd:
         made = tables.sales_file(rng, ending, rng.choice(("long", "list")), MONTHS, odd=True)
-    return {**files, name: tables.damaged(rng, made, ending) if rng.randrange(2) else made}
+    return {**files, name: made if odd and rng.randrange(3) else tables.damaged(rng, made, ending)}
 
 
 def use_fev(folder: Path) -> None:

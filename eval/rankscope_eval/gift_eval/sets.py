@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 from rankscope.errors import DataError, unknown_choice
 from rankscope.io import codec
 from rankscope.series import read_series
-from rankscope.series.files import ENDINGS
+from rankscope.series.files import ENDINGS, check_arrow
 from rankscope.series.record import Entry
 from rankscope_eval.reasons import as_data_error
 
@@ -150,9 +151,9 @@ def _from_arrow(folder: Path) -> Loaded:
     except ImportError as error:
         raise DataError(f"{folder} needs the package datasets: pip install 'rankscope[hub]'.") from error
     with as_data_error(f"{folder} is no data set of GIFT-Eval"):
-        table: Any = datasets.load_from_disk(str(folder))
-        table.data.validate(full=True)  # damaged offsets would end the process
-        table = table.with_format("numpy")
+        for one in json.loads((folder / "state.json").read_text(encoding="utf-8"))["_data_files"]:
+            check_arrow(folder / one["filename"])
+        table: Any = datasets.load_from_disk(str(folder)).with_format("numpy")
         freq = str(table[0]["freq"])
         entries: list[Any] = []
         for row in table:
