@@ -160,6 +160,8 @@ def _from_arrow(folder: Path) -> Loaded:
             target = np.asarray(row["target"], dtype=np.float32)
             start = pd.Period(pd.Timestamp(np.asarray(row["start"]).item()), freq=freq)
             item = str(row["item_id"])
+            if start is pd.NaT:
+                raise ValueError(f"series {item!r} has no start")
             if target.ndim not in (1, 2) or not target.size:
                 raise ValueError(f"series {item!r} has no values, or more than two dimensions")
             if target.ndim == 1:
