@@ -77,7 +77,14 @@ def evaluate(
             return row_key("eval", forecaster.name, forecaster.files, settings, asdict(task), states(suite.files(task)))
 
         def known(forecaster: Forecaster, task: Task) -> EvalRow | None:
-            earlier = stored(store, key(forecaster, task), KeptRow)
+            def fits(one: KeptRow) -> bool:
+                return (one.row.benchmark, one.row.dataset, one.row.model) == (
+                    task.benchmark,
+                    task.name,
+                    forecaster.name,
+                )
+
+            earlier = stored(store, key(forecaster, task), KeptRow, fits)
             return None if earlier is None else replace(earlier.row, bands=earlier.bands)
 
         def keep(forecaster: Forecaster, task: Task, row: EvalRow) -> None:

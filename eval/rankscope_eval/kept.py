@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rankscope import __version__
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.io.run_store import RunStore
 from rankscope_eval.forecasters import Forecasting
 from rankscope_eval.verdict import check_margin
@@ -76,9 +76,26 @@ def states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
     return [(one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in found if one.is_file()]
 
 
-def stored(store: RunStore | None, key: str | None, kind: type[Record]) -> Record | None:
-    """Return a stored row, or None."""
-    return None if store is None or key is None else store.get(key, kind)
+def stored(
+    store: RunStore | None, key: str | None, kind: type[Record], fits: Callable[[Record], bool]
+) -> Record | None:
+    """Return a stored row, or None.
+
+    Args:
+        store: of finished rows; None stores none.
+        key: of the row; None for one that is not to be used again.
+        kind: class of rows.
+        fits: True if a stored row is of the model and task that it is stored for.
+
+    Raises:
+        DataError: the stored row is damaged.
+    """
+    earlier = None if store is None or key is None else store.get(key, kind)
+    if store is None or key is None or earlier is None:
+        return None
+    if not fits(earlier):
+        raise DataError(f"{store.path(key)} holds a row of something else. Delete the file, and it is made anew.")
+    return earlier
 
 
 def put(store: RunStore | None, key: str | None, record: Any) -> None:
@@ -87,9 +104,15 @@ def put(store: RunStore | None, key: str | None, record: Any) -> None:
         store.put(key, record)
 
 
-def reused(store: RunStore | None, key: str | None, kind: type[Record], make: Callable[[], Record]) -> Record:
-    """Return a stored row, or make and store it."""
-    earlier = stored(store, key, kind)
+def reused(
+    store: RunStore | None,
+    key: str | None,
+    kind: type[Record],
+    make: Callable[[], Record],
+    fits: Callable[[Record], bool],
+) -> Record:
+    """Return a stored row, or make and store it: see `stored`."""
+    earlier = stored(store, key, kind, fits)
     if earlier is not None:
         return earlier
     made = make()

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = "spectrum-json,compress,calibrate,eval,forecast,forecast-parts,synth,pretrain,heal,report,embed,design,standin"
+QUICK = (
+    "spectrum-json,compress,calibrate,eval,eval-own,eval-gift,forecast,forecast-parts,synth,pretrain,heal,report,embed,"
+    "design,standin"
+)
 """Verbs whose runs take seconds; `make test-faults` tries all."""
 COLUMNS = ("losses", "litter", "messages", "connections")
 

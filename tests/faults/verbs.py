@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
-from tests.fuzz.kinds import write_chronos
+from tests.fuzz.kinds import fev_tasks, gift_sets, write_chronos
 
 SUITE = """
 - {name: short, benchmark: small, embedded: co2, freq: W-SAT, offset: -52, prediction_length: 8, num_rolls: 1,
@@ -52,6 +53,7 @@ BROKEN = "broken"
 """Verb that the search itself is tried on."""
 IN = "../inputs"
 SMALL = f"{IN}/suite.yaml --max-series 1"
+GIFT = f"eval naive --suite gift-eval --data {IN}/gift"
 VERBS: dict[str, Verb] = {
     "spectrum": Verb(
         f"spectrum {IN}/bolt --eps 0.1 --out ranks.csv --figures figures --force", kept=("ranks.csv", "figures")
@@ -74,6 +76,22 @@ VERBS: dict[str, Verb] = {
     ),
     "eval": Verb(
         f"eval {IN}/bolt --suite {SMALL} --out scores.csv", again="--resume", kept=("scores.csv*", ".scores.csv*")
+    ),
+    "eval-own": Verb(
+        f"eval naive --input {IN}/series.csv --horizon 2 --windows 2 --out scores.csv",
+        again="--resume",
+        kept=("scores.csv*", ".scores.csv*"),
+    ),
+    "eval-fev": Verb(
+        f"eval naive --suite fev:{IN}/tasks.yaml --out scores.csv",
+        again="--resume",
+        kept=("scores.csv*", ".scores.csv*"),
+    ),
+    "eval-gift": Verb(f"{GIFT} --out made", again="--resume", kept=(".made.partial",)),
+    "eval-gift-force": Verb(
+        f"{GIFT} --out made --force",
+        earlier=f"{GIFT} --baseline naive --out made",
+        kept=(".made.partial",),
     ),
     "forecast": Verb(
         f"forecast {IN}/bolt --input {IN}/series.csv --horizon 2 --out made.csv --force",
@@ -129,6 +147,13 @@ def inputs(folder: Path, run: Callable[[str, Path], None]) -> None:
     rng = np.random.default_rng(0)
     rows = [f"{item},2024-{month:02d}-01,{rng.normal():.3f}" for item in "abcdef" for month in range(1, 13)]
     (folder / "series.csv").write_text("item_id,timestamp,target\n" + "\n".join(rows) + "\n")
+    (folder / "made").mkdir()
+    fev_tasks(folder / "made")
+    for file in (folder / "made" / "long-parquet").iterdir():
+        file.rename(folder / file.name)
+    if find_spec("datasets"):
+        gift_sets(folder / "made")
+        (folder / "made" / "us_births-M").rename(folder / "gift")
     run("compress bolt --method svd --attention-ratio 0.5 --out small", folder)
     run("eval small --baseline bolt --suite suite.yaml --out small/scores.json", folder)
 

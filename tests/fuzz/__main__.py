@@ -63,6 +63,7 @@ class Run:
     def __init__(self, name: str, folder: Path, seed: int, first: int, last: int) -> None:
         words = [sys.executable, "-m", "tests.fuzz.child", name, str(folder), str(seed), str(first), str(last)]
         settings = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONFAULTHANDLER": ""}
+        settings["HF_DATASETS_CACHE"] = str(folder / ".cache")
         self.process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=settings, preexec_fn=limits
         )

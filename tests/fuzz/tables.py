@@ -221,9 +221,151 @@ def parquet_file(rng: random.Random, _: Any) -> bytes:
         sink = io.BytesIO()
         pq.write_table(pa.table({"target": [1.0, 2.0]}), sink)
     made = sink.getvalue()
-    if rng.randrange(4) == 0:
-        return made
-    if rng.randrange(2):
+    return damaged(rng, made, "parquet") if rng.randrange(4) else made
+
+
+def damaged(rng: random.Random, made: bytes, ending: str) -> bytes:
+    """A damaged file; half of those in Parquet in the metadata at the end."""
+    if ending != "parquet" or rng.randrange(2):
         return mutators.data(rng, made)
     tail = min(len(made), rng.choice((64, 512, 4_096)))
     return made[:-tail] + mutators.data(rng, made[-tail:])
+
+
+def sales_file(rng: random.Random, ending: str, layout: str, length: int, odd: bool = False) -> bytes:
+    """Two monthly series of two targets with a covariate and a static feature, in a form that fev reads.
+
+    Args:
+        rng: where changes come from.
+        ending: of the format, parquet or arrow.
+        layout: long, or list.
+        length: of the series.
+        odd: change cells, types and names.
+    """
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    months = pd.date_range("2020-01-01", periods=length, freq="MS").tolist()
+    targets = [float(50 + at * 7 % 12) for at in range(length)]
+    columns: dict[str, list[Any]] = {
+        "timestamp": months,
+        "target": targets,
+        "returns": [value / 3 for value in targets],
+        "event": [at % 3 for at in range(length)],
+    }
+    items: list[dict[str, Any]] = [{"id": item, **{key: list(one) for key, one in columns.items()}} for item in "ab"]
+    for _ in range(rng.choice((1, 1, 2, 4)) if odd else 0):
+        _change_series(rng, rng.choice(items))
+    static: list[Any] = [rng.choice(("x", "y", None, 7)) if odd and not rng.randrange(4) else item for item in "xy"]
+    if layout == "long":
+        sizes = [max(len(item[name]) for name in columns) for item in items]
+        data: dict[str, list[Any]] = {
+            "id": [item["id"] for item, size in zip(items, sizes, strict=True) for _ in range(size)],
+            "shop": [shop for shop, size in zip(static, sizes, strict=True) for _ in range(size)],
+        }
+        for name in columns:
+            data[name] = [
+                item[name][at] if at < len(item[name]) else None
+                for item, size in zip(items, sizes, strict=True)
+                for at in range(size)
+            ]
+    else:
+        data = {"id": [item["id"] for item in items], "shop": static}
+        data |= {name: [item[name] for item in items] for name in columns}
+    names = [rng.choice((*NAMES, *data)) if odd and not rng.randrange(30) else name for name in data]
+    arrays = [_array(values, _type(rng) if odd and not rng.randrange(12) else None) for values in data.values()]
+    made, sink = pa.table(arrays, names=[name.encode("utf-8", "replace").decode() for name in names]), io.BytesIO()
+    if ending == "parquet":
+        try:
+            pq.write_table(made, sink, row_group_size=rng.choice((1, 1_000)) if odd else 1_000)
+        except (pa.ArrowException, NotImplementedError):
+            return sink.getvalue()
+    else:
+        with pa.ipc.new_stream(sink, made.schema) as out:
+            out.write_table(made, max_chunksize=rng.choice((1, 1_000)) if odd else 1_000)
+    return sink.getvalue()
+
+
+def _change_series(rng: random.Random, item: dict[str, Any]) -> None:
+    """Change a series in place: its id, its length, a value, or a run of values."""
+    name = rng.choice([key for key in item if key != "id"])
+    cells, kind = item[name], rng.randrange(7)
+    if kind == 0:
+        item["id"] = rng.choice(("a", "b", "", None, "x" * 9_999))
+    elif kind == 1:
+        size = rng.choice((0, 1, 2, 3, 5, 8))
+        for key in item:
+            if key != "id" and (key == name or rng.randrange(4)):
+                item[key] = item[key][:size]
+    elif kind == 2 and cells:
+        item[name] = [rng.choice((cells[0], None, 0.0))] * len(cells)
+    elif kind == 3 and name == "timestamp" and cells:
+        cells[rng.randrange(len(cells))] = rng.choice((None, cells[0], cells[-1]))
+    elif kind == 4:
+        cells.reverse()
+    elif cells and name != "timestamp":
+        for _ in range(rng.choice((1, 1, 9))):
+            cells[rng.randrange(len(cells))] = number(rng)
+
+
+def _type(rng: random.Random) -> Any:
+    import pyarrow as pa
+
+    name, words = rng.choice(TYPES)
+    return getattr(pa, name)(*words(pa))
+
+
+def _array(values: list[Any], kind: Any) -> Any:
+    """An array of a type, of each list where values are lists; of text where they do not fit, without numbers else."""
+    import pyarrow as pa
+
+    listed = any(isinstance(one, list) for one in values)
+    for one in (kind, None, pa.string()):
+        try:
+            if one is pa.string() or one == pa.string():
+                texts = [[str(cell) for cell in row] if isinstance(row, list) else str(row) for row in values]
+                return pa.array(texts, type=pa.list_(one) if listed else one)
+            return pa.array(values, type=None if one is None else pa.list_(one) if listed else one)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError, UnicodeError):
+            continue
+    raise AssertionError("text fits everything")
+
+
+def gift_file(rng: random.Random) -> bytes:
+    """Arrow data of GIFT-Eval, with rows and types that do not belong there."""
+    import pandas as pd
+    import pyarrow as pa
+
+    rows: dict[str, list[Any]] = {"item_id": ["a", "b"], "start": [pd.Timestamp("2020-01-01")] * 2, "freq": ["M", "M"]}
+    rows["target"] = [[float(at * 7 % 12) for at in range(60)] for _ in range(2)]
+    if rng.randrange(3) == 0:
+        rows["target"] = [[list(one) for _ in range(rng.choice((0, 1, 7)))] for one in rows["target"]]
+    for _ in range(rng.choice((1, 1, 2))):
+        name = rng.choice(tuple(rows))
+        at, kind = rng.randrange(2), rng.randrange(5)
+        if kind == 0:
+            rows[name][at] = None
+        elif kind == 1 and name == "target":
+            cells = rows[name][at] or []
+            for place in range(len(cells)):
+                if rng.randrange(8) == 0:
+                    cells[place] = number(rng)
+        elif kind == 2 and name == "target":
+            rows[name][at] = (rows[name][at] or [])[: rng.choice((0, 1, 11, 12, 13))]
+        elif name == "freq":
+            rows[name] = [rng.choice(FREQS)] * 2
+        elif name == "start":
+            dates = pd.to_datetime(["1677-10-01", "2262-04-11", "1970-01-01"])
+            rows[name][at] = rng.choice(dates.tolist())
+        elif name == "item_id":
+            rows[name][at] = rng.choice(("", "a", "\x1b[31m", "x" * 9_999))
+    arrays = [_array(values, _type(rng) if not rng.randrange(8) else None) for values in rows.values()]
+    table = pa.table(arrays, names=[rng.choice(NAMES[:6]) if not rng.randrange(25) else name for name in rows])
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table, max_chunksize=rng.choice((1, 1_000)))
+    return sink.getvalue()
+
+
+FREQS = ("D", "B", "QE", "Q-DEC", "A-DEC", "YE", "5T", "0D", "-1D", "9999999D", "1000000000Y", "h", "xyz", "", "C")

@@ -14,10 +14,18 @@ from tests.fuzz.kinds import ITSELF, KINDS
 
 CORPUS = Path(__file__).parent / "corpus"
 ENTRIES = sorted(str(place.relative_to(CORPUS)) for place in CORPUS.glob("*/*"))
+PACKAGES = {"fev": ("fev",), "fev-data": ("fev",), "gift": ("datasets",), "kept": ("fev", "datasets")}
+"""Packages without which a kind cannot be read."""
+
+
+def need_packages(kind: str) -> None:
+    for package in PACKAGES.get(kind, ()):
+        pytest.importorskip(package)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_what_failed_before_does_not(entry: str, tmp_path: Path) -> None:
+    need_packages(entry.partition("/")[0])
     shutil.copytree(CORPUS / entry, tmp_path / "input")
     assert outcome(KINDS[entry.partition("/")[0]], tmp_path / "input") == ""
 
@@ -44,4 +52,5 @@ def test_the_runner_finds_crashes_hangs_memory_and_other_exceptions(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in KINDS if name != ITSELF])
 def test_a_hundred_inputs_of_every_kind(name: str, tmp_path: Path) -> None:
+    need_packages(name)
     assert fuzz(tmp_path, "--only", name, "--most", "100", "--seed", "11") == {name: {"tried": 100}}

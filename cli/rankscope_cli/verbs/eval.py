@@ -236,14 +236,14 @@ def _all_submitted(folder: Path, models: Sequence[str] | None, baseline: str | N
 
 def _write_submissions(report: Any, folder: Path, dtype: str | None) -> list[Path]:
     """Write a folder per model with the two files of a submission to GIFT-Eval."""
-    from rankscope_eval.gift_eval import write_submission
+    from rankscope_eval.gift_eval.report import whole_or_added, write_submission
 
-    made = []
-    for model in dict.fromkeys(row.model for row in report.rows):
-        place = folder / _folder_name(model)
-        write_submission(report, model, place, {} if dtype is None else {"model_dtype": dtype})
-        made.append(place)
-    return made
+    config = {} if dtype is None else {"model_dtype": dtype}
+    names = {row.model: _folder_name(row.model) for row in report.rows}
+    with whole_or_added(folder) as place:
+        for model, name in names.items():
+            write_submission(report, model, place / name, config)
+    return [folder / name for name in names.values()]
 
 
 def _kept(out: str | None, resume: bool, force: bool) -> Path | None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rankscope_eval.fev_suite.tasks import as_data_error, fev
+from rankscope_eval.fev_suite.tasks import fev
 from rankscope_eval.forecasters import Forecasting
 from rankscope_eval.local_models import MODELS, forecast_locally
+from rankscope_eval.reasons import as_data_error
 
 if TYPE_CHECKING:
     from fev import Task
@@ -82,13 +83,15 @@ def _local(model: str, task: Task) -> Predictions:
 
     What has no forecast, a series shorter than a season, is zero, as in fev's published results.
     """
+    import numpy as np
     import pandas as pd
 
     season: int = task.seasonality if task.seasonality <= CONTEXT else 1
     found, seconds = [], 0.0
     for window in task.iter_windows(num_proc=1):
-        past, _, _ = fev().convert_input_data(window, adapter="nixtla", as_univariate=True)
-        series = [one.to_numpy()[-CONTEXT:] for _, one in past.groupby("unique_id", sort=False)["y"]]
+        past, _ = window.get_input_data()
+        targets = [past.data.table.column(name).to_numpy() for name in task.target_columns]
+        series = [np.asarray(one, dtype=float)[-CONTEXT:] for item in zip(*targets, strict=True) for one in item]
         begun = time.monotonic()
         point, quantiles = forecast_locally(model, series, task.horizon, season, task.quantile_levels)
         seconds += time.monotonic() - begun

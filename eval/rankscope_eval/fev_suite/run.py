@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError
 from rankscope_eval.baselines import BASELINE
 from rankscope_eval.fev_suite.models import FevForecaster, open_fev_forecaster
 from rankscope_eval.fev_suite.report import FevReport, Summary, comparable, compare, metric_of, rank_models
-from rankscope_eval.fev_suite.tasks import MIRROR, as_data_error, load_data, mirrored, read_tasks
+from rankscope_eval.fev_suite.tasks import data_files, fev, load_data, mirrored, read_tasks
 from rankscope_eval.forecasters import Forecasting
 from rankscope_eval.kept import check_run, open_all, opened_store, reused, row_key, states
+from rankscope_eval.reasons import as_data_error
 from rankscope_eval.verdict import MARGIN
 
 if TYPE_CHECKING:
@@ -69,12 +69,14 @@ def evaluate_fev(
     with mirrored(data), opened_store(kept, resume) as store:
         for task in chosen:
             load_data(task)
-            data_set = [task._dataset_fingerprint, states(_data_files(task))]
+            data_set = [task._dataset_fingerprint, states(data_files(task))]
             for forecaster in opened:
                 report(len(rows), total, f"{task.task_name}: {forecaster.name}")
                 settings = vars(how), task.to_dict(), data_set, version("fev")
                 key = row_key("fev", forecaster.name, forecaster.files, *settings)
-                rows.append(reused(store, key, KeptSummary, partial(_row, forecaster, task, how)).summary)
+                make = partial(_measured, forecaster, task, how)
+                row = reused(store, key, Measured, make, partial(_fits, task))
+                rows.append(row.summary(forecaster.name, task))
             short += _left_out(task, rows[-1]["num_forecasts"])
             task._full_dataset = None  # one data set at a time in memory
     report(total, total, "done")
@@ -94,42 +96,54 @@ def evaluate_fev(
 
 
 @dataclass(frozen=True)
-class KeptSummary:
-    """Summary of a model and task; its numbers apart, since JSON has no NaN in a mapping of anything."""
+class Measured:
+    """What is measured of a model on a task; the other fields of fev's summary are the task's.
 
-    fields: dict[str, Any]
-    numbers: dict[str, float]
+    Attributes:
+        test_error: of the task's own metric.
+        inference_time_s: seconds of all forecasts.
+        num_forecasts: forecasts of all windows.
+        metrics: all metrics of the task by name.
+    """
 
-    @classmethod
-    def of(cls, summary: Summary) -> KeptSummary:
-        """Keep a summary."""
-        numbers = {name: value for name, value in summary.items() if isinstance(value, float)}
-        return cls({name: None if name in numbers else value for name, value in summary.items()}, numbers)
+    test_error: float
+    inference_time_s: float
+    num_forecasts: int
+    metrics: dict[str, float]
 
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The summary as fev gave it."""
-        return {**self.fields, **self.numbers}
+    def summary(self, model: str, task: Task) -> Summary:
+        """Fev's summary, in its order."""
+        return {
+            "model_name": model,
+            **task.to_dict(),
+            "test_error": self.test_error,
+            "training_time_s": 0.0,
+            "inference_time_s": self.inference_time_s,
+            "num_forecasts": self.num_forecasts,
+            "dataset_fingerprint": task._dataset_fingerprint,
+            "trained_on_this_dataset": False,
+            "fev_version": version("fev"),
+            **self.metrics,
+        }
 
 
-def _row(forecaster: FevForecaster, task: Task, how: Forecasting) -> KeptSummary:
-    """Summary of a model on a task."""
+def _measured(forecaster: FevForecaster, task: Task, how: Forecasting) -> Measured:
+    """Let a model forecast a task, and fev score it."""
     predictions, seconds = forecaster(task, how.seed)
     with as_data_error(f"{forecaster.name} on fev task {task.task_name}"):
-        return KeptSummary.of(
-            task.evaluation_summary(
-                predictions, model_name=forecaster.name, training_time_s=0.0, inference_time_s=seconds
-            )
-        )
+        found = task.evaluation_summary(predictions, model_name=forecaster.name)
+    metrics = {name: found[name] for name in _metrics(task)}
+    return Measured(found["test_error"], seconds, found["num_forecasts"], metrics)
 
 
-def _data_files(task: Task) -> list[Path]:
-    """Local files of a task's data set; none where it is on the hub."""
-    mirror = os.environ.get(MIRROR)
-    if task.dataset_config is None:
-        path = Path(task.dataset_path)
-        return sorted(path.parent.glob(path.name))
-    return [] if mirror is None else sorted((Path(mirror) / task.dataset_config).glob("*.parquet"))
+def _fits(task: Task, row: Measured) -> bool:
+    """Whether a row has the metrics of a task."""
+    return row.metrics.keys() == set(_metrics(task))
+
+
+def _metrics(task: Task) -> list[str]:
+    """Names of a task's metrics."""
+    return [fev().metrics.get_metric(one).name for one in (task.eval_metric, *task.extra_metrics)]
 
 
 def _unused(opened: Sequence[FevForecaster], tasks: Sequence[Task]) -> Iterator[str]:

@@ -10,8 +10,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankscope.errors import DataError, OptionError, RankscopeError, unknown_choice
+from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.io import codec
+from rankscope.series.files import check_arrow
+from rankscope_eval.reasons import as_data_error
 
 if TYPE_CHECKING:
     from fev import Task
@@ -115,43 +117,26 @@ def load_data(task: Task) -> None:
     Raises:
         DataError: there is none, or it does not fit the task.
     """
+    import pyarrow.compute as pc
+
     place = task.dataset_path if task.dataset_config is None else f"{task.dataset_path}, {task.dataset_config}"
     with as_data_error(f"fev task {task.task_name}: {place} cannot be used"):
-        task.load_full_dataset(num_proc=1)
+        for file in data_files(task):
+            if file.suffix == ".arrow":
+                check_arrow(file)
+        lengths = pc.list_value_length(task.load_full_dataset(num_proc=1).data.table.column(task.timestamp_column))
+        longest = pc.max(lengths).as_py()
+        if task.num_windows > longest:  # before fev counts them
+            raise ValueError(f"num_windows is {task.num_windows}, and no series has more than {longest} values")
 
 
-@contextmanager
-def as_data_error(where: str) -> Iterator[None]:
-    """Turn errors of fev, and of what it calls, into one line that begins with ``where``.
-
-    Raises:
-        DataError: there is one; errors of rankscope's own pass.
-    """
-    try:
-        yield
-    except RankscopeError:
-        raise
-    except Exception as error:  # pydantic's, datasets', pyarrow's, numpy's, and ValueErrors to AssertionErrors of fev
-        raise DataError(f"{where}: {reason_of(error)}") from error
-
-
-def reason_of(error: Exception) -> str:
-    """One line of an error of fev's, the cause included where fev only says that something failed."""
-    cause = error.__cause__ or error.__context__
-    parts = [_line(one) for one in (error, cause if isinstance(error, RuntimeError) else None) if one is not None]
-    return ": ".join(parts)[:400]
-
-
-def _line(error: BaseException) -> str:
-    details = getattr(error, "errors", None)
-    if callable(details):  # pydantic's ValidationError
-        first = details()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        return f"{field}: {first['msg']}" if field else str(first["msg"])
-    text = str(error).strip().splitlines()
-    if isinstance(error, KeyError):
-        return f"there is no {error}"
-    return text[0] if text else type(error).__name__
+def data_files(task: Task) -> list[Path]:
+    """Return the local files of a task's data set; none where it is on the hub."""
+    mirror = os.environ.get(MIRROR)
+    if task.dataset_config is None:
+        path = Path(task.dataset_path)
+        return sorted(path.parent.glob(path.name))
+    return [] if mirror is None else sorted((Path(mirror) / task.dataset_config).glob("*.parquet"))
 
 
 def _index(task: Task) -> tuple[str, ...]:

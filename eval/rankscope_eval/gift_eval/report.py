@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_file
+from rankscope.io.atomic import atomic_file, atomic_folder, sweep
 from rankscope_eval.bases import Judged, judge_by_base
 
 if TYPE_CHECKING:
@@ -122,17 +123,32 @@ def write_submission(report: GiftReport, model: str, folder: str | Path, config:
     Args:
         report: its scores.
         model: which of the report's models.
-        folder: is made where it is not there.
+        folder: is made, whole or not at all, where it is not there.
         config: further fields of ``config.json``: model_type, model_dtype, model_link, code_link, org, ….
 
     Raises:
         OptionError: the report has no such model.
+        OutputError: the files cannot be written.
     """
     if model not in {row.model for row in report.rows}:
         raise OptionError(unknown_choice("model", model, {row.model for row in report.rows}))
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
     frame = report.to_frame()
-    with atomic_file(place / RESULTS) as path:
-        frame[frame["model"] == model].to_csv(path, index=False)
-    codec.write(place / CONFIG, {"model": model, **config}, indent=4)
+    with whole_or_added(folder) as place:
+        with atomic_file(place / RESULTS) as path:
+            frame[frame["model"] == model].to_csv(path, index=False)
+        codec.write(place / CONFIG, {"model": model, **config}, indent=4)
+
+
+@contextlib.contextmanager
+def whole_or_added(folder: str | Path) -> Iterator[Path]:
+    """Yield a folder to write into: one that appears when the block ends without an error, or the one that is there.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    if Path(folder).exists():
+        sweep(Path(folder))
+        yield Path(folder)
+    else:
+        with atomic_folder(folder) as place:
+            yield place

@@ -83,10 +83,16 @@ def evaluate_gift(
                 report(len(rows), len(chosen) * len(opened), f"{one.name}: {forecaster.name}")
                 settings = vars(how), one.name, states([path])
                 key = row_key("gift-eval", forecaster.name, forecaster.files, *settings)
-                rows.append(reused(store, key, GiftRow, partial(score, forecaster, one, loaded)))
+                make = partial(score, forecaster, one, loaded)
+                rows.append(reused(store, key, GiftRow, make, partial(_fits, forecaster.name, one.name)))
     report(len(rows), len(rows), "done")
     seconds = time.perf_counter() - begun
     return GiftReport(base, how.seed, seconds, tuple(rows), compare(rows, base, margin), missing)
+
+
+def _fits(model: str, name: str, row: GiftRow) -> bool:
+    """Whether a row is of this model and configuration, with all scores."""
+    return (row.model, row.dataset, row.scores.keys()) == (model, name, set(METRICS))
 
 
 def _opened(model: str, how: Forecasting) -> Forecaster:

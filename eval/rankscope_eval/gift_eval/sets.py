@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ import numpy as np
 from rankscope.errors import DataError, unknown_choice
 from rankscope.io import codec
 from rankscope.series import read_series
-from rankscope.series.files import ENDINGS
+from rankscope.series.files import ENDINGS, check_arrow
 from rankscope.series.record import Entry
+from rankscope_eval.reasons import as_data_error
 
 TERMS = {"short": 1, "medium": 10, "long": 15}
 """Term → its horizon over the short one."""
@@ -148,7 +150,9 @@ def _from_arrow(folder: Path) -> Loaded:
         import datasets
     except ImportError as error:
         raise DataError(f"{folder} needs the package datasets: pip install 'rankscope[hub]'.") from error
-    try:
+    with as_data_error(f"{folder} is no data set of GIFT-Eval"):
+        for one in json.loads((folder / "state.json").read_text(encoding="utf-8"))["_data_files"]:
+            check_arrow(folder / one["filename"])
         table: Any = datasets.load_from_disk(str(folder)).with_format("numpy")
         freq = str(table[0]["freq"])
         entries: list[Any] = []
@@ -156,6 +160,8 @@ def _from_arrow(folder: Path) -> Loaded:
             target = np.asarray(row["target"], dtype=np.float32)
             start = pd.Period(pd.Timestamp(np.asarray(row["start"]).item()), freq=freq)
             item = str(row["item_id"])
+            if start is pd.NaT:
+                raise ValueError(f"series {item!r} has no start")
             if target.ndim not in (1, 2) or not target.size:
                 raise ValueError(f"series {item!r} has no values, or more than two dimensions")
             if target.ndim == 1:
@@ -164,9 +170,6 @@ def _from_arrow(folder: Path) -> Loaded:
                 entries += [
                     {"item_id": f"{item}_dim{at}", "start": start, "target": one} for at, one in enumerate(target)
                 ]
-    except Exception as error:  # datasets', pyarrow's and pandas', and missing columns
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{folder} is no data set of GIFT-Eval: {reason[:200]}") from error
     if not entries:
         raise DataError(f"{folder} is no data set of GIFT-Eval: it holds no series.")
     return Loaded(entries, freq)

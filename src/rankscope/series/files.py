@@ -141,6 +141,24 @@ def _parquet(file: Path, size: int | None, _: Collection[str]) -> Source:
 
 
 def _arrow(file: Path, size: int | None, _: Collection[str]) -> Source:
+    source, parts = _arrow_parts(file)
+    whole = file.stat().st_size
+    return Source(file, "row", None, _frames(_sliced(parts, size), [0]), lambda: source.tell() / whole)
+
+
+def check_arrow(path: str | Path) -> None:
+    """Validate all values of an Arrow file, for readers that do not: damaged offsets would end the process.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    with _named(Path(path), "arrow", [0]):
+        for _ in _sliced(_arrow_parts(Path(path))[1], None):
+            pass
+
+
+def _arrow_parts(file: Path) -> tuple[Any, Iterable[Any]]:
+    """Open an Arrow file; return its stream and the record batches."""
     import pyarrow as pa
 
     source = pa.OSFile(str(file))  # a memory map would count towards resident memory
@@ -148,11 +166,8 @@ def _arrow(file: Path, size: int | None, _: Collection[str]) -> Source:
         reader = pa.ipc.open_file(source)
     except pa.ArrowInvalid:  # the streaming format, as written by `datasets`, has no footer
         source.seek(0)
-        parts: Iterable[Any] = pa.ipc.open_stream(source)
-    else:
-        parts = (reader.get_batch(number) for number in range(reader.num_record_batches))
-    whole = file.stat().st_size
-    return Source(file, "row", None, _frames(_sliced(parts, size), [0]), lambda: source.tell() / whole)
+        return source, pa.ipc.open_stream(source)
+    return source, (reader.get_batch(number) for number in range(reader.num_record_batches))
 
 
 def _sliced(parts: Iterable[Any], size: int | None) -> Iterator[Any]:

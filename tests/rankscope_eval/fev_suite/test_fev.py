@@ -126,6 +126,14 @@ def test_several_targets_and_sampled_forecasts(
     assert again.rows[0]["SQL"] == report.rows[1]["SQL"]
 
 
+def test_a_local_model_forecasts_each_target_alone(suite: Callable[..., Path]) -> None:
+    both, one, other = ({"target": target} for target in (["target", "returns"], "target", "returns"))
+    rows = evaluate_fev(["naive"], suite(both, one, other), baseline="naive").rows
+    scores = [row["MASE"] for row in rows]
+    assert scores[0] == pytest.approx(np.mean(scores[1:]))
+    assert [row["num_forecasts"] for row in rows] == [14, 7, 7]  # the short series is in the second window alone
+
+
 def test_fev_reads_the_table(suite: Callable[..., Path], tmp_path: Path) -> None:
     report = evaluate_fev(["naive", "auto-theta"], suite({}, {"horizon": 3}, {"seasonality": 1}), baseline="naive")
     report.to_frame().to_csv(tmp_path / "scores.csv", index=False)
