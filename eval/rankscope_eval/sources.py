@@ -88,7 +88,7 @@ class LoadedSuite:
         short = [one for one in series if len(one) < 1 - task.offset]
         if short:
             raise DataError(
-                f"{where}: series {short[0].item_id!r} has {len(short[0])} values, but {_needed(task)} needs at least "
+                f"{where}: series {short[0].item_id!r} has {len(short[0])} values, but {_needed(task)} at least "
                 f"{1 - task.offset} ({len(short)} of {len(series)} series are too short)."
             )
         return series
@@ -108,8 +108,9 @@ class LoadedSuite:
 def _needed(task: Task) -> str:
     """Windows that follow one another to the end of the series by their number, others by the offset."""
     if -task.offset != task.num_rolls * task.prediction_length:
-        return f"offset {task.offset}"
-    return f"{task.num_rolls} window{'s' * (task.num_rolls > 1)} of {task.prediction_length} steps"
+        return f"offset {task.offset} needs"
+    words = f"of {task.prediction_length} steps"
+    return f"1 window {words} needs" if task.num_rolls == 1 else f"{task.num_rolls} windows {words} need"
 
 
 _ANY_WINDOW: dict[str, Any] = {"prediction_length": 1, "offset": -1, "num_rolls": 1}

@@ -104,7 +104,9 @@ def test_a_scored_file_and_a_suite(refused: Any, verb: str) -> None:
     assert "--freq requires --input FILE" in refused(*words, "--freq", "D")
     both = refused(*words, *own, "--horizon", "7", suite, "embedded")
     assert f"{suite} selects a suite, and --input replaces it: give one of the two." in both
-    assert "'b' has 60 values, but offset -63" in refused(*words, *own, "--horizon", "21", "--windows", "3")
+    assert "'b' has 60 values, but 3 windows of 21 steps need" in refused(
+        *words, *own, "--horizon", "21", "--windows", "3"
+    )
     assert not Path("out").exists()
 
 
