@@ -179,7 +179,7 @@ def test_an_interrupted_run_of_tasks_goes_on_or_begins_anew(
     Path("tasks.yaml").write_text(json.dumps({"tasks": [task]}))
     suite = ("--suite", "fev:tasks.yaml") if road == "fev" else ("--suite", "gift-eval", "--data", ".")
     words = ("eval", "naive", *suite, "--out", "scores.csv")
-    place = "rankscope_eval.fev_suite.run._row" if road == "fev" else "rankscope_eval.gift_eval.run.score"
+    place = "rankscope_eval.fev_suite.run._measured" if road == "fev" else "rankscope_eval.gift_eval.run.score"
     plain, made = pydoc.locate(place), []
 
     def stopped(forecaster: Any, *rest: Any) -> Any:

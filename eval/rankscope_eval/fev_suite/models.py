@@ -31,7 +31,7 @@ class FevForecaster:
         name: name of the model.
         predict: predictions and seconds for a task.
         files: identity of the weights: files of the checkpoint.
-        covariates: whether the model reads covariates, and several targets together.
+        covariates: True if the model reads covariates, and several targets together.
     """
 
     name: str

@@ -137,7 +137,7 @@ def _measured(forecaster: FevForecaster, task: Task, how: Forecasting) -> Measur
 
 
 def _fits(task: Task, row: Measured) -> bool:
-    """Whether a row has the metrics of a task."""
+    """True if a row has the metrics of a task."""
     return row.metrics.keys() == set(_metrics(task))
 
 

@@ -91,7 +91,7 @@ def evaluate_gift(
 
 
 def _fits(model: str, name: str, row: GiftRow) -> bool:
-    """Whether a row is of this model and configuration, with all scores."""
+    """True if a row is of this model and configuration, with all scores."""
     return (row.model, row.dataset, row.scores.keys()) == (model, name, set(METRICS))
 
 

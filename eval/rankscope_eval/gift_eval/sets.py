@@ -39,7 +39,7 @@ class GiftSet:
         name: data set and frequency, as in results.
         domain: as in results.
         variates: series that were measured together, as in results.
-        longer: whether it is forecast at medium and long terms, too.
+        longer: True if it is forecast at medium and long terms, too.
     """
 
     folder: str
