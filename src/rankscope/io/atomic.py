@@ -231,9 +231,13 @@ def disk_error(error: Exception) -> str | None:
     found = re.search(r"I/O error: (.+) \(os error \d+\)", str(error))
     if found is not None and type(error).__name__ == "SafetensorError":
         return found[1]
-    if isinstance(error, RuntimeError) and ("inline_container" in str(error) or "PytorchStreamWriter" in str(error)):
+    if isinstance(error, RuntimeError) and any(one in str(error) for one in _TORCH):
         return "the file could not be written whole; is the disk full?"
     return None
+
+
+_TORCH = ("inline_container", "PytorchStreamWriter", "iostream error")
+"""Words of torch's errors of a file that could not be written."""
 
 
 def _umask() -> int:

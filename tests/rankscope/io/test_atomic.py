@@ -326,7 +326,11 @@ def by_torch(_: Path) -> None:
     raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")
 
 
-@pytest.mark.parametrize("write", [by_python, by_rust, by_torch])
+def by_torchs_stream(_: Path) -> None:
+    raise RuntimeError("basic_ios::clear: iostream error")
+
+
+@pytest.mark.parametrize("write", [by_python, by_rust, by_torch, by_torchs_stream])
 @pytest.mark.parametrize("opened", [atomic_file, atomic_folder])
 def test_a_full_disk_is_told_in_one_line_whoever_writes(write: Any, opened: Any, tmp_path: Path) -> None:
     told = r"cannot write .*out: .*(No space left on device|is the disk full)"

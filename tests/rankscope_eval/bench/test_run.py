@@ -67,7 +67,7 @@ def test_automatic_models_are_fitted_in_a_process_per_core_whose_memory_counts()
     forecast()
     assert beside() > 0
     alone, nothing = local(case, cores=1)
-    assert len(alone()[0]) == 3
+    assert len(alone()) == 3
     assert nothing() == 0
 
 
