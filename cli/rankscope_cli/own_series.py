@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rankscope_eval import Suite
 
 INPUT = "--input FILE: suites say it for each data set"
-"""What options about a scored file require."""
+"""Requirement of the options about a scored file."""
 
 
 def reading(

@@ -115,7 +115,7 @@ class Slice:
         model: name of the model.
         by: what the part is one of: horizon, frequency, season, length or intermittency.
         part: its name, such as ``last quarter``.
-        datasets: data sets in it.
+        datasets: data sets in it that have a ratio of WQL.
         series: series in it, of all data sets.
         WQL: geometric mean over the data sets of WQL on the part over the baseline's there.
         MASE: the same of MASE.

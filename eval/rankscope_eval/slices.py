@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +25,11 @@ INTERMITTENT = 1.32
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
 
 Part = tuple[str, str]
-"""What a part is one of, and its name."""
-Pairs = dict[str, Float[np.ndarray, "series 8"]]
-"""Sums of the model and of the baseline on a part, by data set."""
+"""Property that a part shares, and its value."""
+Members = dict[str, Bool[np.ndarray, " series"]]
+"""Series of a part, by data set."""
+Sides = dict[str, Float[np.ndarray, "series 8"]]
+"""Sums of a model and of the baseline on a part, by data set."""
 
 
 def worst_slices(
@@ -41,69 +44,89 @@ def worst_slices(
         baseline: that of the baseline.
     """
     tasks = {f"{task.benchmark}/{task.name}": task for task in suite.suite.tasks}
-    found = {(row.model, row.key): row for row in rows if row.bands is not None}
-    keys = [key for key in dict.fromkeys(row.key for row in rows) if key in tasks]
-    kinds = {key: list(_kinds(suite.series(tasks[key]), tasks[key], found[baseline, key])) for key in keys}
+    found = {(row.model, row.key): row for row in rows}
+    keys = dict.fromkeys(row.key for row in rows)
+    parts = _parts({key: _properties(suite.series(tasks[key]), tasks[key], found[baseline, key]) for key in keys})
     slices: list[Slice] = []
     for model in dict.fromkeys(models):
         if model != baseline:
-            slices += _of_model(model, found, baseline, kinds)
+            sides = {key: _sides(found[model, key], found[baseline, key]) for key in keys}
+            slices += _of_model(model, parts, sides, {key: found[model, key].source or key for key in keys})
     return tuple(slices)
 
 
-def _kinds(series: Sequence[Series], task: Task, row: EvalRow) -> Iterator[tuple[Part, Bool[np.ndarray, " series"]]]:
+def _properties(series: Sequence[Series], task: Task, row: EvalRow) -> dict[Part, Bool[np.ndarray, " series"]]:
     """Parts that series of a task belong to."""
     every = np.ones(len(series), dtype=bool)
-    yield ("frequency", series[0].start.freqstr), every
-    yield ("season", str(row.season_length)), every
     histories = [one.target[: len(one) + task.offset] for one in series]
     sizes = np.array([len(one) for one in histories])
-    short, long = LENGTHS
-    yield ("length", f"below {short}"), sizes < short
-    yield ("length", f"{short} to {long - 1}"), (sizes >= short) & (sizes < long)
-    yield ("length", f"{long} and more"), sizes >= long
     known = np.array([np.isfinite(one).sum() for one in histories])
     moved = np.array([(np.isfinite(one) & (one != 0)).sum() for one in histories])
     with np.errstate(divide="ignore", invalid="ignore"):
         sparse = known / moved >= INTERMITTENT
-    yield ("intermittency", "intermittent"), sparse
-    yield ("intermittency", "not intermittent"), ~sparse
+    short, long = LENGTHS
+    return {
+        ("frequency", series[0].start.freqstr): every,
+        ("season", str(row.season_length)): every,
+        ("length", f"below {short}"): sizes < short,
+        ("length", f"{short} to {long - 1}"): (sizes >= short) & (sizes < long),
+        ("length", f"{long} and more"): sizes >= long,
+        ("intermittency", "intermittent"): sparse,
+        ("intermittency", "not intermittent"): ~sparse,
+    }
+
+
+def _parts(properties: Mapping[str, Mapping[Part, Bool[np.ndarray, " series"]]]) -> dict[Part, Members]:
+    """Parts of all data sets: not one that is all of the data, or the same series as another, such as a season."""
+    parts: dict[Part, Members] = {}
+    for key, found in properties.items():
+        for part, here in found.items():
+            if here.any():
+                parts.setdefault(part, {})[key] = here
+    values = Counter(by for by, _ in parts)
+    seen: dict[tuple[tuple[str, bytes], ...], Part] = {}
+    for part, members in parts.items():
+        if values[part[0]] > 1:
+            seen.setdefault(tuple((key, here.tobytes()) for key, here in members.items()), part)
+    return {part: parts[part] for part in seen.values()}
+
+
+def _sides(ours: EvalRow, theirs: EvalRow) -> Float[np.ndarray, "series bands 8"]:
+    """Sums of a model and of the baseline."""
+    assert ours.bands is not None
+    assert theirs.bands is not None
+    return np.concatenate([ours.bands, theirs.bands], axis=2)
 
 
 def _of_model(
     model: str,
-    found: dict[tuple[str, str], EvalRow],
-    baseline: str,
-    kinds: dict[str, list[tuple[Part, Bool[np.ndarray, " series"]]]],
+    parts: Mapping[Part, Members],
+    sides: Mapping[str, Float[np.ndarray, "series bands 8"]],
+    sources: Mapping[str, str],
 ) -> list[Slice]:
     """Slices of a model, the worst first; the first few with intervals."""
-    parts: dict[Part, Pairs] = {}
-    for key, members in kinds.items():
-        ours, theirs = found[model, key].bands, found[baseline, key].bands
-        assert ours is not None
-        assert theirs is not None
-        both = np.concatenate([ours, theirs], axis=2)  # [series, bands, 8]
-        for part, here in members:
-            if here.any():
-                parts.setdefault(part, {})[key] = both[here].sum(axis=1)
-        if both.shape[1] == len(QUARTERS):
-            for band, name in enumerate(QUARTERS):
-                parts.setdefault(("horizon", name), {})[key] = both[:, band]
-    whole = {by for by, _ in parts if sum(other == by for other, _ in parts) == 1}
-    found_parts = [(_slice(model, part, pairs), pairs) for part, pairs in parts.items() if part[0] not in whole]
-    slices = [(one, pairs) for one, pairs in found_parts if math.isfinite(one.WQL) and one.series >= FEWEST]
-    # The same series by two names, such as a frequency and its season, are one part.
-    apart = {(one.datasets, one.series, one.WQL, one.MASE): (one, pairs) for one, pairs in reversed(slices)}
-    slices = list(apart.values())
+    found: dict[Part, Sides] = {
+        part: {key: sides[key][here].sum(axis=1) for key, here in members.items()} for part, members in parts.items()
+    }
+    for band, name in enumerate(QUARTERS):
+        whole = {key: both[:, band] for key, both in sides.items() if both.shape[1] == len(QUARTERS)}
+        if whole:
+            found["horizon", name] = whole
+    slices = [(_slice(model, part, here), here) for part, here in found.items()]
+    slices = [(one, here) for one, here in slices if math.isfinite(one.WQL) and one.series >= FEWEST]
     slices.sort(key=lambda pair: -pair[0].WQL)
     level = 1 - (1 - LEVEL) / max(1, len(slices))
-    return [_with_intervals(one, pairs, level) if place < WORST else one for place, (one, pairs) in enumerate(slices)]
+    worst = [_with_intervals(one, here, sources, level) for one, here in slices[:WORST]]
+    return worst + [one for one, _ in slices[WORST:]]
 
 
-def _slice(model: str, part: Part, pairs: Pairs) -> Slice:
-    mase, wql = zip(*(_ratios(sums) for sums in pairs.values()), strict=True)
-    over_wql, over_mase = (geometric_mean(one for one in ratios if 0 < one < math.inf) for ratios in (wql, mase))
-    return Slice(model, *part, len(pairs), sum(map(len, pairs.values())), over_wql, over_mase)
+def _slice(model: str, part: Part, here: Sides) -> Slice:
+    mase, wql = (
+        [one for one in ratios if 0 < one < math.inf]
+        for ratios in zip(*(_ratios(sums) for sums in here.values()), strict=True)
+    )
+    series = sum(map(len, here.values()))
+    return Slice(model, *part, len(wql), series, geometric_mean(wql), geometric_mean(mase))
 
 
 def _ratios(sums: Float[np.ndarray, "series 8"]) -> tuple[float, float]:
@@ -113,12 +136,11 @@ def _ratios(sums: Float[np.ndarray, "series 8"]) -> tuple[float, float]:
         return float((scaled / count) / (base_scaled / base_count)), float((loss / labels) / (base_loss / base_labels))
 
 
-def _with_intervals(one: Slice, pairs: Pairs, level: float) -> Slice:
-    draws = [resample(sums[:, :4], sums[:, 4:], name) for name, sums in pairs.items()]
+def _with_intervals(one: Slice, here: Sides, sources: Mapping[str, str], level: float) -> Slice:
+    draws = {key: resample(sums[:, :4], sums[:, 4:], key) for key, sums in here.items()}
 
     def ends(position: int) -> Interval | None:
-        usable = [pair[position] for pair in draws]
-        known = [draw for draw in usable if draw is not None]
-        return interval(known, level=level) if known else None
+        known = {key: draw for key, pair in draws.items() if (draw := pair[position]) is not None}
+        return interval(list(known.values()), [sources[key] for key in known], level=level) if known else None
 
     return replace(one, MASE_interval=ends(0), WQL_interval=ends(1))

@@ -117,10 +117,9 @@ def run(
     from rankscope_eval.suites import DEFAULT_SUITE
 
     if suite is not None and suite.startswith((FEV, GIFT)):
-        own_options = {"--max-series": max_series, "--metrics": metrics}
-        _refuse_own({**own_options, "--engine ray": engine == "ray", "--jobs": jobs > 1})
+        plain = {"--max-series": max_series, "--metrics": metrics, "--engine": engine != "local", "--jobs": jobs != 1}
+        _refuse_plain(plain)
     shown = _metrics(metrics)
-    where = Engine(engine, jobs=jobs, address=address, device=device)
     if suite == GIFT and data is None:
         raise OptionError("--suite gift-eval requires --data DIR, the folder of the benchmark's data sets.")
     read = reading(input is not None, INPUT, freq, id_column, time_column, target_column)
@@ -128,6 +127,7 @@ def run(
     series = own_suite(input, horizon, windows, season_length, read, replaced) or suite or DEFAULT_SUITE
     folder = _submission_folder(models, baseline, out, force or resume) if suite == GIFT and out is not None else None
     how = opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
+    where = Engine(engine, jobs=jobs, address=address, device=how.device)
     kept = _kept(out, resume, force)
     again = kept is not None and resume and kept.exists()
     done = out is not None and (Path(out).exists() if folder is None else _all_submitted(folder, models, baseline))
@@ -170,8 +170,8 @@ def run(
             shutil.rmtree(kept)
 
 
-def _refuse_own(options: Mapping[str, object]) -> None:
-    """Refuse options that the suites of fev and GIFT-Eval do not have.
+def _refuse_plain(options: Mapping[str, object]) -> None:
+    """Refuse options of rankscope's plain suites, which tasks of fev and GIFT-Eval do not have.
 
     Raises:
         OptionError: one is given.

@@ -97,7 +97,7 @@ def evaluate_fev(
 
 @dataclass(frozen=True)
 class Measured:
-    """What is measured of a model on a task; the other fields of fev's summary are the task's.
+    """Measurements of a model on a task; the other fields of fev's summary are the task's.
 
     Attributes:
         test_error: of the task's own metric.
