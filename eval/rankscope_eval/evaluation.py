@@ -11,7 +11,7 @@ from rankscope.engine import Progress, silent
 from rankscope.engine.pool import Engine
 from rankscope_eval.baselines import BASELINE
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
-from rankscope_eval.kept import check_run, opened_store, put, row_key, states, stored
+from rankscope_eval.kept import check_run, open_all, opened_store, put, row_key, states, stored
 from rankscope_eval.relative import Sums
 from rankscope_eval.report import Comparison, EvalReport, EvalRow
 from rankscope_eval.scorer import score_suite
@@ -67,7 +67,7 @@ def evaluate(
     if not isinstance(suite, LoadedSuite):
         suite = read_suite(suite, data, tasks=tasks, max_series=max_series)
     base = BASELINE if baseline is None else baseline
-    forecasters = _opened(models, base, how)
+    forecasters = open_all(models, base, how, _opened)
     settings = {**vars(how), "max_series": suite.max_series}
     with opened_store(kept, resume) as store:
 
@@ -77,14 +77,13 @@ def evaluate(
             return row_key("eval", forecaster.name, forecaster.files, settings, asdict(task), states(suite.files(task)))
 
         def known(forecaster: Forecaster, task: Task) -> EvalRow | None:
-            def fits(one: KeptRow) -> bool:
-                return (one.row.benchmark, one.row.dataset, one.row.model) == (
-                    task.benchmark,
-                    task.name,
-                    forecaster.name,
-                )
-
-            earlier = stored(store, key(forecaster, task), KeptRow, fits)
+            wanted = forecaster.name, task.benchmark, task.name
+            earlier = stored(
+                store,
+                key(forecaster, task),
+                KeptRow,
+                lambda one: (one.row.model, one.row.benchmark, one.row.dataset) == wanted,
+            )
             return None if earlier is None else replace(earlier.row, bands=earlier.bands)
 
         def keep(forecaster: Forecaster, task: Task, row: EvalRow) -> None:
@@ -93,7 +92,7 @@ def evaluate(
         rows, skipped = score_suite(
             suite, forecasters, progress or silent, known=known, keep=keep, engine=engine or Engine(jobs=1)
         )
-    rows = with_published(rows, suite.suite.published)
+    rows = _with_published(rows, suite.suite.published)
     names = list(dict.fromkeys(_name(one) for one in models))
     compared = Comparison(rows, _name(base))
     return EvalReport(
@@ -112,21 +111,15 @@ def evaluate(
     )
 
 
-def _opened(models: Sequence[str | Forecaster], baseline: str | Forecaster, how: Forecasting) -> list[Forecaster]:
-    """Open models and the baseline, each once; a revision is the models' and not the baseline's."""
-    opened: dict[str, Forecaster] = {}
-    for model in (*models, baseline):
-        if _name(model) not in opened:
-            mine = how if model in models else replace(how, revision=None)
-            opened[_name(model)] = model if isinstance(model, Forecaster) else open_forecaster(model, mine)
-    return list(opened.values())
+def _opened(model: str | Forecaster, how: Forecasting) -> Forecaster:
+    return model if isinstance(model, Forecaster) else open_forecaster(model, how)
 
 
 def _name(model: str | Forecaster) -> str:
     return model.name if isinstance(model, Forecaster) else str(model)
 
 
-def with_published(rows: Sequence[EvalRow], published: Sequence[PublishedScore]) -> list[EvalRow]:
+def _with_published(rows: Sequence[EvalRow], published: Sequence[PublishedScore]) -> list[EvalRow]:
     """Rows with the published scores of their models."""
     known = {(one.dataset, one.model): one for one in published}
     return [

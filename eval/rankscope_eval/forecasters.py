@@ -80,7 +80,8 @@ class Forecaster:
         if self.opening is None:
             raise OptionError(f"model {self.name} is not known by a name: evaluate it in this process (jobs=1).")
         model, how = self.opening
-        return _opened_here, (model, replace(how, seed=self.seed))
+        changed = str([path.stat().st_mtime_ns for path in self.files or ()])
+        return open_once, (model, replace(how, seed=self.seed), changed)
 
 
 def open_forecaster(model: str | Checkpoint, how: Forecasting | None = None) -> Forecaster:
@@ -107,8 +108,9 @@ def open_forecaster(model: str | Checkpoint, how: Forecasting | None = None) -> 
 
 
 @cache
-def _opened_here(model: str, how: Forecasting) -> Forecaster:
-    """Open a model, once per process."""
+def open_once(model: str, how: Forecasting, state: str) -> Forecaster:
+    """Open a model by name, once per process and state of its files: a fingerprint, or their times of change."""
+    quiet_imports()
     return open_forecaster(model, how)
 
 

@@ -18,6 +18,7 @@ from rankscope_eval.verdict import check_margin
 
 ROWS_SCHEMA = "rankscope/eval-rows@2"
 Model = TypeVar("Model")
+Name = TypeVar("Name")
 Record = TypeVar("Record")
 
 
@@ -35,7 +36,7 @@ def check_run(models: Sequence[Any], kept: str | Path | None, resume: bool, marg
 
 
 def open_all(
-    models: Sequence[str], baseline: str, how: Forecasting, open_one: Callable[[str, Forecasting], Model]
+    models: Sequence[Name], baseline: Name, how: Forecasting, open_one: Callable[[Name, Forecasting], Model]
 ) -> list[Model]:
     """Open models and the baseline, each once; a revision is the models' and not the baseline's."""
     names = dict.fromkeys([*models, baseline])
@@ -90,10 +91,10 @@ def stored(
     Raises:
         DataError: the stored row is damaged.
     """
-    earlier = None if store is None or key is None else store.get(key, kind)
-    if store is None or key is None or earlier is None:
+    if store is None or key is None:
         return None
-    if not fits(earlier):
+    earlier = store.get(key, kind)
+    if earlier is not None and not fits(earlier):
         raise DataError(f"{store.path(key)} holds a row of something else. Delete the file, and it is made anew.")
     return earlier
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -64,15 +64,17 @@ class Windows:
     @property
     def season(self) -> int:
         """Season length of the task, or GluonTS' for the frequency of the first series."""
-        return self.task.season_length or seasonality(self.series[0].start.freqstr)
+        return self._season(self.series[0].start.freqstr)
+
+    def _season(self, freq: str) -> int:
+        return self.task.season_length or seasonality(freq)
 
     @cached_property
     def seasonal_errors(self) -> Float[np.ndarray, "windows 1"]:
         """Mean absolute seasonal difference of each context, by the task's season or that of the series' frequency."""
         from gluonts.ev.ts_stats import seasonal_error
 
-        given = self.task.season_length
-        seasons = {freq: given or seasonality(freq) for freq in {one.start.freqstr for one in self.series}}
+        seasons = {freq: self._season(freq) for freq in {one.start.freqstr for one in self.series}}
         errors = []
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # the mean of no difference
@@ -156,7 +158,7 @@ def score(forecasts: Iterable[Any], windows: Windows) -> Scores:
         data = {"label": windows.targets[rows], "seasonal_error": windows.seasonal_errors[rows], **_quantiles(block)}
         with warnings.catch_warnings(), np.errstate(all="ignore"):  # GluonTS divides by zero on purpose
             warnings.simplefilter("ignore")
-            blocks.append(_Block.of(data))
+            blocks.append(_summed(data))
         first += len(block)
     if first != len(windows.targets):
         raise ValueError(f"{first} forecasts of {len(windows.targets)} windows.")
@@ -180,77 +182,85 @@ def _quantiles(forecasts: Sequence[Any]) -> dict[str, Float[np.ndarray, "windows
     with np.errstate(all="ignore"):  # tails of equal quantiles
         found = {level: joined.quantile(level).reshape(len(forecasts), -1) for level in _LEVELS}
     if any(np.isnan(found[str(level)]).any() for level in QUANTILES):
-        raise DataError("the forecasts cannot be scored: Forecast contains NaN values")
+        raise DataError("the forecasts cannot be scored: one contains NaN.")
     return found
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Losses of some windows, each summed over what a score does not need.
+class _Summed(NamedTuple):
+    """Losses of some windows, summed as scores need them.
 
     Attributes:
-        losses: summed quantile loss by level.
-        scaled_losses: the same over the seasonal error, all levels.
-        totals: Σ|y|, scaled error, absolute error, interval score over the seasonal error.
-        counts: targets, targets with a scale, finite interval scores.
-        by_step: mean quantile loss over levels, Σ|y|, scaled error and its count, targets in the 80 % interval,
-            targets, and targets up to each of the nine quantiles.
-        sums: see `Scores`.
+        whole: over windows and steps, by name: a number, of ``loss`` one per level.
+        steps: over windows, by name: a number per step, of ``up_to`` one per level and step.
+        bands: see ``sums`` of `Scores`.
     """
 
-    losses: Float[np.ndarray, " levels"]
-    scaled_losses: float
-    totals: Float[np.ndarray, " totals"]
-    counts: Float[np.ndarray, " counts"]
-    by_step: Float[np.ndarray, "columns horizon"]
-    sums: Float[np.ndarray, "windows bands 4"]
-
-    @classmethod
-    def of(cls, data: dict[str, Any]) -> _Block:
-        from gluonts.ev import stats
-
-        losses = [stats.quantile_loss(data, q) for q in QUANTILES]
-        labels, scaled = stats.absolute_label(data), stats.absolute_scaled_error(data, "0.5")
-        interval = stats.scaled_interval_score(data, ALPHA)
-        known = ~np.ma.getmaskarray(data["label"])
-        up_to = [np.ma.filled(stats.coverage(data, q), 0.0) for q in QUANTILES]
-        inside = np.ma.filled((data["label"] >= data["0.1"]) & (data["label"] <= data["0.9"]), False)
-        counted = ~np.ma.getmaskarray(scaled)
-        columns = [sum(losses) / len(losses), labels, scaled, counted]
-        columns = [np.ma.filled(one, 0.0).astype(np.float64) for one in columns]
-        return cls(
-            np.array([np.ma.sum(one) or 0.0 for one in losses], dtype=np.float64),
-            float(np.ma.sum(sum(losses) / data["seasonal_error"]) or 0.0),
-            np.array([np.ma.sum(one) or 0.0 for one in (labels, scaled, stats.absolute_error(data, "0.5"), interval)]),
-            np.array([known.sum(), counted.sum(), np.ma.count(interval)], dtype=np.float64),
-            np.stack([one.sum(axis=0) for one in (*columns, inside, known, *up_to)]).astype(np.float64),
-            np.stack([np.add.reduceat(one, band_edges(one.shape[1]), axis=1) for one in columns], axis=-1),
-        )
+    whole: dict[str, Any]
+    steps: dict[str, Any]
+    bands: Float[np.ndarray, "windows bands 4"]
 
 
-def _scores(blocks: Sequence[_Block], unscaled: int) -> Scores:
-    losses, totals, counts, by_step = (
-        sum(getattr(one, name) for one in blocks) for name in ("losses", "totals", "counts", "by_step")
+def _summed(data: dict[str, Any]) -> _Summed:
+    """Sum the losses of windows: labels, seasonal errors and quantiles by GluonTS' names."""
+    from gluonts.ev import stats
+
+    losses = [stats.quantile_loss(data, q) for q in QUANTILES]
+    labels, scaled = stats.absolute_label(data), stats.absolute_scaled_error(data, "0.5")
+    interval = stats.scaled_interval_score(data, ALPHA)
+    known, with_scale = ~np.ma.getmaskarray(labels), ~np.ma.getmaskarray(scaled)
+    inside = np.ma.filled((data["label"] >= data["0.1"]) & (data["label"] <= data["0.9"]), False)
+    whole = {
+        "loss": np.array([_total(one) for one in losses]),
+        "scaled_loss": _total(sum(losses) / data["seasonal_error"]),
+        "label": _total(labels),
+        "scaled": _total(scaled),
+        "error": _total(stats.absolute_error(data, "0.5")),
+        "interval": _total(interval),
+        "intervals": np.ma.count(interval),
+        "known": known.sum(),
+        "with_scale": with_scale.sum(),
+        "inside": inside.sum(),
+    }
+    columns = [sum(losses) / len(losses), labels, scaled, with_scale]
+    columns = [np.ma.filled(one, 0.0).astype(np.float64) for one in columns]
+    steps = {
+        **{name: one.sum(axis=0) for name, one in zip(_BAND_SUMS, columns, strict=True)},
+        "inside": inside.sum(axis=0),
+        "known": known.sum(axis=0),
+        "up_to": np.stack([np.ma.filled(stats.coverage(data, q), 0.0).sum(axis=0) for q in QUANTILES]),
+    }
+    bands = [np.add.reduceat(one, band_edges(one.shape[1]), axis=1) for one in columns]
+    return _Summed(whole, steps, np.stack(bands, axis=-1))
+
+
+_BAND_SUMS = ("loss", "label", "scaled", "with_scale")
+
+
+def _total(values: Any) -> float:
+    """Sum of what is not masked; 0 where all is."""
+    return float(np.ma.sum(values) or 0.0)
+
+
+def _scores(blocks: Sequence[_Summed], unscaled: int) -> Scores:
+    whole, steps = (
+        {name: sum(one[name] for one in parts) for name in parts[0]}
+        for parts in ([block.whole for block in blocks], [block.steps for block in blocks])
     )
-    labels, scaled, absolute, interval = totals
-    known, with_scale, intervals = counts
-    loss, step_labels, step_scaled, step_scale, inside, targets, *up_to = by_step
-    shares = np.array(up_to) / targets
     levels = np.array(QUANTILES)[:, None]
     return Scores(
-        MASE=float(scaled / with_scale),
-        WQL=float(np.mean([one / labels for one in losses])),
-        SQL=float(np.float64(sum(one.scaled_losses for one in blocks)) / (with_scale * len(QUANTILES))),
-        WAPE=float(absolute / labels),
-        MSIS=float(interval / intervals),
-        coverage=float(inside.sum() / known),
+        MASE=float(whole["scaled"] / whole["with_scale"]),
+        WQL=float(np.mean([one / whole["label"] for one in whole["loss"]])),
+        SQL=float(whole["scaled_loss"] / (whole["with_scale"] * len(QUANTILES))),
+        WAPE=float(np.float64(whole["error"]) / whole["label"]),
+        MSIS=float(whole["interval"] / whole["intervals"]),
+        coverage=float(whole["inside"] / whole["known"]),
         unscaled=unscaled,
-        sums=np.concatenate([one.sums for one in blocks]),
+        sums=np.concatenate([block.bands for block in blocks]),
         steps=StepScores(
-            WQL=tuple((loss / step_labels).tolist()),
-            MASE=tuple((step_scaled / step_scale).tolist()),
-            coverage=tuple((inside / targets).tolist()),
-            calibration_error=tuple(np.abs(shares - levels).mean(axis=0).tolist()),
+            WQL=tuple((steps["loss"] / steps["label"]).tolist()),
+            MASE=tuple((steps["scaled"] / steps["with_scale"]).tolist()),
+            coverage=tuple((steps["inside"] / steps["known"]).tolist()),
+            calibration_error=tuple(np.abs(steps["up_to"] / steps["known"] - levels).mean(axis=0).tolist()),
         ),
     )
 

@@ -116,8 +116,8 @@ def resample(
     if model.shape != baseline.shape:
         raise ValueError(f"{name}: sums of {len(model)} series and of {len(baseline)}: give both of the same.")
     both = np.hstack([model, baseline])
-    whole = _log_ratios(both.sum(axis=0, keepdims=True))[0]
-    drawn = _log_ratios(_totals(both, np.random.default_rng(zlib.crc32(name.encode())), resamples))
+    whole = log_ratios(both.sum(axis=0, keepdims=True))[0]
+    drawn = log_ratios(_totals(both, np.random.default_rng(zlib.crc32(name.encode())), resamples))
     mase, wql = (
         Draws(logs[np.isfinite(logs)], len(model), float(point)) if np.isfinite(point) else None
         for point, logs in zip(whole, drawn.T, strict=True)
@@ -193,7 +193,7 @@ def _stretch(units: int, level: float) -> float:
     return float((units / (units - 1)) ** 0.5 * t.ppf(upper, units - 1) / norm.ppf(upper))
 
 
-def _log_ratios(totals: Float[np.ndarray, "draws 8"]) -> Float[np.ndarray, "draws 2"]:
+def log_ratios(totals: Float[np.ndarray, "draws 8"]) -> Float[np.ndarray, "draws 2"]:
     """Log of MASE and of WQL over the baseline's; not finite where one of them is no positive number."""
     loss, labels, scaled, count, base_loss, base_labels, base_scaled, base_count = totals.T
     with np.errstate(all="ignore"):

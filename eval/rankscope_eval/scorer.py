@@ -37,10 +37,10 @@ METRICS = ("WQL", "MASE")
 
 def score_task(forecaster: Forecaster, windows: Windows) -> EvalRow:
     """Score a model on a task, forecasts as they come."""
-    task, taken = windows.task, Taken()
+    task, meter = windows.task, Meter()
     try:
         forecasts = forecaster.forecast(windows.contexts, task.prediction_length, windows.season)
-        scores = score(taken.over(forecasts), windows)
+        scores = score(meter.read(forecasts), windows)
     except DataError as error:
         raise DataError(f"model {forecaster.name!r} on task {task.name!r}: {error}") from error
     return EvalRow(
@@ -53,9 +53,9 @@ def score_task(forecaster: Forecaster, windows: Windows) -> EvalRow:
         windows=len(windows.contexts),
         prediction_length=task.prediction_length,
         season_length=windows.season,
-        seconds=taken.seconds,
+        seconds=meter.seconds,
         unscaled=scores.unscaled,
-        fallbacks=taken.fallbacks,
+        fallbacks=meter.fallbacks,
         SQL=scores.SQL,
         WAPE=scores.WAPE,
         MSIS=scores.MSIS,
@@ -66,13 +66,13 @@ def score_task(forecaster: Forecaster, windows: Windows) -> EvalRow:
     )
 
 
-class Taken:
-    """Seconds that forecasts took, and how many of them are fallbacks."""
+class Meter:
+    """Seconds that forecasts took, and the number of them that are fallbacks."""
 
     def __init__(self) -> None:
         self.seconds, self.fallbacks = 0.0, 0
 
-    def over(self, forecasts: Iterator[Any]) -> Iterator[Any]:
+    def read(self, forecasts: Iterator[Any]) -> Iterator[Any]:
         """Pass forecasts on as they come."""
         while True:
             started = time.perf_counter()

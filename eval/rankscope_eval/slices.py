@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from rankscope.series import Series
-from rankscope_eval.relative import FEWEST, LEVEL, Interval, geometric_mean, interval, resample
+from rankscope_eval.relative import FEWEST, LEVEL, Interval, geometric_mean, interval, log_ratios, resample
 from rankscope_eval.report import EvalRow, Slice
 from rankscope_eval.sources import LoadedSuite
 from rankscope_eval.suites import Task
@@ -122,18 +122,11 @@ def _of_model(
 
 def _slice(model: str, part: Part, here: Sides) -> Slice:
     mase, wql = (
-        [one for one in ratios if 0 < one < math.inf]
-        for ratios in zip(*(_ratios(sums) for sums in here.values()), strict=True)
+        np.exp(logs[np.isfinite(logs)]).tolist()
+        for logs in log_ratios(np.stack([sums.sum(axis=0) for sums in here.values()])).T
     )
     series = sum(map(len, here.values()))
     return Slice(model, *part, len(wql), series, geometric_mean(wql), geometric_mean(mase))
-
-
-def _ratios(sums: Float[np.ndarray, "series 8"]) -> tuple[float, float]:
-    """MASE and WQL over the baseline's."""
-    with np.errstate(all="ignore"):
-        loss, labels, scaled, count, base_loss, base_labels, base_scaled, base_count = sums.sum(axis=0)
-        return float((scaled / count) / (base_scaled / base_count)), float((loss / labels) / (base_loss / base_labels))
 
 
 def _with_intervals(one: Slice, here: Sides, sources: Mapping[str, str], level: float) -> Slice:

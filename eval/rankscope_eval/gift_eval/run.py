@@ -13,6 +13,7 @@ from typing import Any
 
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError
+from rankscope.series.frequency import quiet
 from rankscope_eval.baselines import BASELINE
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 from rankscope_eval.gift_eval.report import METRICS, GiftReport, GiftRow, compare
@@ -130,7 +131,9 @@ def score(forecaster: Forecaster, one: Configuration, loaded: Loaded) -> GiftRow
     from gluonts.model.evaluation import evaluate_forecasts
     from gluonts.time_feature import get_seasonality
 
-    horizon, windows, season = loaded.horizon(one), loaded.windows(one), get_seasonality(loaded.freq)
+    horizon, windows = loaded.horizon(one), loaded.windows(one)
+    with quiet():
+        season = get_seasonality(loaded.freq)
     measures = [
         *(ev.MSE(forecast_type="mean"), ev.MSE(forecast_type=0.5), ev.MAE(), ev.MASE(), ev.MAPE(), ev.SMAPE()),
         *(ev.MSIS(), ev.RMSE(), ev.NRMSE(), ev.ND(), ev.MeanWeightedSumQuantileLoss(quantile_levels=QUANTILES)),

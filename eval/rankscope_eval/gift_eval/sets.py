@@ -16,6 +16,7 @@ from rankscope.errors import DataError, unknown_choice
 from rankscope.io import codec
 from rankscope.series import read_series
 from rankscope.series.files import ENDINGS, check_arrow
+from rankscope.series.frequency import quiet
 from rankscope.series.record import Entry
 from rankscope_eval.reasons import as_data_error
 
@@ -97,7 +98,8 @@ class Loaded:
         """
         from pandas.tseries.frequencies import to_offset
 
-        base = str(to_offset(self.freq).name).split("-")[0]
+        with quiet():
+            base = str(to_offset(self.freq).name).split("-")[0]
         table = M4_HORIZONS if "m4" in configuration.source.folder else HORIZONS
         steps = table.get(_OLD.get(base, base))
         if steps is None:
@@ -158,7 +160,8 @@ def _from_arrow(folder: Path) -> Loaded:
         entries: list[Any] = []
         for row in table:
             target = np.asarray(row["target"], dtype=np.float32)
-            start = pd.Period(pd.Timestamp(np.asarray(row["start"]).item()), freq=freq)
+            with quiet():
+                start = pd.Period(pd.Timestamp(np.asarray(row["start"]).item()), freq=freq)
             item = str(row["item_id"])
             if start is pd.NaT:
                 raise ValueError(f"series {item!r} has no start")

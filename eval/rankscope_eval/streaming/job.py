@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from rankscope.series.frequency import seasonality
 from rankscope.series.layout import TableLayout
 from rankscope.series.reader import BadRow, to_series
 from rankscope_eval.forecast import forecast_rows, forecast_times, forecast_values, spreadsheet_safe
-from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
+from rankscope_eval.forecasters import Forecaster, Forecasting, open_once
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,7 @@ class Job:
 
     Attributes:
         model: model name or an open forecaster.
+        weights: fingerprint of the model's weights.
         how: forecasting settings; the seed applies to the first chunk, and seeds of later chunks derive from it.
         horizon: forecast horizon in steps.
         levels: quantile levels, ascending.
@@ -40,6 +40,7 @@ class Job:
     """
 
     model: str | Forecaster
+    weights: str
     how: Forecasting
     horizon: int
     levels: tuple[float, ...]
@@ -82,7 +83,7 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
     series, bad = to_series(chunk, job.layout, job.path, job.unit)
     if bad and job.stop:
         return Part(chunk.number, b"", 0, 0, tuple(bad))
-    model = job.model if isinstance(job.model, Forecaster) else opened(job.model, job.how)
+    model = job.model if isinstance(job.model, Forecaster) else open_once(job.model, job.how, job.weights)
     forecaster = replace(model, seed=chunk_seed(job.how.seed, chunk.number))
     shown = [one.last(job.context or forecaster.context) for one in series]
     there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
@@ -109,13 +110,6 @@ def chunk_seed(seed: int, number: int) -> int:
     (7, True)
     """
     return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)[0] >> 1) if number else seed
-
-
-@lru_cache(maxsize=1)
-def opened(model: str, how: Forecasting) -> Forecaster:
-    """Open a model, once per process."""
-    quiet_imports()
-    return open_forecaster(model, how)
 
 
 def _forecasts(forecaster: Forecaster, series: Sequence[Series], job: Job) -> np.ndarray:

@@ -132,6 +132,7 @@ def forecast_stream(
     stream = open_stream(input, chunk, columns=names, freq=freq)
     job = Job(
         model=model if isinstance(model, Forecaster) else title,
+        weights=weights,
         how=how,
         horizon=horizon,
         levels=levels,
