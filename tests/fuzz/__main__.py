@@ -3,7 +3,8 @@
     python -m tests.fuzz --seconds 600 --seed 1 --only csv,arrow.
 
 Inputs are functions of the seed and a number, in processes of their own, which are stopped where an input takes longer
-than ten seconds. What came out wrong is kept below `--keep`, one folder per kind of exception.
+than ten seconds. What came out wrong is kept below `--keep`, one folder per kind of exception; the counts of `--out`
+are continued if they are there.
 """
 
 from __future__ import annotations
@@ -39,10 +40,13 @@ SPACE = 1 << 34
 
 @dataclass
 class Tally:
-    """Inputs of a kind that were tried, and those that came out wrong, by what came out."""
+    """Inputs of a kind that were tried, those that came out wrong by what came out, and the largest resident memory of
+    a process that tried them, in bytes.
+    """
 
     tried: int = 0
     wrong: Counter[str] = field(default_factory=Counter)
+    peak: int = 0
 
 
 def prepare(name: str, folder: Path) -> None:
@@ -76,15 +80,20 @@ class Run:
             self.lines.put(line.rstrip("\n"))
         self.lines.put(None)
 
-    def stop(self) -> int:
-        """Kill it if it runs; its exit code."""
-        self.process.kill()
-        return self.process.wait()
+    def end(self, tally: Tally, kill: bool = True) -> int:
+        """Kill it, or let it end; its exit code."""
+        if kill:
+            self.process.kill()
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        tally.peak = max(tally.peak, usage.ru_maxrss * 1024)
+        return self.process.returncode
 
 
 def fuzz(name: str, folder: Path, options: argparse.Namespace, deadline: float, tally: Tally) -> None:
     """Try inputs of a kind until the deadline."""
-    seed, keep, at, last = options.seed, options.keep, options.first, options.first + options.most
+    seed, keep, last = options.seed, options.keep, options.first + options.most
+    at = options.first + tally.tried
     while at < last and time.monotonic() < deadline:
         run = Run(name, folder, seed, at, last)
         started, patience = False, START
@@ -92,14 +101,14 @@ def fuzz(name: str, folder: Path, options: argparse.Namespace, deadline: float, 
             try:
                 line = run.lines.get(timeout=patience)
             except queue.Empty:
-                run.stop()
+                run.end(tally)
                 if not started:
                     raise SystemExit(f"{name}: a valid input takes longer than {START:.0f} s.") from None
                 note(name, folder, seed, at, f"hang: longer than {options.patience:.0f} s", keep, tally)
                 at += 1
                 break
             if line is None:
-                code = run.process.wait()
+                code = run.end(tally, kill=False)
                 if not started:
                     raise SystemExit(f"{name}: a valid input ends with exit code {code}.")
                 if code != MEMORY:
@@ -110,7 +119,7 @@ def fuzz(name: str, folder: Path, options: argparse.Namespace, deadline: float, 
             if line == "ready":
                 started, patience = True, options.patience
             elif line == "done":
-                run.stop()
+                run.end(tally)
                 return
             elif line.startswith("{"):
                 found = json.loads(line)
@@ -119,7 +128,7 @@ def fuzz(name: str, folder: Path, options: argparse.Namespace, deadline: float, 
                 at = int(line)
                 tally.tried += 1
                 if time.monotonic() > deadline:
-                    run.stop()
+                    run.end(tally)
                     return
 
 
@@ -136,6 +145,16 @@ def note(name: str, folder: Path, seed: int, number: int, wrong: str, keep: Path
     tally.wrong[key] += 1
 
 
+def counted(options: argparse.Namespace, words: argparse.ArgumentParser) -> dict[str, Tally]:
+    """What `--out` holds already."""
+    if options.out is None or not options.out.is_file():
+        return {}
+    found = json.loads(options.out.read_text())
+    if (found["seed"], found["first"]) != (options.seed, options.first):
+        words.error(f"{options.out} counts inputs of seed {found['seed']} from {found['first']}: give another --out.")
+    return {name: Tally(one["tried"], Counter(one["wrong"]), one["peak"]) for name, one in found["kinds"].items()}
+
+
 def main() -> int:
     """Fuzz all kinds in turn, for equal times; 1 if anything came out wrong."""
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -146,23 +165,26 @@ def main() -> int:
     words.add_argument("--only", default=",".join(one for one in KINDS if one != ITSELF), help="kinds, with commas")
     words.add_argument("--keep", type=Path, default=Path("fuzz-found"), help="folder for what came out wrong")
     words.add_argument("--patience", type=float, default=SECONDS, help="seconds that an input may take")
-    words.add_argument("--out", type=Path, help="JSON file for the counts")
+    words.add_argument("--out", type=Path, help="JSON file for the counts, continued if it is there")
     options = words.parse_args()
     names = options.only.split(",")
-    tallies = {name: Tally() for name in names}
+    tallies = counted(options, words)
     with tempfile.TemporaryDirectory() as made:
         for at, name in enumerate(names):
             prepare(name, Path(made))
             begun = time.monotonic()
             left = options.seconds / len(names)
-            fuzz(name, Path(made), options, begun + left, tallies[name])
-            tally, took = tallies[name], time.monotonic() - begun
+            tally = tallies.setdefault(name, Tally())
+            before = tally.tried
+            fuzz(name, Path(made), options, begun + left, tally)
+            tried, took = tally.tried - before, time.monotonic() - begun
             wrong = sum(tally.wrong.values())
-            print(f"[{at + 1}/{len(names)}] {name}: {tally.tried:,} inputs in {took:.0f} s, {wrong} wrong", flush=True)
-    if options.out is not None:
-        counts = {name: {"tried": one.tried, "wrong": dict(one.wrong)} for name, one in tallies.items()}
-        options.out.write_text(json.dumps({"seed": options.seed, "first": options.first, "kinds": counts}, indent=1))
-    return int(any(one.wrong for one in tallies.values()))
+            print(f"[{at + 1}/{len(names)}] {name}: {tried:,} inputs in {took:.0f} s, {wrong} wrong", flush=True)
+            if options.out is not None:
+                counts = {"seed": options.seed, "first": options.first, "kinds": {}}
+                counts["kinds"] = {name: vars(one) for name, one in tallies.items()}
+                options.out.write_text(json.dumps(counts, indent=1))
+    return int(any(tallies[name].wrong for name in names))
 
 
 if __name__ == "__main__":
