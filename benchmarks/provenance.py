@@ -52,12 +52,15 @@ def origin(benchmark: str, *used: str) -> dict[str, Any]:
     script = f"benchmarks/{benchmark}.py"
     return {
         "benchmark": benchmark,
-        "date": datetime.date.today().isoformat(),
-        "commit": commit(script, "benchmarks/provenance.py", *used),
-        "command": command_line(script),
-        "machine": machine(),
+        **whence(command_line(script), script, "benchmarks/provenance.py", *used),
         "used": {path: digest(ROOT / path) for path in (script, *used)},
     }
+
+
+def whence(command: str, *used: str) -> dict[str, Any]:
+    """Date, commit, command and machine; the commit is marked where the files used differ from it."""
+    today = datetime.date.today().isoformat()
+    return {"date": today, "commit": commit(*used), "command": command, "machine": machine()}
 
 
 def command_line(script: str) -> str:

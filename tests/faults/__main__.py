@@ -21,7 +21,6 @@ import ctypes
 import fnmatch
 import hashlib
 import importlib
-import json
 import os
 import random
 import re
@@ -37,6 +36,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.counts import save
 from tests.faults.verbs import VERBS, Verb, inputs, named
 
 KINDS = {"no space": 1, "I/O error": 2, "short write": 3, "death": 4}
@@ -343,7 +343,7 @@ def serve(options: argparse.Namespace) -> int:
             }
             for name, row in rows.items()
         }
-        options.out.write_text(json.dumps({"seed": options.seed, "verbs": counts}, indent=1) + "\n", encoding="utf-8")
+        save({"seed": options.seed, "verbs": counts}, "tests.faults", options.out)
     return int(wrong > 0)
 
 

@@ -26,6 +26,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.counts import save
 from tests.fuzz.child import MEMORY, changed, seeds, write
 from tests.fuzz.kinds import ITSELF, KINDS
 
@@ -181,9 +182,8 @@ def main() -> int:
             wrong = sum(tally.wrong.values())
             print(f"[{at + 1}/{len(names)}] {name}: {tried:,} inputs in {took:.0f} s, {wrong} wrong", flush=True)
             if options.out is not None:
-                counts = {"seed": options.seed, "first": options.first, "kinds": {}}
-                counts["kinds"] = {name: vars(one) for name, one in tallies.items()}
-                options.out.write_text(json.dumps(counts, indent=1))
+                counts = {"seed": options.seed, "first": options.first}
+                save({**counts, "kinds": {name: vars(one) for name, one in tallies.items()}}, "tests.fuzz", options.out)
     return int(any(tallies[name].wrong for name in names))
 
 
