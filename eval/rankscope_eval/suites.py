@@ -13,6 +13,7 @@ from typing import Any
 from rankscope.errors import DataError, unknown_choice
 from rankscope.io import codec
 from rankscope.series import Columns
+from rankscope.series.files import data_files
 
 DEFAULT_SUITE = "embedded"
 LONGEST_NAME = 255
@@ -126,7 +127,7 @@ def series_suite(
     """Return the suite of one file of series, in any form that `rankscope.read_series` reads.
 
     Args:
-        file: the series.
+        file: the series; of a folder each file, with all values of its series.
         horizon: steps of every window.
         windows: windows at the end of each series, end to end; each is forecast from all values before it.
         freq: frequency (default: from the file or its timestamps).
@@ -137,19 +138,21 @@ def series_suite(
         DataError: a value below 1.
     """
     path, names = Path(file), columns or Columns()
+    files = data_files(path) if path.is_dir() else [path]
+    folder = path if path.is_dir() else path.parent
     fields = {
         "name": path.stem,
         "prediction_length": horizon,
         "offset": -horizon * windows,
         "num_rolls": windows,
-        "file": path.name,
+        "file": [one.relative_to(folder).as_posix() for one in files],
         "freq": freq,
         "season_length": season_length,
         "id_column": names.id,
         "time_column": names.time,
         "target_column": names.target,
     }
-    return Suite(path.stem, (parse_task(fields, str(path), path.stem),), path.parent)
+    return Suite(path.stem, (parse_task(fields, str(path), path.stem),), folder)
 
 
 def parse_task(item: Any, where: str, benchmark: str) -> Task:

@@ -118,6 +118,17 @@ def test_a_measured_file_is_that_of_the_usual_names(document: Any, verb: str) ->
     assert found[rows][0]["sigma"] == usual[rows][0]["sigma"]
 
 
+def test_a_folder_is_the_file_that_holds_all_of_it(document: Any) -> None:
+    Path("parts/later").mkdir(parents=True)
+    frame = pd.read_csv("plain.csv")
+    for name, part in zip(("parts/0.csv", "parts/later/1.csv"), (one for _, one in frame.groupby("id")), strict=True):
+        part.to_csv(name, index=False)
+    read = [document(*FILES["embed"], place)["rows"][0]["sigma"] for place in ("plain.csv", "parts")]
+    assert read[0] == read[1]
+    scores = [document(*SCORED["eval"], "--input", place, "-H", "4")["rows"][0] for place in ("plain.csv", "parts")]
+    assert [(row["MASE"], row["WQL"]) for row in scores[:1]] == [(row["MASE"], row["WQL"]) for row in scores[1:]]
+
+
 def test_moments_know_how_their_file_was_read(document: Any) -> None:
     """Compressing by them reads it again, to refine; so does the recipe of the result."""
     report = document(*FILES["calibrate"], "sales.csv", *NAMES, "--freq", "D", "--out", "m.safetensors")

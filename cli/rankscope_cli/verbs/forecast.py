@@ -32,7 +32,7 @@ def run(
     model: opt.Model = None,
     *,
     input: Annotated[
-        str, opt.value("--input", "FILE", "File of series: .csv, .parquet, .jsonl or .arrow.", opt.SERIES, "-i")
+        str, opt.value("--input", "FILE", "Series: .csv, .parquet, .jsonl or .arrow, or a folder.", opt.SERIES, "-i")
     ],
     horizon: opt.Horizon,
     quantiles: Annotated[

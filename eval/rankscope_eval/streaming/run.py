@@ -16,7 +16,7 @@ from rankscope.engine.fan_out import fan_out
 from rankscope.engine.pool import Engine, Tick
 from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.series import Columns
-from rankscope.series.files import Rows
+from rankscope.series.files import Rows, data_files
 from rankscope.series.stream import Stream, open_stream
 from rankscope_eval.baselines import BASELINES
 from rankscope_eval.forecast import check_context, check_horizon, check_quantiles, check_season
@@ -246,11 +246,16 @@ def _opened(
 
 
 def _digest(file: Path) -> str:
-    """Size and hash of a file; of a large one the hash of many places in it, which takes no minutes.
+    """Size and hash of a file, of a large one the hash of many places in it, which takes no minutes; of a folder the
+    number of its files and the hash of their names and digests.
 
     Raises:
         DataError: there is no such file.
     """
+    if file.is_dir():
+        files = data_files(file)
+        listed = "".join(f"{one.relative_to(file).as_posix()} {_digest(one)}\n" for one in files)
+        return f"{len(files)}-{hashlib.sha256(listed.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
     if not file.is_file():
         raise DataError(f"data file {file} does not exist.")
     size, piece = file.stat().st_size, 1 << 20

@@ -30,6 +30,10 @@ except for forecasts, which return NaN for it.
 frequency; a repeated id in the list layout; a non-numeric cell in a numeric column or a non-date in a time column; a
 value that is infinite or exceeds single precision; a row with missing cells; an empty series; a file without rows.
 
+**Folders.** The files of a folder and its subfolders, of one format and with the same columns, count as one file in the
+order of their paths; rows are numbered through (of text the lines, headers too). Names that begin with ``_`` or ``.``
+are left out. Scores are of each file by itself: a series must not go on in another one.
+
 Streams (`rankscope.series.stream`) read the list and long layouts in chunks. The first chunk determines layout and
 formats, and the rows of a series must be contiguous.
 """

@@ -1,4 +1,4 @@
-"""Read Parquet, Arrow IPC, CSV and JSON-lines files as tables, whole or in batches."""
+"""Read Parquet, Arrow IPC, CSV and JSON-lines files, or folders of them, as tables, whole or in batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,10 +47,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Source:
-    """Open file.
+    """Open file or folder.
 
     Attributes:
-        path: path of the file.
+        path: path of the file or folder.
         unit: name of a row in error messages: ``row`` of a table, ``line`` of a text file.
         rows: number of rows, if stored in the file.
         batches: the rows; can be iterated once.
@@ -65,10 +65,10 @@ class Source:
 
 
 def open_file(path: str | Path, size: int | None, *, format: str | None = None, texts: Collection[str] = ()) -> Source:
-    """Open a file of series.
+    """Open a file of series, or a folder of files with the same columns, which are read in the order of their paths.
 
     Args:
-        path: path of the file.
+        path: path of the file or folder.
         size: maximum rows per batch (CSV: some thousands); None for no limit.
         format: one of `FORMATS` (default: by suffix).
         texts: lower-case names of CSV columns that stay strings even if they look numeric.
@@ -77,6 +77,8 @@ def open_file(path: str | Path, size: int | None, *, format: str | None = None, 
         DataError: the file is missing, of unknown format, or damaged; also raised during iteration.
     """
     file = Path(path)
+    if file.is_dir():
+        return _open_folder(file, size, format, texts)
     if not file.is_file():
         raise DataError(f"data file {file} does not exist.")
     name = file_format(file) if format is None else format
@@ -88,6 +90,57 @@ def open_file(path: str | Path, size: int | None, *, format: str | None = None, 
         source = FORMATS[name][1](file, size, texts)
     seen = [0]
     return Source(file, source.unit, source.rows, _guarded(source.batches, file, name, seen), source.share)
+
+
+def data_files(folder: Path) -> list[Path]:
+    """Return the files of a folder and its subfolders that hold data, by their suffixes, in the order of their paths.
+
+    Names that begin with ``_`` or ``.`` are left out: they are what writers of such folders note.
+
+    Raises:
+        DataError: there is none, or there are files of two formats.
+    """
+    below = (file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS)
+    hidden = ("_", ".")
+    files = [file for file in below if not any(part.startswith(hidden) for part in file.relative_to(folder).parts)]
+    if not files:
+        raise DataError(f"{folder} is a folder without files that end in {', '.join(ENDINGS)}.")
+    files.sort()
+    other = next((file for file in files if file_format(file) != file_format(files[0])), None)
+    if other is not None:
+        names = f"{files[0].name} and {other.name}"
+        raise DataError(f"{folder} holds files of several formats, such as {names}: name one file.")
+    return files
+
+
+def _open_folder(folder: Path, size: int | None, format: str | None, texts: Collection[str]) -> Source:
+    files = data_files(folder)
+    done = [0]
+    rows = _one_after_the_other(files, size, format, texts, done)
+    unit = "row" if (format or file_format(files[0])) in {"parquet", "arrow"} else "line"
+    return Source(folder, unit, None, rows, lambda: done[0] / len(files))
+
+
+def _one_after_the_other(
+    files: Sequence[Path], size: int | None, format: str | None, texts: Collection[str], done: list[int]
+) -> Iterator[Rows]:
+    """Rows of files, numbered through; ``done`` counts the files that were read."""
+    before, columns = 0, None
+    for file in files:
+        last = before
+        for batch in open_file(file, size, format=format, texts=texts).batches:
+            columns = columns or set(batch.frame.columns)
+            if len(batch.frame) and set(batch.frame.columns) != columns:
+                odd = sorted(map(str, columns.symmetric_difference(batch.frame.columns)))[0]
+                raise DataError(
+                    f"{file}: column {odd!r} is not in every file: the files of a folder need the same columns."
+                )
+            broken = tuple(replace(one, line=one.line + before) for one in batch.broken)
+            rows = replace(batch, lines=batch.lines + before, broken=broken)
+            last = max([last, *rows.lines[-1:].tolist(), *(one.line for one in broken[-1:])])
+            yield rows
+        before = last
+        done[0] += 1
 
 
 def file_format(path: Path) -> str:

@@ -54,6 +54,35 @@ def test_long_layout_is_read_exactly(tmp_path: Path, write_table: Write, name: s
     assert content(read_series(write_table(long_frame(), tmp_path / name))) == WRITTEN
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "arrow"])
+def test_a_folder_is_read_as_one_file(tmp_path: Path, write_table: Write, ending: str) -> None:
+    frame = long_frame()
+    (tmp_path / "x" / "later").mkdir(parents=True)
+    write_table(frame.iloc[3:], tmp_path / "x" / "later" / f"0.{ending}")
+    write_table(frame.iloc[:3], tmp_path / "x" / f"1.{ending}")
+    (tmp_path / "x" / "_SUCCESS").touch()
+    (tmp_path / "x" / f".2.{ending}").write_text("what a writer left")
+    (tmp_path / "x" / "notes.txt").touch()
+    assert content(read_series(tmp_path / "x")) == WRITTEN
+
+
+def test_errors_in_a_folder_name_the_file(tmp_path: Path, write_table: Write) -> None:
+    write_table(long_frame(), tmp_path / "0.csv")
+    (tmp_path / "1.csv").write_text("item_id,timestamp,value\nc,2020-01-01,1\n")
+    with pytest.raises(DataError, match=r"1\.csv: column 'target' is not in every file"):
+        read_series(tmp_path)
+    write_table(list_frame(), tmp_path / "1.csv").rename(tmp_path / "1.parquet")
+    with pytest.raises(DataError, match=r"several formats, such as 0\.csv and 1\.parquet"):
+        read_series(tmp_path)
+    (tmp_path / "1.parquet").unlink()
+    (tmp_path / "1.csv").write_text("item_id,timestamp,target\nc,2020-01-01,1,2\n")
+    with pytest.raises(DataError, match="line 10 has 4 columns where the header has 3"):
+        read_series(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty is a folder without files that end in \.parquet"):
+        read_series(tmp_path / "empty")
+
+
 def test_list_layout_with_timestamps_needs_no_freq(tmp_path: Path, write_table: Write) -> None:
     stamps = [list(pd.date_range(STARTS[k], periods=len(v), freq="MS")) for k, v in VALUES.items()]
     frame = list_frame().drop(columns=["start", "freq"]).assign(timestamp=stamps)

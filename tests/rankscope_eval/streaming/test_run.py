@@ -72,6 +72,21 @@ def test_row_groups_do_not_move_the_parts(tmp_path: Path, listed: Path):
             assert part.read_bytes() == (tmp_path / f"out{size}" / part.name).read_bytes()
 
 
+def test_a_folder_of_files_gives_the_parts_of_one_file(tmp_path: Path, listed: Path):
+    forecast_stream("naive", listed, 3, tmp_path / "a", **HOW)
+    table, folder = pq.read_table(listed), tmp_path / "data" / "day=1"
+    folder.mkdir(parents=True)
+    for number, (first, count) in enumerate([(0, 1), (1, 5), (6, 4)]):
+        pq.write_table(table.slice(first, count), folder / f"part-{number}.parquet")
+    forecast_stream("naive", tmp_path / "data", 3, tmp_path / "b", **HOW)
+    for part in (tmp_path / "a").glob("part-*"):
+        assert part.read_bytes() == (tmp_path / "b" / part.name).read_bytes()
+    forecast_stream("naive", tmp_path / "data", 3, tmp_path / "b", resume=True, **HOW)
+    pq.write_table(table.slice(9, 1), folder / "part-2.parquet")
+    with pytest.raises(OutputError, match="was begun with input"):
+        forecast_stream("naive", tmp_path / "data", 3, tmp_path / "b", resume=True, **HOW)
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 9, 10, 11])
 @pytest.mark.parametrize("rows", [1, 4, 13, 100])
 def test_chunk_n_holds_the_nth_series_whatever_the_batches(
