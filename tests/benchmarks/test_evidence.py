@@ -113,8 +113,8 @@ def test_every_result_is_printed_somewhere(evidence: ModuleType) -> None:
 
 def test_every_claim_and_command_names_what_is_there(evidence: ModuleType) -> None:
     for result in evidence.RESULTS.values():
-        first, second = result.command.removeprefix("python ").split()[:2]
-        place = f"{second.replace('.', '/')}/__main__.py" if first == "-m" else first
+        first, *rest = result.command.removeprefix("python ").split()
+        place = f"{rest[0].replace('.', '/')}/__main__.py" if first == "-m" else first
         assert (ROOT / place).is_file() or (result.by_hand and first == "rankscope"), result
     for claim in evidence.CLAIMS:
         assert set(claim.results) <= set(evidence.RESULTS), claim.place
