@@ -30,7 +30,6 @@ def main() -> None:
         command = ["rankscope", "table2", options.model, *rest, *grid, "--out", str(folder), *resume]
         subprocess.run(command, check=True)
     document = json.loads((folder / "table2.json").read_text(encoding="utf-8"))
-    document["settings"]["data"] = document["settings"]["data"] and "DIR"
     healed = HEALING if any("healed" in row["method"] for row in document["rows"]) else ()
     used = ("eval/rankscope_eval/tradeoff", *healed, *SCORING, *COMPRESSION)
     made = origin("table2", *used, *bundled(options.model))

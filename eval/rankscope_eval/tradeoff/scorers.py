@@ -31,7 +31,7 @@ from rankscope_eval.forecasters import Forecasting, check_counts, pipeline_forec
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.relative import Sums, relative_scores
 from rankscope_eval.scorer import Scorer
-from rankscope_eval.sources import read_suite
+from rankscope_eval.sources import LoadedSuite, read_suite
 from rankscope_eval.suites import DEFAULT_SUITE, Suite
 from rankscope_eval.tradeoff.folder import KeptOriginal
 from rankscope_eval.tradeoff.overlap import (
@@ -107,12 +107,10 @@ class ForecastScorer:
         options = self.options
         suite = self.scorer.suite.suite
         tasks = hashlib.sha256(repr(suite.tasks).encode()).hexdigest()[:16]
-        folder = suite.folder if isinstance(options.suite, Suite) else options.data
-        data = None if folder is None else str(Path(folder).resolve())
         return {
             "suite": suite.name,
             "tasks": tasks,
-            "data": data,
+            "data": _contents(self.scorer.suite),
             "max_series": options.max_series,
             "num_samples": options.how.num_samples,
             "batch_size": options.how.batch_size,
@@ -210,6 +208,15 @@ class ForecastScorer:
             count = self.options.how.num_samples
             return lambda: pipeline.predict(series, prediction_length=self.horizon, num_samples=count)
         return lambda: quantile_forecasts(pipeline, series, self.horizon, QUANTILES)
+
+
+def _contents(suite: LoadedSuite) -> str:
+    """Hash of all series."""
+    digest = hashlib.sha256()
+    for one in (one for task in suite.suite.tasks for one in suite.series(task)):
+        digest.update(repr((one.item_id, str(one.start))).encode("utf-8", "surrogatepass"))
+        digest.update(one.target.tobytes())
+    return digest.hexdigest()[:16]
 
 
 class TextScorer:

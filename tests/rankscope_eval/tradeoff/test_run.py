@@ -251,6 +251,11 @@ def test_another_table_is_not_gone_on_with(
             run_table2(sampling_folder, out, grid=grid, options=replace(options, **change), resume=True)
     with pytest.raises(OutputError, match="was begun with weights"):
         run_table2(bolt_folder, out, grid=grid, options=options, resume=True)
+    text = (tmp_path / "s.csv").read_text()
+    (tmp_path / "s.csv").write_text(text.replace(",1,9", ",2,9", 1))
+    with pytest.raises(OutputError, match="was begun with data"):
+        run_table2(sampling_folder, out, grid=grid, options=options, resume=True)
+    (tmp_path / "s.csv").write_text(text)
     with monkeypatch.context() as later:
         later.setattr("rankscope_eval.tradeoff.run.CORPUS_VERSION", 9)
         with pytest.raises(OutputError, match=r"was begun with corpus_version \d, not 9"):
