@@ -3,13 +3,14 @@
     python benchmarks/standards.py --data DIR --published DIR --out benchmarks/results/standards.json
 
 The data are those of the six public sets: ETTh for fev-bench, m4_hourly for GIFT-Eval. The published rows are
-`fev_reference.csv` and `gift_eval_reference.csv` of their folder.
+`fev_reference.csv` and `gift_eval_reference.csv` of their folder. Finished rows are kept in ``standards/`` until
+all are there: the same command goes on.
 """
 
 from __future__ import annotations
 
 import csv
-import tempfile
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pandas as pd
 from digests import SCORING, bundled
 from provenance import conditions, origin, parser, save
 
-MODELS = ("bundled", "bundled-bolt", "bundled-2")
+MODELS = ("bundled-bolt", "bundled-2", "bundled")
+WORK = Path("standards")
 NAIVE = "seasonal-naive"
 FEV = {"ETT_1H": None, "ETT_1D": "D", "ETT_1W": "W-SUN"}
 """Task of fev-bench → how hours are averaged to its values: whole days, whole weeks that end on Sunday."""
@@ -31,12 +33,14 @@ BESIDE_GIFT = ("Seasonal_Naive", "Auto_Theta", "Toto-2.0-4m", "TTM-R3-PT", "chro
 def write_tasks(folder: Path, data: Path) -> None:
     """Write ETTh in fev's form, a folder of Parquet for each task."""
     for task, rule in FEV.items():
+        if (folder / task / "all.parquet").is_file():
+            continue
         parts = []
         for name in ("ETTh1", "ETTh2"):
             raw = pd.read_csv(data / "ETTh" / f"{name}.csv", parse_dates=["date"], index_col="date")
             values = raw if rule is None else raw.resample(rule).mean().iloc[1:-1]
             parts.append(values.reset_index(names="timestamp").assign(id=name))
-        (folder / task).mkdir()
+        (folder / task).mkdir(parents=True)
         pd.concat(parts).to_parquet(folder / task / "all.parquet", index=False)
 
 
@@ -55,12 +59,14 @@ def on_fev(data: Path, seed: int) -> dict[str, Any]:
     from rankscope_eval import Forecasting
     from rankscope_eval.fev_suite import evaluate_fev
 
-    with tempfile.TemporaryDirectory() as place:
-        write_tasks(Path(place), data)
-        report = evaluate_fev(MODELS, "fev-bench", Forecasting(seed=seed), data=place, tasks=list(FEV))
+    write_tasks(WORK / "data", data)
     scores: dict[str, Any] = {task: {} for task in FEV}
-    for row in report.rows:
-        scores[row["task_name"]][row["model_name"]] = {name: row[name] for name in FEV_METRICS}
+    for model in MODELS:
+        kept = WORK / f"fev-{model}"
+        how = {"data": WORK / "data", "tasks": list(FEV), "kept": kept, "resume": kept.is_dir()}
+        for row in evaluate_fev([model], "fev-bench", Forecasting(seed=seed), **how).rows:
+            scores[row["task_name"]][row["model_name"]] = {name: row[name] for name in FEV_METRICS}
+        print(model, scores, flush=True)
     return scores
 
 
@@ -69,8 +75,10 @@ def on_gift(data: Path, seed: int) -> dict[str, Any]:
     from rankscope_eval import Forecasting
     from rankscope_eval.gift_eval import evaluate_gift
 
-    report = evaluate_gift(MODELS, data, Forecasting(seed=seed), tasks=[GIFT])
-    return {row.model: {name: row.scores[metric] for name, metric in GIFT_METRICS.items()} for row in report.rows}
+    kept = WORK / "gift"
+    how = {"tasks": [GIFT], "kept": kept, "resume": kept.is_dir()}
+    rows = evaluate_gift(MODELS, data, Forecasting(seed=seed), **how).rows
+    return {row.model: {name: row.scores[metric] for name, metric in GIFT_METRICS.items()} for row in rows}
 
 
 def main() -> None:
@@ -80,22 +88,24 @@ def main() -> None:
     words.add_argument("--published", type=Path, required=True, help="folder of the published rows")
     options = words.parse_args()
     before = conditions()
-    fev, gift = on_fev(options.data, options.seed), on_gift(options.data, options.seed)
-    found_fev = published(options.published / "fev_reference.csv", BESIDE_FEV, FEV_METRICS)
-    found_gift = published(options.published / "gift_eval_reference.csv", BESIDE_GIFT, tuple(GIFT_METRICS))
+    found = published(options.published / "fev_reference.csv", BESIDE_FEV, FEV_METRICS)
+    found |= published(options.published / "gift_eval_reference.csv", BESIDE_GIFT, tuple(GIFT_METRICS))
+    beside = {task: found[task] for task in (*FEV, GIFT)}
+    gift, fev = on_gift(options.data, options.seed), on_fev(options.data, options.seed)
     code = [f"eval/rankscope_eval/{name}" for name in ("fev_suite", "gift_eval", "local_models.py")]
     result = {
         **origin("standards", *SCORING, *code, *bundled(*MODELS)),
         "conditions": {"before": before, "after": conditions()},
         "seed": options.seed,
-        "fev-bench": {task: {"ours": fev[task], "published": found_fev[task]} for task in FEV},
-        "gift-eval": {GIFT: {"ours": gift, "published": found_gift["m4_hourly"]}},
+        "fev-bench": {task: {"ours": fev[task], "published": beside[task]} for task in FEV},
+        "gift-eval": {GIFT: {"ours": gift, "published": beside[GIFT]}},
     }
     for suite in ("fev-bench", "gift-eval"):
         for task, both in result[suite].items():
             for name, scores in (*both["ours"].items(), *both["published"].items()):
                 print(f"{task:20} {name:22}", "  ".join(f"{metric} {value:.4f}" for metric, value in scores.items()))
     save(result, options.out)
+    shutil.rmtree(WORK)
 
 
 if __name__ == "__main__":
