@@ -19,7 +19,7 @@ from digests import SCORING, bundled
 from provenance import conditions, origin, parser, save
 
 MODELS = ("bundled-bolt", "bundled-2")
-"""Those that draw no paths: Chronos-T5 takes hours of a core for horizons of 168 steps."""
+"""Those that draw no paths: Chronos-T5 takes most of an hour of a core for a task of 168 steps."""
 WORK = Path("standards")
 NAIVE = "seasonal-naive"
 FEV = {"ETT_1H": None, "ETT_1D": "D", "ETT_1W": "W-SUN"}
