@@ -361,13 +361,21 @@ ENDINGS = tuple(ending for endings, _ in FORMATS.values() for ending in endings)
 
 
 def joined(batches: Sequence[Rows], number: int = 0) -> Rows:
-    """Concatenate batches into chunk ``number``."""
+    """Concatenate batches into chunk ``number``.
+
+    Raises:
+        DataError: a time is out of range.
+    """
     import pandas as pd
 
     broken = tuple(one for batch in batches for one in batch.broken)
     there = [one for one in batches if len(one.frame)] or batches[:1]
     frame, lines = there[0].frame, there[0].lines
     if len(there) > 1:
-        frame = pd.concat([one.frame for one in there], ignore_index=True)
+        try:
+            frame = pd.concat([one.frame for one in there], ignore_index=True)
+        except pd.errors.OutOfBoundsDatetime as error:
+            place = f"rows {lines[0]} to {there[-1].lines[-1]}"
+            raise DataError(f"a time in {place} is out of range: {str(error).splitlines()[0]}.") from error
         lines = np.concatenate([one.lines for one in there])
     return Rows(frame, lines, broken, number)
