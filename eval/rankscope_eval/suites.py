@@ -138,8 +138,7 @@ def series_suite(
         DataError: a value below 1.
     """
     path, names = Path(file), columns or Columns()
-    files = data_files(path) if path.is_dir() else [path]
-    folder = path if path.is_dir() else path.parent
+    folder, files = (path, data_files(path)) if path.is_dir() else (path.parent, [path])
     fields = {
         "name": path.stem,
         "prediction_length": horizon,

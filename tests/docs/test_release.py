@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import yaml
+from packaging.utils import canonicalize_name
 
 import rankscope
 
@@ -43,15 +44,10 @@ def test_the_map_names_places_that_exist() -> None:
 def test_the_locked_wheels_are_the_pinned_versions() -> None:
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", pins, re.MULTILINE))
-    versions = {canonical(name): version for name, version in pinned.items()}
+    versions = {canonicalize_name(name): version for name, version in pinned.items()}
     lines = (ROOT / "requirements-ci.txt").read_text(encoding="utf-8").splitlines()[1:]
     locked = [re.fullmatch(r"([\w.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}", line) for line in lines]
     assert len(locked) > 100
     wrong = [line for line, found in zip(lines, locked, strict=True) if not found]
-    wrong += [found[0] for found in locked if found and versions.get(canonical(found[1])) != found[2]]
+    wrong += [found[0] for found in locked if found and versions.get(canonicalize_name(found[1])) != found[2]]
     assert wrong == [], "python .ci/lock.py, and what is new in it into constraints.txt"
-
-
-def canonical(name: str) -> str:
-    """A package's name as indices compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()

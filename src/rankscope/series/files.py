@@ -100,12 +100,11 @@ def data_files(folder: Path) -> list[Path]:
     Raises:
         DataError: there is none, or there are files of two formats.
     """
-    below = (file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS)
+    below = (file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
     hidden = ("_", ".")
-    files = [file for file in below if not any(part.startswith(hidden) for part in file.relative_to(folder).parts)]
+    files = sorted(file for file in below if not any(one.startswith(hidden) for one in file.relative_to(folder).parts))
     if not files:
         raise DataError(f"{folder} is a folder without files that end in {', '.join(ENDINGS)}.")
-    files.sort()
     other = next((file for file in files if file_format(file) != file_format(files[0])), None)
     if other is not None:
         names = f"{files[0].name} and {other.name}"
@@ -360,8 +359,8 @@ FORMATS: dict[str, tuple[tuple[str, ...], Callable[[Path, int | None, Collection
 ENDINGS = tuple(ending for endings, _ in FORMATS.values() for ending in endings)
 
 
-def joined(batches: Sequence[Rows], number: int = 0) -> Rows:
-    """Concatenate batches into chunk ``number``.
+def joined(batches: Sequence[Rows], path: Path, number: int = 0) -> Rows:
+    """Concatenate batches of a file into chunk ``number``.
 
     Raises:
         DataError: a time is out of range.
@@ -375,7 +374,7 @@ def joined(batches: Sequence[Rows], number: int = 0) -> Rows:
         try:
             frame = pd.concat([one.frame for one in there], ignore_index=True)
         except pd.errors.OutOfBoundsDatetime as error:
-            place = f"rows {lines[0]} to {there[-1].lines[-1]}"
-            raise DataError(f"a time in {place} is out of range: {str(error).splitlines()[0]}.") from error
+            place = f"{path}: a time in rows {lines[0]} to {there[-1].lines[-1]}"
+            raise DataError(f"{place} is out of range: {str(error).splitlines()[0]}.") from error
         lines = np.concatenate([one.lines for one in there])
     return Rows(frame, lines, broken, number)

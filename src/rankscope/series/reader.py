@@ -70,7 +70,7 @@ def read_series(
     batches = list(source.batches)
     if not any(len(batch.frame) for batch in batches):
         raise no_rows(source, batches)
-    rows = joined(batches)
+    rows = joined(batches, source.path)
     wide = format == "wide_csv" and names.id is None
     layout = find_layout(rows.frame, str(path), names, freq, wide=wide)
     layout = with_grid(layout, rows)

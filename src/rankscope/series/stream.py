@@ -100,13 +100,13 @@ def _chunks(source: Source, batches: Iterator[Rows], layout: TableLayout, size: 
         for place in starts[size - count :: size].tolist():
             held.append(Rows(batch.frame.iloc[begin:place], batch.lines[begin:place]))
             before = [one for one in broken if one.line < batch.lines[place]]
-            yield names.checked(replace(joined(held, number), broken=tuple(before)))
+            yield names.checked(replace(joined(held, source.path, number), broken=tuple(before)))
             held, broken = [], broken[len(before) :]
             number, begin = number + 1, place
         held.append(Rows(batch.frame.iloc[begin:], batch.lines[begin:]))
         count = (count + len(starts) - 1) % size + 1 if len(starts) else count
     if held or broken:
-        rest = joined(held or [Rows(whole.frame.iloc[:0], whole.lines[:0])], number)
+        rest = joined(held or [Rows(whole.frame.iloc[:0], whole.lines[:0])], source.path, number)
         yield names.checked(replace(rest, broken=tuple(broken)))
 
 

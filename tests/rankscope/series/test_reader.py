@@ -57,8 +57,9 @@ def test_long_layout_is_read_exactly(tmp_path: Path, write_table: Write, name: s
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "arrow"])
 def test_a_folder_is_read_as_one_file(tmp_path: Path, write_table: Write, ending: str) -> None:
     frame = long_frame()
-    (tmp_path / "x" / "later").mkdir(parents=True)
-    write_table(frame.iloc[3:], tmp_path / "x" / "later" / f"0.{ending}")
+    later = tmp_path / "x" / f"later.{ending}"  # as Spark calls its folders
+    later.mkdir(parents=True)
+    write_table(frame.iloc[3:], later / f"0.{ending}")
     write_table(frame.iloc[:3], tmp_path / "x" / f"1.{ending}")
     (tmp_path / "x" / "_SUCCESS").touch()
     (tmp_path / "x" / f".2.{ending}").write_text("what a writer left")
