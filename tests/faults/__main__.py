@@ -21,7 +21,6 @@ import ctypes
 import fnmatch
 import hashlib
 import importlib
-import json
 import os
 import random
 import re
@@ -37,7 +36,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.counts import save
+from tests import counts
 from tests.faults.verbs import VERBS, Verb, inputs, named
 
 KINDS = {"no space": 1, "I/O error": 2, "short write": 3, "death": 4}
@@ -280,11 +279,6 @@ class Bench:
         shutil.rmtree(work)
 
 
-def counted(file: Path | None) -> dict[str, dict[str, int]]:
-    """Counts of verbs that an earlier run was done with."""
-    return json.loads(file.read_text())["verbs"] if file is not None and file.is_file() else {}
-
-
 def serve(options: argparse.Namespace) -> int:
     """Try all verbs; 1 where anything came out wrong."""
     import chronos  # noqa: F401 - so that no fork imports it anew
@@ -304,7 +298,8 @@ def serve(options: argparse.Namespace) -> int:
 
     torch.set_num_threads(1)
     wrong = 0
-    counts = counted(options.out)
+    settings = {"seed": options.seed, "sample": options.sample, "kills": options.kills}
+    tried = counts.load(options.out, settings)
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as made:
         home = Path(made).resolve()
@@ -315,7 +310,7 @@ def serve(options: argparse.Namespace) -> int:
                 raise SystemExit(f"{words}: exit code {done.code}\n{done.said}")
 
         inputs(home / "inputs", make)
-        names = [name for name in named(options.only) if name not in counts]
+        names = [name for name in named(options.only) if name not in tried]
         for number, name in enumerate(names, 1):
             begun = time.monotonic()
             place = home / name
@@ -339,9 +334,8 @@ def serve(options: argparse.Namespace) -> int:
                 print(f"    {said}" + (f" ({count} times)" if count > 1 else ""), flush=True)
             shutil.rmtree(place)
             if options.out is not None:
-                numbers = ((one, many if isinstance(many, int) else len(many)) for one, many in vars(row).items())
-                counts[name] = dict(numbers)
-                save({"seed": options.seed, "verbs": counts}, "tests.faults", options.out)
+                tried[name] = {one: many if isinstance(many, int) else len(many) for one, many in vars(row).items()}
+                counts.save(options.out, "tests.faults", settings, tried)
     return int(wrong > 0)
 
 

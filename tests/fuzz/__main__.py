@@ -26,7 +26,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.counts import save
+from tests import counts
 from tests.fuzz.child import MEMORY, changed, seeds, write
 from tests.fuzz.kinds import ITSELF, KINDS
 
@@ -146,16 +146,6 @@ def note(name: str, folder: Path, seed: int, number: int, wrong: str, keep: Path
     tally.wrong[key] += 1
 
 
-def counted(options: argparse.Namespace, words: argparse.ArgumentParser) -> dict[str, Tally]:
-    """What `--out` holds already."""
-    if options.out is None or not options.out.is_file():
-        return {}
-    found = json.loads(options.out.read_text())
-    if (found["seed"], found["first"]) != (options.seed, options.first):
-        words.error(f"{options.out} counts inputs of seed {found['seed']} from {found['first']}: give another --out.")
-    return {name: Tally(one["tried"], Counter(one["wrong"]), one["peak"]) for name, one in found["kinds"].items()}
-
-
 def main() -> int:
     """Fuzz all kinds in turn, for equal times; 1 if anything came out wrong."""
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -169,7 +159,9 @@ def main() -> int:
     words.add_argument("--out", type=Path, help="JSON file for the counts, continued if it is there")
     options = words.parse_args()
     names = options.only.split(",")
-    tallies = counted(options, words)
+    settings = {"seed": options.seed, "first": options.first}
+    earlier = counts.load(options.out, settings)
+    tallies = {name: Tally(one["tried"], Counter(one["wrong"]), one["peak"]) for name, one in earlier.items()}
     with tempfile.TemporaryDirectory() as made:
         for at, name in enumerate(names):
             prepare(name, Path(made))
@@ -182,8 +174,7 @@ def main() -> int:
             wrong = sum(tally.wrong.values())
             print(f"[{at + 1}/{len(names)}] {name}: {tried:,} inputs in {took:.0f} s, {wrong} wrong", flush=True)
             if options.out is not None:
-                counts = {"seed": options.seed, "first": options.first}
-                save({**counts, "kinds": {name: vars(one) for name, one in tallies.items()}}, "tests.fuzz", options.out)
+                counts.save(options.out, "tests.fuzz", settings, {name: vars(one) for name, one in tallies.items()})
     return int(any(tallies[name].wrong for name in names))
 
 
