@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.fuzz.kinds import fev_tasks, gift_sets, write_chronos
+from tests.fuzz.evaluation import fev_tasks, gift_sets
+from tests.fuzz.kinds import write_chronos
 
 SUITE = """
 - {name: short, benchmark: small, embedded: co2, freq: W-SAT, offset: -52, prediction_length: 8, num_rolls: 1,

@@ -17,7 +17,8 @@ import traceback
 import warnings
 from pathlib import Path
 
-from tests.fuzz.kinds import KINDS, Files, Kind
+from tests.fuzz.kind import Files, Kind
+from tests.fuzz.kinds import KINDS
 
 MORE = 1 << 30
 """Bytes of memory that an input may take beyond what valid ones take."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -10,31 +9,13 @@ import random
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from tests.fuzz import mutators, tables
+from tests.fuzz import evaluation, mutators, tables
+from tests.fuzz.kind import Files, Kind, any_json, in_yaml, run
 
 TESTS = Path(__file__).resolve().parents[1]
-Files = dict[str, bytes]
-"""Content by name."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of input.
-
-    Attributes:
-        seeds: makes valid inputs in an empty folder, each a folder of its own.
-        change: a changed copy of the files of a seed.
-        use: reads what lies in a folder.
-    """
-
-    seeds: Callable[[Path], None]
-    change: Callable[[random.Random, Files], Files]
-    use: Callable[[Path], object]
 
 
 def table(name: str) -> Callable[[Path], None]:
@@ -64,47 +45,10 @@ def one_file(name: str, mutate: Callable[[random.Random, Any], bytes]) -> Callab
     return lambda rng, _: {name: mutate(rng, None)}
 
 
-def any_json(rng: random.Random, files: Files) -> Files:
-    """Change one of the JSON files of a seed."""
-    name = rng.choice(sorted(one for one in files if one.endswith(".json")))
-    return {**files, name: mutators.json_file(rng, json.loads(files[name]))}
-
-
 def any_weights(rng: random.Random, files: Files) -> Files:
     """Change one of the safetensors files of a seed."""
     name = rng.choice(sorted(one for one in files if one.endswith(".safetensors")))
     return {**files, name: mutators.safetensors_file(rng, files[name])}
-
-
-def in_yaml(name: str) -> Callable[[random.Random, Files], Files]:
-    """Change a YAML file."""
-
-    def change(rng: random.Random, files: Files) -> Files:
-        import yaml
-
-        return {**files, name: mutators.yaml_file(rng, yaml.safe_load(files[name]))}
-
-    return change
-
-
-def run(*words: str) -> None:
-    """Run a verb in this process, to its end or to one line of error.
-
-    Raises:
-        DataError: the user can act on what is wrong.
-        AssertionError: anything else is.
-    """
-    from typer.testing import CliRunner
-
-    from rankscope.errors import DataError
-    from rankscope_cli.app import app
-
-    done = CliRunner().invoke(app, [*words, "--debug"])
-    errors = [line for line in done.output.splitlines() if line.startswith("error")]
-    if (done.exit_code, len(errors)) == (2, 1):
-        raise DataError(errors[0])
-    if done.exit_code:
-        raise AssertionError(f"{words[0]} ended with {done.exit_code}: {done.output[-1_000:]}") from done.exception
 
 
 NATIVE = (
@@ -320,153 +264,6 @@ def series(name: str) -> Callable[[Path], None]:
     return use
 
 
-MONTHS = 30
-"""Length of the series of benchmarks."""
-
-
-def fev_tasks(folder: Path) -> None:
-    """A file of two tasks of fev, on Parquet files of the long and of the list layout, and on Arrow."""
-    import yaml
-
-    metrics = {"seasonality": 12, "eval_metric": "SQL", "extra_metrics": ["MASE", {"name": "WQL"}]}
-    common = {"quantile_levels": [0.1, 0.5, 0.9], "horizon": 3, "num_windows": 2, **metrics}
-    columns = {"known_dynamic_columns": ["event"], "past_dynamic_columns": ["returns"], "static_columns": ["shop"]}
-    dates = {"initial_cutoff": "2021-06-01", "window_step_size": "MS"}
-    for name, ending in (("long", "parquet"), ("list", "parquet"), ("list", "arrow")):
-        place = folder / f"{name}-{ending}"
-        place.mkdir()
-        file = f"sales.{ending}"
-        (place / file).write_bytes(tables.sales_file(random.Random(0), ending, name, MONTHS))
-        tasks = [
-            {"task_name": "one", "dataset_path": file, **common, **columns},
-            {"task_name": "two", "dataset_path": file, **common, **dates, "target": ["returns", "target"]},
-        ]
-        (place / "tasks.yaml").write_text(yaml.safe_dump({"tasks": tasks}))
-
-
-def change_sales(rng: random.Random, files: Files) -> Files:
-    """Change the data of one task of fev."""
-    import yaml
-
-    tasks = yaml.safe_load(files["tasks.yaml"])["tasks"]
-    files = {**files, "tasks.yaml": yaml.safe_dump({"tasks": [rng.choice(tasks)]}).encode()}
-    (name,) = (one for one in files if one.startswith("sales."))
-    ending = name.rpartition(".")[2]
-    made, odd = files[name], rng.randrange(3) > 0
-    if odd:
-        made = tables.sales_file(rng, ending, rng.choice(("long", "list")), MONTHS, odd=True)
-    return {**files, name: made if odd and rng.randrange(3) else tables.damaged(rng, made, ending)}
-
-
-def use_fev(folder: Path) -> None:
-    """Score the naive forecast on tasks of fev."""
-    words = ["eval", "naive", "--suite", f"fev:{folder / 'tasks.yaml'}", "--out", str(folder / "scores.csv")]
-    run(*words)
-
-
-SETS = {"us_births/M": ("M", 1), "bizitobs_l2c/H": ("H", 7)}
-"""Data sets of GIFT-Eval by folder: frequency and variates."""
-
-
-def gift_sets(folder: Path) -> None:
-    """Data sets of GIFT-Eval, as `datasets` saves them."""
-    import datasets
-    import numpy as np
-    import pandas as pd
-
-    values = np.random.default_rng(0).random((7, 60)).round(3)
-    for name, (freq, variates) in SETS.items():
-        target = values[0].tolist() if variates == 1 else values.tolist()
-        start = pd.Timestamp("2020-01-01")
-        rows = [{"item_id": item, "start": start, "freq": freq, "target": target} for item in "ab"]
-        datasets.Dataset.from_list(rows).save_to_disk(str(folder / name.replace("/", "-") / name))
-
-
-def change_gift(rng: random.Random, files: Files) -> Files:
-    """Change the JSON beside a data set, its Arrow file, or both."""
-    (name,) = (one for one in files if one.endswith(".arrow"))
-    made = any_json(rng, files) if rng.randrange(3) == 0 else files
-    if made is files or rng.randrange(4) == 0:
-        content = tables.gift_file(rng) if rng.randrange(2) else files[name]
-        made = {**made, name: mutators.data(rng, content) if rng.randrange(3) else content}
-    return made
-
-
-def use_gift(folder: Path) -> None:
-    """Score the naive forecast on data sets of GIFT-Eval, and write its submission."""
-    names = ",".join(f"{name}/short" for name in SETS)
-    words = ["eval", "naive", "--suite", "gift-eval", "--data", str(folder), "--tasks", names]
-    run(*words, "--out", str(folder / "submissions"))
-
-
-def kept(folder: Path) -> None:
-    """Rows that interrupted runs on tasks of fev and on GIFT-Eval keep."""
-    from rankscope_eval.fev_suite import evaluate_fev
-    from rankscope_eval.gift_eval import evaluate_gift
-
-    made = folder / ".made"
-    for make in (fev_tasks, gift_sets):
-        (made / make.__name__).mkdir(parents=True)
-        make(made / make.__name__)
-    with rows_by_model():
-        for name, place in (("fev", made / "fev_tasks" / "long-parquet"), ("gift", made / "gift_sets" / "us_births-M")):
-            shutil.copytree(place, folder / name)
-            rows: dict[str, Any] = {"kept": folder / name / "kept", "tasks": [TASKS[name]]}
-            if name == "fev":
-                evaluate_fev(["naive"], folder / name / "tasks.yaml", **rows)
-            else:
-                evaluate_gift(["naive"], folder / name, **rows)
-    shutil.rmtree(made)
-
-
-TASKS = {"fev": "one", "gift": "us_births/M/short"}
-
-
-def rows_by_model() -> Any:
-    """Let rows be named by models alone, that they be found for data files of another place and time."""
-    stack = contextlib.ExitStack()
-    for name in ("fev_suite", "gift_eval"):
-        stack.enter_context(mock.patch(f"rankscope_eval.{name}.run.row_key", lambda _, model, *rest: model))
-    return stack
-
-
-def change_kept(rng: random.Random, files: Files) -> Files:
-    """Change one of the rows, or exchange the two."""
-    first, second = (one for one in files if one.startswith("kept/rows/"))
-    if rng.randrange(20) == 0:
-        return {**files, first: files[second], second: files[first]}
-    name = rng.choice((first, second))
-    return {**files, name: mutators.json_file(rng, json.loads(files[name]))}
-
-
-def use_kept(folder: Path) -> None:
-    """Go on with a run from its rows."""
-    (folder / "kept").rename(folder / ".scores.csv.partial")
-    suite, name = ("gift-eval", "gift") if (folder / "us_births").is_dir() else (f"fev:{folder / 'tasks.yaml'}", "fev")
-    words = ["eval", "naive", "--suite", suite, "--data", str(folder), "--tasks", TASKS[name]]
-    with rows_by_model():
-        run(*words, "--out", str(folder / "scores.csv"), "--resume")
-
-
-def change_own(rng: random.Random, _: Files) -> Files:
-    """Make a file of series, changed, in any format."""
-    make = {
-        "csv": tables.csv_file,
-        "jsonl": tables.jsonl_file,
-        "arrow": tables.arrow_file,
-        "parquet": tables.parquet_file,
-    }
-    ending = rng.choice(tuple(make))
-    return {f"series.{ending}": make[ending](rng, None)}
-
-
-def use_own(folder: Path) -> None:
-    """Score the naive forecast on a file of series."""
-    (file,) = folder.glob("series.*")
-    words = ["eval", "naive", "--input", str(file), "--horizon", "1", "--windows", "2"]
-    run(*words, "--out", str(folder / "scores.json"))
-
-
 def itself(folder: Path) -> None:
     """A number that is harmless."""
     (folder / "valid").mkdir()
@@ -503,11 +300,11 @@ KINDS: dict[str, Kind] = {
     "suite": Kind(suites, change_suite, use_suite),
     "train-config": Kind(configs, in_yaml("config.yaml"), use_config),
     "stream": Kind(runs, any_json, use_run),
-    "fev": Kind(fev_tasks, in_yaml("tasks.yaml"), use_fev),
-    "fev-data": Kind(fev_tasks, change_sales, use_fev),
-    "gift": Kind(gift_sets, change_gift, use_gift),
-    "kept": Kind(kept, change_kept, use_kept),
-    "own": Kind(table("series.csv"), change_own, use_own),
+    "fev": Kind(evaluation.fev_tasks, in_yaml("tasks.yaml"), evaluation.use_fev),
+    "fev-data": Kind(evaluation.fev_tasks, evaluation.change_sales, evaluation.use_fev),
+    "gift": Kind(evaluation.gift_sets, evaluation.change_gift, evaluation.use_gift),
+    "kept": Kind(evaluation.kept, evaluation.change_kept, evaluation.use_kept),
+    "own": Kind(table("series.csv"), evaluation.change_own, evaluation.use_own),
     ITSELF: Kind(itself, lambda rng, files: {"number": str(rng.randrange(7)).encode()}, misbehave),
 }
 """Kinds of input by name."""
