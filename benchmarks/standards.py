@@ -18,10 +18,8 @@ import pandas as pd
 from digests import SCORING, bundled
 from provenance import conditions, origin, parser, save
 
-MODELS = ("bundled-bolt", "bundled-2")
-"""Those that draw no paths: Chronos-T5 takes most of an hour of a core for a task of 168 steps."""
+MODELS = ("bundled-bolt", "bundled-2", "bundled")
 WORK = Path("standards")
-NAIVE = "seasonal-naive"
 FEV = {"ETT_1H": None, "ETT_1D": "D", "ETT_1W": "W-SUN"}
 """Task of fev-bench → how hours are averaged to its values: whole days, whole weeks that end on Sunday."""
 FEV_METRICS = ("SQL", "MASE", "WQL", "WAPE")
@@ -67,7 +65,6 @@ def on_fev(data: Path, seed: int) -> dict[str, Any]:
         how = {"data": WORK / "data", "tasks": list(FEV), "kept": kept, "resume": kept.is_dir()}
         for row in evaluate_fev([model], "fev-bench", Forecasting(seed=seed), **how).rows:
             scores[row["task_name"]][row["model_name"]] = {name: row[name] for name in FEV_METRICS}
-        print(model, scores, flush=True)
     return scores
 
 
@@ -83,7 +80,7 @@ def on_gift(data: Path, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Score, print and save."""
+    """Score and save."""
     words = parser(__doc__, seed=0)
     words.add_argument("--data", type=Path, required=True, help="folder of the public sets")
     words.add_argument("--published", type=Path, required=True, help="folder of the published rows")
@@ -101,10 +98,6 @@ def main() -> None:
         "fev-bench": {task: {"ours": fev[task], "published": beside[task]} for task in FEV},
         "gift-eval": {GIFT: {"ours": gift, "published": beside[GIFT]}},
     }
-    for suite in ("fev-bench", "gift-eval"):
-        for task, both in result[suite].items():
-            for name, scores in (*both["ours"].items(), *both["published"].items()):
-                print(f"{task:20} {name:22}", "  ".join(f"{metric} {value:.4f}" for metric, value in scores.items()))
     save(result, options.out)
     shutil.rmtree(WORK)
 

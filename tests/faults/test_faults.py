@@ -28,7 +28,7 @@ def searched(out: Path, *words: str) -> tuple[int, str, dict[str, dict[str, int]
     """Exit code, output and counts of a search."""
     command = [sys.executable, "-m", "tests.faults", "--out", str(out), *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr, json.loads(out.read_text())["verbs"] if out.exists() else {}
+    return done.returncode, done.stdout + done.stderr, json.loads(out.read_text())["counts"] if out.exists() else {}
 
 
 def test_a_command_that_does_all_wrong_is_found_out(tmp_path: Path) -> None:
