@@ -31,7 +31,7 @@ class InputMoments:
         loudness: Σ |x|, by channel.
 
     Raises:
-        DataError: a sum is not finite, or there are no positions.
+        DataError: a sum has overflowed, or there are no positions.
     """
 
     tokens: int
@@ -44,10 +44,8 @@ class InputMoments:
     def __post_init__(self) -> None:
         if self.tokens < 1:
             raise DataError("moments of no positions: calibrate on at least one series.")
-        if not all(bool(torch.isfinite(getattr(self, name)).all()) for name in PARTS):
-            raise DataError(
-                "moments of a layer's input hold NaN or Inf: calibrate again, on series the model can take."
-            )
+        # an entry of a Gram matrix is at most the root of two of its diagonal: the whole need not be looked at
+        refuse_infinities(self.total, self.inside.diagonal(), self.loudness)
 
     @property
     def outer(self) -> Float[Tensor, "d d"]:
@@ -77,6 +75,12 @@ class InputMoments:
         """Sums over both sets of sequences."""
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "means"}
         return InputMoments(**sums, means=_reduced(torch.cat([self.means, other.means])))
+
+
+def refuse_infinities(*sums: Tensor) -> None:
+    """Raise a `DataError` if a value is NaN or infinite."""
+    if not all(bool(torch.isfinite(one).all()) for one in sums):
+        raise DataError("moments of a layer's input hold NaN or Inf: calibrate again, on series the model can take.")
 
 
 def _reduced(rows: Float[Tensor, "rows d"]) -> Float[Tensor, "fewer d"]:
@@ -165,8 +169,17 @@ def to_tensors(moments: InputMoments) -> dict[str, Tensor]:
 
 
 def from_tensors(tensors: dict[str, Any]) -> InputMoments:
-    """Inverse of `to_tensors`; earlier files hold the second moment of the means, ``between``, in the place of rows."""
+    """Inverse of `to_tensors`; earlier files hold the second moment of the means, ``between``, in the place of rows.
+
+    Raises:
+        DataError: a value is NaN or infinite, or there are no positions.
+        KeyError: a sum is missing.
+        ValueError: the second moment is no matrix.
+    """
     tokens, sequences = tensors["counts"].tolist()
+    refuse_infinities(*tensors.values())
+    if tensors["inside"].ndim != 2:
+        raise ValueError("the second moment is no matrix")
     if "between" in tensors:
         values, vectors = torch.linalg.eigh(tensors["between"])
         tensors = {**tensors, "means": values.clamp(min=0).sqrt()[:, None] * vectors.mT}

@@ -155,3 +155,13 @@ def test_to_tensors_and_back() -> None:
         from_tensors({**tensors, "inside": tensors["inside"] * torch.nan})
     with pytest.raises(DataError, match="no positions"):
         from_tensors({**tensors, "counts": torch.tensor([0, 0])})
+
+
+def test_damaged_tensors_are_refused() -> None:
+    tensors = to_tensors(measured(batch(9)))
+    spoilt = tensors["inside"].clone()
+    spoilt[0, 1] = torch.nan
+    with pytest.raises(DataError, match="NaN or Inf"):
+        from_tensors({**tensors, "inside": spoilt})
+    with pytest.raises(ValueError, match="no matrix"):
+        from_tensors({**tensors, "inside": spoilt[1]})
