@@ -86,7 +86,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/theory/over-parameterised.md",
         "ranks-bundled-bolt",
-        "leaves them out of the means; their rows have {decoder[least]} to {decoder[most]}",
+        "leaves them out of the means; their ε-ranks are {decoder[least]} to {decoder[most]}",
         queries,
     ),
     Prose(

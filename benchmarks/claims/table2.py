@@ -168,8 +168,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "table2-bundled",
-        "Of the ten likeliest next tokens `joint` keeps {joint0:.0f} % at 0.15 and {joint1:.0f} % at 0.075, `svd` "
-        "{svd0:.0f} % and {svd1:.0f} %",
+        "overlap](reference/glossary.md) with the original's next tokens is {joint0:.0f} % for `joint` at 0.15 and "
+        "{joint1:.0f} % at 0.075, for `svd` {svd0:.0f} % and {svd1:.0f} %",
         lambda found: {
             f"{method}{at}": point(method, size)(found)["overlap"]
             for method in ("joint", "svd")

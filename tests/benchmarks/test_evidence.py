@@ -58,7 +58,7 @@ SETTINGS: dict[str, list[str]] = {
     "README.md": ["at 0.15 and", "at 0.075 (", "TimesFM 2.5", "Apache-2.0"],
     "docs/benchmarks.md": [
         "Below 0.1 `joint`",
-        "% at 0.15 and",
+        "at 0.15 and 70",
         "% at 0.075,",
         "0.1-rank",
         "at 0.1 of the",
