@@ -355,9 +355,9 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "shards",
-        "writing the same series takes {write:.2f} of the processor time and random reads {draw:.2f} of it: {rate:,.0f} "
-        "series of up to 1,024 values per second and core. Random reads from one Parquet file held as an array, or from "
-        "a memory-mapped dense `.npy` file, are another {parquet:.1f} and {npy:.1f} times as fast",
+        "writing the same series takes {write:.2f} of the processor time and random reads {draw:.2f} of it: "
+        "{rate:,.0f} series of up to 1,024 values per second and core. Random reads from one Parquet file held as an "
+        "array, or from a memory-mapped dense `.npy` file, are another {parquet:.1f} and {npy:.1f} times as fast",
         shards,
         moves=0.1,
     ),
