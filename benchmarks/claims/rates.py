@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from claims.lab.shared import span
 from claims.records import Claim, Document, Prose
 
 SIZES = ("runtime-tiny", "runtime-mini-small")
 FAST, FAST_HALF = "t5-{}:fast:float32", "t5-{}:fast:bfloat16"
 NARROW, NARROW_HALF = "t5-{}-head-width:fast:float32", "t5-{}-head-width:fast:bfloat16"
 STOCK = "t5-{}:stock:float32"
-
-
-def span(values: list[float]) -> dict[str, float]:
-    """Least and most."""
-    return {"least": min(values), "most": max(values)}
 
 
 def faster(*found: Document, cases: tuple[str, ...]) -> dict[str, float]:

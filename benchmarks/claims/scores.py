@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from heal import HELD_OUT
 
 from claims.ranks import mean_ranks
@@ -223,11 +221,6 @@ def rounding(found: Document) -> Document:
     return {row["method"]: row for row in found["rows"] if row["model"] == "bundled-bolt"}
 
 
-def row_of(name: str) -> Callable[[Document], Document]:
-    """Values of one row, by its name."""
-    return lambda found: next(row for row in found["rows"] if row["name"] == name)
-
-
 def healed(found: Document) -> str:
     """Scores of a model before and after healing, and of the teacher that was trained on for as long."""
     forms = found["forms"]
@@ -364,7 +357,7 @@ CLAIMS: tuple[Claim, ...] = (
         "by-design",
         "| by design, r₀ = 7, against stock after equal steps (one seed of a run of minutes, which says little) | "
         "{space:.2f} | {WQL:.3f} | {MASE:.3f} |",
-        row_of("r7"),
+        lambda found: next(row for row in found["rows"] if row["name"] == "r7"),
     ),
     Prose(
         "docs/tutorial/by-design.md",

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from claims.records import Block, Claim, Document, Prose, Result
+from claims.scores import interval
 
 NAME = "snapshots-bundled-bolt"
 PAGE = "docs/benchmarks.md"
 RESULTS: tuple[Result, ...] = (
     Result(NAME, "benchmarks/snapshots.py gpu-out/bundled-bolt {dev}", minutes=60, older=True),
 )
-
-
-def interval(form: Document, metric: str) -> str:
-    """Score with its interval."""
-    low, high = form[f"{metric}_interval"]
-    return f"{form[metric]:.3f} ({low:.3f}–{high:.3f})"
 
 
 def table(found: Document) -> str:

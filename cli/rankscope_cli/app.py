@@ -86,17 +86,21 @@ class Verb(TyperCommand):
         return load_verb(self.module).make_context(info_name, args, parent=parent, **extra)
 
 
-class Verbs(Untyped, TyperGroup):
+class Commands(Untyped, TyperGroup):
+    """Command group of verbs in the order of their declaration."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the verbs' names in declaration order."""
+        return list(self.commands)
+
+
+class Verbs(Commands):
     """Top-level command group; turns errors into one line and an exit code."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         for panel, verbs in PANELS.items():
             self.commands.update({name: Verb(name, line, panel) for name, line in verbs.items()})
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the verbs' names in declaration order."""
-        return list(self.commands)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command and exit with its exit code; no exception escapes."""

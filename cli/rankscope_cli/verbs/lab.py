@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
-from rankscope_cli.app import HELP, Untyped, Verb, help_text
+from rankscope_cli.app import HELP, Commands, Verb, help_text
 from rankscope_cli.exits import DEBUG
 
 EXPERIMENTS = {
@@ -20,16 +19,12 @@ EXPERIMENTS = {
 """Sub-verb → summary; each lives in ``rankscope_cli.verbs.lab_<sub-verb>``."""
 
 
-class Experiments(Untyped, TyperGroup):
+class Experiments(Commands):
     """Command group of the sub-verbs."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands.update({name: Verb(name, line, module=f"lab_{name}") for name, line in EXPERIMENTS.items()})
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the sub-verbs' names in declaration order."""
-        return list(self.commands)
 
 
 def group() -> Any:

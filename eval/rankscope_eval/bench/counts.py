@@ -256,10 +256,10 @@ def _t5_phases(network: Network, case: Case) -> Iterator[Phase]:
         weights = sum(one.k.bytes + one.v.bytes for one in crossed)
         yield Phase("cross", flops, weights + hidden + kept * size)
         for at in range(horizon):
-            yield _step(network, series, series * (case.num_samples if at else 1), at, tokens, kept)
+            yield _step(network, series * (case.num_samples if at else 1), at, tokens, kept)
 
 
-def _step(network: Network, series: int, rows: int, at: int, tokens: int, kept: int) -> Phase:
+def _step(network: Network, rows: int, at: int, tokens: int, kept: int) -> Phase:
     """Count one decoding step at position ``at``; ``kept`` elements are cached for the contexts."""
     each, weights, past = network.head.numbers, network.head.bytes, 0
     for layer in network.decoder:

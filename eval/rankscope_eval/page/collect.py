@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError, RankscopeError, one_line
 from rankscope.io import codec
+from rankscope.io.checksum import checksum
 from rankscope_eval.page.documents import KINDS, Document
 from rankscope_eval.report import EvalReport, EvalRow
 
@@ -139,16 +140,7 @@ def _checkpoint(root: Path, place: Path) -> CheckpointFolder | Unused:
 
 def _weights(place: Path) -> tuple[tuple[str, int, str], ...]:
     files = sorted(file for file in place.glob("*.safetensors") if file.is_file())
-    return tuple((file.name, file.stat().st_size, _digest(file)) for file in files)
-
-
-def _digest(file: Path) -> str:
-    """SHA-256 of a file, read piece by piece."""
-    found = hashlib.sha256()
-    with file.open("rb") as stream:
-        while piece := stream.read(1 << 22):
-            found.update(piece)
-    return found.hexdigest()
+    return tuple((file.name, file.stat().st_size, checksum(file)) for file in files)
 
 
 def _file(root: Path, file: Path) -> Document | Unused:

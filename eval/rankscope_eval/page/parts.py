@@ -10,15 +10,13 @@ from typing import TypeAlias
 
 from markupsafe import Markup
 
+from rankscope.families.sites import LETTERS, SCOPES
 from rankscope_eval.page.numbers import MISSING, percent
 
 LEVELS = 10
 """Shades of a heat map; `page.css` gives each its colours."""
 SHORT = 12
 """Rows of a table that is not torn between printed pages."""
-_SCOPES = {"self": "self-attention", "cross": "cross-attention", "group": "group attention"}
-_LETTERS = ("q", "k", "v", "o")
-
 
 NOTHING = Markup()
 
@@ -197,7 +195,7 @@ def role_name(role: str) -> str:
     ('self-attention Q', 'mlp in')
     """
     scope, _, letter = role.partition(".")
-    return f"{_SCOPES.get(scope, scope)} {letter.upper()}" if letter else role.replace("_", " ")
+    return f"{SCOPES.get(scope, scope)} {letter.upper()}" if letter else role.replace("_", " ")
 
 
 def role_order(role: str) -> tuple[int, int, str]:
@@ -207,6 +205,6 @@ def role_order(role: str) -> tuple[int, int, str]:
     ['self.k', 'self.o', 'cross.q', 'mlp_in']
     """
     scope, _, letter = role.partition(".")
-    scopes = list(_SCOPES)
+    scopes = list(SCOPES)
     at = scopes.index(scope) if letter and scope in scopes else len(scopes)
-    return at, _LETTERS.index(letter) if letter in _LETTERS else len(_LETTERS), role
+    return at, LETTERS.index(letter) if letter in LETTERS else len(LETTERS), role

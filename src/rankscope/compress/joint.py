@@ -256,10 +256,10 @@ def inner_vo(
 
 
 def inner_gradients(
-    gradients: Float[Tensor, "d_head d_head"], attended: Float[Tensor, "d_head d_head"], ridge: float = RIDGE
+    gradients: Float[Tensor, "d_head d_head"], attended: Float[Tensor, "d_head d_head"]
 ) -> Decomposition:
     """`inner_vo` where the output-gradient moment of the head's slice was measured, in the place of W_oᵀW_o."""
-    return _coupled(_root(gradients, GRADIENT_RIDGE), _root(attended, ridge))
+    return _coupled(_root(gradients, GRADIENT_RIDGE), _root(attended, RIDGE))
 
 
 def _coupled(r_left: Float[Tensor, "d d"], r_right: Float[Tensor, "d d"]) -> Decomposition:

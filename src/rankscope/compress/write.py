@@ -157,18 +157,16 @@ def write_weights(
     folder: Path,
     specs: Sequence[TensorSpec],
     tensors: Iterable[tuple[str, Tensor]],
-    shard_bytes: int | None = None,
 ) -> None:
-    """Write ``model.safetensors``, or shards of at most ``shard_bytes`` and their index, into ``folder``.
+    """Write ``model.safetensors``, or shards of at most `SHARD_BYTES` and their index, into ``folder``.
 
     Args:
         folder: an existing folder.
         specs: every tensor, in the order in which ``tensors`` yields them. In a file the widest numbers come first,
             which keeps every tensor aligned for readers that map it.
         tensors: names and values; each is written and dropped before the next is asked for.
-        shard_bytes: largest file, `SHARD_BYTES` by default; a larger tensor gets a file of its own.
     """
-    shards = _split(specs, SHARD_BYTES if shard_bytes is None else shard_bytes)
+    shards = _split(specs, SHARD_BYTES)
     stream = iter(tensors)
     if len(shards) == 1:
         _write_file(folder / "model.safetensors", shards[0], stream)

@@ -127,11 +127,12 @@ class Site:
         return "head" if self.role.startswith("head_") else "embedding"
 
 
-_LETTERS = ("q", "k", "v", "o")
+LETTERS = ("q", "k", "v", "o")
 _KINDS = ("attention", "mlp", "embedding", "head")
 _STACKS = ("encoder", "decoder")
-_SCOPES = ("self", "cross", "group")
-SELECTORS: tuple[str, ...] = (*_LETTERS, *_KINDS, *_STACKS, *_SCOPES, "all")
+SCOPES = {"self": "self-attention", "cross": "cross-attention", "group": "group attention"}
+"""What an attention matrix attends to, and its name in tables."""
+SELECTORS: tuple[str, ...] = (*LETTERS, *_KINDS, *_STACKS, *SCOPES, "all")
 
 
 def select_sites(sites: Sequence[Site], tokens: Sequence[str] | str | None = None) -> tuple[Site, ...]:
@@ -166,9 +167,9 @@ def select_sites(sites: Sequence[Site], tokens: Sequence[str] | str | None = Non
 
 
 def _selected(site: Site, words: Sequence[str]) -> bool:
-    scopes = [word for word in words if word in _SCOPES]
+    scopes = [word for word in words if word in SCOPES]
     stacks = [word for word in words if word in _STACKS]
-    matrices = [word for word in words if word not in _SCOPES and word not in _STACKS] or ["attention"]
+    matrices = [word for word in words if word not in SCOPES and word not in _STACKS] or ["attention"]
     if stacks and site.stack not in stacks:
         return False
     scope, _, letter = site.role.partition(".")

@@ -80,7 +80,7 @@ def find_structure(config: Config, shapes: Shapes) -> Structure:
     inside = tuple(f"{container}." for container in containers.values())
     outside = {name: shape for name, shape in shapes.items() if not name.startswith(inside)}
     found = (*embedding_sites(outside, config, d_model), *body)
-    return Structure(found, containers, d_model, _in_words(config, layers, containers, found))
+    return Structure(found, containers, d_model, _in_words(layers, containers, found))
 
 
 def _layers(shapes: Shapes) -> dict[str, dict[int, Shapes]]:
@@ -288,7 +288,7 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 def _in_words(
-    config: Config, layers: Mapping[str, dict[int, Shapes]], containers: Mapping[Stack, str], sites: tuple[Site, ...]
+    layers: Mapping[str, dict[int, Shapes]], containers: Mapping[Stack, str], sites: tuple[Site, ...]
 ) -> tuple[str, ...]:
     words = [f"{len(layers[container])} {stack} layers = {container}.N" for stack, container in containers.items()]
     shown: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Context-managed hooks on layer inputs: whole matrices, triangular factors, second moments.
+"""Context-managed hooks on layer inputs: whole matrices, triangular factors.
 
 Every hook is removed when its ``with`` block ends, whatever happens inside it.
 """
@@ -75,49 +75,12 @@ class Triangle:
         return self._r
 
 
-class Moment:
-    """Streamed count, sum and Σ x xᵀ in float64: d_model² numbers whatever the number of series."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._sum: Tensor | None = None
-        self._outer: Tensor | None = None
-
-    def add(self, rows: Float[Tensor, "tokens d_model"]) -> None:
-        """Add the rows to the sums."""
-        x = rows.to(torch.float64)
-        self.count += x.shape[0]
-        self._sum = x.sum(0) if self._sum is None else self._sum + x.sum(0)
-        self._outer = x.T @ x if self._outer is None else self._outer + x.T @ x
-
-    @property
-    def mean(self) -> Float[Tensor, " d_model"]:
-        """Mean row."""
-        return self._ready()[0] / self.count
-
-    @property
-    def second(self) -> Float[Tensor, "d_model d_model"]:
-        """Second moment E[x xᵀ], not centred."""
-        return self._ready()[1] / self.count
-
-    @property
-    def covariance(self) -> Float[Tensor, "d_model d_model"]:
-        """Centred second moment E[x xᵀ] − E[x] E[x]ᵀ (divided by the count, not by count − 1)."""
-        return self.second - torch.outer(self.mean, self.mean)
-
-    def _ready(self) -> tuple[Tensor, Tensor]:
-        if self._sum is None or self._outer is None or self.count == 0:
-            raise RuntimeError("no forward pass has run yet")
-        return self._sum, self._outer
-
-
 @contextlib.contextmanager
 def watch(modules: Mapping[K, nn.Module], sink: Callable[[], S]) -> Iterator[dict[K, S]]:
     """Feed every module's input rows to a sink of its own while the block runs.
 
     The input is the first positional argument, or ``hidden_states`` (PatchTST: ``hidden_state``) where it comes by
-    keyword. Positions that
-    the module's own ``attention_mask`` marks as padding are left out.
+    keyword. Positions that the module's own ``attention_mask`` marks as padding are left out.
     """
     sinks = {key: sink() for key in modules}
     handles = []
@@ -141,19 +104,6 @@ def stream_triangles(
     """
     layers = {(stack, layer): block for stack, rows in blocks.items() for layer, block in enumerate(rows)}
     return watch(layers, Triangle)
-
-
-def stream_moments(modules: Mapping[K, nn.Module]) -> contextlib.AbstractContextManager[dict[K, Moment]]:
-    """Collect float64 second moments of the inputs of modules, e.g. projections to be factorised.
-
-    >>> layer = nn.Linear(2, 2)
-    >>> with stream_moments({"q": layer}) as moments:
-    ...     _ = layer(torch.tensor([[1.0, 0.0], [0.0, 3.0]]))
-    >>> moments["q"].second
-    tensor([[0.5000, 0.0000],
-            [0.0000, 4.5000]], dtype=torch.float64)
-    """
-    return watch(modules, Moment)
 
 
 @torch.no_grad()

@@ -26,8 +26,6 @@ ALL = "all"
 MODELS = "models"
 """Name of a report that `measure_models` made."""
 
-STATES = ("waiting", "begun", "done", "failed")
-
 
 @dataclass(frozen=True)
 class EmbeddingRanks:

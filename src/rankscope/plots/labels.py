@@ -17,6 +17,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from rankscope.plots.style import MARKS, SEQUENCE
 
+POINTS = 7.0
+"""Size of the labels."""
+
 
 def sequence_colours(count: int) -> list[str]:
     """Colours of ``count`` ordered lines, dark to light; the lightest is still readable on white."""
@@ -77,7 +80,7 @@ def spread(wanted: Sequence[float], gap: float, low: float = 0.0, high: float = 
     return placed
 
 
-def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, height: float, size: float = 7.0) -> None:
+def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, height: float) -> None:
     """Write each line's label where the line ends, moved apart where labels would meet.
 
     Lines that reach the right edge are labelled right of the axes; lines that leave through the bottom are
@@ -89,7 +92,6 @@ def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, heig
         lines: lines whose last point inside the limits is labelled.
         labels: one per line.
         height: of the axes in inches, about; it sets how many labels fit.
-        size: of the text in points.
     """
     ends = [_visible_end(ax, line) for line in lines]
     right = [i for i, (x, _) in enumerate(ends) if x > 0.9]
@@ -99,25 +101,23 @@ def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, heig
             line.set_linestyle(MARKS[i % len(MARKS)].dash)
         ax.legend(lines, labels, loc="best", ncols=ceil(len(lines) / 8))
         return
-    row = 1.15 * size / (72 * height)
+    row = 1.15 * POINTS / (72 * height)
     for i, place in zip(right, spread([ends[i][1] for i in right], row, 0.01, 0.99), strict=True):
         x, y = ends[i]
-        _write(ax, lines[i], labels[i], [(x, y), (1.01, y), (1.045, place)], (1.06, place), size)
+        _write(ax, lines[i], labels[i], [(x, y), (1.01, y), (1.045, place)], (1.06, place))
     wide = 0.022 * max((len(label) for label in labels), default=0)
     below = [i for i, (x, _) in enumerate(ends) if x <= 0.9]
     for i, place in zip(below, spread([ends[i][0] + 0.02 for i in below], wide, 0.02, 0.95), strict=True):
         x, y = ends[i]
-        _write(ax, lines[i], labels[i], [(x, y), (place, row)], (place, row), size)
+        _write(ax, lines[i], labels[i], [(x, y), (place, row)], (place, row))
 
 
-def _write(
-    ax: Axes, line: Line2D, label: str, leader: list[tuple[float, float]], place: tuple[float, float], size: float
-) -> None:
+def _write(ax: Axes, line: Line2D, label: str, leader: list[tuple[float, float]], place: tuple[float, float]) -> None:
     path = Line2D(*zip(*leader, strict=True), transform=ax.transAxes, color=line.get_color(), lw=0.5, clip_on=False)
     path.set_in_layout(False)
     ax.add_artist(path)
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}
-    ax.text(*place, label, transform=ax.transAxes, size=size, va="center", ha="left", bbox=box)
+    ax.text(*place, label, transform=ax.transAxes, size=POINTS, va="center", ha="left", bbox=box)
 
 
 def plain_ticks(axis: Axis, places: Iterable[SupportsFloat]) -> None:

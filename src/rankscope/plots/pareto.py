@@ -78,10 +78,10 @@ def _draw(ax: Axes, rows: Sequence[SweepRow], cost: str, score: str, baseline: s
     draw_front(ax, [row.point for row in rows], points)
 
 
-def draw_front(ax: Axes, names: Sequence[str], points: Sequence[tuple[float, float]], margin: float = 0.15) -> None:
+def draw_front(ax: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> None:
     """Draw the step line through the front, and write names right of the axes, each joined to its point."""
     ax.step(*zip(*front(points), strict=True), where="post", color="#8a8a8a", linewidth=0.8, zorder=0, gid="front")
-    ax.margins(x=0.12, y=margin)
+    ax.margins(x=0.12, y=0.15)
     ax.autoscale_view()
     low, high = ax.get_ylim()
     wanted = [(y - low) / (high - low) for _, y in points]

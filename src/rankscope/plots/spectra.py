@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.families.sites import LETTERS, SCOPES
 from rankscope.numerics import eps_ranks, size_ratio
 from rankscope.plots.flow import eps_key
 from rankscope.plots.labels import label_ends, sequence_colours, short_names, thinned, whole_numbers
@@ -74,10 +75,6 @@ def _layer_title(layer: int | None) -> str:
     return "model" if layer is None else f"layer {layer}"
 
 
-_LETTERS = ("q", "k", "v", "o")
-_SCOPES = ("self", "cross", "group")
-
-
 def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figure:
     """ε-rank of W_Q, W_K, W_V and W_O against layer, one panel per stack and kind of attention.
 
@@ -95,7 +92,7 @@ def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figur
     with styled():
         fig, axes = figure(1, len(panels), sharey=True)
         for ax, ((stack, scope), roles) in zip(axes, panels.items(), strict=True):
-            for letter, mark in zip(_LETTERS, MARKS, strict=False):
+            for letter, mark in zip(LETTERS, MARKS, strict=False):
                 if letter in roles:
                     layers, ranks = zip(*sorted(roles[letter].items()), strict=True)
                     ax.plot(
@@ -120,7 +117,7 @@ def _panels(report: SpectrumReport, eps: float | None) -> dict[tuple[str, str], 
         if letter and row.site.layer is not None:
             roles = found.setdefault((row.site.stack, scope), {})
             roles.setdefault(letter, {})[row.site.layer] = row.eps_ranks[eps_key(eps, row.eps_ranks)]
-    order = [(stack, scope) for stack in ("encoder", "decoder") for scope in _SCOPES]
+    order = [(stack, scope) for stack in ("encoder", "decoder") for scope in SCOPES]
     return {panel: found[panel] for panel in order if panel in found}
 
 

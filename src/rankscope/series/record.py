@@ -57,20 +57,19 @@ class Series:
         return {"item_id": self.item_id, "start": self.start, "target": self.target}
 
 
-def check_series(series: Sequence[Series], where: str, *, numbers: bool = True, dated: bool = True) -> None:
+def check_series(series: Sequence[Series], where: str, *, numbers: bool = True) -> None:
     """Validate a set of series: not empty, unique ids, valid values.
 
     Args:
         series: series to validate.
         where: prefix of error messages.
         numbers: reject series without any number.
-        dated: reject series without a frequency.
 
     Raises:
         DataError: with ``where`` and the id of the series.
     """
     for one in series:
-        check_values(one, where, dated=dated)
+        check_values(one, where)
     check_set(series, where, numbers=numbers)
 
 

@@ -130,9 +130,9 @@ def forget_after(file: Path, step: int) -> None:
         writer.writerows(kept)
 
 
-def last_value(file: Path, column: str) -> float:
-    """Return the last entry of a column."""
-    return float(read_rows(file)[-1][column])
+def last_loss(run: Path) -> float:
+    """Return the last loss of a run's log."""
+    return float(read_rows(run / LOSSES)[-1]["loss"])
 
 
 class Events:

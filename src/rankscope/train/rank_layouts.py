@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rankscope.checkpoints import expected_shapes
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import Factored, Family, HeadWidth, Layout, Site, family_of, read_layouts
+from rankscope.families.sites import SCOPES
 from rankscope.families.weight_layout import low_rank_config
 from rankscope.numerics.rank import factoring_pays
 from rankscope.train.rank_schedule import RankDesign, rank_at
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 
 Shape = tuple[int, int]
-_SCOPES = {"self": "self-attention", "cross": "cross-attention", "group": "group attention"}
 MLP = "mlp"
 
 
@@ -246,7 +246,7 @@ def design_report(config: Mapping[str, Any], design: RankDesign, model: str = ""
 
 
 def _part(site: Site) -> str:
-    return MLP if site.kind == MLP else _SCOPES[site.role.partition(".")[0]]
+    return MLP if site.kind == MLP else SCOPES[site.role.partition(".")[0]]
 
 
 def _row(

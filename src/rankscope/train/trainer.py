@@ -135,12 +135,12 @@ def pretrain(
         place = run / logs.TENSORBOARD if tensorboard and processes.is_main() else None
         written = logs.Events(place, start.step if start else 0)
         trainer = _trainer(config, model, arguments, opened, start, _Beside(kept, progress, validate, spectra, written))
-        steps = _train(trainer, start, config.max_steps)
+        steps = take_steps(trainer, start, start is not None and start.step >= config.max_steps)
         written.close()
         report = PretrainReport(
             folder=str(target),
             steps=steps,
-            loss=processes.on_main(lambda: logs.last_value(run / logs.LOSSES, "loss")),
+            loss=processes.on_main(lambda: logs.last_loss(run)),
             seconds=round(time.perf_counter() - begun, 1),
             parameters=sum(p.numel() for p in model.parameters()),
             skipped=opened.stream.skipped,
@@ -241,15 +241,21 @@ def _trainer(
     )
 
 
-def _train(trainer: Any, start: Snapshot | None, max_steps: int) -> int:
-    """Take the steps that are left; return how many have been taken in all."""
+def take_steps(trainer: Any, start: Snapshot | None, over: bool) -> int:
+    """Take the steps that are left; return how many have been taken in all.
+
+    Args:
+        trainer: a transformers Trainer.
+        start: snapshot to go on from.
+        over: True if none is left, where a run was stopped between its last snapshot and its result.
+    """
     if start is None:
         trainer.train()
-    elif start.step < max_steps:
-        trainer.train(resume_from_checkpoint=str(start.folder))
-    else:  # stopped between the last snapshot and the result: the Trainer would take one step too many
+    elif over:  # the Trainer would take one step too many
         trainer._load_from_checkpoint(str(start.folder))
         return start.step
+    else:
+        trainer.train(resume_from_checkpoint=str(start.folder))
     return int(trainer.state.global_step)
 
 

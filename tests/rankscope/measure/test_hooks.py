@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers import T5Config, T5ForConditionalGeneration
 
-from rankscope.measure.hooks import Rows, run_corpus, stream_moments, stream_triangles, valid_positions, watch
+from rankscope.measure.hooks import Rows, run_corpus, stream_triangles, valid_positions, watch
 
 VOCAB = 40
 
@@ -79,24 +79,9 @@ def test_hooks_are_gone_after_an_error(model: T5ForConditionalGeneration) -> Non
 def test_hooks_are_gone_when_placing_them_fails(model: T5ForConditionalGeneration) -> None:
     at_first = hook_count(model)
     modules: dict[str, Any] = {"good": model.encoder.block[0], "bad": object()}
-    with pytest.raises(AttributeError), stream_moments(modules):
+    with pytest.raises(AttributeError), watch(modules, Rows):
         pass
     assert hook_count(model) == at_first
-
-
-def test_streamed_moment_equals_the_one_shot_moment(model: T5ForConditionalGeneration, series: Tensor) -> None:
-    with (
-        watch(layers(model), Rows) as whole,
-        stream_moments({"x": model.encoder.block[2]}) as streamed,
-    ):
-        run_corpus(model, inputs, series, batch_size=3)
-    x = whole["encoder", 2].matrix.double()
-    moment = streamed["x"]
-    assert moment.count == 70
-    assert moment.second.dtype == torch.float64
-    torch.testing.assert_close(moment.second, x.T @ x / 70)
-    torch.testing.assert_close(moment.mean, x.mean(0))
-    torch.testing.assert_close(moment.covariance, torch.cov(x.T, correction=0))
 
 
 def test_triangles_are_those_of_every_layer(model: T5ForConditionalGeneration, series: Tensor) -> None:
@@ -116,7 +101,7 @@ def test_triangle_keeps_singular_values_that_a_gram_matrix_loses() -> None:
     sigma = torch.logspace(0, -12, 6, dtype=torch.float64)
     x = u @ torch.diag(sigma) @ v.T
     layer = nn.Identity()
-    with stream_triangles({"encoder": [layer]}) as streamed, stream_moments({"x": layer}) as moments:
+    with stream_triangles({"encoder": [layer]}) as streamed:
         for part in x.split(7):
             layer(part)
     triangle = streamed["encoder", 0]
@@ -124,15 +109,14 @@ def test_triangle_keeps_singular_values_that_a_gram_matrix_loses() -> None:
     assert triangle.r.shape == (6, 6)
     got = torch.linalg.svdvals(triangle.r)
     torch.testing.assert_close(got, sigma, rtol=1e-3, atol=0)
-    gram = torch.linalg.eigvalsh(moments["x"].second * 60).flip(0).clamp_min(0).sqrt()
+    gram = torch.linalg.eigvalsh(x.T @ x).flip(0).clamp_min(0).sqrt()
     assert not torch.allclose(gram[-1], sigma[-1], rtol=0.5, atol=0)
 
 
-@pytest.mark.parametrize("sink", [stream_triangles, lambda rows: stream_moments({0: rows["encoder"][0]})])
-def test_memory_does_not_grow_with_the_corpus(sink: Any) -> None:
+def test_memory_does_not_grow_with_the_corpus() -> None:
     layer = nn.Identity()
     batch = torch.randn(512, 64, 16)  # 2 MiB
-    with sink({"encoder": [layer]}):
+    with stream_triangles({"encoder": [layer]}):
         layer(batch)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(40):
@@ -196,12 +180,10 @@ def test_identical_tokens_keep_rank_one_through_every_layer(model: T5ForConditio
 
 def test_reading_before_a_forward_pass_is_an_error() -> None:
     layer = nn.Identity()
-    with stream_triangles({"encoder": [layer]}) as triangles, stream_moments({0: layer}) as moments:
+    with stream_triangles({"encoder": [layer]}) as triangles:
         pass
     with pytest.raises(RuntimeError, match="no forward pass"):
         _ = triangles["encoder", 0].r
-    with pytest.raises(RuntimeError, match="no forward pass"):
-        _ = moments[0].second
 
 
 def test_progress_counts_series(model: T5ForConditionalGeneration, series: Tensor) -> None:

@@ -70,8 +70,8 @@ def facts(library: Library, name: str) -> Facts:
         name=name,
         family=known.title if known is not None else family,
         origin=_origin(library, name),
-        parameters=next(_parameters(library, name, alone), None),
-        bytes=next(_bytes(library, name, alone), None),
+        parameters=next(_sizes(library, name, alone, "parameters"), None),
+        bytes=next(_sizes(library, name, alone, "bytes"), None),
         shape=_shape(library, name, alone),
     )
 
@@ -87,31 +87,21 @@ def _origin(library: Library, name: str) -> str:
     return f"{parent}, {made.method}{whole} to {made.ratio:.3f} of all parameters"
 
 
-def _parameters(library: Library, name: str, alone: Group) -> Iterator[int]:
+def _sizes(library: Library, name: str, alone: Group, what: str) -> Iterator[int]:
+    """Parameters or bytes of a model, from every result that says them."""
     folder = library.checkpoint(name)
     if folder is not None:
-        yield folder.parameters
+        yield getattr(folder, what)
     for one in library.of("compress"):
+        said = getattr(one.content, what)
         for end, model in (("before", one.content.model), ("after", one.content.out)):
-            if library.resolve(model) == name and end in one.content.parameters:
-                yield one.content.parameters[end]
+            if library.resolve(model) == name and end in said:
+                yield said[end]
     for one in library.about("table2", alone):
-        yield one.content.original.parameters
+        yield getattr(one.content.original, what)
     for one in library.of("heal"):
-        if library.resolve(one.content.out) == name:
+        if what == "parameters" and library.resolve(one.content.out) == name:
             yield one.content.parameters
-
-
-def _bytes(library: Library, name: str, alone: Group) -> Iterator[int]:
-    folder = library.checkpoint(name)
-    if folder is not None:
-        yield folder.bytes
-    for one in library.of("compress"):
-        for end, model in (("before", one.content.model), ("after", one.content.out)):
-            if library.resolve(model) == name and end in one.content.bytes:
-                yield one.content.bytes[end]
-    for one in library.about("table2", alone):
-        yield one.content.original.bytes
 
 
 def _shape(library: Library, name: str, alone: Group) -> str:

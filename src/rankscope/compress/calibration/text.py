@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.passes import CalibrationSet
 from rankscope.errors import DataError, OptionError, RankscopeError
+from rankscope.series.text import read_text
 
 TEXT = "text:"
 """Prefix of the name of a set of text windows."""
@@ -68,7 +68,7 @@ def read_tokens(file: str | Path, checkpoint: Checkpoint) -> Int[Tensor, " token
     Raises:
         DataError: the file cannot be read, the checkpoint has no tokenizer for it, or an id is outside the vocabulary.
     """
-    text = _read(Path(file))
+    text = read_text(Path(file))
     whole_numbers = re.findall(r"\d+", text) if _IDS.fullmatch(text) else None
     ids = _encode(text, file, checkpoint) if whole_numbers is None else [int(word) for word in whole_numbers]
     size = int(checkpoint.config["vocab_size"])
@@ -118,16 +118,6 @@ def _split(source: str) -> tuple[str, str]:
     """File and number of windows; no number is an empty one."""
     file, colon, number = source.removeprefix(TEXT).rpartition(":")
     return (file, number) if colon and number.isdigit() else (source.removeprefix(TEXT), "")
-
-
-def _read(file: Path) -> str:
-    try:
-        raw = file.read_bytes()
-        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"text {file} is not UTF-8: {error.reason}.") from error
-    except (OSError, EOFError) as error:
-        raise DataError(f"text {file} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def _encode(text: str, file: str | Path, checkpoint: Checkpoint) -> list[int]:

@@ -26,6 +26,7 @@ from rankscope.train.data.pool import read_pool
 from rankscope.train.logs import LossMeter
 from rankscope.train.run_folder import Snapshot, TrainingRun, begun_with, beside
 from rankscope.train.stream import Blocks, SeriesStream, kernel_series
+from rankscope.train.trainer import take_steps
 
 SUFFIX = "-healed"
 LONGEST = 512
@@ -112,7 +113,7 @@ def heal(
     with kept.open(resume, force):  # from here on files change
         logs.forget_after(run / logs.LOSSES, start.step if start else 0)
         trainer.train_dataset = Blocks(SeriesStream(plan, kernel_series(plan, run, progress)), plan.batch_size)
-        steps = _train(trainer, start)
+        steps = take_steps(trainer, start, start is not None and trainer.budget.over(start.step))
         report = HealReport(
             model=pupil.source,
             teacher=guide.source,
@@ -122,7 +123,7 @@ def heal(
             steps=steps,
             seconds=round(trainer.budget.seconds(), 1),
             first_loss=float(logs.read_rows(run / logs.LOSSES)[0]["loss"]),
-            last_loss=logs.last_value(run / logs.LOSSES, "loss"),
+            last_loss=logs.last_loss(run),
             parameters=sum(p.numel() for p in trainer.model.parameters()),
             trained_parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
             options=options,
@@ -247,18 +248,6 @@ def _trainer(
         distance=functools.partial(LOSSES[student.family.answers][1], truth=options.truth),
         budget=budget,
     )
-
-
-def _train(trainer: Any, start: Snapshot | None) -> int:
-    """Take the steps that are left; return how many have been taken in all."""
-    if start is None:
-        trainer.train()
-    elif trainer.budget.over(start.step):  # stopped between the last snapshot and the result
-        trainer._load_from_checkpoint(str(start.folder))
-        return start.step
-    else:
-        trainer.train(resume_from_checkpoint=str(start.folder))
-    return int(trainer.state.global_step)
 
 
 def _earlier(student: Checkpoint) -> tuple[dict[str, Any], ...]:

@@ -88,9 +88,9 @@ class Composition:
         return text
 
 
-def random_composition(rng: np.random.Generator, most: int = MOST_KERNELS) -> Composition:
-    """Draw a composition of 1 to ``most`` kernels, joined by sums or products with equal probability."""
-    count = int(rng.integers(1, most + 1))
+def random_composition(rng: np.random.Generator) -> Composition:
+    """Draw a composition of 1 to `MOST_KERNELS` kernels, joined by sums or products with equal probability."""
+    count = int(rng.integers(1, MOST_KERNELS + 1))
     picks = rng.integers(0, len(BANK), count)
     return Composition(tuple(BANK[p] for p in picks), tuple(bool(b) for b in rng.random(count - 1) < 0.5))
 
@@ -104,28 +104,3 @@ def periodic_row(periods: tuple[int, ...], lags: Float[np.ndarray, " lag"]) -> F
     """Product of periodic kernels exp(−2 sin²(π h/p)) at lags of h observations."""
     exponent = sum((np.sin(np.pi * (lags % p) / p) ** 2 for p in periods), np.zeros(len(lags)))
     return np.exp(-2 * exponent)
-
-
-def covariance(composition: Composition, length: int) -> Float[np.ndarray, "time time"]:
-    """Compute the covariance matrix of a composition on ``length`` observations directly from the definition.
-
-    >>> kernel = Composition((BaseKernel("periodic", 2.0), BaseKernel("white", 0.5)), (False,))
-    >>> covariance(kernel, 3).round(3)
-    array([[1.5  , 0.135, 1.   ],
-           [0.135, 1.5  , 0.135],
-           [1.   , 0.135, 1.5  ]])
-    """
-    total = _matrix(composition.bases[0], length)
-    for times, base in zip(composition.products, composition.bases[1:], strict=True):
-        total = total * _matrix(base, length) if times else total + _matrix(base, length)
-    return total
-
-
-def _matrix(base: BaseKernel, length: int) -> Float[np.ndarray, "time time"]:
-    if base.name == "white":
-        return base.value * np.eye(length)
-    if base.name == "periodic":
-        lags = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
-        return periodic_row((int(base.value),), lags.ravel().astype(float)).reshape(length, length)
-    x = grid(length)
-    return SMOOTH[base.name](x[:, None], x[None, :], base.value)

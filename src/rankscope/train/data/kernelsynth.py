@@ -70,7 +70,7 @@ def draw(rng: np.random.Generator, kernel: Composition, n: int, length: int) -> 
         length: observations in each.
 
     Returns:
-        Paths (series, time) in float64 whose covariance is `base_kernels.covariance` to `TOLERANCE`.
+        Paths (series, time) in float64 whose covariance is the composition's to `TOLERANCE`.
     """
     form = structure(kernel, length)
     paths = np.zeros((n, length))

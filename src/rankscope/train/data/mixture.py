@@ -264,9 +264,9 @@ def mean_scaled(series: Series) -> Series:
     return series / np.where(scale > 0, scale, 1.0)
 
 
-def mixed_counts(rng: np.random.Generator, n: int, most: int = MOST_MIXED) -> Int[np.ndarray, " mixture"]:
+def mixed_counts(rng: np.random.Generator, n: int) -> Int[np.ndarray, " mixture"]:
     """Draw the number of components of ``n`` mixtures, uniform in 1 … K."""
-    return rng.integers(1, most + 1, n)
+    return rng.integers(1, MOST_MIXED + 1, n)
 
 
 def mix(

@@ -7,7 +7,6 @@ float32). gluonts' ``FileDataset`` (which the chronos training scripts read with
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,17 +217,3 @@ def read_index(folder: Path) -> ShardIndex:
         return codec.read(ShardIndex, file)
     except DataError as error:
         raise DataError(f"{error} The index is damaged: write the shards anew.") from error
-
-
-def checksum(file: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _slow(stream)
-
-
-def _slow(stream: Any) -> str:
-    """Compute SHA-256 in chunks (``hashlib.file_digest`` needs Python 3.11)."""
-    digest = hashlib.sha256()
-    while block := stream.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()

@@ -14,6 +14,7 @@ from rankscope.engine.pool import Processes, Tick, WorkerLost, available_cores
 from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file, publish_folder, refuse_existing, sweep
+from rankscope.io.checksum import checksum
 from rankscope.io.run_store import RunStore, differences, refuse_both
 from rankscope.series import Columns
 from rankscope.train.data.mixture import CORPUS_VERSION
@@ -21,7 +22,6 @@ from rankscope.train.data.pool import SeriesPool, read_pool
 from rankscope.train.data.shard_files import (
     ShardFile,
     ShardIndex,
-    checksum,
     read_index,
     write_shard,
 )

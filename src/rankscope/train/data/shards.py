@@ -11,11 +11,11 @@ from jaxtyping import Float, Int
 
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError
+from rankscope.io.checksum import checksum
 from rankscope.train.data.shard_files import (
     ShardFile,
     ShardIndex,
     ShardReader,
-    checksum,
     open_shard,
     read_index,
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rankscope.train.data import kernelsynth as synthesis
-from rankscope.train.data.kernels import BANK, BaseKernel, Composition, covariance, random_composition
+from rankscope.train.data.kernels import BANK, SMOOTH, BaseKernel, Composition, random_composition
 from rankscope.train.data.kernelsynth import TOLERANCE, draw, kernel_bank, kernelsynth, standardised
 
 DAY, WEEK, YEAR = (BaseKernel("periodic", period) for period in (24.0, 7.0, 365.0))
@@ -17,6 +17,24 @@ NARROW, WIDE = BaseKernel("rbf", 0.1), BaseKernel("rbf", 1.0)
 ROUGH = BaseKernel("rational-quadratic", 0.1)
 LINE = BaseKernel("linear", 1.0)
 WHITE = BaseKernel("white", 0.1)
+
+
+def covariance(kernel: Composition, length: int) -> np.ndarray:
+    """Covariance matrix of a composition, from the definition."""
+    total = base_covariance(kernel.bases[0], length)
+    for times, base in zip(kernel.products, kernel.bases[1:], strict=True):
+        total = total * base_covariance(base, length) if times else total + base_covariance(base, length)
+    return total
+
+
+def base_covariance(base: BaseKernel, length: int) -> np.ndarray:
+    steps = np.arange(length)
+    if base.name == "white":
+        return base.value * np.eye(length)
+    if base.name == "periodic":
+        return np.exp(-2 * np.sin(np.pi * np.subtract.outer(steps, steps) / base.value) ** 2)
+    x = steps / (length - 1)
+    return SMOOTH[base.name](x[:, None], x[None, :], base.value)
 
 
 class Basis(np.random.Generator):
