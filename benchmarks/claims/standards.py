@@ -5,6 +5,8 @@ from __future__ import annotations
 from claims.records import Block, Claim, Document, Prose, Result
 
 PAGE = "docs/benchmarks.md"
+ETT = ("ETT_1H", "ETT_1D", "ETT_1W")
+HOURS = "m4_hourly/H/short"
 
 RESULTS: tuple[Result, ...] = (
     Result("standards", "benchmarks/standards.py --data {six} --published {six}/../../reference", minutes=90),
@@ -32,20 +34,28 @@ def tables(found: Document) -> str:
 def reading(found: Document) -> bool:
     """True if what the page says of the tables holds."""
     ours = {task: both["ours"] for suite in ("fev-bench", "gift-eval") for task, both in found[suite].items()}
-    hours = ours.pop("m4_hourly/H/short")
-    models = ("bundled-bolt", "bundled-2")
-    beaten = all(
-        rows[model][metric] < rows["seasonal-naive"][metric]
-        for rows in ours.values()
-        for model in models
-        for metric in ("SQL", "WQL")
+
+    def lost(task: str, model: str) -> set[str]:
+        naive = ours[task]["seasonal-naive"]
+        return {metric for metric, score in ours[task][model].items() if score > naive[metric]}
+
+    patches = [lost(task, model) for task in ETT for model in ("bundled-bolt", "bundled-2")]
+    sampled = [lost(task, "bundled") for task in ETT]
+    return (
+        not any({"SQL", "WQL"} & one for one in (*patches, *sampled[1:]))
+        and len(sampled[0]) == 4
+        and lost(HOURS, "bundled-bolt") == {"MSIS"}
+        and lost(HOURS, "bundled-2") == {"MASE", "MSIS"}
+        and len(lost(HOURS, "bundled")) == 4
     )
-    lost = [model for model in models if hours[model]["MASE"] > hours["seasonal-naive"]["MASE"]]
-    wide = all(hours[model]["MSIS"] > hours["seasonal-naive"]["MSIS"] for model in models)
-    return beaten and wide and lost == ["bundled-2"]
 
 
 CLAIMS: tuple[Claim, ...] = (
     Block(PAGE, "standards", ("standards",), tables),
-    Prose(PAGE, "standards", "on M4's hours `bundled-2` loses to it in MASE, and both in MSIS", holds=reading),
+    Prose(
+        PAGE,
+        "standards",
+        "On M4's hours `bundled-2` loses to it in MASE, `bundled` in all four, and all three models in MSIS.",
+        holds=reading,
+    ),
 )
