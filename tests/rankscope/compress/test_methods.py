@@ -264,8 +264,8 @@ def test_factors_share_their_size_and_fit_half_precision() -> None:
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_moments_that_are_not_finite_cannot_be_made(bad: float) -> None:
+def test_moments_that_have_overflowed_cannot_be_made(bad: float) -> None:
     c = torch.eye(3, dtype=torch.float64)
-    c[0, 1] = bad
+    c[1, 1] = bad
     with pytest.raises(DataError, match="NaN or Inf"):
         moments(c)
