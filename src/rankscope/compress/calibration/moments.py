@@ -44,7 +44,7 @@ class InputMoments:
     def __post_init__(self) -> None:
         if self.tokens < 1:
             raise DataError("moments of no positions: calibrate on at least one series.")
-        # an entry of a Gram matrix is at most the root of two of its diagonal: the whole need not be looked at
+        # |C_ij| ≤ √(C_ii·C_jj) in a Gram matrix: its diagonal shows an overflow anywhere
         refuse_infinities(self.total, self.inside.diagonal(), self.loudness)
 
     @property
