@@ -120,11 +120,6 @@ def hidden(found: Document) -> dict[str, Any]:
     return {"mean": row["relative_WQL"], **row["WQL_verdict"]}
 
 
-def costs(found: Document) -> dict[str, float]:
-    """Per cent of WQL that `joint` costs, by size."""
-    return {f"at{size:g}".replace(".", "_"): point("joint", size)(found)["costs"] for size in SIZES}
-
-
 _RANGES = (
     "| {whole:.2f} | {WQL[median]:.3f} ({WQL[min]:.3f}–{WQL[max]:.3f}) "
     "| {MASE[median]:.3f} ({MASE[min]:.3f}–{MASE[max]:.3f}) |"
@@ -199,13 +194,6 @@ CLAIMS: tuple[Claim, ...] = (
         "table2-bundled-bolt",
         "has {mean:.2f} of the original's WQL over the six sets, and {worst_ratio:.2f} on {worst!s}.",
         hidden,
-    ),
-    Prose(
-        "README.md",
-        "table2-bundled-bolt",
-        "Unhealed, `joint` on attention alone costs {at0_15:.1f} % of WQL at 0.15 and {at0_075:.0f} % at 0.075",
-        costs,
-        moves=0.1,
     ),
     *(Prose("docs/howto/choosing.md", "table2-bundled-bolt", f"| {name} {words}", of) for name, words, of in _CHOOSING),
     Prose(
