@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims import cards, figures, lab, ranks, rates, scores, speed, standards, table2, training
+from claims import cards, figures, healing, lab, ranks, rates, scores, speed, standards, table2, training
 from claims.records import Block, Claim, ClaimError, Document, Printed, Prose, Result
 
 RESULTS: dict[str, Result] = {
@@ -10,6 +10,7 @@ RESULTS: dict[str, Result] = {
     for one in (
         *ranks.RESULTS,
         *scores.RESULTS,
+        *healing.RESULTS,
         *standards.RESULTS,
         *training.RESULTS,
         *speed.RESULTS,
@@ -33,6 +34,7 @@ def stale_note() -> str:
 
 CLAIMS: tuple[Claim, ...] = (
     *scores.CLAIMS,
+    *healing.CLAIMS,
     *standards.CLAIMS,
     *training.CLAIMS,
     *speed.CLAIMS,

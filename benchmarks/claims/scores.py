@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from heal import HELD_OUT
-
+from claims.common import DEV, METRICS, SIX, interval
 from claims.ranks import mean_ranks
 from claims.records import Block, Claim, Document, Prose, Result
 
-SIX = "--suite {six}/backtest.yaml --data {six}"
-DEV = "--suite {dev}/dev.yaml --data {dev}"
 TWINS = {"bundled": "amazon/chronos-t5-tiny", "bundled-bolt": "amazon/chronos-bolt-tiny"}
 """Published models of the bundled ones' shapes."""
 CARDS = (*TWINS, "bundled-2")
 """Bundled models that forecast well enough to be scored."""
-METRICS = ("MASE", "WQL")
 ALLOCATIONS = ("uniform-ratio", "uniform-eps", "schedule", "energy", "sensitivity")
 
 RESULTS: tuple[Result, ...] = (
@@ -23,8 +19,6 @@ RESULTS: tuple[Result, ...] = (
     *(Result(f"development-{one}", f"benchmarks/scores.py {one} {DEV}", minutes=3) for one in CARDS),
     Result("storage-accuracy-bundled-bolt", f"benchmarks/accuracy.py storage bundled-bolt {DEV}", minutes=2),
     Result("storage-accuracy-bundled", "benchmarks/accuracy.py storage bundled --seeds 3", minutes=4),
-    Result("heal-bundled-bolt", f"benchmarks/heal.py --steps 1000 {DEV}", minutes=25),
-    Result("heal-grid-bundled-bolt", f"benchmarks/heal.py --grid --steps 1000 {DEV}", minutes=40),
     Result("allocation-bundled-bolt", f"benchmarks/accuracy.py allocation bundled-bolt {DEV}", minutes=10),
     Result("refine-bundled-bolt", f"benchmarks/accuracy.py refine bundled-bolt {DEV}", minutes=12),
     Result("together-bundled-bolt", f"benchmarks/accuracy.py together bundled-bolt {DEV}", minutes=13),
@@ -33,12 +27,6 @@ RESULTS: tuple[Result, ...] = (
     *(Result(f"losses-{one}", f"benchmarks/losses.py {one}", minutes=3) for one in TWINS),
     Result("by-design", f"benchmarks/by_design.py by-design {SIX} --rounds 9", minutes=90, timed=True),
 )
-
-
-def interval(row: Document, metric: str) -> str:
-    """Score with its 95 % interval."""
-    low, high = row[f"{metric}_interval"]
-    return f"{row[metric]:.3f} ({low:.3f}–{high:.3f})"
 
 
 def card(scores: Document, development: Document, ranks: Document) -> str:
@@ -177,6 +165,14 @@ def refined(found: Document) -> str:
     return "\n".join(lines)
 
 
+def two_are_lowest(found: Document) -> bool:
+    """True if the allocations of least WQL are those that the page names, and their intervals at 0.15 overlap."""
+    forms = {one: [found["forms"][f"joint-{one}-{ratio}"] for ratio in (0.25, 0.15)] for one in ALLOCATIONS}
+    lowest = [min(ALLOCATIONS, key=lambda one: forms[one][at]["WQL"]) for at in (0, 1)]
+    (low, high), (other_low, other_high) = (forms[one][1]["WQL_interval"] for one in ("sensitivity", "uniform-eps"))
+    return lowest == ["sensitivity", "uniform-eps"] and low < other_high and other_low < high
+
+
 def together(found: Document) -> str:
     """WQL and MASE of `joint` alone and with a narrower stream, by share of all parameters."""
     lines = ["| of all parameters | method | WQL | worst set | MASE | worst set |", "|---" * 6 + "|"]
@@ -221,55 +217,6 @@ def rounding(found: Document) -> Document:
     return {row["method"]: row for row in found["rows"] if row["model"] == "bundled-bolt"}
 
 
-def healed(found: Document) -> str:
-    """Scores of a model before and after healing, and of the teacher that was trained on for as long."""
-    forms = found["forms"]
-    seeds = [name for name in forms if name.startswith("healed-")]
-    names = {
-        "compressed": "compressed",
-        **{name: f"healed, seed {name.removeprefix('healed-')}" for name in seeds},
-        "int8": "healed, seed 0, int8",
-        "teacher": "control: the original, trained on for as long",
-    }
-    lines = ["| | parameters | bytes | WQL | worst set | MASE | worst set |", "|---" * 7 + "|"]
-    for name, words in names.items():
-        form = forms[name]
-        scores = (f"{interval(form['relative']['all'], one)} | {form['worst'][one][1]:.2f}" for one in ("WQL", "MASE"))
-        lines.append(f"| {words} | {form['parameters']:.3f} | {form['bytes']:.3f} | {' | '.join(scores)} |")
-    return "\n".join(lines)
-
-
-def held_out(found: Document) -> str:
-    """WQL on kinds of generated series that healing did not see."""
-    lines = ["| data set | compressed | healed with it | healed without it |", "|---|---|---|---|"]
-    for kind, forms in found["held_out"].items():
-        cells = (f"{forms[name]['WQL']:.3f}" for name in ("small", "healed-0", "without"))
-        lines.append(f"| {HELD_OUT[kind].removeprefix('kind_').replace('_', ', ')} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def healing_grid(found: Document) -> str:
-    """WQL and MASE, with the worst sets, by learning rate and share of the truth."""
-    forms = {name: form for name, form in found["forms"].items() if name != "compressed"}
-    rates, truths = (list(dict.fromkeys(name.rsplit("-", 1)[at] for name in forms)) for at in (0, 1))
-    lines = [
-        "| learning rate | " + " | ".join(f"truth {one}" for one in truths) + " |",
-        "|---" * (1 + len(truths)) + "|",
-    ]
-    for rate in rates:
-        cells = []
-        for truth in truths:
-            form = forms[f"{rate}-{truth}"]
-            cells.append(
-                "<br>".join(
-                    f"{one} {form['relative']['all'][one]:.3f}, worst {form['worst'][one][1]:.2f}"
-                    for one in ("WQL", "MASE")
-                )
-            )
-        lines.append(f"| {rate} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def designs(found: Document) -> dict[str, dict[str, float]]:
     """Least and most attention size and WQL of the low-rank designs."""
     rows = [row for row in found["rows"] if row["paper"]]
@@ -277,51 +224,6 @@ def designs(found: Document) -> dict[str, dict[str, float]]:
         name: {"least": min(row[name] for row in rows), "most": max(row[name] for row in rows)}
         for name in ("size", "WQL")
     }
-
-
-def between_seeds(found: Document) -> dict[str, float]:
-    """Largest difference between the healing seeds, in per cent."""
-    seeds = [form for name, form in found["forms"].items() if name.startswith("healed-")]
-    spans = [[form["relative"]["all"][metric] for form in seeds] for metric in METRICS]
-    return {"most": 100 * max(max(values) - min(values) for values in spans)}
-
-
-def means_hold(found: Document) -> bool:
-    """Whether the intervals of all forms hold 1, and training the teacher further wins most."""
-    rows = {name: form["relative"]["all"] for name, form in found["forms"].items()}
-    teacher = rows.pop("teacher")
-    return all(
-        low <= 1 <= high
-        for row in (*rows.values(), teacher)
-        for low, high in [row[f"{one}_interval"] for one in METRICS]
-    ) and all(teacher[one] < row[one] for row in rows.values() for one in METRICS)
-
-
-def by_truth(found: Document) -> dict[str, list[tuple[str, Document]]]:
-    """Forms of the grid with their names, by the share of the truth."""
-    forms: dict[str, list[tuple[str, Document]]] = {}
-    for name, form in found["forms"].items():
-        if name != "compressed":
-            forms.setdefault(name.rsplit("-", 1)[1], []).append((name, form))
-    return forms
-
-
-def truth_alone_leaves_sets_worse(found: Document) -> bool:
-    """Whether the best mean WQL is one of the truth alone, and every such form has a set a fifth worse."""
-    best = {truth: min(form["relative"]["all"]["WQL"] for _, form in some) for truth, some in by_truth(found).items()}
-    worst = [max(form["worst"][one][1] for one in METRICS) for _, form in by_truth(found)["1"]]
-    return min(best, key=lambda truth: best[truth]) == "1" and min(worst) > 1.2
-
-
-def default_is_best_without_a_bad_set(found: Document) -> bool:
-    """Whether half and half at 4e-4 has the least WQL and MASE of the forms that leave no set a tenth worse."""
-    fine = [
-        (name, form["relative"]["all"])
-        for some in by_truth(found).values()
-        for name, form in some
-        if all(form["worst"][one][1] < 1.1 for one in METRICS)
-    ]
-    return all(min(fine, key=lambda one: one[1][metric])[0] == "0.0004-0.5" for metric in METRICS)
 
 
 _HEADLINE = (
@@ -393,36 +295,6 @@ CLAIMS: tuple[Claim, ...] = (
         "`bundled-bolt` with its attention at 0.25, in int8, has {WQL:.3f} of its WQL",
         lambda found: found["forms"]["joint-int8"],
     ),
-    Prose(
-        "docs/howto/heal.md",
-        "heal-bundled-bolt",
-        "`bundled-bolt` at {ratio:g} of all its parameters, {steps:,} steps of 32 series",
-    ),
-    Prose(
-        "docs/howto/heal.md",
-        "heal-bundled-bolt",
-        "no mean differs from the original's by more than its interval. The same lessons improve the original itself "
-        "more",
-        holds=means_hold,
-    ),
-    Prose(
-        "docs/howto/heal.md", "heal-bundled-bolt", "The three seeds above differ by up to {most:.1f} %.", between_seeds
-    ),
-    Prose(
-        "docs/howto/heal.md",
-        "heal-grid-bundled-bolt",
-        "The truth alone gives the best mean WQL and leaves single sets more than a fifth worse than the original",
-        holds=truth_alone_leaves_sets_worse,
-    ),
-    Prose(
-        "docs/howto/heal.md",
-        "heal-grid-bundled-bolt",
-        "Half and half at 4e-4, the default, has the best means of those that leave no set a tenth worse",
-        holds=default_is_best_without_a_bad_set,
-    ),
-    Block("docs/howto/heal.md", "healed", ("heal-bundled-bolt",), healed),
-    Block("docs/howto/heal.md", "held-out", ("heal-bundled-bolt",), held_out),
-    Block("docs/howto/heal.md", "healing-grid", ("heal-grid-bundled-bolt",), healing_grid),
     *(Block("docs/theory/stream.md", f"together-{one}", (f"together-{one}",), together) for one in TWINS),
     Block("docs/theory/compression.md", "refined", ("refine-bundled-bolt",), refined),
     Prose(
@@ -441,10 +313,7 @@ CLAIMS: tuple[Claim, ...] = (
         "docs/theory/compression.md",
         "allocation-bundled-bolt",
         "it has the lowest WQL at the larger size, and `uniform-eps` at the smaller, where their intervals overlap",
-        holds=lambda found: (
-            [min(ALLOCATIONS, key=lambda one: found["forms"][f"joint-{one}-{ratio}"]["WQL"]) for ratio in (0.25, 0.15)]
-            == ["sensitivity", "uniform-eps"]
-        ),
+        holds=two_are_lowest,
     ),
     Block("docs/theory/compression.md", "losses", ("losses-bundled-bolt", "losses-bundled"), losses),
     Prose(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from claims.common import SIX
 from claims.records import Block, Claim, Document, Prose, Result
 
 FOLDER = "figures/rankscope_paper/figures/data"
-SIX = "--suite {six}/backtest.yaml --data {six}"
 SIZES = (0.5, 0.25, 0.15, 0.1, 0.075, 0.05)
 PAGE = "docs/benchmarks.md"
 CALIBRATIONS = 3

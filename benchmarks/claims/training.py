@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from claims.common import interval
 from claims.records import Block, Claim, Document, Prose, Result
-from claims.scores import interval
 
 NAME = "snapshots-bundled-bolt"
 PAGE = "docs/benchmarks.md"

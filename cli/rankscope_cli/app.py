@@ -75,7 +75,7 @@ class Command(Untyped, TyperCommand):
 
 
 class Verb(TyperCommand):
-    """Lazy placeholder for a verb: name, summary and help panel only."""
+    """Verb that is imported when it is run: name, summary and help panel only."""
 
     def __init__(self, name: str, summary: str, panel: str | None = None, module: str | None = None) -> None:
         super().__init__(name, help=summary, rich_help_panel=panel)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from claims.common import Span, span
 from claims.lab.encoders import loss
-from claims.lab.shared import ENCODERS, RANKS, Span, only, pick, span, table
+from claims.lab.shared import ENCODERS, RANKS, only, pick, table
 from claims.records import Claim, Document, Prose
 
 GENERATED, ETTH1 = "C4 N512 d64 nll 300 epochs", "ETTh1 d56 nll 300 epochs"

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from claims.records import Block, Document, Prose, Result
 
-Span = dict[str, float]
-
 
 @dataclass(frozen=True)
 class Study:
@@ -70,9 +68,3 @@ def plus_minus(spread: Document, digits: int, sign: str = "") -> str:
     """Mean and standard deviation over seeds; the mean of a single one."""
     mean = f"{spread['mean']:{sign},.{digits}f}".replace("-", "−")
     return mean if spread["std"] is None else f"{mean} ± {spread['std']:.{digits}f}"
-
-
-def span(values: Iterable[float]) -> Span:
-    """Least and most."""
-    found = list(values)
-    return {"least": min(found), "most": max(found)}

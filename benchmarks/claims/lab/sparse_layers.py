@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from claims.lab.shared import SLT, TABLES, only, plus_minus, span, table
+from claims.common import span
+from claims.lab.shared import SLT, TABLES, only, plus_minus, table
 from claims.records import Claim, Document, Prose
 
 TITLES = ("slt", "patchtst", "nbeats", "dlinear")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from claims.lab.shared import TOKENIZERS, only, plus_minus, span, table
+from claims.common import span
+from claims.lab.shared import TOKENIZERS, only, plus_minus, table
 from claims.records import Claim, Document
 
 SIZES, UPDATES = (64, 256, 1024), ("ema", "revived", "loss")

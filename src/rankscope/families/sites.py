@@ -131,7 +131,7 @@ LETTERS = ("q", "k", "v", "o")
 _KINDS = ("attention", "mlp", "embedding", "head")
 _STACKS = ("encoder", "decoder")
 SCOPES = {"self": "self-attention", "cross": "cross-attention", "group": "group attention"}
-"""What an attention matrix attends to, and its name in tables."""
+"""Kinds of attention by their word in a role, and their names in tables."""
 SELECTORS: tuple[str, ...] = (*LETTERS, *_KINDS, *_STACKS, *SCOPES, "all")
 
 

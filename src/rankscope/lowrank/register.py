@@ -45,7 +45,7 @@ def _register(module: ModuleType) -> None:
 
 
 def _doorway(base: type, model_type: str, where: str, class_name: str) -> type:
-    """Make a lazy placeholder of the config class ``where.class_name``."""
+    """Make a stand-in, imported when it is used, for the config class ``where.class_name``."""
 
     def real() -> Any:
         return getattr(importlib.import_module(where), class_name)

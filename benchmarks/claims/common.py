@@ -1,0 +1,24 @@
+"""Suites, metrics and ways of writing numbers that several files of claims share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from claims.records import Document
+
+SIX = "--suite {six}/backtest.yaml --data {six}"
+DEV = "--suite {dev}/dev.yaml --data {dev}"
+METRICS = ("MASE", "WQL")
+Span = dict[str, float]
+
+
+def interval(row: Document, metric: str) -> str:
+    """Score with its 95 % interval."""
+    low, high = row[f"{metric}_interval"]
+    return f"{row[metric]:.3f} ({low:.3f}–{high:.3f})"
+
+
+def span(values: Iterable[float]) -> Span:
+    """Least and most."""
+    found = list(values)
+    return {"least": min(found), "most": max(found)}
