@@ -125,40 +125,44 @@ def test_too_few_series_are_said_on_stderr(cli: Callable[..., Any], bolt_folder:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    """One data set that needs no file: the floods of the Nile."""
-    file = tmp_path / "nile.yaml"
-    file.write_text("- {name: nile, embedded: nile, freq: Y, offset: -16, prediction_length: 8, season_length: 1}\n")
+    """Three data sets that need no file: floods, carbon dioxide and an ocean's warmth, one series each."""
+    file = tmp_path / "three.yaml"
+    common = "prediction_length: 8, season_length: 1, offset: -16"
+    file.write_text("".join(f"- {{name: {one}, embedded: {one}, {common}}}\n" for one in ("nile", "co2", "elnino")))
     return file
 
 
 @pytest.mark.slow
 def test_a_loss_in_place_of_a_size(
-    document: Callable[..., Any], bolt_folder: Path, suite: Path, tmp_path: Path
+    cli: Callable[..., Any], document: Callable[..., Any], bolt_folder: Path, suite: Path, tmp_path: Path
 ) -> None:
-    """So much is allowed that the least size holds; what was measured is what eval measures."""
+    """So much is allowed that the least size holds; score and bound are those that eval measures."""
     how = ("--max-loss", "50", "--suite", suite, "--allocation", "energy")
-    result = document("compress", bolt_folder, *how, "--out", tmp_path / "small")
-    search = result["search"]
+    result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
+    assert "warning: the size is chosen on 3 sources of data: below 10 the bound of the loss is rough." in result.stderr
+    report = json.loads((tmp_path / "small" / "compress.json").read_text())
+    search = report["search"]
     assert (search["measure"], search["max_loss"]) == (f"relative WQL on {suite}", 50.0)
-    assert search["steps"] == [{"ratio": result["ratio"], "score": search["score"], "holds": True, "upper": None}]
-    measured = document("eval", tmp_path / "small", "--baseline", bolt_folder, "--suite", suite)
-    assert measured["summary"][0]["relative_WQL"] == pytest.approx(search["score"], rel=1e-6)
-    assert search["score"] != 1.0
+    (step,) = search["steps"]
+    assert (step["ratio"], step["score"], step["holds"]) == (report["ratio"], search["score"], True)
+    measured = document("eval", tmp_path / "small", "--baseline", bolt_folder, "--suite", suite)["summary"][-1]
+    assert measured["relative_WQL"] == pytest.approx(search["score"], rel=1e-6)
+    assert measured["WQL_verdict"]["interval"][1] == pytest.approx(step["upper"], rel=1e-6)
+    assert 1.0 != step["score"] < step["upper"]
 
 
-@pytest.mark.slow
-def test_the_bound_of_a_loss_is_that_of_evals_verdict(
-    cli: Callable[..., Any], document: Callable[..., Any], bolt_folder: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("kept", "more", "words"),
+    [(1, "", "series of one data set"), (2, "", "sources of data"), (3, ", source: weather", "sources of data")],
+)
+def test_a_loss_without_a_bound_chooses_nothing(
+    refused: Callable[..., str], bolt_folder: Path, suite: Path, tmp_path: Path, kept: int, more: str, words: str
 ) -> None:
-    suite = tmp_path / "three.yaml"
-    common = "prediction_length: 8, season_length: 1, offset: -16"
-    suite.write_text("".join(f"- {{name: {one}, embedded: {one}, {common}}}\n" for one in ("nile", "co2", "elnino")))
-    result = cli("compress", bolt_folder, "--max-loss", "50", "--suite", suite, "--out", tmp_path / "small")
-    assert "warning: the size is chosen on 3 data sets" in result.stderr
-    (step,) = json.loads((tmp_path / "small" / "compress.json").read_text())["search"]["steps"]
-    measured = document("eval", tmp_path / "small", "--baseline", bolt_folder, "--suite", suite)
-    assert step["upper"] == pytest.approx(measured["summary"][-1]["WQL_verdict"]["interval"][1], rel=1e-6)
-    assert step["upper"] > step["score"]
+    lines = suite.read_text().replace("}", f"{more}}}").splitlines()[:kept]
+    suite.write_text("\n".join(lines))
+    line = refused("compress", bolt_folder, "--max-loss", "50", "--suite", suite, "--out", tmp_path / "small")
+    assert f"--max-loss needs at least 3 {words} for a bound of the loss" in line
+    assert not (tmp_path / "small").exists()
 
 
 @pytest.mark.slow

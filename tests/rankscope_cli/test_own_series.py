@@ -49,10 +49,10 @@ REQUIRED = {
 
 @pytest.fixture(autouse=True)
 def _folder(bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder with a model, a run, a sweep and ``sales.csv``: two shops, refused without names of columns.
+    """Work in a folder with a model, a run, a sweep and ``sales.csv``: three shops, refused without names of columns.
 
-    Shop a has a value per week and shop b one per day: without a frequency, the first one's is inferred. ``plain.csv``
-    holds the same series, every day of them, in the usual names.
+    Shop a has a value per week, shops b and c one per day: without a frequency, the first one's is inferred.
+    ``plain.csv`` holds the same series, every day of them, in the usual names.
     """
     monkeypatch.chdir(tmp_path)
     shutil.copytree(bolt_folder, "bolt")
@@ -60,7 +60,7 @@ def _folder(bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     Path("toy.yaml").write_text(yaml.safe_dump({"base": BASE, "points": {"a": {}}}))
     rng = np.random.default_rng(0)
     weeks, days = pd.date_range("2024-01-01", periods=12, freq="7D"), pd.date_range("2024-01-01", periods=60)
-    parts = [pd.DataFrame({"shop": "a", "day": weeks}), pd.DataFrame({"shop": "b", "day": days})]
+    parts = [pd.DataFrame({"shop": "a", "day": weeks}), *(pd.DataFrame({"shop": name, "day": days}) for name in "bc")]
     frame = pd.concat(parts).assign(sold=lambda rows: rng.gamma(4, 10, len(rows)).round(3), price=7.0)
     frame.assign(id=[f"row {number}" for number in range(len(frame))]).to_csv("sales.csv", index=False)
     plain = frame.rename(columns={"shop": "id", "day": "timestamp", "sold": "target"}).drop(columns="price")
@@ -121,8 +121,8 @@ def test_a_measured_file_is_that_of_the_usual_names(document: Any, verb: str) ->
 def test_a_folder_is_the_file_that_holds_all_of_it(document: Any) -> None:
     Path("parts/later").mkdir(parents=True)
     frame = pd.read_csv("plain.csv")
-    for name, part in zip(("parts/0.csv", "parts/later/1.csv"), (one for _, one in frame.groupby("id")), strict=True):
-        part.to_csv(name, index=False)
+    for name, part in zip(("0.csv", "1.csv", "later/2.csv"), (one for _, one in frame.groupby("id")), strict=True):
+        part.to_csv(f"parts/{name}", index=False)
     read = [document(*FILES["embed"], place)["rows"][0]["sigma"] for place in ("plain.csv", "parts")]
     assert read[0] == read[1]
     one, other = (document(*SCORED["eval"], "--input", place, "-H", "4")["rows"][0] for place in ("plain.csv", "parts"))
@@ -134,7 +134,7 @@ def test_moments_know_how_their_file_was_read(document: Any) -> None:
     report = document(*FILES["calibrate"], "sales.csv", *NAMES, "--freq", "D", "--out", "m.safetensors")
     document(*FILES["calibrate"], "plain.csv", "--out", "plain.safetensors")
     found, usual = (load_calibration(name).settings for name in ("m.safetensors", "plain.safetensors"))
-    assert report["series"] == 2
+    assert report["series"] == 3
     assert found.data == usual.data
     how = ("--attention-ratio", "0.7", "--method", "joint", "--allocation", "energy")
     small = document("compress", "bolt", *how, "--calibration", "m.safetensors", "--out", "small")
@@ -209,7 +209,7 @@ def test_a_sweep_says_what_it_was_scored_with(document: Any, cli: Any) -> None:
 def test_few_series_of_one_file_are_said(cli: Any) -> None:
     result = cli(*SCORED["compress"], "--method", "svd", "--input", "plain.csv", "-H", "4")
     assert result.exit_code == 0, result.stderr
-    assert "the size is chosen on 2 series of one data set: below 10" in " ".join(result.stderr.split())
+    assert "the size is chosen on 3 series of one data set: below 10" in " ".join(result.stderr.split())
 
 
 def test_no_validation_no_file_of_it(refused: Any) -> None:

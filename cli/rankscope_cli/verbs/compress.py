@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SUITE = "embedded"
 _SIZE, _BY_LOSS, _BY_TIME = "Size", "Size by loss", "Size by time"
 FEW = 10
-"""Data sets of a suite below which a search by loss warns."""
+"""Sources of data below which a search by loss warns."""
 _BATCH = 32
 """Series that are forecast at once where a time is asked for."""
 
@@ -338,21 +338,27 @@ def _share(latency: str, clock: Clock) -> float:
 def _score(
     checkpoint: Checkpoint, options: CompressOptions, suite: LoadedSuite, progress: Progress
 ) -> Callable[[Path], Measured]:
-    """Score the original and return a function that scores a folder relative to it, with its upper bound."""
-    from rankscope_eval import Forecasting, Scorer
+    """Score the original and return a function that scores a folder relative to it, with its upper bound.
 
-    run = Forecasting(seed=options.seed, device=options.device)
-    scorer = Scorer(suite, run, checkpoint)
-    scorer.score_baseline(progress)
+    Raises:
+        OptionError: the data are too few for a bound.
+    """
+    from rankscope_eval import Forecasting, Scorer
+    from rankscope_eval.relative import FEWEST
+
     tasks = suite.suite.tasks
-    count, units = len(tasks), "data sets"
-    if count == 1:  # the bound is over its series
+    count, units = len({task.source or task.name for task in tasks}), "sources of data"
+    if len(tasks) == 1:  # the bound is over its series
         count, units = len(suite.series(tasks[0])), "series of one data set"
-    if count < FEW:
-        say(
-            f"warning: the size is chosen on {count} {units}: below {FEW} the bound of the loss is rough, "
-            "and below 3 there may be none."
+    if count < FEWEST:
+        raise OptionError(
+            f"--max-loss needs at least {FEWEST} {units} for a bound of the loss, found {count}: give more, "
+            "or a size (--ratio)."
         )
+    if count < FEW:
+        say(f"warning: the size is chosen on {count} {units}: below {FEW} the bound of the loss is rough.")
+    scorer = Scorer(suite, Forecasting(seed=options.seed, device=options.device), checkpoint)
+    scorer.score_baseline(progress)
     return partial(_bounded, scorer)
 
 
