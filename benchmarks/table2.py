@@ -20,15 +20,10 @@ def main() -> None:
     """Run the verb and save."""
     words = parser(__doc__)
     words.add_argument("model")
-    words.add_argument("--methods", required=True)
-    words.add_argument("--energy", action="store_true", help="also joint with ranks by energy")
     options, rest = words.parse_known_args()
     before, folder = conditions(), Path(f"table2-{options.model}")
-    passes = [["--methods", options.methods], *([["--methods", "joint", "--allocations", "energy"]] * options.energy)]
-    for grid in passes:
-        resume = ["--resume"] if folder.exists() else []
-        command = ["rankscope", "table2", options.model, *rest, *grid, "--out", str(folder), *resume]
-        subprocess.run(command, check=True)
+    resume = ["--resume"] if folder.exists() else []
+    subprocess.run(["rankscope", "table2", options.model, *rest, "--out", str(folder), *resume], check=True)
     document = json.loads((folder / "table2.json").read_text(encoding="utf-8"))
     healed = HEALING if any("healed" in row["method"] for row in document["rows"]) else ()
     used = ("eval/rankscope_eval/tradeoff", *healed, *SCORING, *COMPRESSION)
