@@ -1,6 +1,6 @@
 """Sample paths of the fast runtime follow the stock distribution at every step; those of a wrong sampler do not.
 
-Two-sample Kolmogorov–Smirnov tests of 20,000 paths each, one per step, by Bonferroni's rule for the family of steps.
+Two-sample Kolmogorov–Smirnov tests of 8,000 paths each, one per step, by Bonferroni's rule for the family of steps.
 On discrete values, which forecasts are, the test rejects less often than its level says, so what it rejects is wrong.
 """
 
@@ -17,7 +17,7 @@ from rankscope.forecast.pipeline import load_pipeline
 
 pytestmark = pytest.mark.slow
 
-PATHS, STEPS, LEVEL = 20_000, 4, 0.01
+PATHS, STEPS, LEVEL = 8_000, 4, 0.01
 AT_A_TIME = 2_000
 
 

@@ -15,6 +15,5 @@ from rankscope_eval.bench import Clock
 def test_every_folder_has_its_ratio(bolt_folder: Path) -> None:
     clock = Clock(open_checkpoint(bolt_folder), 2)
     assert clock.milliseconds() > 0
-    shares = clock([shutil.copytree(bolt_folder, bolt_folder.with_name(name)) for name in ("one", "two")])
-    assert len(shares) == 2
-    assert min(shares) > 0
+    (share,) = clock([shutil.copytree(bolt_folder, bolt_folder.with_name("other"))])
+    assert share > 0
