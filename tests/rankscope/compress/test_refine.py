@@ -172,7 +172,8 @@ def naively(source: Checkpoint, changed: torch.nn.Module, series: CalibrationSet
             missing = seen["y"] - seen["x"] - writer(rows).detach()
             mask = seen["mask"]
             real = mask > 0 if mask is not None and mask.shape == rows.shape[:2] else torch.ones(rows.shape[:2]) > 0
-            one = Sums.of(rows[real], missing[real])
+            weight = (1 / real.sum(dim=1, keepdim=True)).expand(real.shape)[real].sqrt()[:, None]  # of a series: 1
+            one = Sums.of(weight * rows[real], weight * missing[real])
             folded[at % FOLDS] = folded[at % FOLDS] + one if at >= FOLDS else one
         moved = update([*folded.values()])
         if moved is not None:
@@ -278,9 +279,3 @@ def test_without_their_series_they_are_not(made: Made, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="not to be had again"):
         compress(source, replace(how, refine=True), out=tmp_path / "refined")
     assert not (tmp_path / "refined").exists()
-
-
-def test_a_stream_is_not_refined(made: Made, tmp_path: Path) -> None:
-    how = CompressOptions(ratio=0.5, method="stream", refine=True)
-    with pytest.raises(OptionError, match="stream has no refit"):
-        compress(made("chronos-bolt"), how, out=tmp_path / "out")

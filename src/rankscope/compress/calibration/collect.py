@@ -73,7 +73,7 @@ def calibrate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Run a model over a calibration set and sum the second moments of its layer inputs.
+    """Run a model over a calibration set and sum the second moments of its layer inputs, every series alike.
 
     A stream of width d keeps d² numbers, and d for each of the first 2d series; more series add nothing. Batches are
     made of series of like length. Wide models multiply in bfloat16 on processors that have instructions for it
@@ -129,6 +129,7 @@ def calibrate(
         "float32, products bfloat16" if rounds else str(kind).removeprefix("torch."),
         series.columns,
         series.freq,
+        "series",
     )
     needed = {stream_of(site) for site in chosen}
     report = progress or silent
