@@ -59,7 +59,7 @@ def test_the_document(document: Callable[..., Any], bolt_folder: Path, tmp_path:
     assert {"name", "stack", "width", "ranks", "tokens", "effective_rank", "shown", "matrices"} <= set(
         found["streams"][0]
     )
-    assert any("16 series would do" in note for note in found["notes"]), found["notes"]
+    assert any("use at least 16 series" in note for note in found["notes"]), found["notes"]
 
 
 def test_the_partners_of_a_matrix_and_the_mlp(document: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:

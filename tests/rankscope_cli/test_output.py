@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from rankscope import __version__
 from rankscope.errors import OutputError
@@ -123,6 +124,23 @@ def test_tables_fit_80_columns(cli: Any, chronos_t5_folder: Path, monkeypatch: A
     text = cli(verb, chronos_t5_folder, *few).stdout
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert "…" not in text
+
+
+def test_names_from_files_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    table = plain_table(title="a\x1b]0;title\x07")
+    table.add_column("name\x1b[2J")
+    table.add_row("series\x1b[31m")
+
+    def show(console: Console) -> None:
+        print_table(table, console)
+        console.print("b\x1b[2K", markup=False)
+
+    with Output(as_json=False) as output:
+        output.deliver({}, show)
+        output.wrote([Path("c\x1b[1A.csv")])
+    printed = capsys.readouterr()
+    assert not {"\x1b", "\x07"} & {*printed.out, *printed.err}
+    assert all(name in printed.out for name in ("title", "name", "series"))
 
 
 def test_a_narrow_console_loses_no_digit() -> None:

@@ -111,8 +111,8 @@ def _notes(prepared: Prepared, planned: Sequence[tuple[Cut, Sequence[SitePlan]]]
     enough = max(series_for(ranks, positions, settings.series) for positions, ranks in short.values())
     return (
         f"calibration set {settings.corpus} shows {len(short)} of {len(modules)} matrices or "
-        f"attentions fewer positions than they have ranks, {module} {tokens} for {rank}: directions that it does not "
-        f"show count as equally loud and very quiet; {enough} series would do in place of {settings.series}.",
+        f"attentions fewer positions than they have ranks, {module} {tokens} for {rank}: directions that the data "
+        f"do not cover get the same small variance; use at least {enough} series in place of {settings.series}.",
     )
 
 
@@ -120,7 +120,7 @@ def _left_out(how: Completed, refined: int | None) -> tuple[str, ...]:
     """Say that there was no refit, where nobody asked for that."""
     if refined is not None or how.refine is not None or how.method != JOINT:
         return ()
-    return ("the series of the calibration are not to be had again: what was cut is not refitted (refine).",)
+    return ("the calibration series could not be regenerated; refinement was skipped.",)
 
 
 Changed = Sequence[tuple[Cut, Sequence[SitePlan]]]

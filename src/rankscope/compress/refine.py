@@ -240,7 +240,7 @@ def refined_jobs(
     if series is None:
         if how.refine:
             raise OptionError(
-                "refine runs series through both models, and those of the saved moments are not to be had again: give "
+                "refine runs series through both models, and those of the saved moments cannot be regenerated: give "
                 "the calibration set, e.g. mixture:256, or leave out refine."
             )
         yield jobs, None

@@ -275,7 +275,7 @@ def test_without_their_series_they_are_not(made: Made, tmp_path: Path) -> None:
     how = CompressOptions(attention_ratio=0.5, method="joint", calibration=calibrate(source, series), probe=series)
     report = compress(source, how, out=tmp_path / "plain")
     assert report.refined == 0
-    assert "not refitted" in report.notes[-1]
-    with pytest.raises(OptionError, match="not to be had again"):
+    assert "refinement was skipped" in report.notes[-1]
+    with pytest.raises(OptionError, match="cannot be regenerated"):
         compress(source, replace(how, refine=True), out=tmp_path / "refined")
     assert not (tmp_path / "refined").exists()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rankscope.errors import DataError, RankscopeError
+from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.series.stream import SeenIds
 from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecaster
@@ -234,3 +234,16 @@ def test_names_that_were_there_are_found_like_in_a_set():
             wanted.append(name in known)
             known.add(name)
         assert seen.repeated(names).tolist() == wanted
+
+
+@pytest.mark.parametrize("text", ["{", "[1]\n", '{"number": "x"}\n', "\xff"])
+def test_damaged_records_of_a_finished_folder_are_one_line(
+    tmp_path: Path, text: str, values: Make, jsonl: Make
+) -> None:
+    line = '{"item_id":"last","start":"2020","freq":"D","target":[1,2]}'
+    path, out = jsonl(tmp_path, line), tmp_path / "out"
+    forecast_stream("naive", path, 3, out, **HOW)
+    (out / "_parts.jsonl").write_bytes(text.encode("latin-1"))
+    with pytest.raises(OutputError, match=r"_parts.jsonl is damaged .*--force") as caught:
+        forecast_stream("naive", path, 3, out, resume=True, **HOW)
+    assert "\n" not in str(caught.value)

@@ -360,14 +360,14 @@ def _notes(streams: Sequence[StreamReport], series: int, checkpoint: Checkpoint)
             joint = f" ({series_for(heads, worst.tokens, series)} for the heads of method joint)" if heads else ""
             notes.append(
                 f"{stack}: {worst.tokens} positions in {series} series, fewer than the {worst.ranks} ranks of "
-                f"{worst.matrices[0]}: directions that they do not show will count as equally loud and very quiet; "
-                f"{enough} series would do{joint}."
+                f"{worst.matrices[0]}: directions that the data do not cover get the same small variance; "
+                f"use at least {enough} series{joint}."
             )
     first = next((stream for stream in streams if stream.name in _FIRST), None)
     if first is not None and first.tokens >= first.ranks and first.shown < first.width / 2:
         notes.append(
             f"{first.tokens} positions show {first.shown} of the {first.width} directions of the first layer's input: "
-            "the series are alike, constant, or copies of few; what others would do is not kept."
+            "the series are alike, constant, or copies of few; behaviour on other series may be lost."
         )
     return notes
 

@@ -142,7 +142,7 @@ def moments_of(
 def regularised(moments: InputMoments, ridge: float) -> InputMoments:
     """Add ``ridge`` times the mean of its diagonal to every eigenvalue of the second moment.
 
-    Directions that too few positions did not show become equally loud, and quiet, in place of silent.
+    Directions that the data do not cover get the same small variance in place of none.
     """
     more = ridge * float(moments.outer.diagonal().mean())
     inside = moments.inside.clone()

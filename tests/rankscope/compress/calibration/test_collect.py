@@ -290,7 +290,7 @@ def test_a_decoder_of_one_position_says_how_many_series_would_do(bolt_folder: Pa
     checkpoint = open_checkpoint(bolt_folder)
     (note,) = report_on(calibrate(checkpoint, made(3)), checkpoint, checkpoint.sites()).notes
     assert note.startswith("decoder: 3 positions in 3 series, fewer than the 8 ranks of decoder.block.0.")
-    assert "8 series would do (4 for the heads of method joint)" in note
+    assert "use at least 8 series (4 for the heads of method joint)" in note
     assert report_on(calibrate(checkpoint, made(8)), checkpoint, checkpoint.sites()).notes == ()
     assert report_on(calibrate(checkpoint, made(7)), checkpoint, checkpoint.sites()).notes != ()
 
