@@ -21,7 +21,7 @@ from rankscope_eval import scorer
 from rankscope_eval.report import EvalReport, EvalSummary, Slice
 
 TASKS = ("eval", "naive", "--tasks", "nile,air_passengers", "--out", "deep/scores.csv")
-PARTIAL = Path("deep/.scores.csv.partial")
+KEPT = Path("deep/.scores.csv.rows")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     plain = scorer.score_task
 
     def counting(forecaster: Any, windows: Any) -> Any:
-        if len(seen) == 3 and not PARTIAL.with_name("go").exists():
+        if len(seen) == 3 and not KEPT.with_name("go").exists():
             raise KeyboardInterrupt
         seen.append(f"{windows.task.name} {forecaster.name}")
         return plain(forecaster, windows)
@@ -44,21 +44,30 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str]) -> None:
     stopped = cli(*TASKS)
     assert stopped.exit_code == 130
-    assert "finished rows are kept in deep/.scores.csv.partial: rerun with --resume to continue" in stopped.stderr
+    assert "finished rows are kept in deep/.scores.csv.rows: rerun with --resume to continue" in stopped.stderr
     assert not Path("deep/scores.csv").exists()
-    PARTIAL.with_name("go").touch()
+    KEPT.with_name("go").touch()
     assert "go on with --resume, or start anew with --force" in refused(*TASKS)
     result = cli(*TASKS, "--resume")
     assert result.exit_code == 0, result.stderr
     assert len(measured) == len(set(measured)) == 4
     assert Path("deep/scores.csv").read_text().count("\n") == 5
-    assert not PARTIAL.exists()
+    assert not KEPT.exists()
     finished = cli(*TASKS, "--resume")
     assert finished.exit_code == 0
     assert "deep/scores.csv is finished: nothing to resume." in finished.stderr
     again = cli(*TASKS, "--force")
     assert again.exit_code == 0, again.stderr
     assert len(measured) == 8
+
+
+@pytest.mark.usefixtures("measured")
+def test_other_writes_into_the_folder_keep_the_rows(cli: Any, forecaster_folder: Path) -> None:
+    assert cli(*TASKS).exit_code == 130
+    rows = sorted(Path("deep").rglob("rows/*.json"))
+    drawn = cli("spectrum", forecaster_folder, "--figures", "deep/")
+    assert drawn.exit_code == 0, drawn.stderr
+    assert sorted(Path("deep").rglob("rows/*.json")) == rows != []
 
 
 SALES = ("eval", "naive", "--input", "sales.csv")
@@ -270,6 +279,6 @@ def test_going_on_needs_a_place(cli: Any, refused: Any, measured: list[str]) -> 
     assert "requires --out FILE" in refused(*TASKS[:-2], "--resume")
     assert measured == []
     Path("deep").mkdir()
-    PARTIAL.with_name("go").touch()
+    KEPT.with_name("go").touch()
     assert cli(*TASKS, "--resume").exit_code == 0  # where nothing was begun, it begins
     assert len(measured) == 4

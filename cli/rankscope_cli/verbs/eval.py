@@ -259,7 +259,7 @@ def _kept(out: str | None, resume: bool, force: bool) -> Path | None:
         return None
     from rankscope_eval.kept import kept_rows
 
-    folder = Path(out).with_name(f".{Path(out).name}.partial")
+    folder = Path(out).with_name(f".{Path(out).name}.rows")
     kept_rows(folder).check(resume, force)
     return folder
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import glob
 import os
 import re
 import shutil
@@ -27,6 +26,8 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """Errors of the system for a disk that is full, read-only or broken."""
 PARTIAL = ".partial"
 """Ends the names of folders in which something is being written."""
+_DRAWN = r"[a-z0-9_]{8}"
+"""Pattern of what `tempfile.mkdtemp` draws, between the target's name and `PARTIAL`."""
 _NAME = 100
 """Characters of a target's name in that of its partial folder."""
 
@@ -179,12 +180,13 @@ def _made(path: Path) -> tuple[Path, int | None]:
 
 def sweep(folder: Path, target: str | None = None) -> None:
     """Remove what killed processes left of earlier writes into a folder: to any file or folder in it, or to one."""
-    stem = "*" if target is None else glob.escape(target[:_NAME])
-    for name in glob.glob(f"{glob.escape(str(folder))}/.{stem}.*{PARTIAL}"):
+    stem = ".+" if target is None else re.escape(target[:_NAME])
+    ours = re.compile(rf"\.{stem}\.{_DRAWN}{re.escape(PARTIAL)}", re.DOTALL)
+    for path in [path for path in folder.glob(f".*{PARTIAL}") if ours.fullmatch(path.name)]:
         with contextlib.suppress(OSError):
-            lock = _lock(Path(name))
+            lock = _lock(path)
             if lock is not None:
-                shutil.rmtree(name, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True)
                 os.close(lock)
 
 

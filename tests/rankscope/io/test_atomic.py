@@ -16,7 +16,7 @@ import pytest
 
 from rankscope.errors import OutputError
 from rankscope.io import atomic
-from rankscope.io.atomic import atomic_file, atomic_folder, publish_folder, refuse_existing
+from rankscope.io.atomic import atomic_file, atomic_folder, publish_folder, refuse_existing, sweep
 
 
 @pytest.fixture
@@ -291,9 +291,24 @@ def test_what_a_killed_process_left_is_swept_and_what_another_writes_is_not(kind
 
 
 def test_writing_a_folder_sweeps_what_is_left_of_another_try(tmp_path: Path) -> None:
-    (tmp_path / ".out.abc.partial").mkdir()
+    (tmp_path / ".out.a1b2c3d4.partial").mkdir()
     with atomic_folder(tmp_path / "out"):
-        assert not (tmp_path / ".out.abc.partial").exists()
+        assert not (tmp_path / ".out.a1b2c3d4.partial").exists()
+
+
+@pytest.mark.parametrize("target", [None, "eval"])
+def test_only_folders_of_unfinished_writes_are_swept(target: str | None, tmp_path: Path) -> None:
+    others = (
+        ".eval.csv.partial",
+        ".eval.partial",
+        ".eval.a1b2c3d4.rows",
+        ".eval.A1B2C3D4.partial",
+        "eval.a1b2c3d4.partial",
+    )
+    for name in (*others, ".eval.a1b2c3d4.partial"):
+        (tmp_path / name).mkdir()
+    sweep(tmp_path, target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 
 
 def test_a_partial_folder_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: Any) -> None:

@@ -61,8 +61,8 @@ def folder(root: Path, state: str) -> None:
         root.mkdir()
     if state == "killed before its manifest":
         (root / LOCK).touch()
-        (root / f".{MANIFEST}.x1y2{PARTIAL}").mkdir()
-        (root / f".{MANIFEST}.x1y2{PARTIAL}" / MANIFEST).write_text('{"sche')
+        (root / f".{MANIFEST}.x1y2z3_4{PARTIAL}").mkdir()
+        (root / f".{MANIFEST}.x1y2z3_4{PARTIAL}" / MANIFEST).write_text('{"sche')
     if state == "someone's":
         (root / "thesis.txt").write_text("mine")
     if state == "another kind":
