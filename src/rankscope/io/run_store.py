@@ -198,7 +198,7 @@ class RunStore:
         self.note(**facts)
 
     def discard(self) -> None:
-        """Remove what the run made: it is safe elsewhere. The folder goes, too, unless it was there before or holds more."""
+        """Remove what the run made: it is safe elsewhere. The folder goes, too, unless it was there or holds more."""
         sweep(self.root)
         with contextlib.suppress(OSError):
             self._remove(self._owns, self.root)
