@@ -11,17 +11,28 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fnmatch
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rankscope.errors import OutputError
 
-REPLACEABLE = ("config.json", "shards.index.json")
-"""A folder that holds one of these is a checkpoint or a set of shards: it may be replaced by force, as an empty one."""
+CONTENT = ("model.safetensors", "model-*.safetensors", "design.json", "shards.index.json")
+"""Names of which every checkpoint, design and set of shards has one."""
+WRITTEN = (
+    *CONTENT,
+    "shard-*",
+    "config.json", "model.safetensors.index.json", "generation_config.json", "preprocessor_config.json",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+    "spiece.model", "vocab.txt", "vocab.json", "merges.txt",
+    "README.md", "compress.json", "recipe.yaml", "heal.json", "pretrain.json", "pretrain.yaml", "standin.json",
+    "vq.json", "loss.csv", "validation.csv", "spectra.parquet", "kept", "tensorboard",
+)  # fmt: skip
+"""Names that rankscope and ``save_pretrained`` write into such folders; force replaces one that holds no other."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """Errors of the system for a disk that is full, read-only or broken."""
 PARTIAL = ".partial"
@@ -35,8 +46,8 @@ _NAME = 100
 def refuse_existing(target: Path | str, force: bool) -> None:
     """Raise `OutputError` when ``target`` may not be written or replaced; call it before long work begins.
 
-    By ``force`` files are replaced, and folders that are empty or hold what rankscope writes in folders: checkpoints
-    and shards. The working folder, its parents and the home folder never are.
+    By ``force`` files are replaced, and folders that are empty or hold what rankscope writes in folders, checkpoints
+    and shards, and nothing else. The working folder, its parents and the home folder never are.
     """
     _refuse(Path(target), force)
     refuse_unwritable(target)
@@ -59,11 +70,20 @@ def _refuse(path: Path, force: bool) -> None:
         raise OutputError(f"--out {path} exists already: choose another place, or pass --force to replace it.")
     if path.is_dir() and not path.is_symlink():
         held = sorted(entry.name for entry in path.iterdir())
-        if held and not set(held) & set(REPLACEABLE):
-            raise OutputError(
-                f"--out {path} holds {held[0]!r} and no checkpoint or shards, so --force does not replace it: "
-                "choose another place, or remove it yourself."
-            )
+        foreign = next((name for name in held if not _among(WRITTEN, name)), None)
+        if held and not any(_among(CONTENT, name) for name in held):
+            why = f"{foreign or held[0]!r} and no checkpoint or shards"
+        elif foreign is not None:
+            why = f"{foreign!r}, which rankscope does not write there"
+        else:
+            return
+        raise OutputError(
+            f"--out {path} holds {why}, so --force does not replace it: choose another place, or remove it yourself."
+        )
+
+
+def _among(patterns: Iterable[str], name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, one) for one in patterns)
 
 
 def refuse_unwritable(target: Path | str) -> None:
