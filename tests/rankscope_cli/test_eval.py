@@ -70,6 +70,34 @@ def test_other_writes_into_the_folder_keep_the_rows(cli: Any, forecaster_folder:
     assert sorted(Path("deep").rglob("rows/*.json")) == rows != []
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_finished_results_of_another_run_are_not_taken_for_this_one(
+    suffix: str, cli: Any, refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    naive = ("eval", "naive", "--tasks", "nile,co2", "--num-samples", "5", "--out", f"scores{suffix}")
+    assert cli(*naive).exit_code == 0
+    before = Path(naive[-1]).read_bytes()
+    again = cli(*naive, "--resume")
+    assert (again.exit_code, again.stderr) == (0, f"scores{suffix} is finished: nothing to resume.\n")
+    done = f"scores{suffix} is finished, "
+    other = "choose another --out, or start anew with --force"
+    others = {
+        "without model 'bundled'": ("eval", "bundled", *naive[2:]),
+        "with model 'seasonal-naive' as well": (*naive, "--baseline", "naive"),
+        "without data set 'air_passengers'": (*naive, "--tasks", "air_passengers"),
+        "with data set 'co2' as well": (*naive[:3], "nile", *naive[4:]),
+    }
+    if suffix == ".json":
+        others["with seed 0, not 1"] = (*naive, "--seed", "1")
+        others["with baseline 'seasonal-naive', not 'naive'"] = (*naive, "seasonal-naive", "--baseline", "naive")
+    for how, words in others.items():
+        assert f"{done}{how}: {other}" in refused(*words, "--resume")
+    assert Path(naive[-1]).read_bytes() == before
+    Path(naive[-1]).write_text("mine")
+    assert f"{done}and holds no results that can be read" in refused(*naive, "--resume")
+
+
 SALES = ("eval", "naive", "--input", "sales.csv")
 
 
@@ -139,6 +167,9 @@ def test_tasks_of_fev(cli: Any, refused: Any, sales: pd.DataFrame) -> None:
     result = cli(*words, "--out", "scores.csv")
     assert result.exit_code == 0, result.stderr
     assert "leaderboard, as fev computes it" in result.stdout
+    assert "is finished: nothing" in cli(*words, "--out", "scores.csv", "--resume").stderr
+    other = ("eval", "seasonal-naive", *words[2:], "--out", "scores.csv", "--resume")
+    assert "is finished, with model 'naive' as well" in refused(*other)
     assert len(fev.leaderboard(["scores.csv"], baseline_model="seasonal-naive")) == 2
     document = json.loads(cli(*words, "--json").stdout)
     assert document["schema"] == "rankscope/fev@1"
@@ -163,6 +194,8 @@ def test_a_submission_to_gift_eval(cli: Any, refused: Any, tmp_path: Path, monke
     assert cli(*words, "--out", "made", "--force", "--dtype", "float32").exit_code == 0
     assert json.loads(Path("made/naive/config.json").read_text())["model_dtype"] == "float32"
     assert "made is finished" in cli(*words, "--out", "made", "--resume").stderr
+    Path("made/naive/all_results.csv").write_text("dataset,model\nett1/H/short,else/naive\n")
+    assert "made is finished, without model 'naive'" in refused(*words, "--out", "made", "--resume")
     Path("plain").touch()
     assert "plain is a file" in refused(*words, "--out", "plain")
     assert "two models would be written to" in refused(*words, "--baseline", "else/naive", "--out", "other")

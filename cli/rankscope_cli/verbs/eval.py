@@ -14,6 +14,7 @@ from rankscope.io.atomic import sweep
 from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.exits import say
+from rankscope_cli.finished import check_finished
 from rankscope_cli.output import TABLE_SUFFIXES, Output
 from rankscope_cli.own_series import INPUT, own_suite, reading
 from rankscope_cli.progress import progress_bar
@@ -22,7 +23,7 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope_eval import EvalReport
+    from rankscope_eval import EvalReport, Suite
     from rankscope_eval.fev_suite import FevReport
     from rankscope_eval.gift_eval import GiftReport
     from rankscope_eval.report import EvalRow, EvalSummary, Slice
@@ -130,9 +131,16 @@ def run(
     where = Engine(engine, jobs=jobs, address=address, device=how.device)
     kept = _kept(out, resume, force)
     again = kept is not None and resume and kept.exists()
-    done = out is not None and (Path(out).exists() if folder is None else _all_submitted(folder, models, baseline))
-    if resume and done and not again:
-        assert out is not None
+    done = None if out is None else _results(out, folder, models, baseline)
+    if resume and out is not None and done is not None and not again:
+        settings: dict[str, Any] = {
+            "baseline": baseline or "seasonal-naive",
+            "seed": seed,
+            "num_samples": num_samples,
+            "batch_size": batch_size,
+            "max_series": max_series,
+        }
+        check_finished(out, done, _every(models, baseline), _data_sets(series, data, opt.words(tasks)), settings)
         sweep(Path(out).parent, Path(out).name)
         say(f"{out} is finished: nothing to resume.")
         return
@@ -223,15 +231,41 @@ def _folder_name(model: str) -> str:
     return Path(model.rstrip("/")).name
 
 
+def _every(models: Sequence[str] | None, baseline: str | None) -> list[str]:
+    """Models and the baseline, each once."""
+    return list(dict.fromkeys([*(models or ["bundled"]), baseline or "seasonal-naive"]))
+
+
 def _folder_names(models: Sequence[str] | None, baseline: str | None) -> list[str]:
-    every = dict.fromkeys([*(models or ["bundled"]), baseline or "seasonal-naive"])
-    return [_folder_name(one) for one in every]
+    return [_folder_name(one) for one in _every(models, baseline)]
 
 
-def _all_submitted(folder: Path, models: Sequence[str] | None, baseline: str | None) -> bool:
-    from rankscope_eval.gift_eval.report import CONFIG
+def _results(out: str, folder: Path | None, models: Sequence[str] | None, baseline: str | None) -> list[Path] | None:
+    """Return the files of results if all are there, or None."""
+    if folder is None:
+        return [Path(out)] if Path(out).exists() else None
+    from rankscope_eval.gift_eval.report import CONFIG, RESULTS
 
-    return all((folder / name / CONFIG).is_file() for name in _folder_names(models, baseline))
+    places = [folder / name for name in _folder_names(models, baseline)]
+    return [place / RESULTS for place in places] if all((place / CONFIG).is_file() for place in places) else None
+
+
+def _data_sets(suite: str | Suite, data: str | None, tasks: Sequence[str] | None) -> dict[str, bool]:
+    """Return the names of a suite's data sets; True for one that is left out if the hub does not answer."""
+    if isinstance(suite, str) and suite.startswith(FEV):
+        from rankscope_eval.fev_suite.tasks import read_tasks
+
+        return {str(task.task_name): False for task in read_tasks(suite.removeprefix(FEV), data, tasks)}
+    if suite == GIFT:
+        from rankscope_eval.gift_eval.sets import configurations, place
+
+        return {one.name: False for one in configurations(tasks) if place(one.source, Path(str(data))) is not None}
+    from rankscope_eval import load_suite
+
+    chosen = (load_suite(suite) if isinstance(suite, str) else suite).select(
+        None if tasks is None else list(tasks), "--tasks"
+    )
+    return {task.name: task.hf_repo is not None for task in chosen.tasks}
 
 
 def _write_submissions(report: Any, folder: Path, dtype: str | None) -> list[Path]:
