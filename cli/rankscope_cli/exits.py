@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from rankscope.errors import RankscopeError, nearest, printable
 
@@ -39,7 +39,7 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
         0 for a closed pipe, 2 for bad input and I/O errors, 130 after Ctrl-C or SIGTERM, 1 for internal errors.
     """
     if isinstance(error, BrokenPipeError):
-        _abandon_stdout()
+        abandon(sys.stdout)
         return DONE
     if debug:
         traceback.print_exception(error, file=sys.stderr)
@@ -87,9 +87,9 @@ def _usage(error: Any) -> str:
     return f"{what} See '{context.command_path} --help'." if context is not None else what
 
 
-def _abandon_stdout() -> None:
-    """Redirect stdout to devnull, so that Python's flush at exit does not fail on the closed pipe."""
+def abandon(stream: TextIO) -> None:
+    """Redirect a stream to devnull, so that later writes and Python's flush at exit do not fail on a closed pipe."""
     try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except (OSError, ValueError):
         return

@@ -61,6 +61,18 @@ def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str])
     assert len(measured) == 8
 
 
+def test_rows_are_not_kept_when_the_reader_of_the_table_has_gone(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: Any, **__: Any) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rankscope_cli.verbs.eval.show_eval", closed)
+    assert cli(*TASKS).exit_code == 0
+    assert [path.name for path in Path("deep").iterdir()] == ["scores.csv"]
+
+
 @pytest.mark.usefixtures("measured")
 def test_other_writes_into_the_folder_keep_the_rows(cli: Any, forecaster_folder: Path) -> None:
     assert cli(*TASKS).exit_code == 130

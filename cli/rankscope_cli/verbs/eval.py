@@ -172,10 +172,8 @@ def run(
         output.deliver(
             report,
             partial(show, report),
-            also=None if folder is None else lambda: _write_submissions(report, folder, dtype),
+            also=lambda: _written(report, folder, dtype, kept),
         )
-        if kept is not None:
-            shutil.rmtree(kept)
 
 
 def _refuse_plain(options: Mapping[str, object]) -> None:
@@ -266,6 +264,14 @@ def _data_sets(suite: str | Suite, data: str | None, tasks: Sequence[str] | None
         None if tasks is None else list(tasks), "--tasks"
     )
     return {task.name: task.hf_repo is not None for task in chosen.tasks}
+
+
+def _written(report: Any, folder: Path | None, dtype: str | None, kept: Path | None) -> list[Path]:
+    """Write submissions, if any, and remove the rows kept until now."""
+    files = [] if folder is None else _write_submissions(report, folder, dtype)
+    if kept is not None:
+        shutil.rmtree(kept)
+    return files
 
 
 def _write_submissions(report: Any, folder: Path, dtype: str | None) -> list[Path]:
