@@ -96,14 +96,19 @@ def run(
     geometric means over data sets of score / baseline score, with 95 % bootstrap intervals over data sets and series.
     Verdicts are those of two one-sided tests (5 % each): held within the margin, better, at most the margin worse,
     worse, or not shown.
+
     --input FILE --horizon STEPS evaluates on a file of series, in any form that forecast reads: the last STEPS values
     of each series, or that many of every one of --windows, are forecast from all values before them.
+
     Tasks of fev are read, windowed and scored by fev (pip install 'rankscope[fev]'): models that read covariates get
     them, and the CSV file is what its leaderboard reads.
+
     GIFT-Eval's configurations are --tasks such as ett1/H/short; --out DIR writes the two files of a submission for
     each model.
+
     Slices are parts of the data by horizon, frequency, season, length and intermittency; the three with the highest
     relative WQL are named.
+
     CSV output begins with the columns that chronos-forecasting publishes. With --out, finished rows are saved
     immediately; --resume continues after an interrupt or an error.
 
