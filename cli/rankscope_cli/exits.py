@@ -69,11 +69,20 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", BAD_INPUT
-    if isinstance(error, MemoryError):
+    if _ran_out(error):
         return "out of memory: choose a smaller model, batch or data set.", FAILED
     text = str(error).strip().splitlines()
     what = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     return f"{what} (internal error in rankscope; rerun with --debug for the traceback)", FAILED
+
+
+def _ran_out(error: BaseException) -> bool:
+    """Return whether an error means out of memory; errors of torch cannot come from where it was never imported."""
+    if isinstance(error, MemoryError) or "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from rankscope.forecast.batches import ran_out
+
+    return ran_out(error)
 
 
 def _usage(error: Any) -> str:

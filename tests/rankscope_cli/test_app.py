@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+import torch
 from rich.markup import render
 
 from rankscope.errors import DataError
@@ -330,6 +331,18 @@ def test_operating_system_errors_name_the_file(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "error: /root/x: Permission denied\n"
     assert report_error(MemoryError()) == 1
     assert "out of memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: tried 8 bytes."),
+    ],
+)
+def test_torch_out_of_memory_is_no_internal_error(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_error(error) == 1
+    assert capsys.readouterr().err == "error: out of memory: choose a smaller model, batch or data set.\n"
 
 
 @pytest.mark.slow
