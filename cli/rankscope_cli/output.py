@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 from rankscope.errors import OutputError, printable, unknown_choice
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file, refuse_existing, refuse_unwritable, sweep
+from rankscope_cli.exits import abandon
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +111,7 @@ class Output:
     ) -> None:
         """Write the files, then print JSON or tables, even if a file could not be written.
 
-        Files are written first, since the reader of a pipe may close it early.
+        Files are written first, since the reader of a pipe may close it early, which is no error.
 
         Args:
             report: result record.
@@ -126,11 +127,14 @@ class Output:
                 files.append(self.file)
             files += also() if also is not None else []
         finally:
-            if self.as_json:
-                self._stdout.write(codec.text(self._sign(codec.plain(report))) + "\n")
-            else:
-                show(self.console())
-            self._stdout.flush()
+            try:
+                if self.as_json:
+                    self._stdout.write(codec.text(self._sign(codec.plain(report))) + "\n")
+                else:
+                    show(self.console())
+                self._stdout.flush()
+            except BrokenPipeError:
+                abandon(self._stdout)
             self.wrote(files)
 
     def console(self) -> Console:

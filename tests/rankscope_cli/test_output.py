@@ -54,7 +54,9 @@ def test_what_was_measured_is_printed_also_where_its_file_cannot_be_written(
     assert json.loads(capsys.readouterr().out) == {"x": 1}
 
 
-def test_figures_are_there_when_the_reader_of_the_table_has_gone(tmp_path: Path) -> None:
+def test_figures_are_there_when_the_reader_of_the_table_has_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def closed(console: Any) -> None:
         raise BrokenPipeError
 
@@ -62,9 +64,22 @@ def test_figures_are_there_when_the_reader_of_the_table_has_gone(tmp_path: Path)
         (tmp_path / "figure.png").touch()
         return [tmp_path / "figure.png"]
 
-    with pytest.raises(BrokenPipeError), Output(False, tmp_path / "a.csv") as output:
+    with Output(False, tmp_path / "a.csv") as output:
         output.deliver(Small(), closed, also=draw)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "figure.png"]
+    assert capsys.readouterr().err.count("wrote ") == 2
+
+
+@pytest.mark.usefixtures("capsys")
+def test_a_failed_write_is_told_when_the_reader_of_the_table_has_gone(tmp_path: Path) -> None:
+    def closed(console: Any) -> None:
+        raise BrokenPipeError
+
+    def draw() -> list[Path]:
+        raise OutputError("cannot write")
+
+    with pytest.raises(OutputError, match="cannot write"), Output(False) as output:
+        output.deliver(Small(), closed, also=draw)
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that even root cannot write to")

@@ -205,12 +205,12 @@ class Plan:
 
 
 def kind_of(spectrum: Spectrum) -> str:
-    """Cuts that cost alike: the same place in every layer.
+    """Cuts that cost alike: the same place in every block, whose number is the first in the name.
 
     >>> kind_of(Spectrum("encoder.block.3.layer.0.SelfAttention", (4, 4), torch.ones(2), 2, pair="qk"))
     'encoder.block.*.layer.0.SelfAttention:qk'
     """
-    place = re.sub(r"\.block\.\d+\.", ".block.*.", spectrum.name)
+    place = re.sub(r"(?<=\.)\d+(?=\.|$)", "*", spectrum.name.removesuffix(".weight"), count=1)
     return f"{place}:{spectrum.pair}" if spectrum.pair else place
 
 

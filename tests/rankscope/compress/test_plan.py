@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rankscope.choices import ALLOCATIONS
 from rankscope.compress import Budget, Plan, Spectrum, plan_by_budget, plan_by_eps
-from rankscope.compress.plan import fitted_growth, least_plan
+from rankscope.compress.plan import fitted_growth, kind_of, least_plan
 from rankscope.errors import OptionError
 from rankscope.numerics import size_ratio
 from rankscope.train.rank_schedule import RankDesign, rank_at
@@ -343,7 +343,17 @@ def test_a_schedule_never_shrinks_with_depth() -> None:
         Spectrum(f"encoder.block.{i}.q.weight", (8, 8), torch.tensor([1.0] * (6 - i) + [1e-4] * (2 + i)), layer=i)
         for i in range(4)
     ]
-    assert fitted_growth(spectra) == {"encoder.block.*.q.weight": 0.0}
+    assert fitted_growth(spectra) == {"encoder.block.*.q": 0.0}
+
+
+def test_kinds_are_places_in_a_block() -> None:
+    """Attention over time and over the group of Chronos-2, and both inner matrices of a gated block, stay apart."""
+    names = ("layer.0.self_attention.q", "layer.1.self_attention.q", "layer.2.mlp.wi_0", "layer.2.mlp.wi_1")
+    sigma = torch.ones(2)
+    for name in names:
+        kinds = {kind_of(Spectrum(f"encoder.block.{i}.{name}.weight", (2, 2), sigma, layer=i)) for i in range(12)}
+        assert kinds == {f"encoder.block.*.{name}"}
+    assert kind_of(Spectrum("d_ff2.weight", (2, 2), sigma)) == "d_ff2"
 
 
 @pytest.mark.parametrize("name", ALLOCATIONS)
