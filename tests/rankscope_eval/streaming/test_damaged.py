@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rankscope.engine.pool import Engine
 from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.series.stream import SeenIds
 from rankscope_eval import forecast_file, forecast_stream
@@ -192,6 +193,7 @@ def test_a_forecast_of_nan_is_an_error_of_its_series(tmp_path: Path, listed: Pat
         ({"format": "xls"}, "format 'xls'"),
         ({"shape": "lists", "format": "csv"}, "not supported in CSV"),
         ({"resume": True, "force": True}, "mutually exclusive"),
+        ({"engine": Engine(jobs=2)}, "jobs is 2: on this machine parts are computed one at a time; use engine ray"),
         ({"model": "nowhere/at-all"}, "nowhere/at-all"),
         ({"input": "gone.parquet"}, r"gone\.parquet does not exist"),
     ],
