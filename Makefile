@@ -77,6 +77,7 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 
 figures: $(STAMP) ## Draw all figures into figures/out
 	$(BIN)/rankscope figures --all --out figures/out --force
+	$(BIN)/rankscope figures 5a -m bundled-bolt --out figures/out/bundled-bolt --force
 	$(BIN)/python benchmarks/peers.py --draw benchmarks/results/peers.json figures/out/peers
 
 evidence: $(STAMP) ## Measure again what is stale, and write every printed number anew (hours; goes on where it was stopped)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rankscope.lowrank.register import register_model_types
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
     "open_checkpoint": "rankscope.checkpoints",

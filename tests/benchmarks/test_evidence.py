@@ -57,7 +57,7 @@ SETTINGS: dict[str, list[str]] = {
     "docs/lab/encoders.md": ["arXiv 2606.04752"],
     "README.md": ["at 0.15 and", "at 0.075 (", "TimesFM 2.5", "Apache-2.0"],
     "docs/benchmarks.md": [
-        "Below 0.1 `joint`",
+        "At 0.075 `joint`",
         "at 0.15 and 70",
         "% at 0.075,",
         "0.1-rank",

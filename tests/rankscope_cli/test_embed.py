@@ -55,8 +55,8 @@ def test_every_bundled_model_in_one_command(cli: Callable[..., Any]) -> None:
 def test_who_reads_what_is_said(
     refused: Callable[..., str], bolt_folder: Path, text_folder: Path, book: Path, tmp_path: Path
 ) -> None:
-    assert "no model reads text: " in refused("embed", bolt_folder, "--text", book)
-    assert "no model reads images: " in refused("embed", bolt_folder, "--images", "cifar10")
+    assert "none of these models reads text: " in refused("embed", bolt_folder, "--text", book)
+    assert "none of these models reads images: " in refused("embed", bolt_folder, "--images", "cifar10")
     assert "did you mean 'mixed'" in refused("embed", bolt_folder, "--signal", "mixd")
     assert "cannot be read: No such file" in refused("embed", text_folder, "--text", tmp_path / "no.txt")
     assert "does not exist" in refused("embed", bolt_folder, "--signal", tmp_path / "no.csv")

@@ -85,7 +85,7 @@ def run(
         opt.value(
             "--latency",
             "R|MS",
-            "Largest model whose forecasts of --batch series take at most R of the original's time here, or e.g. 40ms.",
+            "Target time: a fraction of the original's (0.5) or milliseconds (40ms).",
             _BY_TIME,
         ),
     ] = None,
@@ -317,7 +317,10 @@ def _duration(text: str) -> tuple[float, bool]:
         raise OptionError(
             f"--latency {text!r} is no time: give a share of the original's (0.5) or milliseconds (40ms)."
         )
-    return float(found[1]), (found[2] or "").lower() == "ms"
+    number, unit = float(found[1]), (found[2] or "").lower()
+    if not unit and number > 1:
+        raise OptionError(f"--latency {text}: a fraction of the original's time is at most 1; did you mean {text}ms?")
+    return number, unit == "ms"
 
 
 def _share(latency: str, clock: Clock) -> float:

@@ -61,7 +61,7 @@ def run(
     time_column: opt.TimeColumn = None,
     target_column: opt.TargetColumn = None,
     margin: Annotated[
-        float, opt.value("--margin", "SHARE", "Relative difference that verdicts count as none.", min=0, max=1)
+        float, opt.value("--margin", "SHARE", "Equivalence margin of the verdicts.", min=0, max=1)
     ] = 0.02,
     max_series: Annotated[
         int | None, opt.count("--max-series", "Use only the first N series of each data set.")
@@ -422,7 +422,7 @@ def _worst_slices(slices: Sequence[Slice]) -> Iterator[str]:
             text = f"{one.by} {one.part} {one.WQL:.3f} ({_interval(one.WQL_interval)})"
             by_model.setdefault(one.model, []).append(text)
     if by_model:
-        yield "slices: parts of the data; their intervals are of 95 % for all slices of a model together"
+        yield "slices: parts of the data, with simultaneous 95 % intervals"
     for model, texts in by_model.items():
         yield f"worst slices of {model} in WQL: {', '.join(texts)}"
 

@@ -42,9 +42,10 @@ def run(
     time_column: opt.TimeColumn = None,
     target_column: opt.TargetColumn = None,
     truth: Annotated[
-        float | None, opt.value("--truth", "S", "Weight of the ground-truth loss, in [0, 1].", min=0, max=1)
+        float | None,
+        opt.value("--truth", "S", "Weight of the ground-truth loss, in [0, 1] (default: 0.5).", min=0, max=1),
     ] = None,
-    lr: Annotated[float | None, opt.value("--lr", "R", "Peak learning rate.")] = None,
+    lr: Annotated[float | None, opt.value("--lr", "R", "Peak learning rate (default: 4e-4).")] = None,
     batch_size: Annotated[int, opt.count("--batch-size", "Series per training step.")] = 32,
     resume: opt.Resume = False,
     out: Annotated[str | None, opt.out_folder("Output folder (default: DIR-healed).")] = None,

@@ -76,8 +76,8 @@ def run(
     (mixture: {files: [...], file_share: 0.8}).
 
     With --teacher, a Chronos-Bolt learns from the quantile forecasts of a model that forecasts, e.g. a slow one that
-    samples, and from the values that did follow. Its encoder starts as the teacher's, of whose shape it is, with one
-    decoder layer, unless the config has a model section; see the config's section teacher.
+    samples, and from the true future values. The encoder is initialised from, and shaped like, the teacher's, with
+    one decoder layer, unless the config has a model section; see the config's section teacher.
 
     Snapshots and loss.csv are kept next to the output folder, in DIR.run, until training is done; --resume continues
     an interrupted run exactly. --dtype overrides the config's precision.

@@ -81,7 +81,7 @@ def run(
     ] = 1,
     margin: Annotated[
         float,
-        opt.value("--margin", "SHARE", "Relative difference that verdicts count as none.", opt.SCORES, min=0, max=1),
+        opt.value("--margin", "SHARE", "Equivalence margin of the verdicts.", opt.SCORES, min=0, max=1),
     ] = 0.02,
     overlap_series: Annotated[
         int, opt.count("--overlap-series", "Synthetic series for comparing outputs with the original's.", opt.SCORES)

@@ -86,7 +86,7 @@ def compress_to_loss(
     begin = time.perf_counter()
     validate_loss(max_loss)
     if options is not None and options.sizes:
-        raise OptionError(f"a loss is given to find the size by: leave out {' and '.join(options.sizes)}.")
+        raise OptionError(f"max_loss searches for the size; remove {' and '.join(options.sizes)}.")
     if steps < 1:
         raise OptionError(f"steps {steps} is not usable: give a whole number, at least 1.")
     refuse_existing(out, force)

@@ -76,7 +76,7 @@ def compress_to_time(
     begin, tell = time.perf_counter(), progress or silent
     how = options or CompressOptions()
     if how.sizes:
-        raise OptionError(f"a time is given to find the size by: leave out {' and '.join(how.sizes)}.")
+        raise OptionError(f"latency searches for the size; remove {' and '.join(how.sizes)}.")
     Budget(TIME, most)
     refuse_existing(out, force)
     prepared = prepare(checkpoint, how, progress=progress)

@@ -89,12 +89,12 @@ def check_modalities(checkpoints: Sequence[Checkpoint], corpora: Corpora) -> Non
     read = {checkpoint.family.modality for checkpoint in checkpoints}
     names = ", ".join(f"{checkpoint.source} ({checkpoint.family.modality})" for checkpoint in checkpoints)
     if corpora.text is not None and "text" not in read:
-        raise OptionError(f"text {str(corpora.text)!r} is of no use here, no model reads text: {names}.")
+        raise OptionError(f"text {str(corpora.text)!r} has no effect: none of these models reads text: {names}.")
     if corpora.images != "generated" and "image" not in read:
-        raise OptionError(f"images {corpora.images!r} are of no use here, no model reads images: {names}.")
+        raise OptionError(f"images {corpora.images!r} have no effect: none of these models reads images: {names}.")
     if corpora.signal == "user" and "series" not in read and (read != {"text"} or corpora.text is not None):
         raise OptionError(
-            f"the file of series {str(corpora.file)!r} is of no use here, no model reads series: {names}."
+            f"the file of series {str(corpora.file)!r} has no effect: none of these models reads series: {names}."
         )
 
 
@@ -124,7 +124,7 @@ def corpus_of(
     family, name = checkpoint.family, checkpoint.source
     if text is not None:
         if family.modality != "text":
-            raise OptionError(f"text {str(text)!r} is of no use here, {name} reads {family.modality}.")
+            raise OptionError(f"text {str(text)!r} has no effect: {name} reads {family.modality}.")
         return text_windows(
             token_ids(read_text(text), checkpoint.folder, int(checkpoint.config["vocab_size"]))[0], n, length, seed
         )

@@ -137,8 +137,8 @@ class Teacher:
         model: the teacher: a folder, a hub id or a bundled name; empty for none. Of any family that forecasts.
         series: generated series that it answers, once, before training.
         paths: sample paths per series, of a teacher that samples.
-        share: share of each batch that is taken from those series; the others have the values that did follow alone.
-        truth: share of the loss that looks at the values that did follow; the rest is the distance to the teacher.
+        share: share of each batch that is taken from those series; the others have the true future values alone.
+        truth: share of the loss that looks at the true future values; the rest is the distance to the teacher.
         encoder: initialise the encoder with the teacher's, which has the same shape.
     """
 

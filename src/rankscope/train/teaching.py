@@ -1,7 +1,7 @@
 """Distillation of a forecasting teacher into a Chronos-Bolt: its quantile forecasts are computed once, before training.
 
 A teacher that samples is hundreds of times slower than its student learns, so that it answers for a fixed number of
-generated series, of which every batch takes some; the others have the values that did follow alone.
+generated series, of which every batch takes some; the others have the true future values alone.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def taught_loss(model: Any, batch: Mapping[str, Tensor], truth: float) -> Float[
     Args:
         model: a Chronos-Bolt.
         batch: what `ScaledCollator` makes, with ``answer`` (series, quantiles, horizon).
-        truth: share of the loss that looks at the values that did follow.
+        truth: share of the loss that looks at the true future values.
     """
     forecast = model(context=batch["context"], target=batch["target"])
     answer = batch["answer"]

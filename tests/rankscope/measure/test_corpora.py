@@ -118,12 +118,12 @@ def test_a_corpus_that_no_model_reads_is_refused(
     text_model: Checkpoint, image_model: Checkpoint, bolt_folder: Path, book: Path, tmp_path: Path
 ) -> None:
     bolt, file = open_checkpoint(bolt_folder), tmp_path / "series.csv"
-    with pytest.raises(OptionError, match=r"no model reads text: .*chronos-bolt \(series\), .*vit \(image\)"):
+    with pytest.raises(OptionError, match=r"models reads text: .*chronos-bolt \(series\), .*vit \(image\)"):
         measure_embedding([bolt, image_model], text=book)
-    with pytest.raises(OptionError, match="no model reads images"):
+    with pytest.raises(OptionError, match="none of these models reads images"):
         measure_embedding([bolt], images="cifar10")
     for models in ([image_model], [text_model, image_model]):
-        with pytest.raises(OptionError, match="no model reads series"):
+        with pytest.raises(OptionError, match="none of these models reads series"):
             measure_embedding(models, "user", file=file)
     with pytest.raises(OptionError, match="did you mean 'generated'"):
         measure_embedding([image_model], images="generatd")

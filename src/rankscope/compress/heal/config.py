@@ -29,7 +29,7 @@ class HealConfig:
             time that is left. Five where no steps are given.
         steps: optimiser steps in place of minutes: the result is then a function of the seed and the precision.
         train: ``all`` parameters, or only those of the ``compressed`` matrices.
-        truth: share of the loss that looks at the values that did follow, in place of the teacher's answer; see
+        truth: share of the loss that looks at the true future values, in place of the teacher's answer; see
             `rankscope.compress.heal.distillation`. With 0 a student that is its teacher stays it, bit for bit.
         learning_rate: peak learning rate of AdamW.
         batch_size: series per step.

@@ -67,13 +67,13 @@ def token_kl(
 def token_distance(
     student: Any, teacher: Any, batch: Mapping[str, Tensor], truth: float = 0.0, fast: bool = False
 ) -> Float[Tensor, ""]:
-    """`token_kl` of two Chronos-T5 under teacher forcing, where both decoders read the values that did follow.
+    """`token_kl` of two Chronos-T5 under teacher forcing, where both decoders read the true future values.
 
     Args:
         student: the model that is trained.
         teacher: what it is compared with.
         batch: what `TokenCollator` makes.
-        truth: share of the loss that is the cross-entropy of the values that did follow.
+        truth: share of the loss that is the cross-entropy of the true future values.
         fast: computed inside `rankscope.train.passes.fast_stacks`: without all logits at once, if the heads are dense.
     """
     if fast and all(type(one.lm_head) is torch.nn.Linear for one in (student, teacher)):
@@ -94,7 +94,7 @@ def forecast_distance(
         student: the model that is trained.
         teacher: what it is compared with.
         batch: what `ScaledCollator` makes.
-        truth: share of the loss that is the quantile loss of the values that did follow, per value.
+        truth: share of the loss that is the quantile loss of the true future values, per value.
         fast: makes no difference here.
     """
     with torch.no_grad():

@@ -229,7 +229,7 @@ def train_proxy(
         raise OptionError(unknown_choice("dtype", dtype, DTYPES))
     chosen, proxy = options or ProxyOptions(), PROXIES[family]
     if chosen.text is not None and not proxy.reads_text:
-        raise OptionError(f"--text is of no use here: {family} reads no text.")
+        raise OptionError(f"--text has no effect: {family} reads no text.")
     refuse_existing(out, force)
     steps, batch_size = chosen.steps or proxy.steps, chosen.batch_size or proxy.batch_size
     rate = chosen.learning_rate or proxy.learning_rate
