@@ -158,12 +158,14 @@ def load_verb(name: str) -> Any:
 
 
 def help_text(doc: str) -> str:
-    """Convert a docstring to help text: reflow paragraphs, keep line breaks under ``Examples:``.
+    """Convert a docstring to help text in Rich's markup: reflow paragraphs, keep line breaks under ``Examples:``.
 
     >>> help_text("Do it.\\n\\n    One\\n    two.\\n\\n    Examples:\\n        do this")
     'Do it.\\n\\nOne two.\\n\\n[bold]Examples[/bold]\\n\\n  do this'
     """
-    text, _, examples = inspect.cleandoc(doc).partition("\n\nExamples:\n")
+    from rich.markup import escape
+
+    text, _, examples = escape(inspect.cleandoc(doc)).partition("\n\nExamples:\n")
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
     if examples:
         lines = [f"  {_continued(line.strip())}" for line in examples.splitlines()]

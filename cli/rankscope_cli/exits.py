@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from rankscope.errors import RankscopeError, nearest, printable
 
@@ -39,7 +39,7 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
         0 for a closed pipe, 2 for bad input and I/O errors, 130 after Ctrl-C or SIGTERM, 1 for internal errors.
     """
     if isinstance(error, BrokenPipeError):
-        _abandon_stdout()
+        abandon(sys.stdout)
         return DONE
     if debug:
         traceback.print_exception(error, file=sys.stderr)
@@ -69,11 +69,20 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", BAD_INPUT
-    if isinstance(error, MemoryError):
+    if _ran_out(error):
         return "out of memory: choose a smaller model, batch or data set.", FAILED
     text = str(error).strip().splitlines()
     what = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
     return f"{what} (internal error in rankscope; rerun with --debug for the traceback)", FAILED
+
+
+def _ran_out(error: BaseException) -> bool:
+    """Return whether an error means out of memory; errors of torch cannot come from where it was never imported."""
+    if isinstance(error, MemoryError) or "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from rankscope.forecast.batches import ran_out
+
+    return ran_out(error)
 
 
 def _usage(error: Any) -> str:
@@ -87,9 +96,9 @@ def _usage(error: Any) -> str:
     return f"{what} See '{context.command_path} --help'." if context is not None else what
 
 
-def _abandon_stdout() -> None:
-    """Redirect stdout to devnull, so that Python's flush at exit does not fail on the closed pipe."""
+def abandon(stream: TextIO) -> None:
+    """Redirect a stream to devnull, so that later writes and Python's flush at exit do not fail on a closed pipe."""
     try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except (OSError, ValueError):
         return

@@ -11,9 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 
-from rankscope.errors import OutputError, unknown_choice
+from rankscope.errors import OutputError, printable, unknown_choice
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file, refuse_existing, refuse_unwritable, sweep
+from rankscope_cli.exits import abandon
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +111,7 @@ class Output:
     ) -> None:
         """Write the files, then print JSON or tables, even if a file could not be written.
 
-        Files are written first, since the reader of a pipe may close it early.
+        Files are written first, since the reader of a pipe may close it early, which is no error.
 
         Args:
             report: result record.
@@ -126,20 +127,29 @@ class Output:
                 files.append(self.file)
             files += also() if also is not None else []
         finally:
-            if self.as_json:
-                self._stdout.write(codec.text(self._sign(codec.plain(report))) + "\n")
-            else:
-                show(self.console())
-            self._stdout.flush()
+            try:
+                if self.as_json:
+                    self._stdout.write(codec.text(self._sign(codec.plain(report))) + "\n")
+                else:
+                    show(self.console())
+                self._stdout.flush()
+            except BrokenPipeError:
+                abandon(self._stdout)
             self.wrote(files)
 
     def console(self) -> Console:
         """Return a console on the real stdout, at the terminal's width or unwrapped if piped."""
-        from rich.console import Console
+        from rich.console import Console, ConsoleOptions, RenderableType
+        from rich.segment import Segment
 
         class Pipe(Console):
             def on_broken_pipe(self) -> None:
                 raise BrokenPipeError
+
+            def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+                """Names from files must not move the cursor or change the title of a terminal."""
+                for text, style, control in super().render(renderable, options):
+                    yield Segment(text if control else "\n".join(map(printable, text.split("\n"))), style, control)
 
         width = None if self._stdout.isatty() else _PIPE_WIDTH
         return Pipe(file=self._stdout, width=width, highlight=False, soft_wrap=False)
@@ -147,7 +157,7 @@ class Output:
     def wrote(self, files: Sequence[Path]) -> None:
         """Report written files on stderr."""
         for file in files:
-            print(f"wrote {file}", file=sys.stderr)  # noqa: T201
+            print(f"wrote {printable(str(file))}", file=sys.stderr)  # noqa: T201
 
 
 def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES) -> None:

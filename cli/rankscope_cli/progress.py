@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.engine import Progress
+from rankscope.errors import printable
 from rankscope_cli.exits import say
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class _Lines:
         count = f"{done}/{total} " if total else ""
         left = (now - begun) / (done - before) * (total - done) if before < done < total else 0.0
         eta = f", {_duration(left)} left" if left else ""
-        print(f"{time.strftime('%H:%M:%S')} {count}{what}{eta}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"{time.strftime('%H:%M:%S')} {count}{printable(what)}{eta}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _duration(seconds: float) -> str:
@@ -130,7 +131,7 @@ class _DelayedBar:
         """Handle a progress report (`rankscope.engine.Progress`)."""
         with self._lock:
             new_phase = done < self._state[0] or total != self._state[1]
-            self._state = (done, total, what or self._state[2])
+            self._state = (done, total, printable(what) or self._state[2])
             if self._bar is not None and self._task is not None:
                 if new_phase:  # reset the speed estimate
                     self._bar.reset(self._task)

@@ -88,11 +88,11 @@ VERBS: dict[str, Verb] = {
         again="--resume",
         kept=("scores.csv*", ".scores.csv*"),
     ),
-    "eval-gift": Verb(f"{GIFT} --out made", again="--resume", kept=(".made.partial",)),
+    "eval-gift": Verb(f"{GIFT} --out made", again="--resume", kept=(".made.rows",)),
     "eval-gift-force": Verb(
         f"{GIFT} --out made --force",
         earlier=f"{GIFT} --baseline naive --out made",
-        kept=(".made.partial",),
+        kept=(".made.rows",),
     ),
     "forecast": Verb(
         f"forecast {IN}/bolt --input {IN}/series.csv --horizon 2 --out made.csv --force",

@@ -134,7 +134,7 @@ def change_kept(rng: random.Random, files: Files) -> Files:
 
 def use_kept(folder: Path) -> None:
     """Go on with a run from its rows."""
-    (folder / "kept").rename(folder / ".scores.csv.partial")
+    (folder / "kept").rename(folder / ".scores.csv.rows")
     suite, name = ("gift-eval", "gift") if (folder / "us_births").is_dir() else (f"fev:{folder / 'tasks.yaml'}", "fev")
     words = ["eval", "naive", "--suite", suite, "--data", str(folder), "--tasks", TASKS[name]]
     with rows_by_model():

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+import torch
+from rich.markup import render
 
 from rankscope.errors import DataError
-from rankscope_cli.app import PANELS, VERBS, load_verb
+from rankscope_cli.app import PANELS, VERBS, help_text, load_verb
 from rankscope_cli.exits import report_error, unwind
 from rankscope_cli.verbs.lab import EXPERIMENTS
 
@@ -118,6 +120,12 @@ def test_help_of_a_verb(cli: Any, verb: str, columns: int, monkeypatch: pytest.M
     assert 2 <= sum(line.startswith(f"   rankscope {command}") for line in lines) <= 4
     assert "[bold]" not in result.stdout
     assert not any(f"<{name}>" in result.stdout for name in ("bool", "str", "int", "float"))
+
+
+def test_brackets_in_help_are_no_markup(cli: Any) -> None:
+    assert "(pip install 'rankscope[fev]')" in " ".join(cli("eval", "--help").stdout.split())
+    text = help_text("Do it.\n\n    See [a].\n\n    Examples:\n        pip install 'x[y]'")
+    assert render(text).plain == "Do it.\n\nSee [a].\n\nExamples\n\n  pip install 'x[y]'"
 
 
 def test_help_of_the_app_groups_the_verbs(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,6 +331,18 @@ def test_operating_system_errors_name_the_file(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "error: /root/x: Permission denied\n"
     assert report_error(MemoryError()) == 1
     assert "out of memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: tried 8 bytes."),
+    ],
+)
+def test_torch_out_of_memory_is_no_internal_error(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_error(error) == 1
+    assert capsys.readouterr().err == "error: out of memory: choose a smaller model, batch or data set.\n"
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from rankscope_eval import scorer
 from rankscope_eval.report import EvalReport, EvalSummary, Slice
 
 TASKS = ("eval", "naive", "--tasks", "nile,air_passengers", "--out", "deep/scores.csv")
-PARTIAL = Path("deep/.scores.csv.partial")
+KEPT = Path("deep/.scores.csv.rows")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     plain = scorer.score_task
 
     def counting(forecaster: Any, windows: Any) -> Any:
-        if len(seen) == 3 and not PARTIAL.with_name("go").exists():
+        if len(seen) == 3 and not KEPT.with_name("go").exists():
             raise KeyboardInterrupt
         seen.append(f"{windows.task.name} {forecaster.name}")
         return plain(forecaster, windows)
@@ -44,21 +44,70 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def test_an_interrupted_run_goes_on(cli: Any, refused: Any, measured: list[str]) -> None:
     stopped = cli(*TASKS)
     assert stopped.exit_code == 130
-    assert "finished rows are kept in deep/.scores.csv.partial: rerun with --resume to continue" in stopped.stderr
+    assert "finished rows are kept in deep/.scores.csv.rows: rerun with --resume to continue" in stopped.stderr
     assert not Path("deep/scores.csv").exists()
-    PARTIAL.with_name("go").touch()
+    KEPT.with_name("go").touch()
     assert "go on with --resume, or start anew with --force" in refused(*TASKS)
     result = cli(*TASKS, "--resume")
     assert result.exit_code == 0, result.stderr
     assert len(measured) == len(set(measured)) == 4
     assert Path("deep/scores.csv").read_text().count("\n") == 5
-    assert not PARTIAL.exists()
+    assert not KEPT.exists()
     finished = cli(*TASKS, "--resume")
     assert finished.exit_code == 0
     assert "deep/scores.csv is finished: nothing to resume." in finished.stderr
     again = cli(*TASKS, "--force")
     assert again.exit_code == 0, again.stderr
     assert len(measured) == 8
+
+
+def test_rows_are_not_kept_when_the_reader_of_the_table_has_gone(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: Any, **__: Any) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rankscope_cli.verbs.eval.show_eval", closed)
+    assert cli(*TASKS).exit_code == 0
+    assert [path.name for path in Path("deep").iterdir()] == ["scores.csv"]
+
+
+@pytest.mark.usefixtures("measured")
+def test_other_writes_into_the_folder_keep_the_rows(cli: Any, forecaster_folder: Path) -> None:
+    assert cli(*TASKS).exit_code == 130
+    rows = sorted(Path("deep").rglob("rows/*.json"))
+    drawn = cli("spectrum", forecaster_folder, "--figures", "deep/")
+    assert drawn.exit_code == 0, drawn.stderr
+    assert sorted(Path("deep").rglob("rows/*.json")) == rows != []
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_finished_results_of_another_run_are_not_taken_for_this_one(
+    suffix: str, cli: Any, refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    naive = ("eval", "naive", "--tasks", "nile,co2", "--num-samples", "5", "--out", f"scores{suffix}")
+    assert cli(*naive).exit_code == 0
+    before = Path(naive[-1]).read_bytes()
+    again = cli(*naive, "--resume")
+    assert (again.exit_code, again.stderr) == (0, f"scores{suffix} is finished: nothing to resume.\n")
+    done = f"scores{suffix} is finished, "
+    other = "choose another --out, or start anew with --force"
+    others = {
+        "without model 'bundled'": ("eval", "bundled", *naive[2:]),
+        "with model 'seasonal-naive' as well": (*naive, "--baseline", "naive"),
+        "without data set 'air_passengers'": (*naive, "--tasks", "air_passengers"),
+        "with data set 'co2' as well": (*naive[:3], "nile", *naive[4:]),
+    }
+    if suffix == ".json":
+        others["with seed 0, not 1"] = (*naive, "--seed", "1")
+        others["with baseline 'seasonal-naive', not 'naive'"] = (*naive, "seasonal-naive", "--baseline", "naive")
+    for how, words in others.items():
+        assert f"{done}{how}: {other}" in refused(*words, "--resume")
+    assert Path(naive[-1]).read_bytes() == before
+    Path(naive[-1]).write_text("mine")
+    assert f"{done}and holds no results that can be read" in refused(*naive, "--resume")
 
 
 SALES = ("eval", "naive", "--input", "sales.csv")
@@ -130,6 +179,9 @@ def test_tasks_of_fev(cli: Any, refused: Any, sales: pd.DataFrame) -> None:
     result = cli(*words, "--out", "scores.csv")
     assert result.exit_code == 0, result.stderr
     assert "leaderboard, as fev computes it" in result.stdout
+    assert "is finished: nothing" in cli(*words, "--out", "scores.csv", "--resume").stderr
+    other = ("eval", "seasonal-naive", *words[2:], "--out", "scores.csv", "--resume")
+    assert "is finished, with model 'naive' as well" in refused(*other)
     assert len(fev.leaderboard(["scores.csv"], baseline_model="seasonal-naive")) == 2
     document = json.loads(cli(*words, "--json").stdout)
     assert document["schema"] == "rankscope/fev@1"
@@ -154,6 +206,8 @@ def test_a_submission_to_gift_eval(cli: Any, refused: Any, tmp_path: Path, monke
     assert cli(*words, "--out", "made", "--force", "--dtype", "float32").exit_code == 0
     assert json.loads(Path("made/naive/config.json").read_text())["model_dtype"] == "float32"
     assert "made is finished" in cli(*words, "--out", "made", "--resume").stderr
+    Path("made/naive/all_results.csv").write_text("dataset,model\nett1/H/short,else/naive\n")
+    assert "made is finished, without model 'naive'" in refused(*words, "--out", "made", "--resume")
     Path("plain").touch()
     assert "plain is a file" in refused(*words, "--out", "plain")
     assert "two models would be written to" in refused(*words, "--baseline", "else/naive", "--out", "other")
@@ -270,6 +324,6 @@ def test_going_on_needs_a_place(cli: Any, refused: Any, measured: list[str]) -> 
     assert "requires --out FILE" in refused(*TASKS[:-2], "--resume")
     assert measured == []
     Path("deep").mkdir()
-    PARTIAL.with_name("go").touch()
+    KEPT.with_name("go").touch()
     assert cli(*TASKS, "--resume").exit_code == 0  # where nothing was begun, it begins
     assert len(measured) == 4

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from rankscope import __version__
 from rankscope.errors import OutputError
@@ -53,7 +54,9 @@ def test_what_was_measured_is_printed_also_where_its_file_cannot_be_written(
     assert json.loads(capsys.readouterr().out) == {"x": 1}
 
 
-def test_figures_are_there_when_the_reader_of_the_table_has_gone(tmp_path: Path) -> None:
+def test_figures_are_there_when_the_reader_of_the_table_has_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def closed(console: Any) -> None:
         raise BrokenPipeError
 
@@ -61,9 +64,22 @@ def test_figures_are_there_when_the_reader_of_the_table_has_gone(tmp_path: Path)
         (tmp_path / "figure.png").touch()
         return [tmp_path / "figure.png"]
 
-    with pytest.raises(BrokenPipeError), Output(False, tmp_path / "a.csv") as output:
+    with Output(False, tmp_path / "a.csv") as output:
         output.deliver(Small(), closed, also=draw)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "figure.png"]
+    assert capsys.readouterr().err.count("wrote ") == 2
+
+
+@pytest.mark.usefixtures("capsys")
+def test_a_failed_write_is_told_when_the_reader_of_the_table_has_gone(tmp_path: Path) -> None:
+    def closed(console: Any) -> None:
+        raise BrokenPipeError
+
+    def draw() -> list[Path]:
+        raise OutputError("cannot write")
+
+    with pytest.raises(OutputError, match="cannot write"), Output(False) as output:
+        output.deliver(Small(), closed, also=draw)
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that even root cannot write to")
@@ -123,6 +139,23 @@ def test_tables_fit_80_columns(cli: Any, chronos_t5_folder: Path, monkeypatch: A
     text = cli(verb, chronos_t5_folder, *few).stdout
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert "…" not in text
+
+
+def test_names_from_files_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    table = plain_table(title="a\x1b]0;title\x07")
+    table.add_column("name\x1b[2J")
+    table.add_row("series\x1b[31m")
+
+    def show(console: Console) -> None:
+        print_table(table, console)
+        console.print("b\x1b[2K", markup=False)
+
+    with Output(as_json=False) as output:
+        output.deliver({}, show)
+        output.wrote([Path("c\x1b[1A.csv")])
+    printed = capsys.readouterr()
+    assert not {"\x1b", "\x07"} & {*printed.out, *printed.err}
+    assert all(name in printed.out for name in ("title", "name", "series"))
 
 
 def test_a_narrow_console_loses_no_digit() -> None:

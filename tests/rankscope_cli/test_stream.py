@@ -80,6 +80,15 @@ def test_options_of_the_stream_need_a_folder(tmp_path: Path, series: Path, refus
         assert f"{flag[0]} requires --out DIR" in text
 
 
+@pytest.mark.parametrize("out", ["file", "folder"])
+def test_options_of_a_cluster_need_one(tmp_path: Path, series: Path, refused: Any, out: str) -> None:
+    words = ("forecast", "naive", "--input", series, "--horizon", 2)
+    where = ("--out", tmp_path / "out") if out == "folder" else ()
+    assert "--jobs requires --engine ray" in refused(*words, *where, "--jobs", 2)
+    assert "it needs engine ray" in refused(*words, *where, "--address", "auto")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [

@@ -160,7 +160,7 @@ def run(
         opt.switch(
             "--refine/--no-refine",
             "Refit each sublayer's output matrix, in order, to the original's residual stream (default: with joint, "
-            "joint+stream and depth).",
+            "stream, joint+stream and depth).",
         ),
     ] = None,
     multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N (8 suits GPUs).")] = 1,
@@ -202,8 +202,8 @@ def run(
     --method depth removes whole layers, each time the one whose absence changes the forecasts least for its size.
     --layers N says how many stay, with --sites decoder of the decoder alone. Compress the result with joint or stream.
 
-    With joint and depth, what each sublayer writes is refitted afterwards, so that errors of earlier layers do not add
-    up; --refine does so with every other method but stream, --no-refine with none.
+    With joint, stream and depth, what each sublayer writes is refitted afterwards, so that errors of earlier layers do
+    not add up; --refine does so with every other method, --no-refine with none.
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model

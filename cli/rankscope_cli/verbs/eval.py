@@ -14,6 +14,7 @@ from rankscope.io.atomic import sweep
 from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.exits import say
+from rankscope_cli.finished import check_finished
 from rankscope_cli.output import TABLE_SUFFIXES, Output
 from rankscope_cli.own_series import INPUT, own_suite, reading
 from rankscope_cli.progress import progress_bar
@@ -22,7 +23,7 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope_eval import EvalReport
+    from rankscope_eval import EvalReport, Suite
     from rankscope_eval.fev_suite import FevReport
     from rankscope_eval.gift_eval import GiftReport
     from rankscope_eval.report import EvalRow, EvalSummary, Slice
@@ -95,14 +96,19 @@ def run(
     geometric means over data sets of score / baseline score, with 95 % bootstrap intervals over data sets and series.
     Verdicts are those of two one-sided tests (5 % each): held within the margin, better, at most the margin worse,
     worse, or not shown.
+
     --input FILE --horizon STEPS evaluates on a file of series, in any form that forecast reads: the last STEPS values
     of each series, or that many of every one of --windows, are forecast from all values before them.
+
     Tasks of fev are read, windowed and scored by fev (pip install 'rankscope[fev]'): models that read covariates get
     them, and the CSV file is what its leaderboard reads.
+
     GIFT-Eval's configurations are --tasks such as ett1/H/short; --out DIR writes the two files of a submission for
     each model.
+
     Slices are parts of the data by horizon, frequency, season, length and intermittency; the three with the highest
     relative WQL are named.
+
     CSV output begins with the columns that chronos-forecasting publishes. With --out, finished rows are saved
     immediately; --resume continues after an interrupt or an error.
 
@@ -130,9 +136,16 @@ def run(
     where = Engine(engine, jobs=jobs, address=address, device=how.device)
     kept = _kept(out, resume, force)
     again = kept is not None and resume and kept.exists()
-    done = out is not None and (Path(out).exists() if folder is None else _all_submitted(folder, models, baseline))
-    if resume and done and not again:
-        assert out is not None
+    done = None if out is None else _results(out, folder, models, baseline)
+    if resume and out is not None and done is not None and not again:
+        settings: dict[str, Any] = {
+            "baseline": baseline or "seasonal-naive",
+            "seed": seed,
+            "num_samples": num_samples,
+            "batch_size": batch_size,
+            "max_series": max_series,
+        }
+        check_finished(out, done, _every(models, baseline), _data_sets(series, data, opt.words(tasks)), settings)
         sweep(Path(out).parent, Path(out).name)
         say(f"{out} is finished: nothing to resume.")
         return
@@ -164,10 +177,8 @@ def run(
         output.deliver(
             report,
             partial(show, report),
-            also=None if folder is None else lambda: _write_submissions(report, folder, dtype),
+            also=lambda: _written(report, folder, dtype, kept),
         )
-        if kept is not None:
-            shutil.rmtree(kept)
 
 
 def _refuse_plain(options: Mapping[str, object]) -> None:
@@ -223,15 +234,49 @@ def _folder_name(model: str) -> str:
     return Path(model.rstrip("/")).name
 
 
+def _every(models: Sequence[str] | None, baseline: str | None) -> list[str]:
+    """Models and the baseline, each once."""
+    return list(dict.fromkeys([*(models or ["bundled"]), baseline or "seasonal-naive"]))
+
+
 def _folder_names(models: Sequence[str] | None, baseline: str | None) -> list[str]:
-    every = dict.fromkeys([*(models or ["bundled"]), baseline or "seasonal-naive"])
-    return [_folder_name(one) for one in every]
+    return [_folder_name(one) for one in _every(models, baseline)]
 
 
-def _all_submitted(folder: Path, models: Sequence[str] | None, baseline: str | None) -> bool:
-    from rankscope_eval.gift_eval.report import CONFIG
+def _results(out: str, folder: Path | None, models: Sequence[str] | None, baseline: str | None) -> list[Path] | None:
+    """Return the files of results if all are there, or None."""
+    if folder is None:
+        return [Path(out)] if Path(out).exists() else None
+    from rankscope_eval.gift_eval.report import CONFIG, RESULTS
 
-    return all((folder / name / CONFIG).is_file() for name in _folder_names(models, baseline))
+    places = [folder / name for name in _folder_names(models, baseline)]
+    return [place / RESULTS for place in places] if all((place / CONFIG).is_file() for place in places) else None
+
+
+def _data_sets(suite: str | Suite, data: str | None, tasks: Sequence[str] | None) -> dict[str, bool]:
+    """Return the names of a suite's data sets; True for one that is left out if the hub does not answer."""
+    if isinstance(suite, str) and suite.startswith(FEV):
+        from rankscope_eval.fev_suite.tasks import read_tasks
+
+        return {str(task.task_name): False for task in read_tasks(suite.removeprefix(FEV), data, tasks)}
+    if suite == GIFT:
+        from rankscope_eval.gift_eval.sets import configurations, place
+
+        return {one.name: False for one in configurations(tasks) if place(one.source, Path(str(data))) is not None}
+    from rankscope_eval import load_suite
+
+    chosen = (load_suite(suite) if isinstance(suite, str) else suite).select(
+        None if tasks is None else list(tasks), "--tasks"
+    )
+    return {task.name: task.hf_repo is not None for task in chosen.tasks}
+
+
+def _written(report: Any, folder: Path | None, dtype: str | None, kept: Path | None) -> list[Path]:
+    """Write submissions, if any, and remove the rows kept until now."""
+    files = [] if folder is None else _write_submissions(report, folder, dtype)
+    if kept is not None:
+        shutil.rmtree(kept)
+    return files
 
 
 def _write_submissions(report: Any, folder: Path, dtype: str | None) -> list[Path]:
@@ -259,7 +304,7 @@ def _kept(out: str | None, resume: bool, force: bool) -> Path | None:
         return None
     from rankscope_eval.kept import kept_rows
 
-    folder = Path(out).with_name(f".{Path(out).name}.partial")
+    folder = Path(out).with_name(f".{Path(out).name}.rows")
     kept_rows(folder).check(resume, force)
     return folder
 

@@ -104,8 +104,12 @@ def run(
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --on-error skip --resume
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --engine ray --address auto
     """
+    from rankscope.engine.pool import Engine
     from rankscope.series import Columns
 
+    where = Engine(engine, jobs, address)
+    if engine == "local" and jobs > 1:
+        raise OptionError("--jobs requires --engine ray: on this machine parts are computed one at a time.")
     name = model or "bundled"
     what: dict[str, Any] = {
         "how": opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision),
@@ -118,9 +122,6 @@ def run(
     stream = {"chunk": chunk, "shape": layout, "format": part_format, "on_error": on_error, "resume": resume or None}
     given = {name: value for name, value in stream.items() if value is not None}
     if out is not None and _names_folder(out):
-        from rankscope.engine.pool import Engine
-
-        where = Engine(engine, jobs, address)
         _stream(Output(json), name, input, horizon, out, engine=where, force=force, csv_safe=csv_safe, **what, **given)
         return
     if given or engine != "local":

@@ -49,7 +49,7 @@ def run(
     batch_size: Annotated[int, opt.count("--batch-size", "Series per training step.")] = 32,
     resume: opt.Resume = False,
     out: Annotated[str | None, opt.out_folder("Output folder (default: DIR-healed).")] = None,
-    force: Annotated[bool, opt.switch("--force", "Overwrite --out, or DIR itself without --out.", opt.OUTPUT)] = False,
+    force: opt.Force = False,
     json: opt.Json = False,
     dtype: opt.TrainingDtype = None,
     device: opt.Device = "auto",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rankscope.errors import DataError, OutputError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import RunStore
@@ -65,8 +66,7 @@ class PartFolder:
         with self._store.open(resume, force) as store:
             if store.finished:
                 shutil.rmtree(self.root / UNFINISHED, ignore_errors=True)  # left by a process killed at the very end
-                lines = (self.root / RECORDS).read_text(encoding="utf-8").splitlines()
-                found = [codec.parse(Record, codec.loads(line), RECORDS) for line in lines]
+                found = _records(self.root / RECORDS)
             else:
                 found = [record for name in store.names() if (record := store.get(name, Record))]
             self.records = {one.number: one for one in found if self._is_whole(one)}
@@ -95,6 +95,19 @@ class PartFolder:
     def _is_whole(self, record: Record) -> bool:
         path = self.root / record.file
         return path.is_file() and path.stat().st_size == record.bytes
+
+
+def _records(file: Path) -> list[Record]:
+    """Records of a finished folder.
+
+    Raises:
+        OutputError: the file is missing or damaged.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        return [codec.parse(Record, codec.loads(line), RECORDS) for line in lines]
+    except (OSError, ValueError, DataError) as error:
+        raise OutputError(f"{file} is damaged ({error}): write the forecasts again with --force.") from error
 
 
 @dataclass(frozen=True)

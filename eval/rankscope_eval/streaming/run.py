@@ -79,8 +79,8 @@ def forecast_stream(
         format: file format of the parts: ``parquet``, ``csv`` or ``arrow``.
         csv_safe: put an apostrophe before item ids in CSV that a spreadsheet would take for formulas.
         on_error: ``stop`` at a damaged row, or ``skip`` and count it; finished parts are kept in both cases.
-        engine: local engine or cluster. Cluster nodes need rankscope and the model (a hub id, a bundled name, or a
-            folder available under the same path) but no shared storage.
+        engine: local engine, which computes one part at a time, or cluster. Cluster nodes need rankscope and the model
+            (a hub id, a bundled name, or a folder available under the same path) but no shared storage.
         resume: continue an interrupted run, if there is one.
         force: start over.
         progress: progress callback with series done and series per second.
@@ -90,6 +90,8 @@ def forecast_stream(
     """
     how = how or Forecasting()
     engine = replace(engine or Engine(), device=how.device)
+    if engine.name == "local" and engine.jobs > 1:
+        raise OptionError(f"jobs is {engine.jobs}: on this machine parts are computed one at a time; use engine ray.")
     levels = check_quantiles(quantiles)
     check_horizon(horizon)
     check_season(season_length)

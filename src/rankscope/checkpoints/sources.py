@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rankscope.checkpoints.tensors import SHARDED, SINGLE, pickle_only
 from rankscope.errors import CheckpointError, nearest
+from rankscope.io.atomic import DISK
 
 DEFAULT = "bundled"
 _BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
@@ -122,8 +123,8 @@ def download(repository: str, revision: str | None, alternatives: str, config_on
         config_only: leave the weights where they are.
 
     Raises:
-        CheckpointError: repository or revision do not exist or are gated, the weights are pickled, or the hub
-            cannot be reached and the cache does not hold the model.
+        CheckpointError: repository or revision do not exist or are gated, the weights are pickled, the cache cannot be
+            written, or the hub cannot be reached and the cache does not hold the model.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import (
@@ -157,7 +158,26 @@ def download(repository: str, revision: str | None, alternatives: str, config_on
     try:
         return Path(snapshot_download(repository, revision=info.sha, allow_patterns=files))
     except Exception as error:
+        reason = _unwritable(error)
+        if reason is not None:
+            raise CheckpointError(
+                f"cannot keep {repository!r} in the local cache: {reason}; make room there, or set HF_HOME to another "
+                "folder."
+            ) from error
         raise CheckpointError(_unreachable(repository, alternatives, error)) from error
+
+
+def _unwritable(error: BaseException | None) -> str | None:
+    """Reason of a download that failed by the files it writes, None where the network failed."""
+    while error is not None:
+        refused = isinstance(error, PermissionError) and error.filename is not None
+        if isinstance(error, OSError) and (error.errno in DISK or refused):
+            return ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+        full = re.search(r"(No space left on device|Disk quota exceeded)", str(error))  # by the hub's client in Rust
+        if full is not None:
+            return full[1]
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _from_cache(repository: str, revision: str | None, files: list[str], alternatives: str, reason: Exception) -> Path:

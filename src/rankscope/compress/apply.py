@@ -111,9 +111,8 @@ def _notes(prepared: Prepared, planned: Sequence[tuple[Cut, Sequence[SitePlan]]]
     enough = max(series_for(ranks, positions, settings.series) for positions, ranks in short.values())
     return (
         f"calibration set {settings.corpus} shows {len(short)} of {len(modules)} matrices or "
-        f"attentions fewer positions than they have ranks, {module} {tokens} for {rank}: directions not covered by "
-        f"the calibration data get the same small variance; use at least {enough} series in place of "
-        f"{settings.series}.",
+        f"attentions fewer positions than they have ranks, {module} {tokens} for {rank}: directions that the data "
+        f"do not cover get the same small variance; use at least {enough} series in place of {settings.series}.",
     )
 
 

@@ -166,7 +166,7 @@ class PairCut:
             parts = zip(self._narrowed(matrices, plans), self.heads, strict=True)
             queries = torch.cat([_filled(left, width, 0)[:, -1] for (left, _), width in parts])
             return {self.first: queries, self.second: second.masked_fill(changed, 0.0)}
-        means = (self.moments[0].total / self.moments[0].tokens).split(self.heads)
+        means = self.moments[0].mean.split(self.heads)
         heads = zip(plans, self._slices(matrices), self.terms(matrices), first.split(self.heads), means, strict=True)
         for plan, (_, w_o), inner, b_v, mean in heads:
             if plan.changed:
@@ -286,7 +286,7 @@ def _queries(
     moment = w @ inputs.second @ w.mT
     if bias is None:
         return moment
-    cross = torch.outer(w @ (inputs.total / inputs.tokens), bias)
+    cross = torch.outer(w @ inputs.mean, bias)
     return moment + cross + cross.mT + torch.outer(bias, bias)
 
 

@@ -4,7 +4,7 @@
 what flows between them, so that the two multiply. Both know what everything they drop is worth to the answers, to
 second order and in one unit, the mean loss. So the budget is shared by that: of all pairs of a joint cut and a slicing
 that meet it, the one is taken whose losses add up to least. The joint cut is written and refitted first; the stream is
-measured anew on what it left.
+measured anew on what it left, and what writes to it refitted once more, to the original's.
 """
 
 from __future__ import annotations
@@ -182,10 +182,11 @@ class JointStream:
                 sites = last.sites
             else:
                 first = write_folder(prepared, found.plan, place / JOINT)
-                rest = replace(sized, method=STREAM, ratio=None, budget=_absolute(source, budget), refine=None)
-                last = slice_checkpoint(open_checkpoint(place / JOINT), rest, out=place / "found", progress=progress)
+                rest = replace(sized, method=STREAM, ratio=None, budget=_absolute(source, budget))
+                smaller = open_checkpoint(place / JOINT)
+                last = slice_checkpoint(smaller, rest, out=place / "found", original=source, progress=progress)
                 sites = (*first.sites, *last.sites)
-                last = replace(last, refined=first.refined, notes=first.notes)
+                last = replace(last, refined=first.refined + last.refined, notes=first.notes)
             write_recipe(place / "found", source, sized, seen(self.series, sized.seed))
             after = last.parameters["after"]
             whole = replace(

@@ -290,7 +290,7 @@ class MatrixCut:
         if self.bias is None or self.moments is None or not isinstance(matrix, Tensor):
             return {}
         left = self._factors(matrices, plans[0].rank).dense()
-        mean = self.moments.total / self.moments.tokens
+        mean = self.moments.mean
         return {self.site: self.bias.double() + (matrix.double() - left.double()) @ mean}
 
     def shortage(self, plans: Sequence[SitePlan]) -> tuple[int, int] | None:

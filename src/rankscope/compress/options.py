@@ -67,8 +67,8 @@ class CompressOptions:
         columns: non-default column names of the files that ``calibration`` and ``probe`` name.
         freq: frequency of those files (default: inferred).
         refine: whether the last matrix of every sublayer is refitted to bring the stream back to the original's, see
-            `rankscope.compress.refine`; by default with ``joint`` and ``depth``, unless moments are given whose
-            series cannot be had again.
+            `rankscope.compress.refine`; by default with ``joint``, ``stream`` and ``depth``, unless moments are given
+            whose series cannot be had again.
         multiple: ranks are rounded down to multiples of it.
         seed: of the calibration set, and of the method ``random``.
         device: where the model runs.

@@ -205,12 +205,12 @@ class Plan:
 
 
 def kind_of(spectrum: Spectrum) -> str:
-    """Cuts that cost alike: the same place in every layer.
+    """Cuts that cost alike: the same place in every block, whose number is the first in the name.
 
     >>> kind_of(Spectrum("encoder.block.3.layer.0.SelfAttention", (4, 4), torch.ones(2), 2, pair="qk"))
-    'encoder.block.*.layer.*.SelfAttention:qk'
+    'encoder.block.*.layer.0.SelfAttention:qk'
     """
-    place = re.sub(r"\d+", "*", spectrum.name)
+    place = re.sub(r"(?<=\.)\d+(?=\.|$)", "*", spectrum.name.removesuffix(".weight"), count=1)
     return f"{place}:{spectrum.pair}" if spectrum.pair else place
 
 
@@ -325,7 +325,7 @@ def _ranks(allocation: str, spectra: Sequence[Spectrum], level: float, budget: B
     if allocation == "uniform-ratio":
         return [int(-level * one.stored / one.cost + _ROUNDING) for one in spectra]
     designs = {kind: RankDesign(-level, alpha) for kind, alpha in fitted_growth(spectra).items()}
-    return [one.heads * rank_at(designs[_kind(one)], one.layer, one.rank_now) for one in spectra]
+    return [one.heads * rank_at(designs[kind_of(one)], one.layer, one.rank_now) for one in spectra]
 
 
 def _gains(spectrum: Spectrum, allocation: str, budget: Budget) -> Float[Tensor, " k"]:
@@ -343,7 +343,7 @@ def fitted_growth(spectra: Sequence[Spectrum]) -> dict[str, float]:
     """
     ranks: dict[str, dict[int, list[int]]] = {}
     for one in spectra:
-        ranks.setdefault(_kind(one), {}).setdefault(one.layer, []).append(max(_energy_rank(one), 1))
+        ranks.setdefault(kind_of(one), {}).setdefault(one.layer, []).append(max(_energy_rank(one), 1))
     found = {}
     for kind, layers in ranks.items():
         x = torch.tensor([math.log1p(layer) for layer in layers], dtype=torch.float64)
@@ -357,12 +357,6 @@ def fitted_growth(spectra: Sequence[Spectrum]) -> dict[str, float]:
 def _energy_rank(spectrum: Spectrum) -> int:
     energy = spectrum.values.square().cumsum(0)
     return int((energy < ENERGY_OF_SCHEDULE * energy[-1]).sum()) + 1 if len(energy) else 0
-
-
-def _kind(spectrum: Spectrum) -> str:
-    """Stack and place in a layer, without the number of the layer or the head."""
-    words = [word for word in spectrum.name.removesuffix(".weight").split(".") if not word.isdigit()]
-    return ".".join([*words, spectrum.pair] if spectrum.pair else words)
 
 
 def _just_above(values: Float[Tensor, " n"], below: float = math.inf) -> list[float]:

@@ -6,9 +6,10 @@ stream before the sublayer and y the original's stream after it,
 
     min_D Σ ‖y − x − (W + D) a‖² + λ‖D‖²,    D = R (C + λ)⁻¹,    R = Σ (y − x − W a) aᵀ,    C = Σ a aᵀ.
 
-λ is chosen by cross-validation over batches of series; where none helps on series that were not fitted to, W stays as
-it is. Of two factors the one that writes is refitted, so that no size changes. After AA-SVD (arXiv:2604.02119) and the
-closed-form update of SVD-LLM (arXiv:2403.07378); measured in docs/theory/compression.md.
+Sums are over all positions, every series with the same weight. λ is chosen by cross-validation over batches of series;
+where none helps on series that were not fitted to, W stays as it is. Of two factors the one that writes is refitted, so
+that no size changes. Where the streams are sliced, y is taken into their coordinates. After AA-SVD (arXiv:2604.02119)
+and the closed-form update of SVD-LLM (arXiv:2403.07378); measured in docs/theory/compression.md.
 """
 
 from __future__ import annotations
@@ -28,9 +29,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.compress.calibration.passes import GROUP, CalibrationSet, by_length, note_masks, pass_inputs
+from rankscope.compress.calibration.passes import (
+    GROUP,
+    CalibrationSet,
+    by_length,
+    note_masks,
+    pass_inputs,
+    series_weights,
+)
 from rankscope.compress.calibration.sources import given_series
-from rankscope.compress.options import DEPTH, JOINT, CompressOptions
+from rankscope.compress.options import DEPTH, JOINT, STREAM, CompressOptions
 from rankscope.compress.write import Job, TensorSpec, write_jobs
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
@@ -137,8 +145,9 @@ def refine(
     device: str = "cpu",
     seed: int = 0,
     targets: Mapping[str, str] | None = None,
+    views: Mapping[str, Float[Tensor, "_ d"]] | None = None,
     progress: Progress = silent,
-) -> dict[str, Float[Tensor, "d k"]]:
+) -> dict[str, Float[Tensor, "_ _"]]:
     """Refit all matrices that write to the residual streams of a smaller model.
 
     Both models run over all series once, side by side: every batch waits at each sublayer until that is refitted. Of
@@ -153,6 +162,8 @@ def refine(
         seed: of sampled paths.
         targets: sublayers of the smaller model, in the order of computation, each with that of the original whose
             stream it is to reach; the same ones by default.
+        views: of a model with sliced streams, by sublayer, the matrix that takes the original's stream after it into
+            the coordinates of the smaller one.
         progress: called with (done, total, what).
 
     Returns:
@@ -176,12 +187,13 @@ def refine(
     found: dict[str, Tensor] = {}
     pairs = [tuple(_Pass(partial(model, **inputs)) for model in models) for inputs in batches]
     try:
-        for done, (name, writer) in enumerate(ends.values()):
+        for done, (point, (name, writer)) in enumerate(ends.items()):
+            view = None if views is None else views[point].to(place, torch.float32)
             progress(done, len(ends), "refining")
             folds: dict[int, Sums] = {}
             for at, pair in enumerate(pairs):
                 original, changed = (each.resume() for each in pair)
-                sums = Sums.of(*_rows(original, changed, name, writer))
+                sums = Sums.of(*_rows(original, changed, name, writer, view))
                 folds[at % number] = folds[at % number] + sums if at >= number else sums
             moved = update([*folds.values()])
             if moved is not None:
@@ -205,6 +217,7 @@ def refined_jobs(
     folder: Path,
     progress: Progress = silent,
     targets: Mapping[str, str] | None = None,
+    views: Mapping[str, Float[Tensor, "_ d"]] | None = None,
 ) -> Iterator[tuple[Sequence[Job], int | None]]:
     """Jobs that write the refined model, and how many matrices were refitted; ``jobs`` and None where none is to be.
 
@@ -216,17 +229,18 @@ def refined_jobs(
         folder: a folder that is being written; a draft of the model, of which the jobs copy, is in it meanwhile.
         progress: called with (done, total, what).
         targets: as `refine` takes them.
+        views: likewise.
 
     Raises:
         OptionError: moments are given whose series cannot be had again.
         DataError: the calibration set cannot be used.
     """
-    wanted = how.completed().method in (JOINT, DEPTH) if how.refine is None else how.refine
+    wanted = how.completed().method in (JOINT, DEPTH, STREAM) if how.refine is None else how.refine
     series = given_series(source, how) if wanted else None
     if series is None:
         if how.refine:
             raise OptionError(
-                "refine runs series through both models, and those of the saved moments are not to be had again: give "
+                "refine runs series through both models, and those of the saved moments cannot be regenerated: give "
                 "the calibration set, e.g. mixture:256, or leave out refine."
             )
         yield jobs, None
@@ -244,6 +258,7 @@ def refined_jobs(
         device=how.device,
         seed=how.seed,
         targets=targets,
+        views=views,
         progress=progress,
     )
 
@@ -374,14 +389,17 @@ def _watch(smaller: nn.Module, point: str, writer: nn.Module) -> Iterator[Any]:
 
 
 def _rows(
-    original: tuple[Any, ...], smaller: tuple[Any, ...], name: str, writer: Any
+    original: tuple[Any, ...], smaller: tuple[Any, ...], name: str, writer: Any, view: Float[Tensor, "d d_model"] | None
 ) -> tuple[Float[Tensor, "n k"], Float[Tensor, "n d"]]:
-    """Rows that enter the writer at real positions, and what is missing in the stream after it."""
+    """Rows that enter the writer at real positions, and what is missing in the stream after it, both weighted."""
     (stream,), (before, rows, mask) = original, smaller
+    if view is not None:
+        stream = stream @ view.mT
     if GROUP in name:  # position by series
         rows = rows.transpose(0, 1)
     missing = stream - before - nn.functional.linear(rows, writer.weight, writer.bias)
     kept = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
     if mask is not None and mask.shape == kept.shape:
         kept = mask
-    return rows[kept], missing[kept]
+    weights = series_weights(kept)[kept].sqrt()[:, None]
+    return rows[kept] * weights, missing[kept] * weights

@@ -22,6 +22,7 @@ from rankscope.compress.options import SENSITIVITY, STREAM, Budget, CompressOpti
 from rankscope.compress.plan import rounded
 from rankscope.compress.prepare import check_family
 from rankscope.compress.recipe import seen, write_recipe
+from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, SiteReport, whole_model_report
 from rankscope.compress.stream import Basis, calibrated_on, measure
 from rankscope.compress.write import Job, TensorSpec, encoding_of, finish_folder, write_jobs
@@ -29,7 +30,7 @@ from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_dtype
 from rankscope.errors import OptionError
 from rankscope.families import Layout, Site
-from rankscope.families.stream import DECODER_TABLE, TABLE, Axes, read_widths, sliced, stream_axes
+from rankscope.families.stream import DECODER_TABLE, TABLE, Axes, points, read_widths, sliced, stream_axes
 from rankscope.families.weight_layout import low_rank_config
 from rankscope.io.atomic import atomic_folder
 
@@ -110,6 +111,11 @@ class Slicing:
         axes = stream_axes(self.sliced(widths))
         for name in self.sliced(widths):
             yield name, lambda name=name: self._tensor(name, axes.get(name, Axes()), ends)  # type: ignore[misc]
+
+    def views(self, bases: Mapping[str, Basis], widths: Widths) -> dict[str, Float[Tensor, "_ d_model"]]:
+        """What takes the stream after every sublayer into the coordinates of the next point."""
+        nexts = points(self.shapes)
+        return {one: bases[other].at(widths[other])[1] for one, other in nexts.items() if other is not None}
 
     def config(self, widths: Widths, storage: Storage) -> dict[str, Any]:
         """``config.json`` of the sliced checkpoint, its linear layers stored in these numbers."""
@@ -204,9 +210,23 @@ def _last(holds: Callable[[int], bool], end: int) -> int:
 
 
 def slice_checkpoint(
-    source: Checkpoint, how: CompressOptions, *, out: str | Path, force: bool = False, progress: Progress | None = None
+    source: Checkpoint,
+    how: CompressOptions,
+    *,
+    out: str | Path,
+    force: bool = False,
+    original: Checkpoint | None = None,
+    progress: Progress | None = None,
 ) -> CompressReport:
     """Write a checkpoint with narrower residual streams; see `rankscope.compress.stream`.
+
+    Args:
+        source: the model to slice.
+        how: options.
+        out: folder to write.
+        force: replace ``out`` if it exists.
+        original: model whose streams the refit is to reach, where ``source`` is a smaller one made of it.
+        progress: called with (done, total, what).
 
     Raises:
         OptionError: a size that this method does not have, or that is out of reach.
@@ -217,7 +237,9 @@ def slice_checkpoint(
     limit, used = _limit(slicing, how)
     bases = measure(source, how, report)
     widths = plan_widths(bases, used, limit, how.multiple)
-    return write_sliced(slicing, bases, widths, how, out=out, force=force, begin=begin, progress=report)
+    return write_sliced(
+        slicing, bases, widths, how, out=out, force=force, original=original, begin=begin, progress=report
+    )
 
 
 def write_sliced(
@@ -228,6 +250,7 @@ def write_sliced(
     *,
     out: str | Path,
     force: bool = False,
+    original: Checkpoint | None = None,
     begin: float | None = None,
     progress: Progress | None = None,
 ) -> CompressReport:
@@ -240,10 +263,11 @@ def write_sliced(
         how: number formats, and what the report names.
         out: folder to write.
         force: replace ``out`` if it exists.
+        original: as `slice_checkpoint` takes it.
         begin: `time.perf_counter` when the work began, for the report; now by default.
         progress: called with (done, total, what).
     """
-    start = time.perf_counter() if begin is None else begin
+    start, tell = time.perf_counter() if begin is None else begin, progress or silent
     source, storage = slicing.source, how.storage or slicing.source.storage
     series = calibrated_on(source, how)
     encoding = encoding_of(source, slicing.layouts(widths), storage, resolve_dtype(how.dtype))
@@ -254,7 +278,9 @@ def write_sliced(
 
     jobs = [made(name, make) for name, make in slicing.tensors(bases, widths)]
     with atomic_folder(out, force) as folder:
-        size = write_jobs(folder, jobs, encoding, how.workers, progress or silent)
+        draft, views = slicing.config(widths, "float"), slicing.views(bases, widths)
+        with refined_jobs(original or source, jobs, draft, how, folder, tell, views=views) as (written, refined):
+            size = write_jobs(folder, written, encoding, how.workers, tell)
         after = slicing.parameters(widths)
         numbers = _numbers(slicing.shapes), _numbers(slicing.sliced(widths))
         report = whole_model_report(
@@ -266,6 +292,7 @@ def write_sliced(
             size=size,
             seconds=time.perf_counter() - start,
             sites=(_point_report(slicing, point, bases[point], widths[point], numbers) for point in widths),
+            refined=refined or 0,
         )
         finish_folder(folder, source, slicing.config(widths, storage), report, resolve_dtype(how.dtype), storage)
         write_recipe(folder, source, how, seen(series, how.seed))
@@ -285,8 +312,6 @@ def _limit(slicing: Slicing, how: CompressOptions) -> tuple[float, Callable[[Wid
     """The largest size allowed, and the size of widths in the same unit."""
     if how.sites is not None or how.allocation not in (None, SENSITIVITY):
         raise OptionError("method stream slices the whole model by sensitivity: leave out sites and allocation.")
-    if how.refine:
-        raise OptionError("method stream has no refit: compress with joint first, which refits what it cuts.")
     budget = how.budget
     if how.ratio is not None:
         budget = Budget("parameters", max(int(how.ratio * slicing.source.parameters), 1))

@@ -137,8 +137,8 @@ def calibrated_on(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
     found = given_series(source, how)
     if found is None:
         raise OptionError(
-            f"method {how.completed().method} shows the model series, and those of the saved moments are not to be had "
-            "again: give the calibration set, e.g. mixture:256."
+            f"method {how.completed().method} shows the model series, and those of the saved moments cannot be "
+            "regenerated: give the calibration set, e.g. mixture:256."
         )
     return found
 

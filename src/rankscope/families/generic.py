@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rankscope.errors import CheckpointError, FamilyError
+from rankscope.errors import CheckpointError, FamilyError, RankscopeError
 from rankscope.families import informer, patchtst, t5, vit
 from rankscope.families.layers import shift_right
 from rankscope.families.loading import load_part, output_of
@@ -75,14 +75,15 @@ def _build(folder: Path, dtype: torch.dtype) -> nn.Module:
 
     Raises:
         FamilyError: transformers has no class for it.
+        CheckpointError: the checkpoint lacks weights of the model.
     """
     from transformers import AutoModel
 
     try:
         return load_part(folder, AutoModel, dtype, trust_remote_code=False)
+    except RankscopeError:
+        raise
     except (ValueError, KeyError, OSError) as error:
-        if isinstance(error, FamilyError):
-            raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise FamilyError(f"{folder}: transformers' AutoModel cannot build this model: {reason}") from error
 

@@ -11,22 +11,34 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import glob
+import fnmatch
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rankscope.errors import OutputError
 
-REPLACEABLE = ("config.json", "shards.index.json")
-"""A folder that holds one of these is a checkpoint or a set of shards: it may be replaced by force, as an empty one."""
+CONTENT = ("model.safetensors", "model-*.safetensors", "design.json", "shards.index.json")
+"""Names of which every checkpoint, design and set of shards has one."""
+WRITTEN = (
+    *CONTENT,
+    "shard-*",
+    "config.json", "model.safetensors.index.json", "generation_config.json", "preprocessor_config.json",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+    "spiece.model", "vocab.txt", "vocab.json", "merges.txt",
+    "README.md", "compress.json", "recipe.yaml", "heal.json", "pretrain.json", "pretrain.yaml", "standin.json",
+    "vq.json", "loss.csv", "validation.csv", "spectra.parquet", "kept", "tensorboard",
+)  # fmt: skip
+"""Names that rankscope and ``save_pretrained`` write into such folders; force replaces one that holds no other."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """Errors of the system for a disk that is full, read-only or broken."""
 PARTIAL = ".partial"
 """Ends the names of folders in which something is being written."""
+_DRAWN = r"[a-z0-9_]{8}"
+"""Pattern of what `tempfile.mkdtemp` draws, between the target's name and `PARTIAL`."""
 _NAME = 100
 """Characters of a target's name in that of its partial folder."""
 
@@ -34,8 +46,8 @@ _NAME = 100
 def refuse_existing(target: Path | str, force: bool) -> None:
     """Raise `OutputError` when ``target`` may not be written or replaced; call it before long work begins.
 
-    By ``force`` files are replaced, and folders that are empty or hold what rankscope writes in folders: checkpoints
-    and shards. The working folder, its parents and the home folder never are.
+    By ``force`` files are replaced, and folders that are empty or hold what rankscope writes in folders, checkpoints
+    and shards, and nothing else. The working folder, its parents and the home folder never are.
     """
     _refuse(Path(target), force)
     refuse_unwritable(target)
@@ -58,11 +70,20 @@ def _refuse(path: Path, force: bool) -> None:
         raise OutputError(f"--out {path} exists already: choose another place, or pass --force to replace it.")
     if path.is_dir() and not path.is_symlink():
         held = sorted(entry.name for entry in path.iterdir())
-        if held and not set(held) & set(REPLACEABLE):
-            raise OutputError(
-                f"--out {path} holds {held[0]!r} and no checkpoint or shards, so --force does not replace it: "
-                "choose another place, or remove it yourself."
-            )
+        foreign = next((name for name in held if not _among(WRITTEN, name)), None)
+        if held and not any(_among(CONTENT, name) for name in held):
+            why = f"{foreign or held[0]!r} and no checkpoint or shards"
+        elif foreign is not None:
+            why = f"{foreign!r}, which rankscope does not write there"
+        else:
+            return
+        raise OutputError(
+            f"--out {path} holds {why}, so --force does not replace it: choose another place, or remove it yourself."
+        )
+
+
+def _among(patterns: Iterable[str], name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, one) for one in patterns)
 
 
 def refuse_unwritable(target: Path | str) -> None:
@@ -179,12 +200,13 @@ def _made(path: Path) -> tuple[Path, int | None]:
 
 def sweep(folder: Path, target: str | None = None) -> None:
     """Remove what killed processes left of earlier writes into a folder: to any file or folder in it, or to one."""
-    stem = "*" if target is None else glob.escape(target[:_NAME])
-    for name in glob.glob(f"{glob.escape(str(folder))}/.{stem}.*{PARTIAL}"):
+    stem = ".+" if target is None else re.escape(target[:_NAME])
+    ours = re.compile(rf"\.{stem}\.{_DRAWN}{re.escape(PARTIAL)}", re.DOTALL)
+    for path in [path for path in folder.glob(f".*{PARTIAL}") if ours.fullmatch(path.name)]:
         with contextlib.suppress(OSError):
-            lock = _lock(Path(name))
+            lock = _lock(path)
             if lock is not None:
-                shutil.rmtree(name, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True)
                 os.close(lock)
 
 

@@ -14,7 +14,7 @@ from rankscope.io import codec
 from rankscope.io.atomic import refuse_workplace, sweep
 
 MANIFEST = "_manifest.json"  # readers of folders (pandas, Arrow, Spark, Ray Data) skip names that begin so
-LOCK = ".lock"
+LOCK, LOCKS = ".lock", ".locks"
 EMPTYING, UNFINISHED, FINISHED = "emptying", "unfinished", "finished"
 """States of a run; one that is begun anew passes through the first, lest a kill leave items of the run before it."""
 
@@ -94,6 +94,7 @@ class RunStore:
         self._items = self.root / items
         self._owns = owns
         self._may_change = may_change
+        self._found = False
 
     def check(self, resume: bool = False, force: bool = False) -> None:
         """Refuse what must not be begun or gone on with; nothing is written.
@@ -135,13 +136,14 @@ class RunStore:
     def open(self, resume: bool = False, force: bool = False) -> Iterator[RunStore]:
         """Begin, go on with what is there (if anything is), or start anew; no other process can until the block ends.
 
-        An error before anything was done leaves no folder behind.
+        An error before anything was done leaves a folder as it was found, and no new one.
 
         Raises:
             OutputError: see `check`; or another process is at work on the run.
             OptionError: both ``resume`` and ``force``.
         """
         self.check(resume, force)
+        self._found = self.root.exists() and not any((self.root / name).exists() for name in (LOCK, MANIFEST))
         with self._locked():
             self._check(resume, force)
             sweep(self.root)
@@ -196,8 +198,14 @@ class RunStore:
         self.note(**facts)
 
     def discard(self) -> None:
-        """Remove the folder: what was made in it is safe elsewhere."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        """Remove what the run made: it is safe elsewhere. The folder goes, too, unless it was there or holds more."""
+        sweep(self.root)
+        with contextlib.suppress(OSError):
+            self._remove(self._owns, self.root)
+            self._remove((self._items.name, LOCKS, MANIFEST), self.root)
+            (self.root / LOCK).unlink(missing_ok=True)
+            if not self._found:
+                self.root.rmdir()
 
     def path(self, name: str, suffix: str = ".json") -> Path:
         """File of an item: its record, or what lies beside that under another suffix."""
@@ -229,7 +237,7 @@ class RunStore:
         Raises:
             OutputError: on entering, another process holds it.
         """
-        return locked(self.root / ".locks" / f"{name}.lock", f"{name} is being made", wait)
+        return locked(self.root / LOCKS / f"{name}.lock", f"{name} is being made", wait)
 
     def _begin(self, force: bool) -> None:
         found = self.manifest(forgiving=force)

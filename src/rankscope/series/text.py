@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +16,29 @@ from rankscope.errors import DataError
 TOKENIZER = "tokenizer.json"
 BYTE_OFFSET = 3
 """First byte id for models without a tokenizer, as in ByT5: 0, 1 and 2 are special tokens."""
+LARGEST = 1 << 30
+"""Most bytes of a text, unpacked."""
 
 
 def read_text(file: str | Path) -> str:
     """Read a UTF-8 text file, optionally gzipped.
 
     Raises:
-        DataError: unreadable, not UTF-8, or empty.
+        DataError: unreadable, not UTF-8, empty, or larger than `LARGEST`.
     """
     path = Path(file)
     try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
+        with path.open("rb") as opened:
+            packed = opened.read(2) == b"\x1f\x8b"
+            opened.seek(0)
+            with gzip.open(opened) if packed else opened as stream:
+                raw = stream.read(LARGEST + 1)
+        if len(raw) > LARGEST:
+            raise DataError(f"text {path} has more than {LARGEST >> 20} MiB: give a part of it.")
+        text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"text {path} is not UTF-8 (byte {error.start}): convert it.") from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"text {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     if not text.strip():
         raise DataError(f"text {path} is empty: give a file with words in it.")
@@ -52,7 +61,9 @@ def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " t
 
         try:
             tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # tokenizers raises bare Exceptions
+        except BaseException as error:  # tokenizers raises bare Exceptions, and panics are no Exceptions
+            if isinstance(error, KeyboardInterrupt):
+                raise
             raise DataError(f"{file} cannot be read as a tokenizer: {error}.") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -151,6 +152,28 @@ def test_a_download_that_breaks_off(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     assert "ConnectionResetError: peer went away" in refused()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/cache/blob"), "/cache/blob: No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied", "/cache"), "/cache: Permission denied"),
+        (RuntimeError("Data processing error: No space left on device (os error 28)"), "No space left on device"),
+    ],
+)
+def test_a_cache_that_cannot_be_written_is_no_matter_of_the_network(
+    error: Exception, reason: str, monkeypatch: Any
+) -> None:
+    answer(monkeypatch, SimpleNamespace(siblings=None, sha="a" * 40))
+
+    def snapshot_download(repository: str, **options: Any) -> str:
+        raise RuntimeError("one of the files") from error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    message = refused()
+    assert f"cannot keep '{ID}' in the local cache: {reason}; make room there, or set HF_HOME" in message
+    assert "network" not in message
 
 
 def test_the_cache_serves_without_a_network(

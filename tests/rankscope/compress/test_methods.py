@@ -96,7 +96,7 @@ def matrix(seed: int, *shape: int) -> Tensor:
 def moments(c: Tensor, loudness: Tensor | None = None) -> InputMoments:
     """Moments whose C is ``c``."""
     zero = torch.zeros(len(c), dtype=torch.float64)
-    return InputMoments(1, 1, zero, c, torch.zeros_like(c), c.diagonal().sqrt() if loudness is None else loudness)
+    return InputMoments(1, 1, 1.0, zero, c, torch.zeros_like(c), c.diagonal().sqrt() if loudness is None else loudness)
 
 
 def coloured(seed: int, d: int, rank: int | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rankscope.choices import ALLOCATIONS
 from rankscope.compress import Budget, Plan, Spectrum, plan_by_budget, plan_by_eps
-from rankscope.compress.plan import fitted_growth, least_plan
+from rankscope.compress.plan import fitted_growth, kind_of, least_plan
 from rankscope.errors import OptionError
 from rankscope.numerics import size_ratio
 from rankscope.train.rank_schedule import RankDesign, rank_at
@@ -323,8 +323,8 @@ def test_a_schedule_grows_with_depth_as_the_flow_does() -> None:
             name = f"encoder.block.{layer}.layer.0.SelfAttention"
             spectra.append(Spectrum(name, (64, 64), sigma, stored_rank=32, layout="head-width", layer=layer, pair=pair))
     growth = fitted_growth(spectra)
-    assert growth["encoder.block.layer.SelfAttention.qk"] == pytest.approx(0.5, abs=0.05)
-    assert growth["encoder.block.layer.SelfAttention.vo"] == 0.0
+    assert growth["encoder.block.*.layer.0.SelfAttention:qk"] == pytest.approx(0.5, abs=0.05)
+    assert growth["encoder.block.*.layer.0.SelfAttention:vo"] == 0.0
     plan = plan_by_budget(spectra, Budget("ratio", 0.3), "schedule")
     widths = {pair: [s.rank for s in plan.sites if s.spectrum.pair == pair] for pair in ("qk", "vo")}
     assert widths["qk"] == sorted(widths["qk"])
@@ -333,7 +333,7 @@ def test_a_schedule_grows_with_depth_as_the_flow_does() -> None:
     first = [r0 / 4 for r0 in range(1, 128) if rank_at(RankDesign(r0 / 4, growth[next(iter(growth))]), 0, 32)]
     assert any(
         widths["qk"]
-        == [rank_at(RankDesign(r0, growth["encoder.block.layer.SelfAttention.qk"]), i, 32) for i in range(6)]
+        == [rank_at(RankDesign(r0, growth["encoder.block.*.layer.0.SelfAttention:qk"]), i, 32) for i in range(6)]
         for r0 in first
     )
 
@@ -343,7 +343,17 @@ def test_a_schedule_never_shrinks_with_depth() -> None:
         Spectrum(f"encoder.block.{i}.q.weight", (8, 8), torch.tensor([1.0] * (6 - i) + [1e-4] * (2 + i)), layer=i)
         for i in range(4)
     ]
-    assert fitted_growth(spectra) == {"encoder.block.q": 0.0}
+    assert fitted_growth(spectra) == {"encoder.block.*.q": 0.0}
+
+
+def test_kinds_are_places_in_a_block() -> None:
+    """Attention over time and over the group of Chronos-2, and both inner matrices of a gated block, stay apart."""
+    names = ("layer.0.self_attention.q", "layer.1.self_attention.q", "layer.2.mlp.wi_0", "layer.2.mlp.wi_1")
+    sigma = torch.ones(2)
+    for name in names:
+        kinds = {kind_of(Spectrum(f"encoder.block.{i}.{name}.weight", (2, 2), sigma, layer=i)) for i in range(12)}
+        assert kinds == {f"encoder.block.*.{name}"}
+    assert kind_of(Spectrum("d_ff2.weight", (2, 2), sigma)) == "d_ff2"
 
 
 @pytest.mark.parametrize("name", ALLOCATIONS)

@@ -17,6 +17,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import CalibrationSet, calibrate, calibration_set
 from rankscope.compress.calibration.passes import answer, gives_quantiles, pass_inputs, questions
+from rankscope.compress.refine import RIDGES, refine
 from rankscope.compress.sensitivity import probed, scores, unit_of
 from rankscope.compress.slicing import Slicing, plan_widths, write_sliced
 from rankscope.compress.stream import Basis, StreamTap, basis, measure
@@ -50,7 +51,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory, write_checkpoint: Any, tiny_co
                     tensors[name] = 0.5 + torch.rand(len(tensors[name]), generator=torch.Generator().manual_seed(7))
             source = open_checkpoint(write_checkpoint(tmp_path_factory.mktemp(kind) / "m", config, tensors))
             series = series_for(kind)
-            how = CompressOptions(method="stream", ratio=0.5, calibration=series, probe=series)
+            how = CompressOptions(method="stream", ratio=0.5, calibration=series, probe=series, refine=False)
             made[kind] = source, how, measure(source, how, silent)
         return made[kind]
 
@@ -98,10 +99,12 @@ def projected(module: Any, bases: Mapping[str, Basis], widths: Mapping[str, int]
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_coordinates_reproduce_the_model(kind: str, toy: Toy, tmp_path: Path) -> None:
     source, how, bases = toy(kind)
-    write_sliced(Slicing(source), bases, full(bases), how, out=tmp_path / "full")
     exact = answers(source, kind)
     assert float(exact.std()) > 1e-3
-    assert distance(answers(tmp_path / "full", kind), exact) < 1e-5
+    for refitted in (False, True):
+        out = tmp_path / f"full-{refitted}"
+        write_sliced(Slicing(source), bases, full(bases), replace(how, refine=refitted), out=out)
+        assert distance(answers(out, kind), exact) < 1e-5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,6 +123,56 @@ def test_a_narrow_stream_is_the_projected_one(kind: str, toy: Toy, tmp_path: Pat
     written = open_checkpoint(tmp_path / "narrow")
     assert read_widths(written.config) == widths
     assert report.parameters["after"] == written.parameters == sum(p.numel() for p in written.module().parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_refit_of_a_sublayer_solves_its_normal_equations(kind: str, toy: Toy, tmp_path: Path) -> None:
+    """D (C + λ) = R with one of the λ, of rows and streams that are read off both models here, every series alike."""
+    source, how, bases = toy(kind)
+    slicing, widths = Slicing(source), narrow(bases)
+    write_sliced(slicing, bases, widths, how, out=tmp_path / "narrow")
+    point = next(iter(widths))
+    exact, changed = (one.module(torch.float32).eval() for one in (source, open_checkpoint(tmp_path / "narrow")))
+    views, series, seen = slicing.views(bases, widths), series_for(kind), {}
+    inputs = pass_inputs(exact, source.family, series.context, series.future)
+    writer: Any = next(one for name, one in changed.get_submodule(point).named_modules() if name.endswith(".o"))
+    before = writer.weight.detach().clone()
+    handles = [
+        exact.get_submodule(point).register_forward_hook(lambda _, __, out: seen.update(y=out[0])),
+        changed.get_submodule(point).skip.register_forward_hook(lambda _, __, out: seen.update(x=out)),
+        writer.register_forward_pre_hook(lambda _, args: seen.update(a=args[0])),
+        exact.encoder.register_forward_pre_hook(
+            lambda _, __, kwargs: seen.update(mask=kwargs.get("attention_mask")), with_kwargs=True
+        ),
+    ]
+    with torch.no_grad():
+        exact(**inputs)
+        changed(**inputs)
+    for handle in handles:
+        handle.remove()
+    mask = seen["mask"]
+    real = torch.ones(seen["a"].shape[:2]) if mask is None or mask.shape != seen["a"].shape[:2] else (mask > 0).float()
+    weights = (real / real.sum(dim=1, keepdim=True))[..., None].double()
+    rows, missing = seen["a"].double(), seen["y"].double() @ views[point].mT - seen["x"] - writer(seen["a"]).detach()
+    second, cross = (torch.einsum("stk,std->kd", left, weights * rows) for left in (rows, missing))
+    moved = refine(source, changed, series, targets={point: point}, views=views)
+    assert moved
+    step = (writer.weight - before).double().detach()
+    scale = float(second.diagonal().mean())
+    off = [distance(step @ (second + ridge * scale * torch.eye(len(second))), cross) for ridge in RIDGES]
+    assert min(off) < 1e-3
+
+
+def test_answers_come_nearer_with_the_refit(toy: Toy, tmp_path: Path) -> None:
+    source, how, bases = toy("chronos-bolt")
+    exact, far = answers(source, "chronos-bolt"), {}
+    for wanted in (False, None):  # None is the default
+        out = tmp_path / str(wanted)
+        report = write_sliced(Slicing(source), bases, narrow(bases), replace(how, refine=wanted), out=out)
+        assert (report.refined > 0) == (wanted is None)
+        far[wanted] = distance(answers(out, "chronos-bolt"), exact)
+        assert not (out / ".draft").exists()
+    assert far[None] < far[False]
 
 
 def _turned(slicing: Slicing, bases: dict[str, Basis], widths: dict[str, int]) -> None:

@@ -16,7 +16,7 @@ from rankscope.compress.to_time import Timer, measure_prices, write_shape
 from rankscope.errors import OptionError
 
 HOW = CompressOptions(calibration="mixture:8", probe="mixture:4")
-QK, UNITS = "encoder.block.*.layer.*.SelfAttention:qk", "encoder.block.*.layer.*.DenseReluDense"
+QK, UNITS = "encoder.block.*.layer.0.SelfAttention:qk", "encoder.block.*.layer.1.DenseReluDense"
 
 
 def counts(folder: Path) -> tuple[int, int]:

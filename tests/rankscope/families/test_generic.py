@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.errors import FamilyError
+from rankscope.errors import CheckpointError, FamilyError
 from rankscope.families import Site
 from rankscope.families.generic import guess_family
 from rankscope.families.structure import find_structure
@@ -198,6 +198,17 @@ def test_a_model_that_transformers_does_not_know_is_still_measured(tmp_path: Pat
     ]
     assert checkpoint.shape(checkpoint.sites("embedding")[0]) == (8, 48)
     with pytest.raises(FamilyError, match="cannot build this model"):
+        checkpoint.module()
+
+
+def test_a_checkpoint_that_lacks_weights_is_named_as_such(native_checkpoint: Opened) -> None:
+    folder = native_checkpoint("bart").folder
+    tensors = load_file(folder / "model.safetensors")
+    name = next(one for one in tensors if one.endswith("decoder.layernorm_embedding.weight"))
+    del tensors[name]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    checkpoint = open_checkpoint(folder)
+    with pytest.raises(CheckpointError, match=r"has no decoder\.layernorm_embedding\.weight, which BartModel needs"):
         checkpoint.module()
 
 

@@ -14,18 +14,29 @@ from typing import Any
 
 import pytest
 
+from rankscope.checkpoints.tensors import SHARDED, SINGLE
+from rankscope.compress.heal.config import FILE
+from rankscope.compress.heal.student import KEPT
+from rankscope.compress.recipe import RECIPE
+from rankscope.compress.write import _COMPANIONS, REPORT
 from rankscope.errors import OutputError
 from rankscope.io import atomic
-from rankscope.io.atomic import atomic_file, atomic_folder, publish_folder, refuse_existing
+from rankscope.io.atomic import atomic_file, atomic_folder, publish_folder, refuse_existing, sweep
+from rankscope.train.data.shard_files import INDEX
+from rankscope.train.logs import LOSSES, SCORES, TENSORBOARD
+from rankscope.train.recipe import RECORD, RUN
+from rankscope.train.recipe import REPORT as DESIGN
+from rankscope.train.run_folder import KEPT_MODELS
+from rankscope.train.spectra import SPECTRA
 
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """Make a folder that was written before."""
     folder = tmp_path / "out"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "sub" / "a.txt").write_text("old")
-    (folder / "config.json").write_text("{}")
+    (folder / "kept").mkdir(parents=True)
+    (folder / "kept" / "a.txt").write_text("old")
+    (folder / "model.safetensors").write_text("{}")
     return folder
 
 
@@ -33,7 +44,7 @@ def listing(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-HELD = {"sub/a.txt": "old", "config.json": "{}"}
+HELD = {"kept/a.txt": "old", "model.safetensors": "{}"}
 OLD = {f"out/{name}": text for name, text in HELD.items()}
 
 
@@ -98,7 +109,7 @@ def test_refused_without_force(old: Path) -> None:
         began = True
     with pytest.raises(OutputError, match=r"exists already: .*--force"):
         refuse_existing(old, force=False)
-    with pytest.raises(OutputError, match="exists already"), atomic_file(old / "sub" / "a.txt", force=False):
+    with pytest.raises(OutputError, match="exists already"), atomic_file(old / "kept" / "a.txt", force=False):
         began = True
     assert not began
     assert listing(old.parent) == OLD
@@ -126,6 +137,29 @@ def test_force_spares_folders_that_hold_something_else(tmp_path: Path) -> None:
     refuse_existing(made, force=True)
     (made / "shards.index.json").write_text("{}")
     refuse_existing(made, force=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["config.json", "thesis.tex"], "'thesis.tex' and no checkpoint or shards"),
+        (["config.json"], "'config.json' and no checkpoint or shards"),
+        (["config.json", "model.safetensors", "thesis.tex"], "'thesis.tex', which rankscope does not write there"),
+        (["shards.index.json", ".git"], "'.git', which rankscope does not write there"),
+    ],
+)
+def test_force_spares_folders_that_only_look_like_ours(names: list[str], why: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match=f"holds {why}, so --force does not replace it"):
+        refuse_existing(tmp_path, force=True)
+
+
+def test_force_replaces_whatever_the_library_writes(tmp_path: Path) -> None:
+    files = (*_COMPANIONS, *KEPT, REPORT, RECIPE, FILE, RECORD, RUN, DESIGN, LOSSES, SCORES, SPECTRA, SINGLE, SHARDED)
+    for name in (*files, KEPT_MODELS, TENSORBOARD, INDEX):
+        (tmp_path / name).touch()
+    refuse_existing(tmp_path, force=True)
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that even root cannot write to")
@@ -166,7 +200,7 @@ def test_an_error_in_the_block_leaves_the_old_and_no_partial(error: type[BaseExc
     for target in (old, old.parent / "new"):
         with pytest.raises(error), atomic_folder(target, force=True) as work:
             fail_half_way(work / "b.txt", error())
-    for file in (old / "sub" / "a.txt", old / "new.txt"):
+    for file in (old / "kept" / "a.txt", old / "new.txt"):
         with pytest.raises(error), atomic_file(file) as path:
             fail_half_way(path, error())
     assert listing(old.parent) == OLD
@@ -187,7 +221,7 @@ def test_disk_full_keeps_the_old_folder(call: str, system: Callable[[Any], None]
     ):
         (work / "b.txt").write_text("new")
     assert listing(old.parent) == OLD
-    with pytest.raises(OutputError, match="No space left on device"), atomic_file(old / "sub" / "a.txt") as path:
+    with pytest.raises(OutputError, match="No space left on device"), atomic_file(old / "kept" / "a.txt") as path:
         path.write_text("new")
     assert listing(old.parent) == OLD
 
@@ -240,8 +274,8 @@ while True:
     turn += 1
     with atomic_folder(sys.argv[1], force=True) as work:
         for part in range(3):
-            (work / str(part)).write_text(str(turn))
-        (work / "config.json").write_text(str(turn))
+            (work / f"shard-{part}").write_text(str(turn))
+        (work / "shards.index.json").write_text(str(turn))
     if turn == 1:
         print("begun", flush=True)
 """
@@ -259,7 +293,7 @@ def test_a_killed_run_leaves_a_whole_folder(tmp_path: Path) -> None:
         child.wait()
         child.stdout.close()
         contents = listing(target)
-        assert contents.keys() == {"0", "1", "2", "config.json"}
+        assert contents.keys() == {"shard-0", "shard-1", "shard-2", "shards.index.json"}
         assert len(set(contents.values())) == 1
 
 
@@ -291,9 +325,24 @@ def test_what_a_killed_process_left_is_swept_and_what_another_writes_is_not(kind
 
 
 def test_writing_a_folder_sweeps_what_is_left_of_another_try(tmp_path: Path) -> None:
-    (tmp_path / ".out.abc.partial").mkdir()
+    (tmp_path / ".out.a1b2c3d4.partial").mkdir()
     with atomic_folder(tmp_path / "out"):
-        assert not (tmp_path / ".out.abc.partial").exists()
+        assert not (tmp_path / ".out.a1b2c3d4.partial").exists()
+
+
+@pytest.mark.parametrize("target", [None, "eval"])
+def test_only_folders_of_unfinished_writes_are_swept(target: str | None, tmp_path: Path) -> None:
+    others = (
+        ".eval.csv.partial",
+        ".eval.partial",
+        ".eval.a1b2c3d4.rows",
+        ".eval.A1B2C3D4.partial",
+        "eval.a1b2c3d4.partial",
+    )
+    for name in (*others, ".eval.a1b2c3d4.partial"):
+        (tmp_path / name).mkdir()
+    sweep(tmp_path, target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 
 
 def test_a_partial_folder_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -61,8 +62,8 @@ def folder(root: Path, state: str) -> None:
         root.mkdir()
     if state == "killed before its manifest":
         (root / LOCK).touch()
-        (root / f".{MANIFEST}.x1y2{PARTIAL}").mkdir()
-        (root / f".{MANIFEST}.x1y2{PARTIAL}" / MANIFEST).write_text('{"sche')
+        (root / f".{MANIFEST}.x1y2z3_4{PARTIAL}").mkdir()
+        (root / f".{MANIFEST}.x1y2z3_4{PARTIAL}" / MANIFEST).write_text('{"sche')
     if state == "someone's":
         (root / "thesis.txt").write_text("mine")
     if state == "another kind":
@@ -350,3 +351,22 @@ def test_killed_at_any_file_operation_and_again_it_goes_on_to_the_same_bytes(tmp
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), here], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert all(int(count) > 15 for count in done.stdout.split()), done.stdout
+
+
+@pytest.mark.parametrize("state", ["absent", "killed before its manifest", "empty", "hidden"])
+@pytest.mark.parametrize("done", [False, True])
+def test_what_the_run_did_not_make_outlives_it(state: str, done: bool, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    folder(root, state)
+    if state == "hidden":
+        (root / ".keep").write_text("mine")
+        (root / ".git").mkdir()
+    run = store(root)
+    error = None if done else ZeroDivisionError
+    with contextlib.nullcontext() if error is None else pytest.raises(error), run.open():
+        if error is not None:
+            raise error
+        run.put("0", Square(0))
+        run.discard()
+    left = sorted(path.name for path in root.iterdir()) if root.exists() else None
+    assert left == {"empty": [], "hidden": [".git", ".keep"]}.get(state)

@@ -51,15 +51,27 @@ def test_windows_are_parts_of_the_text() -> None:
     assert torch.equal(text_windows(ids, 20, 80, 1), ids[None])
 
 
+def test_a_text_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankscope.series.text.LARGEST", 1 << 20)
+    (tmp_path / "bomb.txt").write_bytes(gzip.compress(bytes(1 << 24)))
+    with pytest.raises(DataError, match="has more than 1 MiB"):
+        read_text(tmp_path / "bomb.txt")
+
+
 def test_bad_texts(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
     (tmp_path / "blank.txt").write_text("  \n")
-    (tmp_path / "cut.txt").write_bytes(gzip.compress(TEXT.encode())[:40])
+    packed = gzip.compress(TEXT.encode())
+    (tmp_path / "cut.txt").write_bytes(packed[:40])
+    flipped = [f"flipped-{at}.txt" for at in range(12, 30)]
+    for at, name in zip(range(12, 30), flipped, strict=True):
+        (tmp_path / name).write_bytes(packed[:at] + bytes([packed[at] ^ 0xFF]) + packed[at + 1 :])
     for name, message in {
         "latin.txt": r"is not UTF-8 \(byte 3\)",
         "blank.txt": "is empty",
         "absent.txt": "cannot be read: No such file",
         "cut.txt": "cannot be read",
+        **dict.fromkeys(flipped, "cannot be read|is not UTF-8"),
     }.items():
         with pytest.raises(DataError, match=message):
             read_text(tmp_path / name)

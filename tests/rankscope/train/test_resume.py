@@ -283,7 +283,7 @@ def wait_for(path, process):
 
 def test_what_a_killed_save_leaves_behind_is_removed(tiny, tmp_path):
     stopped(tiny(), tmp_path / "out", 4)
-    (tmp_path / ".out.abc.partial").mkdir()
+    (tmp_path / ".out.a1b2c3d4.partial").mkdir()
     pretrain(tiny(), tmp_path / "out", device="cpu", resume=True)
-    assert not (tmp_path / ".out.abc.partial").exists()
+    assert not (tmp_path / ".out.a1b2c3d4.partial").exists()
     shutil.rmtree(tmp_path / "out")

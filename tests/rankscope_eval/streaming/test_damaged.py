@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rankscope.errors import DataError, RankscopeError
+from rankscope.engine.pool import Engine
+from rankscope.errors import DataError, OutputError, RankscopeError
 from rankscope.series.stream import SeenIds
 from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecaster
@@ -192,6 +193,7 @@ def test_a_forecast_of_nan_is_an_error_of_its_series(tmp_path: Path, listed: Pat
         ({"format": "xls"}, "format 'xls'"),
         ({"shape": "lists", "format": "csv"}, "not supported in CSV"),
         ({"resume": True, "force": True}, "mutually exclusive"),
+        ({"engine": Engine(jobs=2)}, "jobs is 2: on this machine parts are computed one at a time; use engine ray"),
         ({"model": "nowhere/at-all"}, "nowhere/at-all"),
         ({"input": "gone.parquet"}, r"gone\.parquet does not exist"),
     ],
@@ -234,3 +236,16 @@ def test_names_that_were_there_are_found_like_in_a_set():
             wanted.append(name in known)
             known.add(name)
         assert seen.repeated(names).tolist() == wanted
+
+
+@pytest.mark.parametrize("text", ["{", "[1]\n", '{"number": "x"}\n', "\xff"])
+def test_damaged_records_of_a_finished_folder_are_one_line(
+    tmp_path: Path, text: str, values: Make, jsonl: Make
+) -> None:
+    line = '{"item_id":"last","start":"2020","freq":"D","target":[1,2]}'
+    path, out = jsonl(tmp_path, line), tmp_path / "out"
+    forecast_stream("naive", path, 3, out, **HOW)
+    (out / "_parts.jsonl").write_bytes(text.encode("latin-1"))
+    with pytest.raises(OutputError, match=r"_parts.jsonl is damaged .*--force") as caught:
+        forecast_stream("naive", path, 3, out, resume=True, **HOW)
+    assert "\n" not in str(caught.value)

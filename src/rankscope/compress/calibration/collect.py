@@ -73,7 +73,7 @@ def calibrate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Run a model over a calibration set and sum the second moments of its layer inputs.
+    """Run a model over a calibration set and sum the second moments of its layer inputs, every series alike.
 
     A stream of width d keeps d² numbers, and d for each of the first 2d series; more series add nothing. Batches are
     made of series of like length. Wide models multiply in bfloat16 on processors that have instructions for it
@@ -129,6 +129,7 @@ def calibrate(
         "float32, products bfloat16" if rounds else str(kind).removeprefix("torch."),
         series.columns,
         series.freq,
+        "series",
     )
     needed = {stream_of(site) for site in chosen}
     report = progress or silent
@@ -359,8 +360,8 @@ def _notes(streams: Sequence[StreamReport], series: int, checkpoint: Checkpoint)
             joint = f" ({series_for(heads, worst.tokens, series)} for the heads of method joint)" if heads else ""
             notes.append(
                 f"{stack}: {worst.tokens} positions in {series} series, fewer than the {worst.ranks} ranks of "
-                f"{worst.matrices[0]}: directions not covered by the calibration data will get the same small "
-                f"variance; use at least {enough} series{joint}."
+                f"{worst.matrices[0]}: directions that the data do not cover get the same small variance; "
+                f"use at least {enough} series{joint}."
             )
     first = next((stream for stream in streams if stream.name in _FIRST), None)
     if first is not None and first.tokens >= first.ranks and first.shown < first.width / 2:

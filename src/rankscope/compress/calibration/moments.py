@@ -1,4 +1,4 @@
-"""Second moments of the rows that enter a layer: sums of one d × d matrix, and of the means of the sequences."""
+"""Weighted second moments of the rows that enter a layer: sums of a d × d matrix, and of the means of sequences."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class InputMoments:
     Attributes:
         tokens: positions.
         sequences: series, or sample paths.
-        total: Σ x.
-        inside: Σ (x − x̄)(x − x̄)ᵀ, x̄ the mean of x's own sequence. It is summed itself: as a difference of the other
+        weight: Σ w, w the weight of a position.
+        total: Σ w x.
+        inside: Σ w (x − x̄)(x − x̄)ᵀ, x̄ the mean of x's own sequence. It is summed itself: as a difference of the other
             sums it would be lost in their rounding wherever sequences differ more than their positions do.
-        means: √n x̄ of every sequence, n its positions; of many sequences d to 2d rows with the same second moment.
-        loudness: Σ |x|, by channel.
+        means: √v x̄ of every sequence, v its weight; of many sequences d to 2d rows with the same second moment.
+        loudness: Σ w |x|, by channel.
 
     Raises:
         DataError: a sum has overflowed, or there are no positions.
@@ -36,6 +37,7 @@ class InputMoments:
 
     tokens: int
     sequences: int
+    weight: float
     total: Float[Tensor, " d"]
     inside: Float[Tensor, "d d"]
     means: Float[Tensor, "rows d"]
@@ -49,14 +51,19 @@ class InputMoments:
 
     @property
     def outer(self) -> Float[Tensor, "d d"]:
-        """Σ x xᵀ, in float64."""
+        """Σ w x xᵀ, in float64."""
         means = self.means.double()
         return torch.addmm(self.inside.double(), means.mT, means)
 
     @property
     def second(self) -> Float[Tensor, "d d"]:
         """C = E[x xᵀ], not centred."""
-        return self.outer / self.tokens
+        return self.outer / self.weight
+
+    @property
+    def mean(self) -> Float[Tensor, " d"]:
+        """E[x]."""
+        return self.total / self.weight
 
     @property
     def within(self) -> Float[Tensor, "d d"]:
@@ -64,12 +71,12 @@ class InputMoments:
 
         It is what softmax can see of keys: a shift that all keys of a sequence share changes no attention weight.
         """
-        return self.inside.double() / self.tokens
+        return self.inside.double() / self.weight
 
     @property
     def absolute(self) -> Float[Tensor, " d"]:
         """E|x| by channel."""
-        return self.loudness / self.tokens
+        return self.loudness / self.weight
 
     def __add__(self, other: InputMoments) -> InputMoments:
         """Sums over both sets of sequences."""
@@ -92,13 +99,16 @@ def _reduced(rows: Float[Tensor, "rows d"]) -> Float[Tensor, "fewer d"]:
 
 
 def moments_of(
-    x: Float[Tensor, "series tokens d"], real: Bool[Tensor, "series tokens"] | None = None
+    x: Float[Tensor, "series tokens d"],
+    real: Bool[Tensor, "series tokens"] | None = None,
+    weights: Float[Tensor, "series tokens"] | None = None,
 ) -> InputMoments | None:
     """Sums over one batch; products are formed in the batch's own precision and added up in float64.
 
     Args:
         x: what entered the layer.
         real: positions that are no padding; all by default. Series without any are left out.
+        weights: of the positions; 1 by default.
 
     Returns:
         None where nothing is real.
@@ -114,25 +124,25 @@ def moments_of(
         return None
     # padding may hold NaN, which no product with zero removes
     kept = x if known is None else x.masked_fill(~known[..., None], 0.0)
-    length = count.clamp(min=1).to(x.dtype)[:, None]
-    sums = kept.sum(dim=1)
-    centred = kept - (sums / length)[:, None]
-    if known is not None:
-        centred.masked_fill_(~known[..., None], 0.0)
-    centred = centred.flatten(0, 1)
-    scaled = sums / length.sqrt()
-    loudness = torch.linalg.vector_norm(kept, ord=1, dim=(0, 1))
+    w = x.new_ones(x.shape[:2]) if weights is None else weights.to(x)
+    w = w if known is None else w.masked_fill(~known, 0.0)
+    each = w.sum(dim=1, keepdim=True)
+    sums = (kept * w[..., None]).sum(dim=1)
+    means = sums / each.masked_fill(each == 0, 1.0)
+    centred = ((kept - means[:, None]) * w.sqrt()[..., None]).flatten(0, 1)
+    scaled = means * each.sqrt()
+    loudness = (kept.abs() * w[..., None]).sum(dim=(0, 1))
     if not bool(torch.isfinite(loudness).all()):
         raise DataError("a layer's input holds NaN or Inf during calibration: the model overflows on these series.")
     inside = (centred.mT @ centred).to("cpu", torch.float64 if x.shape[-1] < WIDE else torch.float32)
-    total, means, loud = (part.to("cpu", torch.float64) for part in (sums.sum(0), scaled, loudness))
-    return InputMoments(tokens, sequences, total, inside, _reduced(means), loud)
+    total, rows, loud = (part.to("cpu", torch.float64) for part in (sums.sum(0), scaled, loudness))
+    return InputMoments(tokens, sequences, float(w.sum(dtype=torch.float64)), total, inside, _reduced(rows), loud)
 
 
 def regularised(moments: InputMoments, ridge: float) -> InputMoments:
     """Add ``ridge`` times the mean of its diagonal to every eigenvalue of the second moment.
 
-    Directions that too few positions did not show become equally loud, and quiet, in place of silent.
+    Directions that the data do not cover get the same small variance in place of none.
     """
     more = ridge * float(moments.outer.diagonal().mean())
     inside = moments.inside.clone()
@@ -142,8 +152,8 @@ def regularised(moments: InputMoments, ridge: float) -> InputMoments:
 
 def centred(moments: InputMoments) -> InputMoments:
     """Moments of the rows less their mean, which a bias can stand for."""
-    mean = moments.total / moments.tokens
-    outer = moments.outer - moments.tokens * torch.outer(mean, mean)
+    mean = moments.mean
+    outer = moments.outer - moments.weight * torch.outer(mean, mean)
     return replace(moments, total=torch.zeros_like(mean), inside=outer, means=moments.means[:0])
 
 
@@ -153,9 +163,14 @@ class MomentSink:
     def __init__(self, moments: InputMoments | None = None) -> None:
         self.moments = moments
 
-    def add(self, x: Float[Tensor, "series tokens d"], real: Bool[Tensor, "series tokens"] | None) -> None:
-        """Add one batch."""
-        more = moments_of(x, real)
+    def add(
+        self,
+        x: Float[Tensor, "series tokens d"],
+        real: Bool[Tensor, "series tokens"] | None,
+        weights: Float[Tensor, "series tokens"] | None = None,
+    ) -> None:
+        """Add one batch; see `moments_of`."""
+        more = moments_of(x, real, weights)
         if more is not None:
             self.moments = more if self.moments is None else self.moments + more
 
@@ -164,12 +179,15 @@ def to_tensors(moments: InputMoments) -> dict[str, Tensor]:
     """The sums as tensors, counts as integers in a tensor of their own."""
     return {
         "counts": torch.tensor([moments.tokens, moments.sequences]),
+        "weight": torch.tensor(moments.weight, dtype=torch.float64),
         **{name: getattr(moments, name).contiguous() for name in PARTS},
     }
 
 
 def from_tensors(tensors: dict[str, Any]) -> InputMoments:
-    """Inverse of `to_tensors`; earlier files hold the second moment of the means, ``between``, in the place of rows.
+    """Inverse of `to_tensors`.
+
+    Earlier files hold the second moment of the means, ``between``, in the place of rows, and no weights: 1 each.
 
     Raises:
         DataError: a value is NaN or infinite, or there are no positions.
@@ -183,4 +201,7 @@ def from_tensors(tensors: dict[str, Any]) -> InputMoments:
     if "between" in tensors:
         values, vectors = torch.linalg.eigh(tensors["between"])
         tensors = {**tensors, "means": values.clamp(min=0).sqrt()[:, None] * vectors.mT}
-    return InputMoments(tokens, sequences, *(tensors[name] for name in PARTS))
+    weight = float(tensors.get("weight", tokens))
+    if not weight > 0:
+        raise ValueError("the weights do not add up to more than 0")
+    return InputMoments(tokens, sequences, weight, *(tensors[name] for name in PARTS))

@@ -187,7 +187,10 @@ def watched_modules(module: nn.Module, sites: Iterable[Site]) -> dict[str, nn.Mo
 
 @contextlib.contextmanager
 def watch_streams(module: Any, watched: Mapping[str, nn.Module], sinks: Mapping[str, MomentSink]) -> Iterator[None]:
-    """Sum the moments of every stream while the block runs, without padding (by the stacks' masks)."""
+    """Sum the moments of every stream while the block runs, without padding (by the stacks' masks).
+
+    Each series counts the same, however long its history is, as it does in the scores.
+    """
     real: dict[str, Bool[Tensor, "series tokens"] | None] = {}
     handles = []
     try:
@@ -236,15 +239,29 @@ def _note_patches(real: dict[str, Any], size: int) -> Callable[..., None]:
     return hook
 
 
+def series_weights(real: Bool[Tensor, "series tokens"]) -> Float[Tensor, "series tokens"]:
+    """Weights of positions that add up to 1 in every series with any, 0 at padding.
+
+    >>> series_weights(torch.tensor([[True, True], [False, True], [False, False]])).tolist()
+    [[0.5, 0.5], [0.0, 1.0], [0.0, 0.0]]
+    """
+    return real / real.sum(dim=1, keepdim=True).clamp(min=1)
+
+
 def _feed(sink: MomentSink, real: dict[str, Any], stream: str) -> Callable[..., None]:
     place = positions_of(stream)
 
     @torch.no_grad()
     def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
         x, mask = args[0], real.get(place)
-        if mask is not None and GROUP in stream:
-            mask = mask.mT
+        by_position = GROUP in stream
+        series, tokens = x.shape[1::-1] if by_position else x.shape[:2]
+        if mask is None or mask.shape != (series, tokens):
+            mask = torch.ones(series, tokens, dtype=torch.bool, device=x.device)
+        weights = series_weights(mask)
+        if by_position:
+            mask, weights = mask.mT, weights.mT
         with torch.autocast(x.device.type, enabled=False):  # the layers may round their products, sums of squares not
-            sink.add(x, mask if mask is not None and mask.shape == x.shape[:2] else None)
+            sink.add(x, mask, weights)
 
     return hook

@@ -23,9 +23,9 @@ from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import differences
 from rankscope.series import Columns
 
-SCHEMA = "rankscope/calibration@2"
-EARLIER = "rankscope/calibration@1"
-"""It held Σ n x̄ x̄ᵀ in the place of its rows, and is read."""
+SCHEMA = "rankscope/calibration@3"
+EARLIER = ("rankscope/calibration@1", "rankscope/calibration@2")
+"""They weighted every position alike, the first held Σ n x̄ x̄ᵀ in the place of its rows; both are read."""
 FACTS = "calibration"
 """The one entry of the file's metadata, whose order safetensors leaves to chance: equal runs write equal bytes."""
 SUFFIX = ".safetensors"
@@ -47,6 +47,7 @@ class CalibrationSettings:
         dtype: number format of the forward passes.
         columns: column names that the set's files were read with; None for the usual ones.
         freq: frequency that they were read with; None where it was inferred.
+        weighting: what counts the same in the sums, every ``series`` or, in earlier files, every ``position``.
     """
 
     model: str
@@ -60,6 +61,7 @@ class CalibrationSettings:
     dtype: str
     columns: Columns | None = None
     freq: str | None = None
+    weighting: str = "position"
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
     try:
         with safe_open(file, "pt") as opened:
             metadata = _facts(opened.metadata() or {})
-            if metadata.get("schema") not in (SCHEMA, EARLIER):
+            if metadata.get("schema") not in (SCHEMA, *EARLIER):
                 raise DataError(f"{file} is no calibration: its schema is {metadata.get('schema')!r}, not {SCHEMA!r}.")
             for name in opened.keys():  # noqa: SIM118 - no mapping
                 stream, _, part = name.rpartition(":")

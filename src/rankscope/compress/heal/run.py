@@ -24,7 +24,7 @@ from rankscope.train.config import ModelShape, PretrainConfig
 from rankscope.train.data.mixture import CORPUS_VERSION, Mixture
 from rankscope.train.data.pool import read_pool
 from rankscope.train.logs import LossMeter
-from rankscope.train.run_folder import Snapshot, TrainingRun, begun_with, beside
+from rankscope.train.run_folder import Snapshot, TrainingRun, begun_with
 from rankscope.train.stream import Blocks, SeriesStream, kernel_series
 from rankscope.train.trainer import take_steps
 
@@ -64,7 +64,7 @@ def heal(
         student: an open checkpoint or what `open_checkpoint` takes: factored, head-width or dense.
         teacher: likewise; the model that was compressed.
         config: the healing; five minutes of all parameters by default.
-        out: folder to write. By default the student's name with ``-healed``; with ``force`` the student's own folder.
+        out: folder to write, which may be the student's own; by default the student's name with ``-healed``.
         resume: go on from the newest whole snapshot of a stopped healing into this ``out``, however it was stopped;
             begin where there is none. One that is finished is not repeated.
         force: replace ``out``, and the snapshots of an unfinished healing, if they exist.
@@ -95,7 +95,7 @@ def heal(
     pupil = student if isinstance(student, Checkpoint) else open_checkpoint(student)
     guide = teacher if isinstance(teacher, Checkpoint) else open_checkpoint(teacher)
     check_teacher(pupil, guide)
-    target = target_folder(pupil, guide, out, force, resume)
+    target = target_folder(pupil, guide, out)
     plan = as_pretraining(options, pupil, guide)
     fingerprints = {"student": fingerprint(pupil), "teacher": fingerprint(guide)}
     plan = replace(plan, precision=resolve_precision(plan, device, begun_with(target) if resume else {}))
@@ -136,29 +136,25 @@ def heal(
     return report
 
 
-def target_folder(student: Checkpoint, teacher: Checkpoint, out: str | Path | None, force: bool, resume: bool) -> Path:
-    """Folder of the result: ``out``, or else the student's own with ``force``, or else one beside it.
-
-    A healing in place that was stopped goes on in place.
+def target_folder(student: Checkpoint, teacher: Checkpoint, out: str | Path | None) -> Path:
+    """Folder of the result: ``out``, or else one beside the student's.
 
     Raises:
-        OutputError: it is the teacher's, the working folder or a parent of it, or none of the user's.
+        OutputError: it is the teacher's, the working folder or a parent of it.
     """
-    target = Path(out) if out is not None else _default_target(student, force, resume)
+    target = Path(out) if out is not None else _default_target(student)
     refuse_workplace(target)  # there is no place beside it
     if teacher.folder.resolve() == target.resolve():
         raise OutputError(f"--out {target} is the teacher's folder, which is not replaced: choose another place.")
     return target
 
 
-def _default_target(student: Checkpoint, force: bool, resume: bool) -> Path:
+def _default_target(student: Checkpoint) -> Path:
     local = Path(student.source).expanduser()
     if not (local.is_dir() and local.resolve() == student.folder.resolve()):  # bundled, or from the hub
-        if force:
-            raise OutputError(f"{student.source} is no folder of yours, so it is not replaced: give --out.")
         return Path(f"{local.name}{SUFFIX}")
     own = local.resolve()
-    return own if force or (resume and beside(own).is_dir()) else own.with_name(f"{own.name}{SUFFIX}")
+    return own.with_name(f"{own.name}{SUFFIX}")
 
 
 def as_pretraining(options: HealConfig, student: Checkpoint, teacher: Checkpoint) -> PretrainConfig:

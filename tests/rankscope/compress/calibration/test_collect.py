@@ -101,29 +101,37 @@ def place_of(site: Any) -> str:
     return "encoder" if site.role in ("cross.k", "cross.v") else site.stack
 
 
+def weights_of(mask: Tensor, place: str) -> Tensor:
+    """Of positions: 1 for every series, shared by its own; group attentions read series by series at each position."""
+    each = mask.sum(dim=0 if place == "group" else 1, keepdim=True)
+    return mask / each
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_moments_equal_those_of_all_rows_at_once(kind: str, make: Callable[..., Checkpoint]) -> None:
+def test_moments_equal_those_of_all_rows_at_once_every_series_alike(kind: str, make: Callable[..., Checkpoint]) -> None:
     checkpoint, given = make(kind), of_kind(kind)
     found = calibrate(checkpoint, given, sites=everything(checkpoint), batch_size=len(given))
     rows, real = captured(checkpoint, given), real_positions(kind, given)
     assert any(not mask.all() for masks in real.values() for mask in masks)
     for site in everything(checkpoint):
         kept = [
-            row[keep]
+            (row[keep], weight[keep][:, None])
             for x, mask in zip(rows[site.name], real[place_of(site)], strict=True)
-            for row, keep in zip(x, mask, strict=True)
+            for row, keep, weight in zip(x, mask, weights_of(mask, place_of(site)), strict=True)
             if keep.any()
         ]
-        dense = torch.cat(kept)
+        dense, weight = (torch.cat(part) for part in zip(*kept, strict=True))
         moments = found.of(site)
         assert moments.tokens == len(dense), site.name
         assert moments.sequences == len(kept), site.name
+        assert moments.weight == pytest.approx(len(given) * len(real[place_of(site)])), site.name
         scale = float(dense.square().mean())
-        second, absolute = dense.T @ dense / len(dense), dense.abs().mean(dim=0)
-        centred = torch.cat([row - row.mean(dim=0) for row in kept])
-        torch.testing.assert_close(moments.second, second, rtol=1e-4, atol=1e-5 * scale)
-        torch.testing.assert_close(moments.within, centred.T @ centred / len(dense), rtol=1e-4, atol=1e-5 * scale)
-        torch.testing.assert_close(moments.absolute, absolute, rtol=1e-4, atol=1e-5)
+        second, absolute = dense.T @ (weight * dense), (weight * dense.abs()).sum(dim=0)
+        centred = torch.cat([row - (w * row).sum(dim=0) / w.sum() for row, w in kept])
+        within = centred.T @ (weight * centred)
+        torch.testing.assert_close(moments.second, second / weight.sum(), rtol=1e-4, atol=1e-5 * scale)
+        torch.testing.assert_close(moments.within, within / weight.sum(), rtol=1e-4, atol=1e-5 * scale)
+        torch.testing.assert_close(moments.absolute, absolute / weight.sum(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt", "t5"])
@@ -157,9 +165,9 @@ def test_a_square_batch_of_groups_heeds_the_turned_mask(make: Callable[..., Chec
     site = next(site for site in checkpoint.sites() if site.role == "group.q")
     rows, (mask,) = captured(checkpoint, given)[site.name][0], real_positions("chronos-2", given)["group"]
     assert mask.shape[0] == mask.shape[1]
-    kept = rows[mask]
+    kept, weight = rows[mask], weights_of(mask, "group")[mask][:, None]
     found = calibrate(checkpoint, given, batch_size=9).of(site)
-    torch.testing.assert_close(found.second, kept.T @ kept / len(kept), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.second, kept.T @ (weight * kept) / len(given), rtol=1e-4, atol=1e-5)
 
 
 def test_one_token_in_the_decoder_of_bolt_has_nothing_within(make: Callable[..., Checkpoint]) -> None:

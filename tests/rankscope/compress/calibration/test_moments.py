@@ -62,6 +62,17 @@ def test_batches_add_up(seed: int, cut: int) -> None:
         torch.testing.assert_close(getattr(parts, name), getattr(whole, name), rtol=1e-10, atol=1e-12)
 
 
+def test_weights_are_positions_seen_so_often() -> None:
+    x = batch(10, series=2, tokens=3)
+    weighted = moments_of(x, None, torch.tensor([[1.0, 2.0, 3.0], [1.0, 1.0, 2.0]]))
+    repeated = torch.stack([x[0, [0, 1, 1, 2, 2, 2]], torch.cat([x[1, [0, 1, 2, 2]], torch.zeros(2, 3)])])
+    seen = measured(repeated, torch.tensor([[True] * 6, [True] * 4 + [False] * 2]))
+    assert weighted is not None
+    assert (weighted.tokens, weighted.weight, seen.weight) == (6, 10.0, 10.0)
+    for name in ("second", "within", "mean", "absolute"):
+        torch.testing.assert_close(getattr(weighted, name), getattr(seen, name))
+
+
 def test_memory_does_not_grow_with_the_number_of_series() -> None:
     sink = MomentSink()
     batches = [batch(seed, series=3 + seed) for seed in range(5)]
@@ -86,6 +97,7 @@ def test_files_with_the_second_moment_of_the_means_are_read() -> None:
     found = measured(batch(9))
     tensors = to_tensors(found)
     means = tensors.pop("means")
+    del tensors["weight"]
     again = from_tensors({**tensors, "between": means.mT @ means})
     torch.testing.assert_close(again.second, found.second)
     torch.testing.assert_close(again.within, found.within)

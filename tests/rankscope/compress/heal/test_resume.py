@@ -155,32 +155,39 @@ def test_a_finished_healing_is_not_repeated_and_another_one_not_replaced(teacher
 
 
 @pytest.mark.slow
-def test_a_folder_is_healed_in_place_with_force_alone(teacher, student, short, tmp_path, monkeypatch):
+def test_a_folder_is_healed_in_place_where_out_names_it(teacher, student, short, tmp_path, monkeypatch):
     whole = teacher("chronos-bolt")
     small = student(whole)
     beside = heal(small, whole, short(), device="cpu")
     assert beside.out == str(tmp_path / "student-healed")
     before = files(small)
     with pytest.raises(Stop):
-        heal(small, whole, short(), device="cpu", force=True, progress=stop_at(4))
+        heal(small, whole, short(), out=small, device="cpu", force=True, progress=stop_at(4))
     assert files(small) == before
     with monkeypatch.context() as broken:
         broken.setattr("rankscope.io.run_store.RunStore.discard", lambda self: None)  # killed before it cleans up
-        report = heal(small, whole, short(), device="cpu", resume=True)
-    assert report.out == str(small.resolve())
+        report = heal(small, whole, short(), out=small, device="cpu", resume=True)
+    assert report.out == str(small)
     assert same(small, tmp_path / "student-healed")
     assert before.keys() < files(small).keys()
-    assert heal(small, whole, short(), device="cpu", resume=True) == report
+    assert heal(small, whole, short(), out=small, device="cpu", resume=True) == report
     assert not (tmp_path / "student.run").exists()
     assert same(small, tmp_path / "student-healed")
 
 
-def test_what_is_not_the_user_s_is_not_replaced(teacher, student, short, tmp_path, monkeypatch):
-
-    monkeypatch.chdir(tmp_path)
+def test_force_without_out_replaces_what_an_earlier_healing_wrote(teacher, student, short, tmp_path):
     whole = teacher("chronos-bolt")
-    with pytest.raises(OutputError, match="give --out"):
-        heal(open_checkpoint("bundled-bolt"), "bundled-bolt", short(), device="cpu", force=True)
+    small = student(whole)
+    before = files(small)
+    for how in ({}, {"force": True}):
+        assert heal(small, whole, short(steps=2), device="cpu", **how).out == str(tmp_path / "student-healed")
+    assert files(small) == before
+    with pytest.raises(OutputError, match=r"student-healed exists already: .*pass --force to replace it"):
+        heal(small, whole, short(), device="cpu")
+
+
+def test_the_teacher_is_not_replaced(teacher, student, short):
+    whole = teacher("chronos-bolt")
     with pytest.raises(OutputError, match="teacher's folder"):
         heal(student(whole), whole, short(), out=whole, device="cpu", force=True)
     assert open_checkpoint(whole).parameters

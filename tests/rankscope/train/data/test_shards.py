@@ -308,7 +308,7 @@ def test_resuming_looks_at_what_is_there(
     partial = stopped(tmp_path / "out", monkeypatch)
     (partial / "shards" / "shard-00001.arrow").write_bytes(b"half")
     before = contents(partial / "shards")
-    (partial / "shards" / ".shard-00002.arrow.of-a-killed-process.partial").mkdir()
+    (partial / "shards" / ".shard-00002.arrow.a1b2c3d4.partial").mkdir()
     with pytest.raises(OutputError, match="seed 3, not 4"):
         write_shards(Synthesis(**{**SMALL, "seed": 4}), tmp_path / "out", workers=1, resume=True)
     with pytest.raises(OutputError, match="--resume"):
