@@ -98,18 +98,19 @@ def test_a_state_that_does_not_fit_its_run(tmp_path, damage, stacked):
     files = [tmp_path / f"{spec.id}.state" for spec in specs]
     data = [run_data(spec) for spec in specs]
     how = ComputeOptions(kernels=False)
-    if stacked:
-        train_stacked(specs, data, how, snapshots=files)
-    else:
-        train(specs[1], data[1], how, snapshot=files[1])
-    tensors, about = read_state(files[1])
-    write_state(files[1], STATES[damage](tensors), about)
-    before = torch.get_rng_state()
-    with pytest.raises(DataError, match="does not fit its run") as caught:
+
+    def run():
         if stacked:
             train_stacked(specs, data, how, snapshots=files)
         else:
             train(specs[1], data[1], how, snapshot=files[1])
+
+    run()
+    tensors, about = read_state(files[1])
+    write_state(files[1], STATES[damage](tensors), about)
+    before = torch.get_rng_state()
+    with pytest.raises(DataError, match="does not fit its run") as caught:
+        run()
     torch.set_rng_state(before)
     assert str(files[1]) in str(caught.value)
     assert "\n" not in str(caught.value)

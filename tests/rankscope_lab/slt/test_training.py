@@ -206,7 +206,7 @@ def test_a_state_without_its_result(small_data: ForecastData, tmp_path: Path, ab
     found = read_state(state)
     assert found is not None
     write_state(state, found[0], about)
-    with pytest.raises(DataError, match="run.state") as caught:
+    with pytest.raises(DataError, match=r"run\.state") as caught:
         Training(spec, small_data, state=state)
     assert "\n" not in str(caught.value)
 
@@ -218,5 +218,5 @@ def test_a_state_without_a_weight(small_data: ForecastData, tmp_path: Path) -> N
     assert found is not None
     tensors, about = found
     write_state(state, {name: one for name, one in tensors.items() if not name.startswith("weight/")}, about)
-    with pytest.raises(DataError, match="run.state does not fit its run"):
+    with pytest.raises(DataError, match=r"run\.state does not fit its run"):
         Training(spec, small_data, state=state)

@@ -60,7 +60,7 @@ def test_a_report_without_its_name(swept: tuple[SweepSpec, Path], tmp_path: Path
     report = json.loads((out / "sweep.json").read_text())
     del report["name"]
     (out / "sweep.json").write_text(json.dumps(report | ({} if name is None else {"name": name})))
-    with pytest.raises(OutputError, match="sweep.json is damaged: delete it") as caught:
+    with pytest.raises(OutputError, match=r"sweep\.json is damaged: delete it") as caught:
         run_sweep(spec, out, engine=CPU)
     assert "\n" not in str(caught.value)
 
@@ -72,7 +72,7 @@ def test_ranks_without_the_mean_of_all(swept: tuple[SweepSpec, Path], tmp_path: 
     row["ranks"]["mean_ranks"] = {}
     file.write_text(json.dumps(row))
     with pytest.raises(
-        DataError, match="mean_ranks has no group 'all'. Delete the file, and it is made anew"
+        DataError, match=r"mean_ranks has no group 'all'\. Delete the file, and it is made anew"
     ) as caught:
         run_sweep(spec, out, engine=CPU)
     assert str(file) in str(caught.value)
