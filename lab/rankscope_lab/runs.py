@@ -6,8 +6,9 @@ lie in one stack have a state each, from which each can go on alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from torch import Tensor, nn
 
 from rankscope.engine import Progress
 from rankscope.engine.pool import Tick
-from rankscope.errors import DataError
+from rankscope.errors import DataError, one_line
+from rankscope.io import codec
 from rankscope.io.atomic import atomic_file
 from rankscope.io.run_store import RunStore
 
@@ -81,8 +83,8 @@ def restore_training(tensors: Mapping[str, Tensor], model: nn.Module, optimiser:
     stored = model.state_dict()
     for name, parameter in model.named_parameters():
         parameter.copy_(tensors[WEIGHT + name])
-        found = {key: tensors[f"{key}/{name}"] for key in ADAM if f"{key}/{name}" in tensors}
-        if found:
+        if any(f"{key}/{name}" in tensors for key in ADAM):
+            found = {key: tensors[f"{key}/{name}"] for key in ADAM}
             optimiser.state[parameter] = {key: one.to(parameter.device, copy=True) for key, one in found.items()}
         del stored[name]
     for name, buffer in stored.items():
@@ -114,6 +116,21 @@ def stack_tensors(
             tensors |= {f"{key}/{name}": (one[index] if one.ndim else one).clone() for key, one in values.items()}
         made.append(tensors)
     return made
+
+
+def check_stack(tensors: Mapping[str, Tensor], stack: Mapping[str, Tensor]) -> None:
+    """Check that the `stack_tensors` of one model fit a stack.
+
+    Raises:
+        KeyError: a tensor is missing.
+        TypeError: a tensor has another shape.
+    """
+    for name, parameter in stack.items():
+        keys = (WEIGHT + name, *(f"{key}/{name}" for key in ADAM))
+        for key in keys if f"{ADAM[0]}/{name}" in tensors else keys[:1]:
+            wanted = () if key == keys[-1] else tuple(parameter.shape[1:])
+            if tuple(tensors[key].shape) != wanted:
+                raise TypeError(f"{key} has shape {tuple(tensors[key].shape)}, not {wanted}")
 
 
 @torch.no_grad()
@@ -167,7 +184,23 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         return None
     try:
         with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {})[_ABOUT])
+            about = codec.loads((file.metadata() or {})[_ABOUT])
+            if not isinstance(about, dict):
+                raise ValueError("no object")
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise DataError(f"{path} cannot be read: delete it, and the run begins anew.") from error
+
+
+@contextlib.contextmanager
+def restoring(path: Path) -> Iterator[None]:
+    """Tell that a state does not fit its model, wherever the block finds out.
+
+    Raises:
+        DataError: a tensor is missing, or has another shape or type.
+    """
+    try:
+        yield
+    except (KeyError, RuntimeError, TypeError, IndexError) as error:
+        told = one_line(error)[:120]
+        raise DataError(f"{path} does not fit its run ({told}): delete it, and the run begins anew.") from error

@@ -156,3 +156,44 @@ def test_models_that_cannot_forecast_are_refused(refused: Callable[..., str], t5
 def test_a_model_that_a_child_refuses_is_bad_input(refused: Callable[..., str], bolt_folder: Path) -> None:
     (bolt_folder / "model.safetensors").write_bytes(b"damaged" * 100)
     assert "model.safetensors" in refused("bench", bolt_folder, *FEW)
+
+
+BAD_SCORES = {
+    "empty.csv": (b"", "is not a table of scores"),
+    "bytes.csv": (b"\xff\xfe\x00,\x01\n", "is not a table of scores"),
+    "text.csv": (b"dataset,model,MASE,WQL\na,b,x,1\n", "column MASE must hold numbers"),
+    "header.csv": (b"dataset,model,MASE,WQL\n", "no row"),
+    "cut.parquet": (b"PAR1", "is not a table of scores"),
+    "cut.json": (b'{"rows": [', "is not a table of scores"),
+    "deep.json": (b"[" * 3000, "is not a table of scores"),
+    "list.json": (b"[1]", "is not a table of scores"),
+    "rows.json": (b'{"rows": 5}', "is not a table of scores"),
+    "none.json": (b"{}", "is not a table of scores"),
+    "text.json": (b'{"rows": [{"dataset": "a", "model": "b", "MASE": [1], "WQL": 1}]}', "must hold numbers"),
+    "column.json": (b'{"rows": [{"dataset": "a", "model": "b", "MASE": 1}]}', "has no column WQL"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SCORES)
+def test_damaged_scores_are_refused_before_anything_is_timed(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setattr("rankscope_eval.bench.run_bench", lambda *_, **__: pytest.fail("timed"))
+    content, part = BAD_SCORES[name]
+    (tmp_path / name).write_bytes(content)
+    line = refused("bench", "bundled", "--scores", tmp_path / name, "--figures", tmp_path / "figures")
+    assert part in line
+    assert name in line
+
+
+def test_scores_with_a_column_twice(refused: Callable[..., str], tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = [pyarrow.array(one) for one in (["a"], ["b"], [1.0], [1.0], [2.0])]
+    file = tmp_path / "twice.parquet"
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_arrays(columns, names=["dataset", "model", "MASE", "WQL", "WQL"]), file
+    )
+    line = refused("bench", "bundled", "--scores", file, "--figures", tmp_path / "figures")
+    assert str(file) in line

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+
+import rankscope_paper.figures
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
+CARRIED = Path(rankscope_paper.figures.__file__).parent / "data"
 
 
 def test_the_list(cli: Cli, document: Callable[..., dict[str, Any]]) -> None:
@@ -93,3 +97,48 @@ def test_all_goes_on_past_what_is_missing(cli: Cli, tmp_path: Path, monkeypatch)
     assert len(drawn["failed"]) == 1
     assert result.stderr.splitlines()[-1] == drawn["failed"][0]
     assert drawn["failed"][0].startswith("figure 4a failed: there is no saved width.json")
+
+
+def write_f(number: int, change: dict[str, Any] | None) -> Callable[[Path], None]:
+    def write(file: Path) -> None:
+        whole = json.loads((CARRIED / f"f{number}.json").read_text())
+        file.write_text(json.dumps(whole)[:500] if change is None else json.dumps(whole | change))
+
+    return write
+
+
+def write_table(name: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:
+    return lambda file: change(pd.read_parquet(CARRIED / name)).to_parquet(file)
+
+
+def write_bytes(content: bytes) -> Callable[[Path], None]:
+    return lambda file: file.write_bytes(content) and None
+
+
+ANGLES, SPECTRA = "head_angles.parquet", "spectra.parquet"
+DAMAGED: dict[str, tuple[str, str, Callable[[Path], None]]] = {
+    "9 truncated": ("9", "f1.json", write_f(1, None)),
+    "9 without readings": ("9", "f1.json", write_f(1, {"readings": []})),
+    "9 another type": ("9", "f1.json", write_f(1, {"readings": 5})),
+    "9 experiments that are no list": ("9", "f1.json", write_bytes(b'{"experiments": 5}')),
+    "10 a list": ("10", "f2.json", write_bytes(b"[1]")),
+    "10 other sizes": ("10", "f2.json", write_f(2, {"d_model": 5})),
+    "11 no schema": ("11", "f3.json", write_f(3, {"schema": 5})),
+    "13 truncated": ("13", SPECTRA, write_bytes(b"PAR1")),
+    "13 no column": ("13", SPECTRA, write_table(SPECTRA, lambda frame: frame.drop(columns="sigma"))),
+    "13 text": ("13", SPECTRA, write_table(SPECTRA, lambda frame: frame.assign(sigma="x"))),
+    "13 no steps": ("13", SPECTRA, write_table(SPECTRA, lambda frame: frame.assign(step=None))),
+    "14 truncated": ("14", ANGLES, write_bytes(b"PAR1")),
+    "14 no column": ("14", ANGLES, write_table(ANGLES, lambda frame: frame.drop(columns="heads"))),
+    "14 no heads": ("14", ANGLES, write_table(ANGLES, lambda frame: frame.assign(heads=None))),
+    "14 rows that are not there": ("14", ANGLES, write_table(ANGLES, lambda frame: frame.iloc[::3])),
+    "14 text": ("14", ANGLES, write_table(ANGLES, lambda frame: frame.assign(row="x"))),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_data(refused: Refused, tmp_path: Path, damage: str) -> None:
+    number, name, write = DAMAGED[damage]
+    write(tmp_path / name)
+    assert name in refused("figures", number, "--data", tmp_path / name, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -17,6 +17,8 @@ from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table, ratio_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from rankscope_eval.bench import BenchReport, BenchRow, Case
@@ -84,6 +86,7 @@ def run(
         rankscope bench bundled naive auto-ets --scores scores.csv --figures figures/
     """
     from rankscope_eval.bench import Settings, read_case, run_bench
+    from rankscope_eval.bench.report import read_scores
 
     with Output(json, out, force, signed=True) as output:
         batches = opt.whole_numbers("batch", batch, (1, 8, 32), least=1)
@@ -93,6 +96,7 @@ def run(
         check_figures(figures, [f"pareto_batch_{one}" for one in batches], force)
         if scores is not None and not Path(scores).is_file():
             raise OptionError(f"--scores {scores}: no such file; create it with rankscope eval … --out {scores}.")
+        scored = None if scores is None else read_scores(scores)
 
         def case(text: str) -> Case:
             return read_case(text, runtime=runtime, dtype=dtype, revision=revision)
@@ -104,18 +108,17 @@ def run(
                 baseline=None if baseline is None else case(baseline),
                 progress=progress,
             )
-        drawn = None if scores is None or figures is None else partial(_draw, report, scores, figures)
+        drawn = None if scored is None or figures is None else partial(_draw, report, *scored, figures)
         output.deliver(report, lambda console: show_bench(report, console), also=drawn)
     if report.failures:
         raise typer.Exit(FAILED)
 
 
-def _draw(report: BenchReport, scores: str, folder: str) -> list[Path]:
+def _draw(report: BenchReport, baseline: str, relative: Mapping[str, tuple[float, float]], folder: str) -> list[Path]:
     """Draw one figure per batch size for the models with both timings and scores."""
     from rankscope.plots import pareto_of_points
-    from rankscope_eval.bench.report import read_scores, scored_points
+    from rankscope_eval.bench.report import scored_points
 
-    baseline, relative = read_scores(scores)
     batches = list(dict.fromkeys(row.batch for row in report.rows))
     drawn = {
         f"pareto_batch_{batch}": pareto_of_points(scored_points(report, relative, batch), relative_to=baseline)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rankscope.errors import DataError
+from rankscope.errors import DataError, one_line
 from rankscope.io import codec
 from rankscope_eval.baselines import BASELINE, BASELINES
 from rankscope_eval.bench.roofline import Rates
@@ -161,7 +161,7 @@ def _table(file: Path) -> pd.DataFrame:
             frame = pd.DataFrame(codec.loads(file.read_text(encoding="utf-8"))["rows"])
         else:
             frame = pd.read_csv(file)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, NotImplementedError) as error:
         raise DataError(
             f"{file} is not a table of scores; create it with rankscope eval … --out {file.name}."
         ) from error
@@ -169,6 +169,17 @@ def _table(file: Path) -> pd.DataFrame:
     if missing or frame.empty:
         what = f"no column {missing[0]}" if missing else "no row"
         raise DataError(f"{file} has {what}; create it with rankscope eval … --out {file.name}.")
+    twice = [name for name in (*COLUMNS, "benchmark") if list(frame.columns).count(name) > 1]
+    if twice:
+        raise DataError(f"{file} has several columns {twice[0]}; create it with rankscope eval … --out {file.name}.")
+    for name in ("MASE", "WQL"):
+        try:
+            frame[name] = frame[name].astype(float)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise DataError(
+                f"{file}: column {name} must hold numbers ({one_line(error)[:120]}); create it with "
+                f"rankscope eval … --out {file.name}."
+            ) from error
     return frame
 
 

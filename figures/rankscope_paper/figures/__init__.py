@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from rankscope.errors import OptionError, OutputError, RankscopeError, unknown_choice
+from rankscope.errors import DataError, OptionError, OutputError, RankscopeError, one_line, unknown_choice
 from rankscope.io.atomic import atomic_file
 from rankscope.plots import save_figure
 from rankscope_paper.figures import (
@@ -132,7 +132,15 @@ def draw(recipe: Recipe, settings: Settings) -> tuple[Drawn, ...]:
         raise OptionError(f"figure {recipe.id} takes at most {recipe.most_models} models, got {len(settings.models)}.")
     if not settings.models and (settings.data is None or both):
         settings = replace(settings, models=recipe.own_models())
-    drawn = recipe.draw(settings)
+    try:
+        drawn = recipe.draw(settings)
+    except RankscopeError:
+        raise
+    except Exception as error:  # sound by its schema, and still no such result: empty, ragged, of other sizes
+        if settings.data is None:
+            raise
+        told = one_line(error)[:120]
+        raise DataError(f"{settings.data} cannot be drawn as figure {recipe.id} ({told}): make it again.") from error
     return (drawn,) if isinstance(drawn, Drawn) else drawn
 
 

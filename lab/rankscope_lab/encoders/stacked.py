@@ -40,7 +40,7 @@ from rankscope_lab.encoders.training import (
     score,
     validated,
 )
-from rankscope_lab.runs import random_tensors, restore_random, restore_stack, stack_tensors
+from rankscope_lab.runs import check_stack, random_tensors, restore_random, restore_stack, restoring, stack_tensors
 
 Stack = dict[str, Tensor]
 """Parameter name → seeds × its shape."""
@@ -86,9 +86,11 @@ def train_stacked(
     begun = _begun(specs, how, snapshots or ())
     last = max(how.last(specs[0]), begun[0].epoch if begun else 0)
     if begun:
+        for path, one, order in zip(snapshots or (), begun, generators, strict=True):
+            with restoring(path):
+                check_stack(one.tensors, stack)
+                restore_random(one.tensors, order)
         restore_stack([one.tensors for one in begun], stack, step.adam)
-        for one, order in zip(begun, generators, strict=True):
-            restore_random(one.tensors, order)
         points = [kept_points(one.points, last) for one in begun]
         _unstack(models, stack)
         progress(begun[0].epoch)

@@ -27,6 +27,7 @@ from rankscope_lab.runs import (
     read_state,
     restore_random,
     restore_training,
+    restoring,
     training_tensors,
     write_state,
 )
@@ -209,8 +210,9 @@ def train(
     points: list[Point] = []
     epoch = 0
     if snapshot is not None and (found := read_begun(snapshot, spec, how.precision)) is not None:
-        restore_training(found.tensors, model, adam)
-        restore_random(found.tensors, order)
+        with restoring(snapshot):
+            restore_training(found.tensors, model, adam)
+            restore_random(found.tensors, order)
         epoch, before = found.epoch, found.seconds
         points = kept_points(found.points, max(epoch, how.last(spec)))
         progress(epoch)

@@ -117,7 +117,7 @@ def _without_copies(runs: Sequence[RankedRun]) -> list[RankedRun]:
 
 
 def _order(run: RankedRun) -> tuple[str, str, int, str, int]:
-    number = int(run.variant) if run.variant.isdigit() else 0
+    number = int(run.variant) if run.variant.isdecimal() else 0
     return run.study, run.setting, number, run.variant, run.seed
 
 
@@ -141,7 +141,7 @@ def _runs(document: Any, file: Path) -> Iterator[RankedRun | None]:
             yield _tokenizer(inner, file, _table_of(document))
         for inner in _inside(document, ModelRanks.SCHEMA):
             stem, _, seed = file.stem.rpartition("-s")
-            named = (stem, int(seed)) if seed.isdigit() and stem else (file.stem, 0)
+            named = (stem, int(seed)) if seed.isdecimal() and stem else (file.stem, 0)
             setting = f"{_table_of(document)}components" if schema == RunRecord.SCHEMA else file.parent.name
             ranks = codec.parse(ModelRanks, inner, str(file))
             yield RankedRun(TOKENIZERS, setting, named[0], named[1], math.nan, ranks, source=str(file))
@@ -195,12 +195,14 @@ def _table_of(document: Any) -> str:
 
 def _tokenizer(document: dict[str, Any], file: Path, table: str) -> RankedRun | None:
     try:
-        chosen = VqSettings(**document["settings"])
+        chosen = codec.parse(VqSettings, document["settings"], f"{file}: settings")
         if document["diverged"]:
             return None
         spectra = {name: codec.parse(Ranks, document[name], f"{file}: {name}") for name in (CODEBOOK, STREAM)}
         loss = float(document["test"]["mse"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{file} lacks a part of its run ({error}): delete it and train again.") from error
     setting = f"{table}VQ {chosen.update} d{chosen.d_model} {chosen.epochs} epochs"
     return RankedRun(TOKENIZERS, setting, str(chosen.codes), chosen.seed, loss, None, spectra, source=str(file))

@@ -21,7 +21,7 @@ from rankscope_lab.data.windows import ForecastData, Windows
 from rankscope_lab.kernels import accelerate
 from rankscope_lab.machine import describe, products
 from rankscope_lab.measure import rank_record
-from rankscope_lab.runs import count_parameters, read_state, restore_training, training_tensors, write_state
+from rankscope_lab.runs import count_parameters, read_state, restore_training, restoring, training_tensors, write_state
 from rankscope_lab.slt.models import build_model
 from rankscope_lab.slt.run_spec import BEST, Epoch, Protocol, RunResult, RunSpec, Score, WindowCounts, protocol
 
@@ -202,12 +202,15 @@ class Training:
         if found is None or self.optimizer is None:
             return
         tensors, about = found
-        result = codec.parse(RunResult, about["result"], str(state))
+        result = codec.parse(RunResult, about.get("result"), str(state))
         if result.spec != self.spec:
             raise DataError(f"{state} is of the run {result.spec.id}, not of {self.spec.id}: delete it.")
         check_table(result, self.data, str(state))
-        restore_training(tensors, self.model, self.optimizer)
         best = {name.removeprefix(CHOSEN): value for name, value in tensors.items() if name.startswith(CHOSEN)}
+        with restoring(state):
+            if best:
+                self.model.load_state_dict(best)
+            restore_training(tensors, self.model, self.optimizer)
         self._best = {name: value.to(self.device) for name, value in best.items()}
         self.result = replace(result, machine=self.result.machine, digest=self.data.digest)
 

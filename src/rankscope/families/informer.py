@@ -56,13 +56,29 @@ def lags(config: Config) -> list[int]:
 
 
 def features(config: Config) -> int:
-    """Numbers that are embedded with an observation: lags, covariates, and level and scale of the series."""
+    """Numbers that are embedded with an observation: lags, covariates, and level and scale of the series.
+
+    Raises:
+        CheckpointError: a field that counts them is no whole number.
+    """
     if isinstance(config.get("feature_size"), int):
         return positive(config, "feature_size")
     names = ("num_time_features", "num_dynamic_real_features", "num_static_real_features")
     dimensions = config.get("embedding_dimension") or []
+    numbers = {name: config.get(name) or 0 for name in names}
+    if not isinstance(dimensions, list) or not all(type(one) is int and one >= 0 for one in dimensions):
+        raise CheckpointError(
+            f"config.json: embedding_dimension must list whole numbers ≥ 0, found {dimensions!r}; "
+            f"use the config.json that was saved with the weights."
+        )
+    for name, number in numbers.items():
+        if type(number) is not int or number < 0:
+            raise CheckpointError(
+                f"config.json: {name} must be a whole number ≥ 0, found {number!r}; "
+                f"use the config.json that was saved with the weights."
+            )
     channels = positive(config, "input_size", 1)
-    return channels * (len(lags(config)) + 2) + sum(dimensions) + sum(int(config.get(name) or 0) for name in names)
+    return channels * (len(lags(config)) + 2) + sum(dimensions) + sum(numbers.values())
 
 
 def expected_shapes(config: Config) -> Shapes:

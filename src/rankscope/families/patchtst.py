@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rankscope.families.layers import attention, equal_heads, layers_at, matrix_shapes
 from rankscope.families.loading import output_of, without_head
-from rankscope.families.record import Config, Family, Shapes, has_type, positive
+from rankscope.families.record import MOST_LAYERS, Config, Family, Shapes, has_type, positive
 from rankscope.families.series import channel_copies
 from rankscope.families.sites import Site
 
@@ -25,7 +25,7 @@ def _embedding_sites(config: Config) -> Iterator[Site]:
     if config.get("share_embedding", True):
         yield Site(f"{embedder}.weight", "encoder", None, "patch_in")
         return
-    for channel in range(positive(config, "num_input_channels", 1)):
+    for channel in range(positive(config, "num_input_channels", 1, most=MOST_LAYERS)):
         yield Site(f"{embedder}.{channel}.weight", "encoder", None, "patch_in")
 
 

@@ -22,7 +22,7 @@ Answers = Literal["samples", "quantiles"]
 Decoding = Literal["tokens", "once"]
 
 MOST_LAYERS = 10_000
-"""Layers that a config may say: far more than any model has, few enough to be counted through."""
+"""Layers or channels that a config may say: far more than any model has, few enough to be counted through."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,14 @@ class Family:
         return self.answers is not None
 
 
-def positive(config: Config, key: str, default: int | None = None) -> int:
+def positive(config: Config, key: str, default: int | None = None, most: int = 2**31 - 1) -> int:
     """Read a whole number ≥ 1 from a config.
+
+    Args:
+        config: where from.
+        key: its name; what counts layers is at most `MOST_LAYERS`.
+        default: where the key is missing.
+        most: the largest that is accepted; what is counted through needs a small one.
 
     Raises:
         CheckpointError: the key is missing and has no default, or its value is no such number.
@@ -142,7 +148,7 @@ def positive(config: Config, key: str, default: int | None = None) -> int:
     value = config.get(key)
     if value is None:
         value = default
-    largest = MOST_LAYERS if "layers" in key else 2**31 - 1
+    largest = MOST_LAYERS if "layers" in key else most
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
         raise CheckpointError(
             f"config.json: {key} must be a whole number from 1 to {largest}, found {config.get(key)!r}; "

@@ -174,6 +174,26 @@ def read(kind: type[Record], path: Path | str, inside: str = "", fix: str = "") 
         raise DataError(f"{error} {fix}".rstrip()) from error
 
 
+def part(file: Path | str, key: str, fix: str = "") -> Any:
+    """Read one entry of a JSON object as plain data.
+
+    Args:
+        file: its path.
+        key: name of the entry.
+        fix: ends the error: what to do about a file that is damaged.
+
+    Raises:
+        DataError: the file cannot be read, is no JSON object or has no such entry.
+    """
+    try:
+        data = load(file)
+        if not isinstance(data, Mapping) or key not in data:
+            raise DataError(f"{file} is no object with an entry {key!r}.")
+        return data[key]
+    except DataError as error:
+        raise DataError(f"{error} {fix}".rstrip()) from error
+
+
 def find(path: Path | str, inside: str = "") -> Path:
     """Return the file at a path, or the one in a folder that is called ``inside``.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine import Progress, silent
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope.measure.embedding import measure_embedding
 from rankscope.measure.spectrum import SiteSpectrum, eps_key, measure_spectrum
@@ -63,6 +63,10 @@ class PointRanks:
     layer_ranks: dict[str, dict[str, list[int]]]
     head_ranks: dict[str, dict[str, list[list[int]]]]
     embeddings: tuple[EmbeddingRanks, ...]
+
+    def __post_init__(self) -> None:
+        if ALL not in self.mean_ranks:
+            raise DataError(f"mean_ranks has no group {ALL!r}.")
 
 
 @dataclass(frozen=True)

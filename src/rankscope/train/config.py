@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankscope.choices import PRECISIONS
-from rankscope.errors import OptionError, check_least, unknown_choice
+from rankscope.errors import DataError, OptionError, check_least, unknown_choice
 from rankscope.io import codec
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.rank_schedule import RankDesign
@@ -348,3 +348,13 @@ def config_from_dict(values: Mapping[str, Any]) -> PretrainConfig:
         OptionError: a field is unknown, or a value has the wrong type or is invalid.
     """
     return codec.build(PretrainConfig, values)
+
+
+def recorded_config(file: Path) -> PretrainConfig:
+    """Build the run that a record of training, e.g. ``pretrain.json``, has as its ``config``.
+
+    Raises:
+        DataError: the file is damaged, or a field is unknown or invalid.
+    """
+    found: PretrainConfig = codec.build(PretrainConfig, codec.part(file, "config"), "config", str(file), DataError)
+    return found

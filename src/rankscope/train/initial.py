@@ -15,7 +15,7 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError, RankscopeError
 from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, measure_point
-from rankscope.train.config import PretrainConfig, config_from_dict
+from rankscope.train.config import PretrainConfig, config_from_dict, recorded_config
 from rankscope.train.models import new_model
 from rankscope.train.proxies import PROXIES, ProxyOptions
 from rankscope.train.proxies.recipe import save_pretrained
@@ -40,22 +40,31 @@ def initial_checkpoint(trained: Checkpoint, folder: Path) -> Checkpoint:
         folder: new folder.
 
     Raises:
-        DataError: the checkpoint records no training.
+        DataError: the checkpoint records no training, or the record is damaged.
         RankscopeError: the network cannot be rebuilt, e.g. since the checkpoint that it inherits from is gone.
     """
     record = Path(trained.folder) / "pretrain.json"
     proxy = Path(trained.folder) / "standin.json"
     if record.is_file():
-        initial_network(config_from_dict(codec.load(record)["config"])).save_pretrained(str(folder))
+        initial_network(recorded_config(record)).save_pretrained(str(folder))
     elif proxy.is_file():
-        _write_proxy(trained, int(codec.load(proxy)["seed"]), folder)
+        _write_proxy(trained, _seed(proxy), folder)
     else:
         raise DataError(f"{trained.source} has neither pretrain.json nor standin.json: its start is not known.")
     return open_checkpoint(folder)
 
 
+def _seed(record: Path) -> int:
+    seed = codec.part(record, "seed")
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise DataError(f"{record}: seed is {seed!r}: it must be a whole number from 0 to 2**63 - 1.")
+    return seed
+
+
 def _write_proxy(trained: Checkpoint, seed: int, folder: Path) -> None:
-    proxy = PROXIES[trained.family.name]
+    proxy = PROXIES.get(trained.family.name)
+    if proxy is None:
+        raise DataError(f"{trained.source} has a standin.json, and no small models of {trained.family.title} are made.")
     module: Any = trained.module() if proxy.reads_text else None
     folder.mkdir(parents=True)
     with torch.random.fork_rng(devices=[]):

@@ -11,11 +11,11 @@ import torch
 import yaml
 
 from rankscope.checkpoints import Description
-from rankscope.errors import FamilyError
+from rankscope.errors import FamilyError, RankscopeError
 from rankscope.families import FAMILIES
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
-from rankscope.train.config import EmbeddingStart, PretrainConfig, config_from_dict
+from rankscope.train.config import EmbeddingStart, PretrainConfig, recorded_config
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.models import new_model
 from rankscope.train.rank_layouts import DesignReport, design_report
@@ -150,8 +150,8 @@ def to_yaml(config: PretrainConfig) -> str:
 def _own_run(source: Description) -> PretrainConfig | None:
     """Return the run in ``pretrain.json``, if there is one that trains this very network."""
     try:
-        run = config_from_dict(codec.load(source.folder / RECORD)["config"])
-    except (OSError, ValueError, KeyError, TypeError):  # an unreadable record is no record
+        run = recorded_config(source.folder / RECORD)
+    except RankscopeError:  # an unreadable record is no record
         return None
     fits = run.family == source.family.name and not not_kept(source.config, network_config(run).to_dict())
     return dataclasses.replace(run, low_rank=None, embedding=EmbeddingStart()) if fits else None

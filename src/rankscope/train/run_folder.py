@@ -141,7 +141,12 @@ class TrainingRun:
                 f"the run in {self.folder} is at step {step} already: max_steps {settings['max_steps']} is below it."
             )
         # a snapshot from before a change may be the newest whole one: the change then happens there
-        earlier = [{**change, "step": min(step, change["step"])} for change in (found or {}).get("changes", ())]
+        try:
+            earlier = [{**change, "step": min(step, change["step"])} for change in (found or {}).get("changes", ())]
+        except (TypeError, KeyError) as error:
+            raise OutputError(
+                f"{self.folder / MANIFEST} is damaged: start anew with --force, or choose another --out."
+            ) from error
         self.store.facts = {
             "changes": [*earlier, *self._lowered.values()] or None,
             "diverged": None,

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch.utils.data import Dataset
 
 from rankscope.engine import Progress
-from rankscope.errors import DataError
+from rankscope.errors import DataError, one_line
 from rankscope.io.atomic import atomic_file
 from rankscope.train import processes
 from rankscope.train.config import PretrainConfig
@@ -293,7 +293,8 @@ def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress:
         A map-style data set whose rows do not depend on the number of processes.
 
     Raises:
-        DataError: the shard folder is missing, empty or damaged, or the user's files cannot be used.
+        DataError: the shard folder is missing, empty or damaged, the bank is damaged, or the user's files cannot be
+            used.
     """
     bank, shards = None, None
     if config.shards:
@@ -308,17 +309,33 @@ def open_corpus(config: PretrainConfig, run: Path, skip_damaged: bool, progress:
 
 
 def kernel_series(config: PretrainConfig, run: Path, progress: Progress) -> Float[np.ndarray, "series time"] | None:
-    """Generate the KernelSynth bank, or read the run's existing one; None if not needed."""
+    """Generate the KernelSynth bank, or read the run's existing one; None if not needed.
+
+    Raises:
+        DataError: the existing one is damaged.
+    """
     if config.bank_kernels < 1 or config.mixture.kernel_share <= 0:
         return None
-    file = run / BANK
+    file, length = run / BANK, config.context + config.horizon + SPARE
 
     def draw() -> None:
         if not file.exists():
-            length = config.context + config.horizon + SPARE
             bank = kernel_bank(config.seed, config.bank_kernels, config.bank_draws, length, progress)
             with atomic_file(file) as path:
                 np.save(path, bank)
 
     processes.on_main(draw)
-    return np.load(file, allow_pickle=False)
+    return _read_bank(file, (config.bank_kernels * config.bank_draws, length))
+
+
+def _read_bank(file: Path, shape: tuple[int, int]) -> Float[np.ndarray, "series time"]:
+    try:
+        with file.open("rb") as stream:
+            bank = np.lib.format.read_array(stream, allow_pickle=False)
+            if bank.dtype != np.float32 or bank.shape != shape:
+                raise ValueError(f"{bank.dtype} of shape {bank.shape}, not float32 of {shape}")
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        raise DataError(
+            f"{file} holds no series of this run ({one_line(error)[:120]}). Delete the file, and it is made anew."
+        ) from error
+    return bank

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rankscope.engine import Progress
+from rankscope.errors import DataError, one_line
 from rankscope.io.atomic import atomic_file
 from rankscope.train import processes
 from rankscope.train.config import PretrainConfig
@@ -59,8 +60,11 @@ def answers(config: PretrainConfig, corpus: Any, run: Path, progress: Progress) 
 
     Returns:
         Rows with ``context`` (time,), ``target`` (horizon,) and ``answer`` (quantiles, horizon).
+
+    Raises:
+        DataError: the run has answers that are damaged.
     """
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import save_file
 
     count = -(-config.teacher.series // CHUNK)
     files = [run / FOLDER / f"{number:05d}.safetensors" for number in range(count)]
@@ -85,9 +89,27 @@ def answers(config: PretrainConfig, corpus: Any, run: Path, progress: Progress) 
     processes.on_main(compute)
     found = []
     for file in files:
-        columns = load_file(file)
+        columns = _read(file, config.horizon)
         found += [{name: column[i] for name, column in columns.items()} for i in range(CHUNK)]
     return found[: config.teacher.series]
+
+
+def _read(file: Path, horizon: int) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    wanted = {"context": (CHUNK,), "target": (CHUNK, horizon), "answer": (CHUNK, len(QUANTILES), horizon)}
+    try:
+        columns = load_file(file)
+        for name, shape in wanted.items():
+            found = columns[name]
+            if found.ndim != max(len(shape), 2) or found.shape[: len(shape)] != shape or found.dtype != torch.float32:
+                raise ValueError(f"{name} is {found.dtype} of shape {tuple(found.shape)}")
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise DataError(
+            f"{file} holds no answers of the teacher ({one_line(error)[:120]}). Delete the file, and it is asked again."
+        ) from error
+    return columns
 
 
 def ask(pipeline: Any, config: PretrainConfig, rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -204,3 +204,27 @@ def test_runs_without_ranks_are_counted(tmp_path: Path, made: SimpleNamespace) -
     made.encoder(tmp_path, "linear", 0, None)
     study = study_runs(read_runs([tmp_path]))
     assert (study.unmeasured, study.rows, study.findings) == (1, (), ())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": 5},
+        {"settings": {"codes": "x"}},
+        {"settings": {"seed": "x"}},
+        {"settings": {"unknown": 1}},
+        {"test": {"mse": "x"}},
+        {"test": {"mse": [1]}},
+        {"test": {}},
+        {"test": None},
+        {"codebook": 5},
+        {"stream": {}},
+    ],
+)
+def test_a_damaged_tokenizer_s_run_is_told_in_one_line(tmp_path, made, change):
+    file = made.vq(tmp_path, 16, 0, 3.0)
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(DataError) as caught:
+        read_runs([tmp_path])
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -15,6 +15,7 @@ from torch import nn
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope_lab.data.windows import ForecastData
+from rankscope_lab.runs import read_state, write_state
 from rankscope_lab.slt import training as module
 from rankscope_lab.slt.run_spec import PROTOCOLS, Epoch, RunResult, RunSpec, Score, WindowCounts
 from rankscope_lab.slt.training import Training, new_model, score
@@ -196,3 +197,26 @@ def test_runs_refuse_what_cannot_be_run() -> None:
     with pytest.raises(OptionError, match="precision 'float16'"):
         RunSpec("made", "slt", precision="float16")
     assert len({RunSpec("made", "slt", seed=seed, revin=revin).id for seed in (0, 1) for revin in (False, True)}) == 4
+
+
+@pytest.mark.parametrize("about", [{}, {"result": 5}, {"result": {"schema": "rankscope/lab-slt@1"}}])
+def test_a_state_without_its_result(small_data: ForecastData, tmp_path: Path, about: dict[str, Any]) -> None:
+    state, spec = tmp_path / "run.state", RunSpec("made", "dlinear", epochs=1, **SMALL)
+    Training(spec, small_data, state=state).run()
+    found = read_state(state)
+    assert found is not None
+    write_state(state, found[0], about)
+    with pytest.raises(DataError, match=r"run\.state") as caught:
+        Training(spec, small_data, state=state)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_without_a_weight(small_data: ForecastData, tmp_path: Path) -> None:
+    state, spec = tmp_path / "run.state", RunSpec("made", "dlinear", epochs=1, **SMALL)
+    Training(spec, small_data, state=state).run()
+    found = read_state(state)
+    assert found is not None
+    tensors, about = found
+    write_state(state, {name: one for name, one in tensors.items() if not name.startswith("weight/")}, about)
+    with pytest.raises(DataError, match=r"run\.state does not fit its run"):
+        Training(spec, small_data, state=state)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,7 +24,9 @@ from transformers import TrainerCallback
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.heal.config import Budget, HealConfig
 from rankscope.engine import Progress
+from rankscope.errors import DataError
 from rankscope.families import Answers
+from rankscope.io import codec
 from rankscope.io.run_store import RunStore
 from rankscope.train.callbacks import Health, Logs, Sealing
 from rankscope.train.config import PretrainConfig
@@ -202,5 +205,13 @@ def callbacks(
 
 
 def seconds_before(folder: Path) -> float:
-    """Seconds of training up to the snapshot in ``folder``."""
-    return float(json.loads((folder / CLOCK).read_text(encoding="utf-8"))["seconds"])
+    """Seconds of training up to the snapshot in ``folder``.
+
+    Raises:
+        DataError: its clock is damaged.
+    """
+    file, fix = folder / CLOCK, f"Delete the folder {folder}, and --resume goes on from the snapshot before it."
+    seconds = codec.part(file, "seconds", fix)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+        raise DataError(f"{file}: seconds is {seconds!r}, no time that has passed. {fix}")
+    return float(seconds)

@@ -124,6 +124,8 @@ class SweepFolder:
             raise OutputError(f"{file} is damaged: delete it; the points are kept in rows/.") from error
         if not isinstance(data, dict) or data.get("schema") != SweepReport.SCHEMA:
             raise OutputError(f"--out {self.root} exists and holds no sweep: choose another place.")
+        if not isinstance(data.get("name"), str):
+            raise OutputError(f"{file} is damaged: delete it; the points are kept in rows/.")
         return str(data["name"])
 
 
@@ -240,7 +242,7 @@ def _first_row(task: PointTask) -> SweepRow:
 
 
 def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Progress) -> SweepRow:
-    from rankscope.train.trainer import pretrain
+    from rankscope.train.trainer import PretrainReport, pretrain
 
     target = folder.checkpoint(task.point.name)
     if not target.exists():
@@ -251,9 +253,14 @@ def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Prog
         options: dict[str, Any] = {"device": task.device, "progress": heart.beat}
         pretrain(config, target, resume=True, **options)
         row = heart.row
-    report = codec.load(target / "pretrain.json")["report"]
+    record = target / "pretrain.json"
+    fix = f"Delete {target}, and the point is trained anew."
+    try:
+        report = codec.parse(PretrainReport, codec.part(record, "report"), str(record))
+    except DataError as error:
+        raise DataError(f"{error} {fix}") from error
     names = ("parameters", "steps", "loss", "seconds")
-    return replace(row, state="begun", error="", **{name: report[name] for name in names})
+    return replace(row, state="begun", error="", **{name: getattr(report, name) for name in names})
 
 
 def _measured(task: PointTask, folder: SweepFolder, row: SweepRow) -> SweepRow:

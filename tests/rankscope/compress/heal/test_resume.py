@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.compress.heal import heal
-from rankscope.compress.heal.distillation import seconds_before
-from rankscope.errors import OutputError
+from rankscope.compress.heal.distillation import CLOCK, seconds_before
+from rankscope.errors import DataError, OutputError
 from rankscope.train.run_folder import newest
 
 # as many threads as this process has: another number adds up in another order
@@ -191,3 +191,28 @@ def test_the_teacher_is_not_replaced(teacher, student, short):
     with pytest.raises(OutputError, match="teacher's folder"):
         heal(student(whole), whole, short(), out=whole, device="cpu", force=True)
     assert open_checkpoint(whole).parameters
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"secon',
+        b"\xff",
+        b"[1]",
+        b"{}",
+        b'{"seconds": "x"}',
+        b'{"seconds": null}',
+        b'{"seconds": true}',
+        b'{"seconds": NaN}',
+        b'{"seconds": -1}',
+        None,
+    ],
+)
+def test_a_damaged_clock_is_told_in_one_line(tmp_path, content):
+    if content is not None:
+        (tmp_path / CLOCK).write_bytes(content)
+    with pytest.raises(DataError, match="Delete the folder") as caught:
+        seconds_before(tmp_path)
+    assert str(tmp_path / CLOCK) in str(caught.value)
+    assert "\n" not in str(caught.value)
