@@ -77,9 +77,7 @@ def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
         row, beside, _ = max(timed, key=lambda pair: pair[0].batch)
         says = f"times the time of {beside.baseline}, {row.label} at batch {row.batch}"
         low, high = beside.seconds.min, beside.seconds.max
-        tone, word = (
-            ("better", "faster") if high < 1 else ("worse", "slower") if low > 1 else ("open", "not shown")
-        )
+        tone, word = ("better", "faster") if high < 1 else ("worse", "slower") if low > 1 else ("open", "not shown")
         found.append(KeyNumber(ratio(beside.seconds.median), says, word, tone))
     return found
 
