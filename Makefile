@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TOOLS := $(VENV)/audit/bin
 DEMO := demo-out
 JOBS ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2)
 
@@ -59,13 +60,17 @@ check: $(STAMP) ## Lint, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-audit: $(STAMP) ## Bill of materials, licences and, with a network, known vulnerabilities of what is installed, into audit/
-	test -x $(VENV)/audit/bin/python || $(PYTHON) -m venv $(VENV)/audit
-	$(VENV)/audit/bin/python -m pip install --quiet cyclonedx-bom pip-audit pip-licenses
-	mkdir -p audit
-	$(VENV)/audit/bin/cyclonedx-py environment $(BIN)/python --output-file audit/sbom.json
-	$(VENV)/audit/bin/pip-licenses --python $(BIN)/python --format markdown --order license --output-file audit/licences.md --partial-match --fail-on 'GPL;GNU'
-	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+audit: ## Bill of materials and licences of the wheel and what it needs to run, known vulnerabilities of all pinned versions, into audit/
+	test -x $(TOOLS)/python || $(PYTHON) -m venv $(VENV)/audit
+	$(TOOLS)/python -m pip install --quiet cyclonedx-bom==7.5.0 pip-audit==2.10.1 pip-licenses==5.5.5
+	rm -rf audit/venv audit/wheel
+	$(TOOLS)/python -m pip wheel --quiet --no-deps --wheel-dir audit/wheel .
+	$(TOOLS)/python -m venv --without-pip audit/venv
+	$(TOOLS)/python -m pip --python audit/venv/bin/python install --quiet --constraint constraints.txt audit/wheel/rankscope-*.whl
+	$(TOOLS)/cyclonedx-py environment audit/venv/bin/python --output-file audit/sbom.json
+	$(TOOLS)/pip-licenses --python audit/venv/bin/python --format markdown --order license --output-file audit/licences.md --partial-match --fail-on 'GPL;GNU'
+	$(TOOLS)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+	rm -rf audit/venv audit/wheel
 
 format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix-only .

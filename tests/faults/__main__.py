@@ -221,6 +221,10 @@ class Bench:
             name: one for name, one in found.items() if not any(fnmatch.fnmatch(name, p) for p in self.verb.history)
         }
 
+    def names_target(self, line: str) -> bool:
+        """Whether a line has the name of a file or folder that the verb writes, as part of a path."""
+        return any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", line) for name in self.verb.targets)
+
     def trial(self, at: int, kind: str, row: Row) -> None:
         """Let one call fail, look, and run again."""
         work = self._copy("work")
@@ -236,6 +240,8 @@ class Bench:
         errors = [line for line in done.said.splitlines() if line.startswith("error")]
         if done.code == 2 and len(errors) != 1:
             row.messages.append(f"{where}: {len(errors)} lines of error: {done.said.strip()[-300:]}")
+        elif done.code == 2 and not died and not any(self.names_target(line) for line in errors):
+            row.messages.append(f"{where}: names none of {', '.join(self.verb.targets)}: {errors[0]}")
         left = self.listing(work)
         for name, old in self.start.items():
             if left.get(name) not in (old, self.whole.get(name)) and not (name in self.apart and name in left):

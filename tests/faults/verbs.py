@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -49,6 +50,11 @@ class Verb:
     fails: int = 2
     main: str = "rankscope_cli.main"
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Files and folders that the words say to write."""
+        return tuple(re.findall(r"--(?:out|figures) (\S+)", self.words))
+
 
 BROKEN = "broken"
 """Verb that the search itself is tried on."""
@@ -69,6 +75,18 @@ VERBS: dict[str, Verb] = {
     "compress-joint": Verb(
         f"compress {IN}/bolt --method joint --attention-ratio 0.5 --calibration mixture:4 "
         "--probe mixture:4 --no-refine --out small --force",
+    ),
+    "compress-stream": Verb(
+        f"compress {IN}/bolt --method joint+stream --ratio 0.7 --calibration mixture:4 --probe mixture:4 --no-refine "
+        "--out small --force",
+    ),
+    "compress-layers": Verb(
+        f"compress {IN}/bolt --layers 1 --sites encoder --calibration mixture:4 --probe mixture:4 --no-refine "
+        "--out small --force",
+    ),
+    "compress-int8": Verb(
+        f"compress {IN}/bolt --method svd --attention-ratio 0.5 --storage int8 --out small --force",
+        earlier=f"compress {IN}/bolt --method svd --attention-ratio 0.5 --out small",
     ),
     "calibrate": Verb(
         f"calibrate {IN}/bolt --calibration mixture:8 --out moments.safetensors",
@@ -104,34 +122,73 @@ VERBS: dict[str, Verb] = {
         kept=("made*",),
     ),
     "synth": Verb(
-        "synth --kind kernelsynth --n 12 --length 24 --shard-size 4 --workers 1 --out shards",
+        "synth --kind kernelsynth --n 12 --length 24 --shard-size 4 --workers 1 --out drawn",
         again="--resume",
-        kept=("shards.partial",),
+        kept=("drawn.partial",),
     ),
-    "pretrain": Verb(f"pretrain {IN}/train.yaml --out run", again="--resume", kept=("run.run",)),
+    "synth-force": Verb(
+        "synth --kind kernelsynth --n 12 --length 24 --shard-size 4 --workers 1 --out drawn --force",
+        earlier="synth --kind kernelsynth --n 8 --length 16 --shard-size 4 --workers 1 --out drawn",
+        kept=("drawn.partial",),
+    ),
+    "pretrain": Verb(f"pretrain {IN}/train.yaml --out trained", again="--resume", kept=("trained.run",)),
+    "pretrain-force": Verb(
+        f"pretrain {IN}/train.yaml --out trained --force",
+        earlier=f"pretrain {IN}/train.yaml --seed 1 --out trained",
+        kept=("trained.run",),
+    ),
     "heal": Verb(
         f"heal {IN}/small --teacher {IN}/bolt --steps 4 --batch-size 2 --out healed",
         again="--resume",
         kept=("healed.run",),
     ),
+    "heal-in-place": Verb(
+        f"heal small --teacher {IN}/bolt --steps 4 --batch-size 2 --out small --force",
+        earlier=f"compress {IN}/bolt --method svd --attention-ratio 0.5 --out small",
+        kept=("small.run",),
+    ),
     "sweep": Verb(
-        f"sweep {IN}/sweep.yaml --out sweep",
-        kept=("sweep",),
-        history=("sweep/sweep.*", "sweep/rows/*", "sweep/beats/*"),
+        f"sweep {IN}/sweep.yaml --out widths",
+        kept=("widths",),
+        history=("widths/sweep.*", "widths/rows/*", "widths/beats/*"),
         fails=1,
     ),
     "table2": Verb(
         f"table2 {IN}/bolt --suite {SMALL} --ratios 0.5 --methods svd,joint --calibration mixture:4 --seeds 0 "
-        "--overlap-series 8 --out table",
+        "--overlap-series 8 --out compared",
         again="--resume",
-        kept=("table",),
+        kept=("compared",),
     ),
     "report": Verb(f"report {IN}/small --out page.html --force"),
+    "report-force": Verb(
+        f"report {IN}/small --out page.html --force", earlier=f"report {IN}/small --title Earlier --out page.html"
+    ),
+    "flow": Verb(
+        f"flow {IN}/bolt --n 4 --length 32 --out flows.csv --figures drawn --force", kept=("flows.csv", "drawn")
+    ),
+    "families": Verb("families --out known.csv --force", earlier="families --out known.csv"),
+    "theory": Verb("theory thm2 --instances 4 --out checked.json --force"),
+    "bench": Verb("bench naive --batch 1 --horizon 2 --context 8 --rounds 1 --out timed.json --force"),
+    "figures": Verb(f"figures 2a --model {IN}/bolt --quick --out drawn --force", kept=("drawn",)),
     "embed": Verb(f"embed {IN}/bolt --out embedded.csv --force"),
-    "design": Verb(f"design {IN}/bolt --r0 2 --alpha 0.1 --out design"),
+    "embed-figures": Verb(
+        f"embed {IN}/bolt --out embedded.csv --figures drawn --force", kept=("embedded.csv", "drawn")
+    ),
+    "design": Verb(f"design {IN}/bolt --r0 2 --alpha 0.1 --out designed"),
+    "design-force": Verb(
+        f"design {IN}/bolt --r0 2 --alpha 0.1 --out designed --force",
+        earlier=f"design {IN}/bolt --r0 1 --alpha 0.1 --out designed",
+    ),
     BROKEN: Verb("made.txt", earlier="made.txt", main="tests.faults.broken"),
-    "standin": Verb("standin timesfm --steps 2 --width 16 --layers 1 --batch-size 2 --out standin"),
+    "standin": Verb("standin timesfm --steps 2 --width 16 --layers 1 --batch-size 2 --out small"),
 }
+UNTRIED = {
+    "lab encoders": "trains for minutes",
+    "lab slt": "trains for minutes",
+    "lab tokenizers": "trains for minutes",
+    "lab ranks": "reads runs of the verbs above; its one file is written as that of spectrum",
+}
+"""Verbs with ``--out`` that are not tried, and why."""
 
 
 def inputs(folder: Path, run: Callable[[str, Path], None]) -> None:

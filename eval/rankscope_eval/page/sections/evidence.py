@@ -78,7 +78,7 @@ def table2_part(report: Table2Report, name: str) -> Part:
     suite = report.settings.get("suite")
     caption = f"Medians over seeds; WQL, MASE, LPPL and time are over the original’s, {report.model}"
     return Part(
-        f"What each size costs {report.model}",
+        f"Cost of each size, {report.model}",
         text=f"{plural(len(report.rows), 'row')}" + (f", scored on {suite}." if suite else "."),
         charts=drawn,
         folded=("Every ratio and method", Table(caption, heads, rows, f"{name}-table", (1, 2, 7, 8, 10, 11))),

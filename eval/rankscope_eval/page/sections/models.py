@@ -48,7 +48,7 @@ def models_section(library: Library) -> Section:
     ]
     heads = ["model", "family", "origin", "shape", "parameters", "weights"]
     tables = [Table("Models on this page", heads, rows, "models-table", texts=(1, 2, 3))] if rows else []
-    return Section("models", "What the models are", "Models", [Part(tables=tables)] if tables else [])
+    return Section("models", "Models", "Models", [Part(tables=tables)] if tables else [])
 
 
 def facts(library: Library, name: str) -> Facts:

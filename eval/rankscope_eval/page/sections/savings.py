@@ -16,7 +16,7 @@ def savings_section(library: Library) -> Section:
     healed = [one.content for group in library.groups for one in library.about("heal", group)]
     return Section(
         "savings",
-        "What compression buys",
+        "Sizes",
         "Size",
         [
             *([Part(tables=[_overview([one.content for one in made])])] if made else []),
@@ -149,7 +149,7 @@ def _matrices(report: CompressReport, name: str) -> Table:
         "error / σ₁",
         "energy lost",
     ]
-    return Table(f"What {report.out} keeps", heads, rows, name, texts=(1, 2))
+    return Table(f"Parts kept by {report.out}", heads, rows, name, texts=(1, 2))
 
 
 def _steps(search: LossSearch, name: str) -> Table:

@@ -77,9 +77,7 @@ def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
         row, beside, _ = max(timed, key=lambda pair: pair[0].batch)
         says = f"times the time of {beside.baseline}, {row.label} at batch {row.batch}"
         low, high = beside.seconds.min, beside.seconds.max
-        tone, word = (
-            ("better", "faster") if high < 1 else ("worse", "slower") if low > 1 else ("open", "no clear difference")
-        )
+        tone, word = ("better", "faster") if high < 1 else ("worse", "slower") if low > 1 else ("open", "not shown")
         found.append(KeyNumber(ratio(beside.seconds.median), says, word, tone))
     return found
 
@@ -89,17 +87,12 @@ def _scored(metric: str, value: float, score: EvalSummary, verdict: Verdict | No
     says = f"times the {metric} of {score.baseline}, {plural(score.datasets, 'data set')}"
     if verdict is None:
         return KeyNumber(ratio(value), says)
-    words = {"not shown": "no clear difference" if _holds_one(verdict) else "not shown"}.get(verdict.word, str(verdict))
-    tone = TONES[verdict.word]
+    words, tone = str(verdict), TONES[verdict.word]
     if verdict.worse_there:
         words, tone = f"{words}, but worse on {verdict.worst}: {ratio(verdict.worst_ratio)}", "worse"
     elif verdict.worst is not None and score.datasets > 1:
         words += f"; worst on {verdict.worst}: {ratio(verdict.worst_ratio)}"
     return KeyNumber(ratio(value), says, words, tone)
-
-
-def _holds_one(verdict: Verdict) -> bool:
-    return verdict.interval is not None and verdict.interval[0] <= 1 <= verdict.interval[1]
 
 
 def _identity(library: Library, group: Group) -> list[str]:

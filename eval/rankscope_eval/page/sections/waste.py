@@ -44,7 +44,7 @@ def waste_section(library: Library) -> Section:
         parts += [flow_part(one.content, f"flow-{at}-{n}") for n, one in enumerate(library.about("flow", group))]
     parts += [embedding_part(one.content, f"embed-{place}") for place, one in enumerate(library.of("embed"))]
     parts += [calibration_part(one.content, f"calibrate-{place}") for place, one in enumerate(library.of("calibrate"))]
-    return Section("waste", "Where rank is wasted", "Rank", parts)
+    return Section("waste", "Rank of weights and inputs", "Rank", parts)
 
 
 def spectrum_part(report: SpectrumReport, name: str, path: str, cut: bool = False) -> Part:
@@ -179,7 +179,7 @@ def calibration_part(report: CalibrationReport, name: str) -> Part:
     heads = ["input", "positions", "width", "effective rank", "directions with energy"]
     caption = f"Inputs of {report.model} over {report.series} series of {report.corpus}"
     table = Table(caption, heads, rows, f"{name}-table")
-    return Part(f"What enters the layers of {report.model}", notes=report.notes, folded=("Every input", table))
+    return Part(f"Layer inputs of {report.model}", notes=report.notes, folded=("Every input", table))
 
 
 def _maps(report: SpectrumReport, name: str, eps: str) -> list[Heat]:
