@@ -94,7 +94,6 @@ class RunStore:
         self._items = self.root / items
         self._owns = owns
         self._may_change = may_change
-        self._found = False
 
     def check(self, resume: bool = False, force: bool = False) -> None:
         """Refuse what must not be begun or gone on with; nothing is written.
@@ -136,14 +135,13 @@ class RunStore:
     def open(self, resume: bool = False, force: bool = False) -> Iterator[RunStore]:
         """Begin, go on with what is there (if anything is), or start anew; no other process can until the block ends.
 
-        An error before anything was done leaves a folder as it was found, and no new one.
+        An error before anything was done leaves no folder, or what else was in it.
 
         Raises:
             OutputError: see `check`; or another process is at work on the run.
             OptionError: both ``resume`` and ``force``.
         """
         self.check(resume, force)
-        self._found = self.root.exists() and not any((self.root / name).exists() for name in (LOCK, MANIFEST))
         with self._locked():
             self._check(resume, force)
             sweep(self.root)
@@ -198,14 +196,13 @@ class RunStore:
         self.note(**facts)
 
     def discard(self) -> None:
-        """Remove what the run made: it is safe elsewhere. The folder goes, too, unless it was there or holds more."""
+        """Remove what the run made: it is safe elsewhere. The folder goes, too, unless it holds more."""
         sweep(self.root)
         with contextlib.suppress(OSError):
             self._remove(self._owns, self.root)
             self._remove((self._items.name, LOCKS, MANIFEST), self.root)
             (self.root / LOCK).unlink(missing_ok=True)
-            if not self._found:
-                self.root.rmdir()
+            self.root.rmdir()
 
     def path(self, name: str, suffix: str = ".json") -> Path:
         """File of an item: its record, or what lies beside that under another suffix."""
