@@ -317,6 +317,7 @@ def test_a_broken_run_leaves_the_old_folder_or_nothing(
     if old:
         out.mkdir()
         (out / "config.json").write_text("kept")
+        (out / "model.safetensors").write_text("kept")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     calls = 0
     whole = methods.truncated_svd

@@ -150,6 +150,7 @@ def test_a_run_does_not_go_on_with_another_corpus(begun, tiny, tmp_path):
 def test_a_run_that_replaces_goes_on_without_being_told_again(tiny, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "config.json").write_text("{}")
+    (tmp_path / "out" / "model.safetensors").write_text("old")
     kept = training_run(tiny(), tmp_path / "out", "fp32", 1)
     kept.check(resume=False, force=True)
     with kept.open(resume=False, force=True):
