@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heal import HELD_OUT
 
-from claims.common import DEV, METRICS, interval
-from claims.records import Block, Claim, Document, Prose, Result
+from claims.intervals import METRICS, interval
+from claims.records import DEV, Block, Claim, Document, Prose, Result
 
 PAGE = "docs/howto/heal.md"
 

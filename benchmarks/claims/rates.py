@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims.common import span
+from claims.intervals import span
 from claims.records import Claim, Document, Prose
 
 SIZES = ("runtime-tiny", "runtime-mini-small")

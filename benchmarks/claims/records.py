@@ -15,6 +15,9 @@ from digests import digest
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "benchmarks/results"
+SIX = "--suite {six}/backtest.yaml --data {six}"
+DEV = "--suite {dev}/dev.yaml --data {dev}"
+"""Options of commands that score on the six public sets, or on those kept for development."""
 NUMBER = re.compile(r"[-−]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 _NAME = r"([^\s,;:()|]+)"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from claims.common import DEV, METRICS, SIX, interval
+from claims.intervals import METRICS, interval
 from claims.ranks import mean_ranks
-from claims.records import Block, Claim, Document, Prose, Result
+from claims.records import DEV, SIX, Block, Claim, Document, Prose, Result
 
 TWINS = {"bundled": "amazon/chronos-t5-tiny", "bundled-bolt": "amazon/chronos-bolt-tiny"}
 """Published models of the bundled ones' shapes."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from claims.common import SIX
-from claims.records import Block, Claim, Document, Prose, Result
+from claims.records import SIX, Block, Claim, Document, Prose, Result
 
 FOLDER = "figures/rankscope_paper/figures/data"
 PAGE = "docs/benchmarks.md"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims.common import interval
+from claims.intervals import interval
 from claims.records import Block, Claim, Document, Prose, Result
 
 NAME = "snapshots-bundled-bolt"

@@ -4,10 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankscope.errors import DataError, OutputError
 from rankscope.io import codec
+
+if TYPE_CHECKING:
+    from rankscope_eval import Suite
+
+FEV, GIFT = "fev:", "gift-eval"
+"""Prefix of suites of fev tasks, and the name of GIFT-Eval."""
+
+
+def result_files(out: Path, submissions: Sequence[Path] | None) -> list[Path]:
+    """Return the files of results, a table or those of submissions; none if one is missing.
+
+    Args:
+        out: the table.
+        submissions: folders of submissions to GIFT-Eval in place of a table.
+    """
+    if submissions is None:
+        return [out] if out.exists() else []
+    from rankscope_eval.gift_eval.report import CONFIG, RESULTS
+
+    return [one / RESULTS for one in submissions] if all((one / CONFIG).is_file() for one in submissions) else []
+
+
+def data_sets(suite: str | Suite, data: str | None, tasks: Sequence[str] | None) -> dict[str, bool]:
+    """Return the names of a suite's data sets; True for one that is left out if the hub does not answer."""
+    if isinstance(suite, str) and suite.startswith(FEV):
+        from rankscope_eval.fev_suite.tasks import read_tasks
+
+        return {str(task.task_name): False for task in read_tasks(suite.removeprefix(FEV), data, tasks)}
+    if suite == GIFT:
+        from rankscope_eval.gift_eval.sets import configurations, place
+
+        return {one.name: False for one in configurations(tasks) if place(one.source, Path(str(data))) is not None}
+    from rankscope_eval import load_suite
+
+    whole = load_suite(suite) if isinstance(suite, str) else suite
+    chosen = whole.select(None if tasks is None else list(tasks), "--tasks")
+    return {task.name: task.hf_repo is not None for task in chosen.tasks}
 
 
 def check_finished(

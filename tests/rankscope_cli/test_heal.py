@@ -76,3 +76,11 @@ def test_bad_models_are_one_line_and_write_nothing(
     assert "exists already" in refused("heal", small, "--teacher", bolt_folder, "--out", chronos_t5_folder)
     assert "--teacher" in refused("heal", small)
     assert sorted(small.parent.rglob("*")) == before
+
+
+def test_the_help_states_the_defaults(cli: Any) -> None:
+    from rankscope.compress.heal import HealConfig
+
+    text = " ".join(cli("heal", "--help").stdout.split())
+    assert f"(default: {HealConfig().truth:g})" in text
+    assert f"(default: {HealConfig().learning_rate:.0e})".replace("e-0", "e-") in text

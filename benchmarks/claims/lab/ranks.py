@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from claims.common import Span, span
+from claims.intervals import Span, span
 from claims.lab.encoders import loss
 from claims.lab.shared import ENCODERS, RANKS, only, pick, table
 from claims.records import Claim, Document, Prose

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims.common import span
+from claims.intervals import span
 from claims.lab.shared import SLT, TABLES, only, plus_minus, table
 from claims.records import Claim, Document, Prose
 

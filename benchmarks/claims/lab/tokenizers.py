@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from claims.common import span
+from claims.intervals import span
 from claims.lab.shared import TOKENIZERS, only, plus_minus, table
 from claims.records import Claim, Document
 

@@ -14,7 +14,7 @@ from rankscope.io.atomic import sweep
 from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.exits import say
-from rankscope_cli.finished import check_finished
+from rankscope_cli.finished import FEV, GIFT, check_finished, data_sets, result_files
 from rankscope_cli.output import TABLE_SUFFIXES, Output
 from rankscope_cli.own_series import INPUT, own_suite, reading
 from rankscope_cli.progress import progress_bar
@@ -23,14 +23,10 @@ from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope_eval import EvalReport, Suite
+    from rankscope_eval import EvalReport
     from rankscope_eval.fev_suite import FevReport
     from rankscope_eval.gift_eval import GiftReport
     from rankscope_eval.report import EvalRow, EvalSummary, Slice
-
-
-FEV, GIFT = "fev:", "gift-eval"
-"""Prefix of suites of fev tasks, and the name of GIFT-Eval."""
 
 
 def run(
@@ -131,21 +127,24 @@ def run(
     read = reading(input is not None, INPUT, freq, id_column, time_column, target_column)
     replaced = {"suite": suite, "data": data, "tasks": tasks}
     series = own_suite(input, horizon, windows, season_length, read, replaced) or suite or DEFAULT_SUITE
-    folder = _submission_folder(models, baseline, out, force or resume) if suite == GIFT and out is not None else None
+    chosen = models or ["bundled"]
+    reference = baseline or "seasonal-naive"
+    every = list(dict.fromkeys([*chosen, reference]))
+    folder = _submission_folder(every, out, force or resume) if suite == GIFT and out is not None else None
     how = opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     where = Engine(engine, jobs=jobs, address=address, device=how.device)
     kept = _kept(out, resume, force)
     again = kept is not None and resume and kept.exists()
-    done = None if out is None else _results(out, folder, models, baseline)
-    if resume and out is not None and done is not None and not again:
+    places = None if folder is None else [folder / _folder_name(model) for model in every]
+    if resume and out is not None and not again and (done := result_files(Path(out), places)):
         settings: dict[str, Any] = {
-            "baseline": baseline or "seasonal-naive",
+            "baseline": reference,
             "seed": seed,
             "num_samples": num_samples,
             "batch_size": batch_size,
             "max_series": max_series,
         }
-        check_finished(out, done, _every(models, baseline), _data_sets(series, data, opt.words(tasks)), settings)
+        check_finished(out, done, every, data_sets(series, data, opt.words(tasks)), settings)
         sweep(Path(out).parent, Path(out).name)
         say(f"{out} is finished: nothing to resume.")
         return
@@ -157,7 +156,6 @@ def run(
         "kept": kept,
         "resume": resume,
     }
-    chosen = models or ["bundled"]
     report: EvalReport | FevReport | GiftReport
     show: Callable[[Any, Console], None] = partial(show_eval, metrics=shown)
     with Output(json, None if folder else out, force or again, signed=True) as output:
@@ -208,7 +206,7 @@ def _metrics(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(known[name.lower()] for name in chosen))
 
 
-def _submission_folder(models: Sequence[str] | None, baseline: str | None, out: str, replace: bool) -> Path | None:
+def _submission_folder(models: Sequence[str], out: str, replace: bool) -> Path | None:
     """Return the folder of submissions that ``--out`` names, or None for a table.
 
     Raises:
@@ -222,7 +220,7 @@ def _submission_folder(models: Sequence[str] | None, baseline: str | None, out: 
         raise OutputError(f"{out} is a file: give a folder for submissions, or a table (.csv, .parquet, .json).")
     if folder.is_dir() and any(folder.iterdir()) and not replace:
         raise OutputError(f"{out} exists and is not empty: use --force to write into it.")
-    names = _folder_names(models, baseline)
+    names = [_folder_name(model) for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise OptionError(f"two models would be written to {folder / twice}: evaluate them one after the other.")
@@ -232,43 +230,6 @@ def _submission_folder(models: Sequence[str] | None, baseline: str | None, out: 
 def _folder_name(model: str) -> str:
     """Name of a model's folder among submissions."""
     return Path(model.rstrip("/")).name
-
-
-def _every(models: Sequence[str] | None, baseline: str | None) -> list[str]:
-    """Models and the baseline, each once."""
-    return list(dict.fromkeys([*(models or ["bundled"]), baseline or "seasonal-naive"]))
-
-
-def _folder_names(models: Sequence[str] | None, baseline: str | None) -> list[str]:
-    return [_folder_name(one) for one in _every(models, baseline)]
-
-
-def _results(out: str, folder: Path | None, models: Sequence[str] | None, baseline: str | None) -> list[Path] | None:
-    """Return the files of results if all are there, or None."""
-    if folder is None:
-        return [Path(out)] if Path(out).exists() else None
-    from rankscope_eval.gift_eval.report import CONFIG, RESULTS
-
-    places = [folder / name for name in _folder_names(models, baseline)]
-    return [place / RESULTS for place in places] if all((place / CONFIG).is_file() for place in places) else None
-
-
-def _data_sets(suite: str | Suite, data: str | None, tasks: Sequence[str] | None) -> dict[str, bool]:
-    """Return the names of a suite's data sets; True for one that is left out if the hub does not answer."""
-    if isinstance(suite, str) and suite.startswith(FEV):
-        from rankscope_eval.fev_suite.tasks import read_tasks
-
-        return {str(task.task_name): False for task in read_tasks(suite.removeprefix(FEV), data, tasks)}
-    if suite == GIFT:
-        from rankscope_eval.gift_eval.sets import configurations, place
-
-        return {one.name: False for one in configurations(tasks) if place(one.source, Path(str(data))) is not None}
-    from rankscope_eval import load_suite
-
-    chosen = (load_suite(suite) if isinstance(suite, str) else suite).select(
-        None if tasks is None else list(tasks), "--tasks"
-    )
-    return {task.name: task.hf_repo is not None for task in chosen.tasks}
 
 
 def _written(report: Any, folder: Path | None, dtype: str | None, kept: Path | None) -> list[Path]:

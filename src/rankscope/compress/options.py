@@ -68,7 +68,7 @@ class CompressOptions:
         freq: frequency of those files (default: inferred).
         refine: whether the last matrix of every sublayer is refitted to bring the stream back to the original's, see
             `rankscope.compress.refine`; by default with ``joint``, ``stream`` and ``depth``, unless moments are given
-            whose series cannot be had again.
+            whose series cannot be regenerated.
         multiple: ranks are rounded down to multiples of it.
         seed: of the calibration set, and of the method ``random``.
         device: where the model runs.

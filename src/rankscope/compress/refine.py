@@ -232,7 +232,7 @@ def refined_jobs(
         views: likewise.
 
     Raises:
-        OptionError: moments are given whose series cannot be had again.
+        OptionError: moments are given whose series cannot be regenerated.
         DataError: the calibration set cannot be used.
     """
     wanted = how.completed().method in (JOINT, DEPTH, STREAM) if how.refine is None else how.refine

@@ -113,7 +113,7 @@ class Slicing:
             yield name, lambda name=name: self._tensor(name, axes.get(name, Axes()), ends)  # type: ignore[misc]
 
     def views(self, bases: Mapping[str, Basis], widths: Widths) -> dict[str, Float[Tensor, "_ d_model"]]:
-        """What takes the stream after every sublayer into the coordinates of the next point."""
+        """Matrices that take the stream after every sublayer into the coordinates of the next point."""
         nexts = points(self.shapes)
         return {one: bases[other].at(widths[other])[1] for one, other in nexts.items() if other is not None}
 

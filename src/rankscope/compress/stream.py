@@ -132,7 +132,7 @@ def calibrated_on(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
     """The set that the model is shown.
 
     Raises:
-        OptionError: moments are given whose series cannot be had again.
+        OptionError: moments are given whose series cannot be regenerated.
     """
     found = given_series(source, how)
     if found is None:

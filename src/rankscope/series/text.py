@@ -17,14 +17,14 @@ TOKENIZER = "tokenizer.json"
 BYTE_OFFSET = 3
 """First byte id for models without a tokenizer, as in ByT5: 0, 1 and 2 are special tokens."""
 LARGEST = 1 << 30
-"""Most bytes of a text, unpacked."""
+"""Most bytes that a packed text may unpack to."""
 
 
 def read_text(file: str | Path) -> str:
     """Read a UTF-8 text file, optionally gzipped.
 
     Raises:
-        DataError: unreadable, not UTF-8, empty, or larger than `LARGEST`.
+        DataError: unreadable, not UTF-8, empty, or unpacks to more than `LARGEST`.
     """
     path = Path(file)
     try:
@@ -32,9 +32,9 @@ def read_text(file: str | Path) -> str:
             packed = opened.read(2) == b"\x1f\x8b"
             opened.seek(0)
             with gzip.open(opened) if packed else opened as stream:
-                raw = stream.read(LARGEST + 1)
-        if len(raw) > LARGEST:
-            raise DataError(f"text {path} has more than {LARGEST >> 20} MiB: give a part of it.")
+                raw = stream.read(LARGEST + 1 if packed else -1)
+        if packed and len(raw) > LARGEST:
+            raise DataError(f"text {path} unpacks to more than {LARGEST >> 20} MiB: give a part of it.")
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"text {path} is not UTF-8 (byte {error.start}): convert it.") from error
@@ -61,9 +61,9 @@ def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " t
 
         try:
             tokenizer = Tokenizer.from_file(str(file))
-        except BaseException as error:  # tokenizers raises bare Exceptions, and panics are no Exceptions
-            if isinstance(error, KeyboardInterrupt):
-                raise
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # tokenizers raises bare Exceptions, and its panics are no Exceptions
             raise DataError(f"{file} cannot be read as a tokenizer: {error}.") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()

@@ -156,10 +156,13 @@ def test_force_spares_folders_that_only_look_like_ours(names: list[str], why: st
 
 
 def test_force_replaces_whatever_the_library_writes(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
     files = (*_COMPANIONS, *KEPT, REPORT, RECIPE, FILE, RECORD, RUN, DESIGN, LOSSES, SCORES, SPECTRA, SINGLE, SHARDED)
     for name in (*files, KEPT_MODELS, TENSORBOARD, INDEX):
-        (tmp_path / name).touch()
-    refuse_existing(tmp_path, force=True)
+        (tmp_path / "out" / name).touch()
+    with atomic_folder(tmp_path / "out", force=True) as folder:
+        (folder / "new").touch()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that even root cannot write to")

@@ -54,7 +54,7 @@ def test_windows_are_parts_of_the_text() -> None:
 def test_a_text_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankscope.series.text.LARGEST", 1 << 20)
     (tmp_path / "bomb.txt").write_bytes(gzip.compress(bytes(1 << 24)))
-    with pytest.raises(DataError, match="has more than 1 MiB"):
+    with pytest.raises(DataError, match="unpacks to more than 1 MiB"):
         read_text(tmp_path / "bomb.txt")
 
 
@@ -85,3 +85,22 @@ def test_bad_texts(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(DataError, match="cannot be read as a tokenizer"):
         token_ids("times", tmp_path, 7)
+
+
+class Panic(BaseException):
+    """As pyo3 raises where Rust panics."""
+
+
+@pytest.mark.parametrize(("raised", "told"), [(Panic, DataError), (KeyboardInterrupt, KeyboardInterrupt)])
+def test_a_panic_of_the_tokenizer_is_an_error_and_ctrl_c_is_none(
+    raised: type[BaseException], told: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        @staticmethod
+        def from_file(_: str) -> None:
+            raise raised("index out of bounds")
+
+    write_tokenizer(tmp_path)
+    monkeypatch.setattr("tokenizers.Tokenizer", Broken)
+    with pytest.raises(told):
+        token_ids("times", tmp_path, 64)

@@ -78,7 +78,7 @@ def calibration_set(
 
 
 def given_series(checkpoint: Checkpoint, how: CompressOptions) -> CalibrationSet | None:
-    """The calibration set of a compression; None where moments are given whose series cannot be had again.
+    """The calibration set of a compression; None where moments are given whose series cannot be regenerated.
 
     Raises:
         DataError: the set that is named cannot be used.

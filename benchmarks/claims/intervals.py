@@ -1,4 +1,4 @@
-"""Suites, metrics and ways of writing numbers that several files of claims share."""
+"""Scores with their intervals, and ranges of numbers, as pages print them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from claims.records import Document
 
-SIX = "--suite {six}/backtest.yaml --data {six}"
-DEV = "--suite {dev}/dev.yaml --data {dev}"
 METRICS = ("MASE", "WQL")
 Span = dict[str, float]
 
