@@ -23,14 +23,15 @@ def main(args: Sequence[str] | None = None) -> None:
             signal.signal(signal.SIGINT, unwind)
         _quieten(debug=DEBUG in words)
         from rankscope_cli.app import run
-    except KeyboardInterrupt:  # before the app, which normally reports it, is imported
+
+        code = run(words)
+        if code == 130:
+            _leave(code)
+        if signal.getsignal(signal.SIGINT) is unwind:  # all is done: a late Ctrl-C must not change the exit code
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:  # while the app, which normally reports it, is imported or built
         sys.stderr.write("interrupted.\n")
         _leave(130)
-    code = run(words)
-    if code == 130:
-        _leave(code)
-    if signal.getsignal(signal.SIGINT) is unwind:  # all is done: a late Ctrl-C must not change the exit code
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 
 

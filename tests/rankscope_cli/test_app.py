@@ -345,6 +345,18 @@ def test_torch_out_of_memory_is_no_internal_error(error: Exception, capsys: pyte
     assert capsys.readouterr().err == "error: out of memory: choose a smaller model, batch or data set.\n"
 
 
+def test_an_interrupt_while_the_app_is_built_is_an_interrupt() -> None:
+    script = """
+import os, signal
+import rankscope_cli.app
+from rankscope_cli.main import main
+rankscope_cli.app.get_command = lambda app: os.kill(os.getpid(), signal.SIGINT)
+main(["spectrum", "bundled-bolt"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted.\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
 def test_an_interrupt_at_any_moment_is_an_interrupt_or_comes_too_late(delay: float) -> None:

@@ -269,6 +269,7 @@ class _Run:
             self.folder.work,
             self.checkpoint,
             HealConfig(steps=point.heal_steps, seed=point.seed or 0),
+            out=self.folder.work,
             force=True,
             device=self.scorer.options.how.device,
             progress=progress,
