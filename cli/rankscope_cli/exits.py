@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import traceback
 from types import FrameType
@@ -13,19 +14,32 @@ from rankscope.errors import RankscopeError, nearest, printable
 
 DEBUG = "--debug"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_AGAIN = 0.05
+"""Seconds after which an interrupt that waits is tried again."""
 _signals: list[int] = []
 
 
 def unwind(signum: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM like Ctrl-C, so that partial output is removed.
+    """Handle Ctrl-C and SIGTERM alike, so that partial output is removed.
 
-    C code that calls back into Python may replace the exception; `report_error` therefore checks the recorded signal.
+    While a module is imported the interrupt waits: extension modules abort the process on an exception in a callback.
+    Other C code may replace the exception; `report_error` therefore checks the recorded signal.
 
     Raises:
-        KeyboardInterrupt: always.
+        KeyboardInterrupt: unless a module is being imported.
     """
+    if _importing(frame) and hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, unwind)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+        return
     _signals.append(signum)
     raise KeyboardInterrupt
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 def report_error(error: BaseException, *, debug: bool = False) -> int:

@@ -357,6 +357,23 @@ main(["spectrum", "bundled-bolt"])
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted.\n")
 
 
+def test_an_interrupt_waits_for_the_end_of_an_import(tmp_path: Path) -> None:
+    """Extension modules abort the process where an exception meets one of their callbacks."""
+    (tmp_path / "slow_module.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('whole')\n")
+    script = """
+import signal, time
+from rankscope_cli.exits import unwind
+signal.signal(signal.SIGINT, unwind)
+try:
+    import slow_module
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "whole\ninterrupted\n", "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
 def test_an_interrupt_at_any_moment_is_an_interrupt_or_comes_too_late(delay: float) -> None:
