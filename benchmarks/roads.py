@@ -13,68 +13,85 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from accuracy import scored, sizes_of
 from digests import COMPRESSION, HEALING, SCORING, bundled
-from provenance import conditions, origin, parser, save, spread, suite_options
+from provenance import conditions, machine, origin, parser, save, spread, suite_options
 
-SIZES = (0.5, 0.25, 0.15, 0.1, 0.05)
 STORAGES = ("float", "int8")
 HEAL_STEPS = 600
 BATCH = 32
-"""Series of a healing's step."""
-ROADS: dict[str, dict[str, Any]] = {
-    "svd": {"method": "svd"},
-    "whitened": {"method": "whitened"},
-    "heads": {"sites": "attention"},
-    "mlp": {"sites": "mlp"},
-    "joint": {"method": "joint"},
-    "stream": {"method": "stream"},
-    "joint+stream": {"method": "joint+stream"},
-    "joint+stream, of 16": {"method": "joint+stream", "multiple": 16},
-    "joint, healed": {"method": "joint"},
-    "joint+stream, healed": {"method": "joint+stream"},
+"""Series of a step of training."""
+WHOLE = (0.5, 0.25, 0.15, 0.1, 0.05)
+
+
+@dataclass(frozen=True)
+class Road:
+    """A way of making a model smaller.
+
+    Attributes:
+        options: of `rankscope compress`, beside the size; None for a model of that size from scratch.
+        sizes: shares of all parameters, or numbers of decoder layers.
+        healed: trained against the original afterwards.
+    """
+
+    options: dict[str, Any] | None = field(default_factory=dict)
+    sizes: tuple[float, ...] = WHOLE
+    healed: bool = False
+
+
+ROADS = {
+    "svd": Road({"method": "svd"}),
+    "heads": Road({"method": "joint", "sites": "attention"}, (0.85, 0.75)),
+    "MLP width": Road({"method": "joint", "sites": "mlp"}, (0.75, 0.6)),
+    "joint": Road({"method": "joint"}),
+    "stream": Road({"method": "stream"}),
+    "joint+stream": Road({"method": "joint+stream"}),
+    "joint+stream of 16": Road({"method": "joint+stream", "multiple": 16}, (0.25, 0.15)),
+    "decoder depth": Road({"sites": "decoder"}, (3, 2, 1)),
+    "healed": Road({"method": "joint+stream"}, (0.15, 0.1, 0.05), healed=True),
+    "from scratch": Road(None, (0.15, 0.1, 0.05)),
 }
-"""Options of `rankscope compress` by road, beside the share of all parameters that is left."""
-DECODER = "decoder depth"
-"""Road whose sizes are numbers of decoder layers."""
+"""Roads by name: the paper's truncated SVD, narrower heads, narrower feed-forward blocks, both, narrower residual
+streams, everything under one budget, the same in widths that are multiples of 16, fewer decoder layers, and two that
+train: everything under one budget healed, and its control."""
+FIXED = ("svd", "decoder depth")
+"""Roads whose seed changes little or nothing: taken once."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A road to a size: a share of all parameters, or a number of decoder layers."""
+    """A road to a size with a seed."""
 
     road: str
     size: float
     seed: int
 
-    @property
-    def name(self) -> str:
-        """Name of its record."""
-        return f"{self.road.replace(', ', '+').replace(' ', '-')}-{self.size:g}-{self.seed}"
-
     def options(self) -> dict[str, Any]:
         """Options of its compression."""
         from rankscope.compress import Budget
 
-        if self.road == DECODER:
-            return {"budget": Budget("layers", int(self.size)), "sites": "decoder"}
-        return {"ratio": self.size, **ROADS[self.road]}
+        given = ROADS[self.road].options or {}
+        if self.size >= 1:
+            return {"budget": Budget("layers", int(self.size)), **given}
+        return {"ratio": self.size, **given}
 
 
-def points(layers: int, sizes: tuple[float, ...], seeds: int) -> Iterator[Point]:
-    """All points; plain SVD looks at no data and is taken once."""
-    for road in ROADS:
-        for size in sizes:
-            yield from (Point(road, size, seed) for seed in range(1 if road == "svd" else seeds))
-    for kept in range(layers - 1, 0, -1):
-        yield from (Point(DECODER, kept, seed) for seed in range(seeds))
+def points(layers: int, seeds: int, sizes: tuple[float, ...] = ()) -> Iterator[Point]:
+    """All points, a seed after the other, so that a study that is stopped has all roads; ``sizes`` alone, if given."""
+    for seed in range(seeds):
+        for name, road in ROADS.items():
+            for size in road.sizes:
+                if (seed == 0 or name not in FIXED) and size < layers and (not sizes or size in sizes):
+                    yield Point(name, size, seed)
 
 
 def made(point: Point, options: argparse.Namespace, place: Path) -> tuple[Path, int]:
@@ -82,15 +99,33 @@ def made(point: Point, options: argparse.Namespace, place: Path) -> tuple[Path, 
     from rankscope.compress import CompressOptions, compress
     from rankscope.compress.heal import HealConfig, heal
 
+    model, trained = place / "small", BATCH * options.heal_steps
+    if ROADS[point.road].options is None:
+        from_scratch(point, options, model)
+        return model, trained
     how = point.options()
     if how.get("method") != "svd":
         how["calibration"] = options.calibration
-    model = place / "small"
     compress(options.model, CompressOptions(**how, seed=point.seed), out=model)
-    if not point.road.endswith("healed"):
+    if not ROADS[point.road].healed:
         return model, 0
     heal(model, options.model, HealConfig(steps=options.heal_steps, seed=point.seed), out=place / "healed")
-    return place / "healed", BATCH * options.heal_steps
+    return place / "healed", trained
+
+
+def from_scratch(point: Point, options: argparse.Namespace, out: Path) -> None:
+    """Train a model of the original's form, all widths times the root of the size, on as many series as a healing."""
+    from rankscope.train import pretrain, read_config
+
+    recipe, narrower = read_config(options.model), math.sqrt(point.size)
+    width = 8 * round(recipe.model.d_model * narrower / 8)
+    heads = max(1, round(recipe.model.num_heads * narrower))
+    shape = replace(recipe.model, d_model=width, d_ff=4 * width, num_heads=heads)
+    steps = options.heal_steps
+    run = {"max_steps": steps, "warmup_steps": steps // 20, "decay_steps": steps // 4, "batch_size": BATCH}
+    bank = {"bank_kernels": 300, "mixture": replace(recipe.mixture, curriculum=0)}
+    quiet = {"spectra": replace(recipe.spectra, steps=()), "precision": "auto"}
+    pretrain(replace(recipe, model=shape, seed=point.seed, **run, **bank, **quiet), out, device="cpu")
 
 
 def measured(point: Point, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -100,13 +135,13 @@ def measured(point: Point, options: argparse.Namespace, folder: Path) -> dict[st
     from rankscope.errors import FamilyError, OptionError
 
     place = folder / "work"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    record: dict[str, Any] = {"road": point.road, "size": point.size, "seed": point.seed}
+    place.mkdir()
+    record: dict[str, Any] = {"road": point.road, "size": point.size, "seed": point.seed, "machine": machine()}
     begun = time.perf_counter()
     try:
         model, trained = made(point, options, place)
     except (OptionError, FamilyError) as error:
+        shutil.rmtree(place)
         return {**record, "out_of_reach": str(error)}
     record |= {"seconds": time.perf_counter() - begun, "training_series": trained, "storages": {}}
     original = open_checkpoint(options.model)
@@ -145,7 +180,7 @@ def timed(folders: list[str], options: argparse.Namespace) -> dict[str, dict[str
 
 def show(record: dict[str, Any]) -> str:
     """A point in one line."""
-    head = f"{record['road']:22} {record['size']:<5g} seed {record['seed']}"
+    head = f"{record['road']:18} {record['size']:<5g} seed {record['seed']}"
     if "out_of_reach" in record:
         return f"{head}  out of reach"
     one = record["storages"]["float"]
@@ -155,104 +190,118 @@ def show(record: dict[str, Any]) -> str:
     )
 
 
-def by_road(result: dict[str, Any], storage: str, key: str) -> dict[str, list[dict[str, Any]]]:
-    """Points that were reached, by road from large to small: medians over the seeds of a number and of WQL."""
+def by_road(result: dict[str, Any], storage: str, across: str, up: str) -> dict[str, list[dict[str, Any]]]:
+    """Points that were reached, by road from small to large: medians over the seeds of two numbers."""
     found: dict[str, list[dict[str, Any]]] = {}
     groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
     for record in result["points"]:
         if "storages" in record:
             groups.setdefault((record["road"], record["size"]), []).append(record["storages"][storage])
     for (road, _), same in groups.items():
-        at = [one["time"][str(BATCH)] if key == "time" else one[key] for one in same]
-        found.setdefault(road, []).append({"at": spread(at)["median"], "WQL": spread([one["WQL"] for one in same])})
-    return found
+        at, high = ([value(one, key) for one in same] for key in (across, up))
+        found.setdefault(road, []).append({"at": spread(at)["median"], "up": spread(high)})
+    return {road: sorted(row, key=lambda one: one["at"]) for road, row in found.items()}
+
+
+def value(form: dict[str, Any], key: str) -> float:
+    """A number of a form: a share, a relative score, the worst data set's (``worst``), or a share of time."""
+    found = form[key]
+    if key == "worst":
+        return float(found["WQL"][1])
+    return float(found[str(BATCH)] if key == "time" else found)
+
+
+PANELS = (
+    ("float", "parameters", "share of all parameters", "WQL", "WQL / original"),
+    ("float", "parameters", "share of all parameters", "worst", "worst data set's"),
+    ("int8", "bytes", "share of the bytes, int8", "WQL", "WQL / original"),
+    ("float", "time", f"share of the time, {BATCH} series", "WQL", "WQL / original"),
+)
+"""Panels of the figure: storage, numbers across and up, with their labels."""
 
 
 def draw(result: dict[str, Any], stem: Path) -> None:
-    """WQL over the original's against the share of parameters and the share of time that are left."""
+    """Relative scores against the shares of parameters, bytes and time that are left."""
     from rankscope.plots.labels import plain_ticks
     from rankscope.plots.style import MARKS, figure, save_figure, styled
 
-    titles = {"parameters": "share of all parameters", "time": f"share of the time, {BATCH} series"}
     with styled():
-        fig, axes = figure(2, 1)
-        for ax, (key, title) in zip(axes, titles.items(), strict=True):
-            for position, (road, found) in enumerate(by_road(result, "float", key).items()):
+        fig, axes = figure(2, 2, height=5.0)
+        for ax, (storage, across, title, up, label) in zip(axes, PANELS, strict=True):
+            for position, (road, row) in enumerate(by_road(result, storage, across, up).items()):
                 look = MARKS[position % len(MARKS)].kwargs()
-                row = sorted(found, key=lambda one: one["at"])
-                middle = [one["WQL"]["median"] for one in row]
-                spans = [
-                    [one["WQL"]["median"] - one["WQL"]["min"] for one in row],
-                    [one["WQL"]["max"] - one["WQL"]["median"] for one in row],
-                ]
-                x = [one["at"] for one in row]
-                ax.plot(x, middle, label=road, **look)
-                ax.errorbar(x, middle, yerr=spans, fmt="none", ecolor=look["color"], elinewidth=0.7, capsize=2)
+                x, y = [one["at"] for one in row], [one["up"] for one in row]
+                ax.plot(x, [one["median"] for one in y], label=road, **look)
+                ax.vlines(x, [one["min"] for one in y], [one["max"] for one in y], color=look["color"], linewidth=0.7)
             ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
             ax.set_xscale("log")
             ax.set_yscale("log")
             ax.set_ylim(0.93, 2.0)  # plain SVD leaves the panel: what it costs is in the table
-            plain_ticks(ax.xaxis, [0.05, 0.1, 0.2, 0.5, 1.0])
+            plain_ticks(ax.xaxis, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
             plain_ticks(ax.yaxis, [1.0, 1.2, 1.5, 2.0])
             ax.set_xlabel(title)
-            ax.set_ylabel("WQL / original")
+            ax.set_ylabel(label)
         handles, labels = axes[0].get_legend_handles_labels()
         fig.legend(handles, labels, loc="outside lower center", ncols=3)
     save_figure(fig, stem)
 
 
+def earlier(file: Path | None, facts: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Points that are already in the result, if they were measured with the same code and settings."""
+    if file is None or not file.is_file():
+        return []
+    found = json.loads(file.read_text(encoding="utf-8"))
+    same = found["used"] == facts["used"] and all(found[name] == one for name, one in settings.items())
+    return list(found["points"]) if same else []
+
+
 def main() -> None:
-    """Measure what is missing, and save."""
+    """Measure what is missing and save, or draw what was saved."""
     words = parser(__doc__, "two sizes, one seed, five series of every task", seeds=3, rounds=5)
-    words.add_argument("model", help="a bundled one")
-    words.add_argument("--folder", type=Path, help="where points are kept (default: roads-MODEL)")
-    words.add_argument("--figure", type=Path, metavar="PREFIX", help="figure to draw, PREFIX.png and PREFIX.svg")
+    words.add_argument("model", nargs="?", help="a bundled one")
+    words.add_argument(
+        "--draw", nargs=2, type=Path, metavar=("FILE", "STEM"), help="draw a result as STEM.png and .svg"
+    )
     suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
     words.add_argument("--calibration", default="mixture:1024")
     words.add_argument("--heal-steps", type=int, default=HEAL_STEPS)
+    words.add_argument("--minutes", type=float, default=math.inf, help="begin no point after these")
     options = words.parse_args()
-    sizes = SIZES
+    if options.draw:
+        draw(json.loads(options.draw[0].read_text(encoding="utf-8")), options.draw[1])
+        return
+    if options.model is None:
+        words.error("name a model.")
+    sizes: tuple[float, ...] = ()
     if options.quick:
-        options.seeds, options.rounds, options.heal_steps, sizes = 1, 3, 100, (0.25, 0.1)
+        options.seeds, options.rounds, options.heal_steps, sizes = 1, 3, 100, (0.25, 0.15)
         options.max_series, options.calibration = options.max_series or 5, "mixture:256"
 
     from rankscope import open_checkpoint
-    from rankscope.compress.calibration import fingerprint
-    from rankscope.io.run_store import RunStore
 
-    original, before = open_checkpoint(options.model), conditions()
-    folder = options.folder or Path(f"roads-{options.model}")
+    original = open_checkpoint(options.model)
     used = ("benchmarks/accuracy.py", "benchmarks/scores.py", "eval/rankscope_eval/bench")
     facts = origin("roads", *used, *HEALING, *SCORING, *COMPRESSION, *bundled(options.model))
-    settings = {
-        "weights": fingerprint(original),
-        "used": facts["used"],
-        "suite": options.suite,
-        **{name: getattr(options, name) for name in ("max_series", "calibration", "heal_steps", "rounds")},
-    }
-    store = RunStore(folder, "a study", "rankscope/roads@1", settings, items="points", owns=("work", "rows"))
+    settings = {"model": options.model, "suite": Path(options.suite).name}
+    settings |= {name: getattr(options, name) for name in ("max_series", "calibration", "heal_steps", "rounds")}
+    records, before = earlier(options.out, facts, settings), conditions()
+    done = {(one["road"], one["size"], one["seed"]) for one in records}
     layers = int(original.config.get("num_decoder_layers") or original.config["num_layers"])
-    wanted = list(points(layers, sizes, options.seeds))
-    with store.open(resume=folder.exists()):
-        missing, begun = [point for point in wanted if point.name not in store], time.monotonic()
-        for done, point in enumerate(missing, 1):
-            record = measured(point, options, folder)
-            store.put(point.name, record)
-            left = (time.monotonic() - begun) / done * (len(missing) - done) / 60
-            print(f"[{done}/{len(missing)}, {left:.0f} min left] {show(record)}", flush=True)
-        records = [json.loads(store.path(point.name).read_text(encoding="utf-8")) for point in wanted]
-    result = {
-        **facts,
-        "conditions": {"before": before, "after": conditions()},
-        "model": options.model,
-        "suite": Path(options.suite).name,
-        **{name: getattr(options, name) for name in ("max_series", "calibration", "heal_steps", "rounds", "seeds")},
-        "points": records,
-    }
-    if options.figure is not None:
-        draw(result, options.figure)
-    save(result, options.out)
+    wanted = list(points(layers, options.seeds, sizes))
+    missing, begun = [one for one in wanted if (one.road, one.size, one.seed) not in done], time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        for at, point in enumerate(missing, 1):
+            record = measured(point, options, Path(place))
+            records.append(record)
+            minutes = (time.monotonic() - begun) / 60
+            left = minutes / at * (len(missing) - at)
+            print(f"[{at}/{len(missing)}, {left:.0f} min left] {show(record)}", flush=True)
+            missed = len(missing) - at
+            held = {"before": before, "after": conditions()}
+            save({**facts, "conditions": held, **settings, "missing": missed, "points": records}, options.out)
+            if minutes > options.minutes:
+                break
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,19 +25,35 @@ def roads() -> Iterator[ModuleType]:
 
 
 def test_every_point_is_made_of_options_and_has_a_name_of_its_own(roads: ModuleType) -> None:
-    found = list(roads.points(4, (0.5, 0.1), 3))
-    assert len({point.name for point in found}) == len(found) == 9 * 2 * 3 + 2 + 3 * 3
-    assert [point.seed for point in found if point.road == "svd"] == [0, 0]
-    assert {point.size for point in found if point.road == roads.DECODER} == {3, 2, 1}
+    found = list(roads.points(4, 3))
+    assert len(set(found)) == len(found)
+    assert {point.seed for point in found if point.road in roads.FIXED} == {0}
+    assert {point.size for point in found if point.road == "decoder depth"} == {3, 2, 1}
+    assert {point.size for point in roads.points(4, 1, (0.15,))} == {0.15}
     options = [CompressOptions(**point.options()) for point in found]
     assert all(len(one.sizes) == 1 for one in options)
 
 
-def test_the_figure_has_medians_of_what_was_reached(roads: ModuleType) -> None:
+def test_the_figure_has_medians_of_what_was_reached(roads: ModuleType, tmp_path: Path) -> None:
     def point(seed: int, wql: float) -> dict[str, Any]:
-        form = {"parameters": 0.25, "time": {"32": 0.5 + seed / 10}, "WQL": wql}
-        return {"road": "joint", "size": 0.25, "seed": seed, "storages": {"float": form}}
+        form = {"parameters": 0.25, "bytes": 0.2, "time": {"32": 0.5 + seed / 10}, "WQL": wql}
+        form |= {"worst": {"WQL": ["hours", wql + 1]}}
+        return {"road": "joint", "size": 0.25, "seed": seed, "storages": {"float": form, "int8": form}}
 
     lost = {"road": "heads", "size": 0.25, "seed": 0, "out_of_reach": "too small"}
-    found = roads.by_road({"points": [point(0, 1.0), point(1, 1.3), point(2, 1.1), lost]}, "float", "time")
-    assert found == {"joint": [{"at": 0.6, "WQL": {"median": 1.1, "min": 1.0, "max": 1.3}}]}
+    result = {"points": [point(0, 1.0), point(1, 1.3), point(2, 1.1), lost]}
+    found = roads.by_road(result, "float", "time", "WQL")
+    assert found == {"joint": [{"at": 0.6, "up": {"median": 1.1, "min": 1.0, "max": 1.3}}]}
+    assert roads.by_road(result, "int8", "bytes", "worst")["joint"][0]["up"]["median"] == 2.1
+    roads.draw(result, tmp_path / "roads")
+    assert (tmp_path / "roads.png").stat().st_size > 0
+
+
+def test_points_of_the_same_code_and_settings_are_taken_over(roads: ModuleType, tmp_path: Path) -> None:
+    facts, settings = {"used": {"a.py": "1"}}, {"model": "bundled-bolt", "rounds": 5}
+    file = tmp_path / "roads.json"
+    assert roads.earlier(None, facts, settings) == roads.earlier(file, facts, settings) == []
+    file.write_text(json.dumps({**facts, **settings, "points": [{"road": "svd"}]}))
+    assert roads.earlier(file, facts, settings) == [{"road": "svd"}]
+    assert roads.earlier(file, {"used": {"a.py": "2"}}, settings) == []
+    assert roads.earlier(file, facts, {**settings, "rounds": 3}) == []
