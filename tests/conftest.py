@@ -24,7 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def _modules_with_axes() -> list[str]:
     """Modules whose annotations name the axes of arrays; in the others mypy is enough, and far faster."""
-    files = [(folder, file) for folder in ("src", "figures", "lab") for file in (ROOT / folder).rglob("[!_]*.py")]
+    files = [
+        (folder, file) for folder in ("src", "eval", "figures", "lab") for file in (ROOT / folder).rglob("[!_]*.py")
+    ]
     return [
         ".".join(file.relative_to(ROOT / folder).with_suffix("").parts)
         for folder, file in files

@@ -25,7 +25,8 @@ def show_fev(report: FevReport, console: Console) -> None:
 
     tasks = {row["task_name"] for row in report.rows}
     console.print(f"against {report.baseline}, tasks of {report.suite}: {len(tasks)}", style="bold", markup=False)
-    _show_judged([(pair.model, report.metric, pair.errors) for pair in report.pairs], "sources of data", console)
+    pairs = [(pair.model, report.metric, pair.errors) for pair in report.pairs]
+    _show_judged(pairs, ("source of data", "sources of data"), console)
     for pair in report.pairs:
         wins = f"{ratio_text(pair.win_rate, 2)} ({_span(pair.win_rate_interval, 2)})"
         console.print(f"{pair.model} beats it on {wins} of the tasks, ties counted half", markup=False)
@@ -63,7 +64,7 @@ def show_gift(report: GiftReport, console: Console) -> None:
         for pair in report.pairs
         for metric, judged in (("MASE", pair.MASE), ("CRPS", pair.CRPS))
     ]
-    _show_judged(pairs, "data sets", console)
+    _show_judged(pairs, ("data set", "data sets"), console)
     for model, metric, judged in pairs:
         if judged.left_out:
             console.print(f"left out of {metric} of {model}: {', '.join(judged.left_out)} (no ratio).", markup=False)
@@ -76,12 +77,12 @@ def show_gift(report: GiftReport, console: Console) -> None:
         console.print(f"not in the data folder: {count} configurations, {first} first.", markup=False)
 
 
-def _show_judged(pairs: Sequence[tuple[str, str, Judged]], sources: str, console: Console) -> None:
+def _show_judged(pairs: Sequence[tuple[str, str, Judged]], sources: tuple[str, str], console: Console) -> None:
     """Print ratios to the baseline with their verdicts.
 
     Args:
         pairs: model, metric and comparison.
-        sources: plural of what intervals resample.
+        sources: singular and plural of what intervals resample.
         console: where.
     """
     from rankscope_eval.relative import FEWEST
@@ -106,9 +107,11 @@ def _show_judged(pairs: Sequence[tuple[str, str, Judged]], sources: str, console
         last = model
     print_table(table, console)
     bases = max(judged.bases for _, _, judged in pairs)
-    console.print(f"ratio: geometric mean over {bases} {sources}, which its interval resamples", markup=False)
+    console.print(
+        f"ratio: geometric mean over {bases} {sources[bases != 1]}, which its interval resamples", markup=False
+    )
     if any(judged.interval is None for _, _, judged in pairs):
-        console.print(f"{MISSING}: an interval needs {FEWEST} {sources}", markup=False)
+        console.print(f"{MISSING}: an interval needs {FEWEST} {sources[1]}", markup=False)
 
 
 def _show_scores(

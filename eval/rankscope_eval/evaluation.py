@@ -12,7 +12,7 @@ from rankscope.engine.pool import Engine
 from rankscope_eval.baselines import BASELINE
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
 from rankscope_eval.kept import check_run, open_all, opened_store, put, row_key, states, stored
-from rankscope_eval.relative import Sums
+from rankscope_eval.relative import Bands
 from rankscope_eval.report import Comparison, EvalReport, EvalRow
 from rankscope_eval.scorer import score_suite
 from rankscope_eval.slices import worst_slices
@@ -134,4 +134,4 @@ class KeptRow:
     """Row with the sums of its series, which reports omit."""
 
     row: EvalRow
-    bands: Sums | None
+    bands: Bands | None

@@ -21,7 +21,7 @@ Values = Float[np.ndarray, "series horizon"]
 
 
 def forecast_locally(
-    model: str, series: Sequence[Float[np.ndarray, " time"]], horizon: int, season: int, levels: Sequence[float]
+    model: str, series: Sequence[Float[np.ndarray, " _"]], horizon: int, season: int, levels: Sequence[float]
 ) -> tuple[Values, list[Values]]:
     """Forecast every series on its own; a model that cannot be fitted to one is replaced by the seasonal naive.
 

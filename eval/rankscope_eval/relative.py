@@ -21,8 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-Sums = Float[np.ndarray, "series *bands 4"]
-"""Quantile loss, |y|, scaled error and its count of every series: see `rankscope_eval.metrics.Scores`."""
+Sums = Float[np.ndarray, "series 4"]
+"""Quantile loss, |y|, scaled error and its count of every series."""
+Bands = Float[np.ndarray, "series bands 4"]
+"""The same by part of the horizon: see `rankscope_eval.metrics.Scores`."""
 
 Interval = tuple[float, float]
 
@@ -193,7 +195,7 @@ def _stretch(units: int, level: float) -> float:
     return float((units / (units - 1)) ** 0.5 * t.ppf(upper, units - 1) / norm.ppf(upper))
 
 
-def log_ratios(totals: Float[np.ndarray, "draws 8"]) -> Float[np.ndarray, "draws 2"]:
+def log_ratios(totals: Float[np.ndarray, "rows 8"]) -> Float[np.ndarray, "rows 2"]:
     """Log of MASE and of WQL over the baseline's; not finite where one of them is no positive number."""
     loss, labels, scaled, count, base_loss, base_labels, base_scaled, base_count = totals.T
     with np.errstate(all="ignore"):

@@ -13,6 +13,7 @@ from rankscope.io import codec
 from rankscope.measure.tradeoff import Verdict
 from rankscope_eval.metrics import StepScores
 from rankscope_eval.relative import (
+    Bands,
     Draws,
     Interval,
     Sums,
@@ -66,7 +67,7 @@ class EvalRow:
     steps: StepScores | None = None
     source: str = ""
     """Data sets of one source are cuts of the same data; empty for the data set itself."""
-    bands: Sums | None = field(default=None, compare=False, repr=False, metadata=codec.UNWRITTEN)
+    bands: Bands | None = field(default=None, compare=False, repr=False, metadata=codec.UNWRITTEN)
     """Numerators and denominators of the scores by series and part of the horizon; not exported."""
 
     @property
@@ -76,7 +77,7 @@ class EvalRow:
 
     @property
     def sums(self) -> Sums | None:
-        """Numerators and denominators of the scores by series, ``[series, 4]``."""
+        """Numerators and denominators of the scores by series."""
         return None if self.bands is None else self.bands.sum(axis=1)
 
 

@@ -26,9 +26,9 @@ QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
 
 Part = tuple[str, str]
 """Property that a part shares, and its value."""
-Members = dict[str, Bool[np.ndarray, " series"]]
+Members = dict[str, Bool[np.ndarray, " _"]]
 """Series of a part, by data set."""
-Sides = dict[str, Float[np.ndarray, "series 8"]]
+Sides = dict[str, Float[np.ndarray, "_ 8"]]
 """Sums of a model and of the baseline on a part, by data set."""
 
 
@@ -76,7 +76,7 @@ def _properties(series: Sequence[Series], task: Task, row: EvalRow) -> dict[Part
     }
 
 
-def _parts(properties: Mapping[str, Mapping[Part, Bool[np.ndarray, " series"]]]) -> dict[Part, Members]:
+def _parts(properties: Mapping[str, Mapping[Part, Bool[np.ndarray, " _"]]]) -> dict[Part, Members]:
     """Parts of all data sets: not one that is all of the data, or the same series as another, such as a season."""
     parts: dict[Part, Members] = {}
     for key, found in properties.items():
@@ -101,7 +101,7 @@ def _sides(ours: EvalRow, theirs: EvalRow) -> Float[np.ndarray, "series bands 8"
 def _of_model(
     model: str,
     parts: Mapping[Part, Members],
-    sides: Mapping[str, Float[np.ndarray, "series bands 8"]],
+    sides: Mapping[str, Float[np.ndarray, "_ _ 8"]],
     sources: Mapping[str, str],
 ) -> list[Slice]:
     """Slices of a model, the worst first; the first few with intervals."""

@@ -215,8 +215,12 @@ def test_draws_without_a_ratio_are_left_out_and_so_are_data_sets_without_one() -
     assert 1880 < len(wql.logs) < 1960
     assert interval([wql]) == pytest.approx((1.5, 1.5))
     assert resample(sums(np.zeros(3)), base, "d") == (None, None)
+
+
+@pytest.mark.usefixtures("untyped")
+def test_sums_of_other_series_are_no_comparison() -> None:
     with pytest.raises(ValueError, match="3 series and of 2"):
-        resample(model, sums(np.ones(2)), "d")
+        resample(sums(np.ones(3)), sums(np.ones(2)), "d")
 
 
 def row(dataset: str, model: str, errors: list[float] | None, score: float = 1.0) -> EvalRow:

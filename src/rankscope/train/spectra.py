@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rankscope.errors import DataError
+from rankscope.errors import DataError, one_line
 from rankscope.families import FAMILIES, Site, select_sites
 from rankscope.io.atomic import atomic_file
 from rankscope.lowrank import FactoredLinear
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SPECTRA = "spectra.parquet"
 PARTS = "spectra"
+COLUMNS = ["step", "site", "stack", "layer", "role", "index", "sigma"]
 Matrix = Tensor | FactoredMatrix
 
 
@@ -120,16 +121,27 @@ def read_spectra(folder: Path | str) -> pd.DataFrame:
         (0 is the largest) and sigma (absolute). A factored matrix has as many rows as its rank: the rest are zero.
 
     Raises:
-        DataError: no spectra were logged there.
+        DataError: no spectra were logged there, or a file of them is damaged.
     """
     import pandas as pd
 
     whole, parts = Path(folder) / SPECTRA, sorted((Path(folder) / PARTS).glob("[0-9]*.parquet"))
     if whole.is_file():
-        return pd.read_parquet(whole)
+        return _read(whole)
     if not parts:
         raise DataError(f"{folder} holds no {SPECTRA}: log spectra by the section spectra of the run's config.")
-    return pd.concat([pd.read_parquet(part) for part in parts], ignore_index=True)
+    return pd.concat([_read(part) for part in parts], ignore_index=True)
+
+
+def _read(file: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(file, columns=COLUMNS)
+    except Exception as error:
+        raise DataError(
+            f"{file} holds no spectra ({one_line(error)[:120]}). Delete the file, and its spectra are left out."
+        ) from error
 
 
 def _sigma(matrix: Matrix) -> Tensor:

@@ -3,6 +3,8 @@
 import time
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -105,6 +107,21 @@ def test_spectra_of_a_run_that_is_not_done_can_be_read(tiny, tmp_path):
 
     pretrain(tiny(spectra=Snapshots(every=2)), tmp_path / "out", device="cpu", progress=look)
     assert seen == {1: 0, 2: 2, 3: 2, 4: 4, 5: 4, 6: 6}
+
+
+@pytest.mark.parametrize("place", ["spectra.parquet", "spectra/000000003.parquet"])
+@pytest.mark.parametrize("damage", ["no table", "metadata", "other columns"])
+def test_damaged_spectra_are_told_in_one_line(place, damage, tmp_path):
+    file = tmp_path / place
+    file.parent.mkdir(exist_ok=True)
+    names = spectra.COLUMNS[:-1] if damage == "other columns" else spectra.COLUMNS
+    metadata = {"pandas": "{"} if damage == "metadata" else None
+    pq.write_table(pa.table({name: [1] for name in names}, metadata=metadata), file)
+    if damage == "no table":
+        file.write_bytes(b"{}")
+    with pytest.raises(DataError, match=f"{place} holds no spectra") as caught:
+        read_spectra(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_nothing_to_read_and_unknown_roles_are_errors(tiny, tmp_path):

@@ -182,7 +182,10 @@ def test_numbers_that_are_none_survive_being_stored(
         assert report.notes[-1] == "not compared, since an error is not finite or the baseline's is zero: sales 1."
         assert report.pairs[0].errors.left_out == ("sales 1",)
         assert report.pairs[0].errors.tasks == 1
-        show_fev(report, Console(file=io.StringIO()))
+        said = io.StringIO()
+        show_fev(report, Console(file=said, width=200))
+        assert "over 1 source of data, " in said.getvalue()
+        assert "needs 3 sources of data" in said.getvalue()
     report.to_frame().to_parquet(tmp_path / "scores.parquet")
 
 

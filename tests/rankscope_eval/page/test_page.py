@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rankscope.io import codec
 from rankscope_eval.page import Page, build_page
 
 HOSTILE = "<script>alert(1)</script>\"'&$x_{$\x00\u202e"
@@ -134,6 +135,18 @@ def test_rebuilt_commands_are_commands(tree: Any) -> None:
     for program, verb, *args in commands:
         context = load_verb(verb).make_context(verb, args + (["--out", "x"] if verb in ("table2", "sweep") else []))
         assert (program, context.args) == ("rankscope", [])  # the verb's own parser took every word
+
+
+def test_scores_on_a_file_of_series_name_no_suite(one_document: Callable[..., Path], tmp_path: Path) -> None:
+    from rankscope_eval import evaluate, series_suite
+
+    (tmp_path / "data").mkdir()
+    lines = [f'{{"item_id": "{name}", "target": [1, 2, 3, 5, 8, 13], "freq": "D"}}' for name in "abc"]
+    (tmp_path / "data" / "sold.jsonl").write_text("\n".join(lines))
+    report = evaluate(["naive"], series_suite(tmp_path / "data" / "sold.jsonl", 2, windows=2))
+    html = build_page(one_document(codec.plain(report))).html
+    assert "--baseline seasonal-naive --input FILE --horizon 2 --windows 2 --num-samples" in html
+    assert "--suite" not in html
 
 
 @pytest.mark.slow

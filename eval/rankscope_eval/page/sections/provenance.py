@@ -104,7 +104,16 @@ def _eval(one: Any) -> list[Any]:
     models = dict.fromkeys(row.model for row in one.rows)
     cut = ["--max-series", one.max_series] if one.max_series else []
     more = ["--num-samples", one.num_samples, "--batch-size", one.batch_size, "--seed", one.seed]
-    return ["eval", *models, "--baseline", one.baseline, "--suite", one.suite, *cut, *more]
+    return ["eval", *models, "--baseline", one.baseline, *_series(one), *cut, *more]
+
+
+def _series(one: Any) -> list[Any]:
+    """The suite of an evaluation; a file that stood in for one has but its stem in the result, as all three names."""
+    if {(row.benchmark, row.dataset) for row in one.rows} != {(one.suite, one.suite)}:
+        return ["--suite", one.suite]
+    row = one.rows[0]
+    windows = max(1, row.windows // max(1, row.series))
+    return ["--input", "FILE", "--horizon", row.prediction_length, "--windows", windows]
 
 
 def _bench(one: Any) -> list[Any]:

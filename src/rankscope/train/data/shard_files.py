@@ -7,7 +7,8 @@ float32). gluonts' ``FileDataset`` (which the chronos training scripts read with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -41,7 +42,11 @@ class ShardReader(Protocol):
     """Index of the first series of every group, and the number of series."""
 
     def group(self, index: int) -> tuple[Float[np.ndarray, " value"], Int[np.ndarray, " begins"]]:
-        """Return the concatenated values of a group's series, and their start offsets with the final end."""
+        """Return the concatenated values of a group's series, and their start offsets with the final end.
+
+        Raises:
+            DataError: the group is damaged.
+        """
         ...
 
 
@@ -86,10 +91,19 @@ def open_shard(path: Path) -> ShardReader:
     Raises:
         DataError: truncated, not in the format of its suffix, or with other columns.
     """
-    try:
+    with _named(path):
         return READERS[path.suffix](path)
-    except (OSError, ValueError, KeyError) as error:  # pyarrow's errors are among these
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Convert the errors of a parser to `DataError` with the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, ValueError, LookupError, pa.ArrowException) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path} is damaged: {reason}") from error
 
 
@@ -101,12 +115,18 @@ class ArrowShard:
 
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         _check(reader.schema)
+        self._path = path
         self._batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+        self._valid: dict[int, tuple[Float[np.ndarray, " value"], Int[np.ndarray, " begins"]]] = {}
         self.groups = _begins([batch.num_rows for batch in self._batches])
 
     def group(self, index: int) -> tuple[Float[np.ndarray, " value"], Int[np.ndarray, " begins"]]:
         """See `ShardReader`; the arrays are views of the file."""
-        return _flat(self._batches[index].column(2))
+        if index not in self._valid:
+            with _named(self._path):
+                self._batches[index].validate(full=True)  # damaged offsets would end the process
+                self._valid[index] = _flat(self._batches[index].column(2))
+        return self._valid[index]
 
 
 class ParquetShard:
@@ -115,6 +135,7 @@ class ParquetShard:
     def __init__(self, path: Path) -> None:
         import pyarrow.parquet as pq
 
+        self._path = path
         self._file = pq.ParquetFile(path)
         _check(self._file.schema_arrow)
         metadata = self._file.metadata
@@ -122,7 +143,8 @@ class ParquetShard:
 
     def group(self, index: int) -> tuple[Float[np.ndarray, " value"], Int[np.ndarray, " begins"]]:
         """See `ShardReader`."""
-        return _flat(self._file.read_row_group(index, columns=["target"]).column(0).combine_chunks())
+        with _named(self._path):
+            return _flat(self._file.read_row_group(index, columns=["target"]).column(0).combine_chunks())
 
 
 READERS: dict[str, Callable[[Path], ShardReader]] = {".arrow": ArrowShard, ".parquet": ParquetShard}
@@ -137,7 +159,7 @@ def _schema() -> pa.Schema:
 
 def _check(schema: pa.Schema) -> None:
     wanted = _schema()
-    if schema.names != wanted.names or str(schema.field("target").type.value_type) != "float":
+    if schema.names != wanted.names or schema.types[-1] != wanted.types[-1]:
         raise ValueError(f"its columns are {', '.join(schema.names)}, not {', '.join(wanted.names)} of float32.")
 
 

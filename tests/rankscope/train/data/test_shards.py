@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from rankscope.choices import SHARD_FORMATS
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
 from rankscope.io import codec
 from rankscope.io.run_store import locked
-from rankscope.train.data.shard_files import INDEX, read_index
+from rankscope.train.data.shard_files import INDEX, open_shard, read_index
 from rankscope.train.data.shard_writer import write_shards
 from rankscope.train.data.shards import Shards, open_shards
 from rankscope.train.data.synthesis import Synthesis, shard_series
@@ -176,21 +177,44 @@ def test_a_flipped_bit_is_found_by_verifying(folder: Path) -> None:
     assert len(open_shards(folder, verify=True, skip_damaged=True).damaged) == 1
 
 
-def test_other_columns_are_refused(whole: dict[str, Path], tmp_path: Path) -> None:
-    import shutil
+@pytest.mark.parametrize("suffix", SHARD_FORMATS)
+@pytest.mark.parametrize(
+    "columns", [{"item_id": ["a"], "value": [1.0]}, {"item_id": ["a"], "start": [0], "target": [1.0]}]
+)
+def test_other_columns_are_refused(tmp_path: Path, write_table: Callable[..., Path], suffix: str, columns: Any) -> None:
+    import pandas as pd
 
-    import pyarrow as pa
+    file = write_table(pd.DataFrame(columns), tmp_path / f"x.{suffix}")
+    with pytest.raises(DataError, match=rf"x\.{suffix} is damaged: its columns are {', '.join(columns)}, not"):
+        open_shard(file)
 
-    folder = Path(shutil.copytree(whole["arrow"], tmp_path / "copy"))
-    file = folder / "shard-00000.arrow"
-    table = pa.table({"item_id": ["a"], "value": [1.0]})
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    index = json.loads((folder / INDEX).read_text())
-    index["files"][0]["bytes"] = file.stat().st_size
-    (folder / INDEX).write_text(json.dumps(index))
-    with pytest.raises(DataError, match=r"shard-00000.arrow is damaged: its columns are item_id, value"):
-        open_shards(folder)
+
+@pytest.mark.parametrize("how", ["two offsets swapped", "more values than there are"])
+def test_damaged_offsets_of_an_arrow_file_are_an_error(whole: dict[str, Path], tmp_path: Path, how: str) -> None:
+    values, begins = open_shard(whole["arrow"] / "shard-00000.arrow").group(0)
+    size, offsets = np.array([len(values), 0]), begins.copy()  # a record of Arrow: values, and how many are missing
+    if how == "two offsets swapped":
+        offsets[[3, 4]] = offsets[[4, 3]]
+        assert offsets[3] - offsets[2] >= SMALL["min_length"]  # the series before them would be read, too long
+    else:
+        offsets[-1] = 2**31 - 1
+        size[0] = 2**31
+    data = (whole["arrow"] / "shard-00000.arrow").read_bytes()
+    for old, new in ((begins, offsets), (np.array([len(values), 0]), size)):
+        assert old.tobytes() in data
+        data = data.replace(old.tobytes(), new.tobytes())
+    (tmp_path / "x.arrow").write_bytes(data)
+    with pytest.raises(DataError, match=r"x\.arrow is damaged: ") as caught:
+        open_shard(tmp_path / "x.arrow").group(0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_row_group_is_an_error(whole: dict[str, Path], tmp_path: Path) -> None:
+    data = (whole["parquet"] / "shard-00000.parquet").read_bytes()
+    (tmp_path / "x.parquet").write_bytes(data[:4] + b"x" * (len(data) // 2) + data[4 + len(data) // 2 :])
+    shard = open_shard(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet is damaged: "):
+        shard.group(0)
 
 
 @pytest.mark.parametrize(
