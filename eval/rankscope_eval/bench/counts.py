@@ -134,11 +134,12 @@ class Network:
 
 def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
     """Read the input of `phases` from a checkpoint's headers; None for unsupported families."""
+    from rankscope.families.weight_layout import scale_name
+
     family = checkpoint.family
     if not family.fast:
         return None
     sites = checkpoint.sites("all")
-    shapes = checkpoint.family.expected_shapes(checkpoint.config)
     d_model = int(checkpoint.config["d_model"])
 
     def matrix(site: Site) -> Matrix:
@@ -146,7 +147,7 @@ def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
         d_out, d_in = checkpoint.shape(site)
         parts = [(d_out, d_in)] if layout is None else list(layout.shapes(d_out, d_in))
         numbers = sum(rows * columns for rows, columns in parts)
-        if checkpoint.storage == "int8" and site.role != "embedding":
+        if scale_name(site.name if layout is None else f"{site.module}.up.weight") in checkpoint.index:
             return Matrix(numbers, numbers + itemsize * sum(rows for rows, _ in parts))
         return Matrix(numbers, numbers * itemsize)
 
@@ -182,18 +183,15 @@ def read_network(checkpoint: Checkpoint, itemsize: int) -> Network | None:
             whole = Matrix(sum(one.numbers for one in mlp), sum(one.bytes for one in mlp))
             yield LayerCount(attention(own, LATENT_SHARE if decodes else None), crossed, whole)
 
-    def stored(prefix: str) -> Matrix:
-        names = [name for name, shape in shapes.items() if name.startswith(prefix) and len(shape) == 2]
-        numbers = sum(shapes[name][0] * shapes[name][1] for name in names)
-        return Matrix(numbers, numbers * itemsize)
+    def stored(kind: str) -> Matrix:
+        parts = [matrix(site) for site in sites if site.role.startswith(f"{kind}_")]
+        return Matrix(sum(one.numbers for one in parts), sum(one.bytes for one in parts))
 
     if family.decoding == "tokens":
         numbers = int(checkpoint.config["vocab_size"]) * d_model
         head, patch = Matrix(numbers, numbers * itemsize), NOTHING
     else:
-        head = stored("output_patch_embedding.")
-        parts = [matrix(site) for site in sites if site.role.startswith("patch")]
-        patch = Matrix(sum(one.numbers for one in parts), sum(one.bytes for one in parts))
+        head, patch = stored("head"), stored("patch")
     inner = dict(checkpoint.config["chronos_config"])
     stacks = tuple(layers("encoder")), tuple(layers("decoder"))
     return Network(family.decoding, d_model, itemsize, *stacks, head, patch, inner)

@@ -224,16 +224,18 @@ def open_checkpoint(model: str | Path | None = None, *, revision: str | None = N
         else:
             index = read_index(folder)
             family, guesses = guess_family(config, {name: info.shape for name, info in index.items()})
-        layouts = read_layouts(config.get("rankscope"))
+        block = config.get("rankscope")
+        layouts = read_layouts(block)
         expected = expected_shapes(config, family, layouts)
-        storage = read_storage(config.get("rankscope"))
+        storage = read_storage(block)
     except RankscopeError as error:
         raise type(error)(f"{source}: {error}") from error
     index = read_index(folder) if index is None else index
     try:
         prefix = find_prefix(expected, family.prefixes, index)
         check_agreement(config, family, {prefix + name: shape for name, shape in expected.items()}, index, prefix)
-        check_storage(storage, {prefix + layer for layer in linear_layers(family.sites(config), layouts)}, index)
+        layers = linear_layers(family.sites(config), layouts, block)
+        check_storage(storage, {prefix + layer for layer in layers}, index)
     except CheckpointError as error:
         raise CheckpointError(f"{source}: {error}") from error
     return Checkpoint(source, folder, config, family, index, layouts, prefix, guesses)

@@ -44,8 +44,9 @@ def expected_shapes(
             shapes[f"{module}.up.bias"] = shape
         else:
             shapes.update(_factor_shapes(module, shape, factors[module]))
-    if read_storage(config.get("rankscope")) == "int8":
-        for layer in sorted(linear_layers(family.sites(config), layouts)):
+    block = config.get("rankscope")
+    if read_storage(block) == "int8":
+        for layer in sorted(linear_layers(family.sites(config), layouts, block)):
             shapes[scale_name(f"{layer}.weight")] = shapes[f"{layer}.weight"][:1]
     return shapes
 

@@ -254,7 +254,6 @@ class MatrixCut:
                 numbers,
                 layer=layer,
                 heads=heads,
-                floating=self.site.kind == "head",
             )
         ]
 

@@ -204,7 +204,7 @@ class Budget:
         fixed: what the rest of the model costs, in the same unit.
         itemsize: bytes of a stored number.
         scale: bytes of the scale that every row of a stored factor has, 0 where numbers are floating point.
-        floating: bytes by which a number is longer that stays floating point.
+        floating: bytes by which a bias, which stays floating point, is longer.
     """
 
     kind: str
@@ -241,17 +241,13 @@ class Budget:
             )
         if self.kind == "parameters":
             return float(self.fixed + sum(site.after for site in sites))
-        stored = sum(site.after * self.bytes_each(site.spectrum) for site in sites)
+        stored = sum(site.after * self.itemsize for site in sites)
         more = sum(self.beside(site.spectrum) * site.rank for site in sites if site.layout != "dense")
         return float(self.fixed + stored + more)
 
-    def bytes_each(self, spectrum: Spectrum) -> int:
-        """Bytes of a number."""
-        return self.itemsize + self.floating * spectrum.floating
-
     def beside(self, spectrum: Spectrum) -> int:
         """Bytes of a rank beside those of its numbers: scales, and what is longer."""
-        return 0 if spectrum.floating else spectrum.rows * self.scale + spectrum.floats * self.floating
+        return spectrum.rows * self.scale + spectrum.floats * self.floating
 
     def shown(self, value: float | int) -> str:
         """A size for people: a ratio in four digits, rounded up, so that asking for what is shown succeeds.
@@ -269,4 +265,4 @@ class Budget:
             return spectrum.time
         if self.kind == "cache-bytes":
             return spectrum.cached
-        return spectrum.cost * self.bytes_each(spectrum) + self.beside(spectrum) if self.scale else spectrum.cost
+        return spectrum.cost * self.itemsize + self.beside(spectrum) if self.scale else spectrum.cost

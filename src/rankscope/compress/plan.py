@@ -61,7 +61,6 @@ class Spectrum:
         pair: of a head ``qk`` or ``vo``.
         head: its number.
         floats: numbers of every rank that stay floating point where weights are whole numbers, biases.
-        floating: whether all of its numbers do, those of an output head.
         per_rank: numbers that every rank stores, where those are not d_out + d_in.
         time: share of the original's time that a rank takes, where that was measured.
         worth: second-order importance of every term, never rising, where that was measured.
@@ -80,7 +79,6 @@ class Spectrum:
     pair: Literal["", "qk", "vo"] = ""
     head: int = 0
     floats: int = 0
-    floating: bool = False
     per_rank: int | None = None
     time: float = 0.0
     worth: Float[Tensor, " k"] | None = field(default=None, repr=False)

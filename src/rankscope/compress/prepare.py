@@ -127,8 +127,7 @@ class Prepared:
         pairs = zip(sizes, self.spectra, strict=True)
         selected = sum(min(size) * spectrum.stored for size, part in pairs for spectrum in part)
         scale = SCALE_DTYPE.itemsize if self.storage == "int8" else 0
-        whole = [max(size) for size, part in zip(sizes, self.spectra, strict=True) if not (scale and part[0].floating)]
-        itemsize = max(whole, default=1)
+        itemsize = max(map(max, sizes))
         floating = (self.dtype or self.source.dtype).itemsize - itemsize if scale else 0
         priced = replace(budget, itemsize=itemsize, scale=scale, floating=floating)
         more = sum(priced.beside(spectrum) * (spectrum.stored_rank or 0) for spectrum in self.flat)

@@ -96,7 +96,6 @@ class WidthCut:
                 layer=self.outer.layer or 0,
                 rows=len(self.inner),
                 floats=len(self.biases),
-                floating=self.outer.kind == "head",
                 per_rank=per_unit,
             )
         ]

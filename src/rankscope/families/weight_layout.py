@@ -6,9 +6,10 @@ queries and keys (``qk``), one for values and outputs (``vo``). A feed-forward b
 has as many hidden ``units`` as are listed, in place of the config's ``d_ff``. They may meet: q of a head-width
 attention can itself be factored.
 
-With ``storage`` ``int8`` the weight of every linear layer that `rankscope.families.Family.sites` lists (attention, MLP
-and the embedding of patches) is whole numbers, and ``<weight>_scale`` holds one scale for each of its rows; a factored
-matrix is two such weights. Embedding tables, output heads, norms, biases and position biases stay floating point.
+With ``storage`` ``int8`` the weight of every linear layer that `rankscope.families.Family.sites` lists (attention, MLP,
+embedding of patches, Bolt's and Chronos-2's head) is whole numbers, and ``<weight>_scale`` holds one scale for each of
+its rows; a factored matrix is two such weights. Token tables, T5's head, skip connections, norms, biases and position
+biases stay floating point. In ``version`` 1 of the block all heads do.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from rankscope.families.record import Family
 from rankscope.families.sites import Site
 
 LayoutName = Literal["dense", "factored", "head-width", "width"]
-VERSION = 1
+VERSIONS = (1, 2)
+"""Those that can be read. Written is 2 with ``int8``, so that releases that know heads in floating point only refuse
+it, else 1."""
 LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 
 
@@ -120,10 +123,10 @@ def read_layouts(block: object) -> dict[str, Layout]:
             "config.json: rankscope must be an object that holds an object named sites; "
             "use the config.json that was saved with the weights."
         )
-    if block.get("version") != VERSION:
+    if block.get("version") not in VERSIONS:
         raise CheckpointError(
             f"config.json: rankscope.version {block.get('version')!r} is not known, this release reads "
-            f"{VERSION}: update rankscope."
+            f"{' and '.join(map(str, VERSIONS))}: update rankscope."
         )
     found = {module: _layout(module, entry) for module, entry in block["sites"].items()}
     return {module: layout for module, layout in found.items() if layout is not None}
@@ -261,14 +264,20 @@ def scaled_weight(name: str) -> str | None:
     return name.removesuffix(_SCALE) if name.endswith(_SCALE) else None
 
 
-def linear_layers(sites: Iterable[Site], layouts: Mapping[str, Layout]) -> frozenset[str]:
+def linear_layers(sites: Iterable[Site], layouts: Mapping[str, Layout], block: object = None) -> frozenset[str]:
     """Modules of the linear layers that hold the matrices of ``sites``: a factored one is two, ``up`` and ``down``.
 
-    Embedding tables are no linear layers, and heads stay floating point.
+    Embedding tables are no linear layers.
+
+    Args:
+        sites: of the model.
+        layouts: of its modules.
+        block: ``rankscope`` of its config; in version 1 heads stay floating point, and are left out.
     """
+    first = isinstance(block, Mapping) and block.get("version") == 1
     found: set[str] = set()
     for site in sites:
-        if site.role == "embedding" or site.kind == "head":
+        if site.role == "embedding" or (first and site.kind == "head"):
             continue
         factored = isinstance(layouts.get(site.module), Factored)
         found |= {f"{site.module}.up", f"{site.module}.down"} if factored else {site.module}
@@ -293,7 +302,8 @@ def low_rank_config(
     target = family.low_rank
     if target is None:
         raise FamilyError(f"there is no low-rank class of {family.title} models: rankscope families lists who has one.")
-    block: dict[str, Any] = {"version": VERSION, "family": family.name, "method": method}
+    version = 1 if storage == "float" else 2
+    block: dict[str, Any] = {"version": version, "family": family.name, "method": method}
     if storage != "float":
         block["storage"] = storage
     if isinstance(known := config.get("rankscope"), Mapping) and "stream" in known:

@@ -63,7 +63,7 @@ def factor_model(
             initialise_factors(layer)
     initialise_skips(model)
     if int8:
-        round_layers(model, linear_layers(sites, layouts))
+        round_layers(model, linear_layers(sites, layouts, config.rankscope))
 
 
 def initialise_factors(layer: FactoredLinear) -> None:

@@ -154,7 +154,7 @@ def test_factored_sites(tmp_path: Path, write_checkpoint: Make, tiny_config: Mak
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, r"version 2 is not known.*update rankscope"),
+        ({"version": 3}, r"version 3 is not known.*update rankscope"),
         ({"version": None}, "version None is not known"),
         ({"sites": None}, "an object named sites"),
         (

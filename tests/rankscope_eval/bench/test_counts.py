@@ -103,6 +103,7 @@ def test_int8_takes_the_flops_of_floats_and_a_quarter_of_the_bytes(folder: Any, 
     assert [one.flops for one in mine] == [one.flops for one in theirs]
     q, dense = network.encoder[0].own.q, whole.encoder[0].own.q
     assert (q.bytes, dense.bytes) == (24 * 24 + 24 * 4, 24 * 24 * 4)
+    assert network.head.bytes < whole.head.bytes / 3
 
 
 @pytest.mark.parametrize("design", [*DESIGNS, "joined"])
