@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -13,13 +14,13 @@ import torch
 from safetensors.torch import load_file
 
 from rankscope import load_pipeline, open_checkpoint
-from rankscope.compress import Budget, CompressOptions, compress, read_recipe
+from rankscope.compress import Budget, CompressOptions, compress, read_recipe, sensitivity
 from rankscope.compress.calibration import calibrate
 from rankscope.compress.calibration.sources import named_set
-from rankscope.compress.joint_stream import Split, splits, suits
+from rankscope.compress.joint_stream import Split, splits, suited
 from rankscope.compress.prepare import prepare
 from rankscope.compress.slicing import Slicing, slice_checkpoint
-from rankscope.compress.stream import measure
+from rankscope.compress.stream import measure, stream_taps
 from rankscope.engine import silent
 from rankscope.errors import OptionError
 from rankscope.families.stream import read_widths
@@ -161,14 +162,58 @@ def test_the_recipe_makes_the_same_model_again(wide: Any, tmp_path: Path) -> Non
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.parametrize("given", ["a name", "moments"])
+def test_nothing_is_computed_twice(given: str, wide: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One set of series (two with moments, once to see if they can be had), one probe of the original, and no pass for
+    moments that are given.
+    """
+    from rankscope.compress.calibration import collect, sources
+
+    source, counts = open_checkpoint(wide("chronos-bolt")), Counter[str]()
+    everything = tuple(site for site in source.sites(["all"]) if site.role != "embedding")
+    moments = calibrate(source, named_set(source, "mixture:16"), sites=everything)
+    compress(source, FEW, out=tmp_path / "plain")
+
+    def count(home: Any, name: str) -> None:
+        whole = getattr(home, name)
+
+        def counting(*args: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return whole(*args, **options)
+
+        monkeypatch.setattr(home, name, counting)
+
+    for home, name in ((sources, "named_set"), (collect, "calibrate"), (sensitivity, "questions")):
+        count(home, name)
+    how = FEW if given == "a name" else replace(FEW, calibration=moments)
+    compress(source, how, out=tmp_path / "counted")
+    # a second probe is that of what the cuts have left
+    expected = {"named_set": 2, "calibrate": 1} if given == "a name" else {"named_set": 3}
+    assert counts == {"questions": 2, **expected}
+    plain, counted = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "counted"))
+    assert plain == counted
+
+
+def test_taps_that_share_a_probe_measure_what_they_would_alone(wide: Any) -> None:
+    source = open_checkpoint(wide("chronos-t5"))
+    how, taps = replace(FEW, calibration=named_set(source, "mixture:16")), stream_taps(source)
+    shared = prepare(source, replace(how, method="joint"), others=taps)
+    for one, other in zip(shared.flat, prepare(source, replace(how, method="joint")).flat, strict=True):
+        assert one.worth is not None
+        assert torch.equal(one.worth, other.worth)
+    alone = measure(source, replace(how, method="stream"), silent)
+    for point, found in measure(source, replace(how, method="stream"), silent, taps).items():
+        assert torch.equal(found.sigma, alone[point].sigma)
+
+
 def test_where_it_is_the_default(wide: Any, tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
     source = open_checkpoint(wide("chronos-bolt"))
-    assert suits(source, FEW)
-    assert suits(source, replace(FEW, ratio=None, budget=Budget("bytes", 9000)))
+    assert suited(source, FEW)
+    assert suited(source, replace(FEW, ratio=None, budget=Budget("bytes", 9000)))
     moments = calibrate(source, named_set(source, "mixture:4"))
-    assert suits(source, replace(FEW, calibration=moments))
+    assert suited(source, replace(FEW, calibration=moments))
     lost = replace(moments, settings=replace(moments.settings, data="other"))
-    assert not suits(source, replace(FEW, calibration=lost))
+    assert not suited(source, replace(FEW, calibration=lost))
     for other in (
         {"method": "joint"},
         {"sites": "attention"},
@@ -177,10 +222,10 @@ def test_where_it_is_the_default(wide: Any, tmp_path: Path, write_checkpoint: An
         {"ratio": None, "attention_ratio": 0.5},
         {"ratio": None, "budget": Budget("cache-bytes", 9000)},
     ):
-        assert not suits(source, replace(FEW, **other)), other
-    assert not suits(open_checkpoint(write_checkpoint(tmp_path / "text", tiny_config("t5"))), FEW)
+        assert not suited(source, replace(FEW, **other)), other
+    assert not suited(open_checkpoint(write_checkpoint(tmp_path / "text", tiny_config("t5"))), FEW)
     compress(source, replace(FEW, method="stream"), out=tmp_path / "sliced")
-    assert not suits(open_checkpoint(tmp_path / "sliced"), FEW)
+    assert not suited(open_checkpoint(tmp_path / "sliced"), FEW)
     again = compress(tmp_path / "sliced", replace(FEW, ratio=0.8), out=tmp_path / "again")
     assert again.method == "joint"
 
