@@ -23,7 +23,7 @@ from rankscope.compress.apply import adopt, jobs_of, layouts_of, write_folder
 from rankscope.compress.calibration import Calibration, load_calibration
 from rankscope.compress.calibration.sources import given_series, probe_set
 from rankscope.compress.calibration.statistics import is_saved
-from rankscope.compress.options import JOINT, JOINT_STREAM, SENSITIVITY, STREAM, WHOLE, Budget, CompressOptions
+from rankscope.compress.options import DEPTH, JOINT, JOINT_STREAM, SENSITIVITY, STREAM, WHOLE, Budget, CompressOptions
 from rankscope.compress.plan import Plan, least_plan, site_plan
 from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.recipe import seen, write_recipe
@@ -190,10 +190,7 @@ class JointStream:
             splits(prepared, self.slicing, self.bases, share), key=lambda one: one.lost + one.sliced, default=None
         )
         if found is None:
-            raise OptionError(
-                f"{budget.kind} {budget.limit:g} is out of reach: the cuts and the streams leave at least "
-                f"{self.least:.4f} of all parameters, and what is near that forecasts nothing; ask for more."
-            )
+            raise OptionError(self._out_of_reach(budget, share))
         with atomic_folder(out, force) as folder:
             place = folder / _CANDIDATES
             place.mkdir()
@@ -227,6 +224,19 @@ class JointStream:
             adopt(folder, place / "found", whole)
             shutil.rmtree(place)
         return whole
+
+    def _out_of_reach(self, budget: Budget, share: float) -> str:
+        """Say the least, in the unit of the budget too where numbers are as long as each other, and what goes lower."""
+        least, ratio = self.least, Budget("ratio", 1.0)
+        rounded = (self.how.storage or self.source.storage) == "int8"
+        shorter = budget.kind == "bytes" and not rounded
+        sized = budget.kind == "parameters" or shorter
+        size = f" ({budget.shown(budget.limit * least / share)} {budget.kind})" if sized else ""
+        return (
+            f"{budget.kind} {budget.limit:g} is out of reach: cuts and streams leave at least {ratio.shown(least)} of "
+            f"all parameters{size}, and what is near that forecasts nothing. Ask for more, or go lower with "
+            f"{'--storage int8, or with ' if shorter else ''}--layers N (method {DEPTH}) first and this on the result."
+        )
 
     def _written(self, prepared: Prepared) -> Prepared:
         """The same, written in the formats that are asked for."""

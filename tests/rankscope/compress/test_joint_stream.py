@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from math import prod
@@ -200,6 +201,7 @@ def test_taps_that_share_a_probe_measure_what_they_would_alone(wide: Any) -> Non
     shared = prepare(source, replace(how, method="joint"), others=taps)
     for one, other in zip(shared.flat, prepare(source, replace(how, method="joint")).flat, strict=True):
         assert one.worth is not None
+        assert other.worth is not None
         assert torch.equal(one.worth, other.worth)
     alone = measure(source, replace(how, method="stream"), silent)
     for point, found in measure(source, replace(how, method="stream"), silent, taps).items():
@@ -228,6 +230,37 @@ def test_where_it_is_the_default(wide: Any, tmp_path: Path, write_checkpoint: An
     assert not suited(open_checkpoint(tmp_path / "sliced"), FEW)
     again = compress(tmp_path / "sliced", replace(FEW, ratio=0.8), out=tmp_path / "again")
     assert again.method == "joint"
+
+
+@pytest.mark.parametrize(
+    ("options", "lower"),
+    [
+        ({"ratio": 0.01}, "go lower with --layers N"),
+        ({"ratio": None, "budget": Budget("parameters", 90)}, "go lower with --layers N"),
+        ({"ratio": None, "budget": Budget("bytes", 300)}, "go lower with --storage int8, or with --layers N"),
+        ({"ratio": None, "budget": Budget("bytes", 90), "storage": "int8"}, "go lower with --layers N"),
+    ],
+    ids=["ratio", "parameters", "bytes", "bytes-int8"],
+)
+def test_out_of_reach_names_the_least_and_what_goes_lower(
+    options: dict[str, Any], lower: str, wide: Any, tmp_path: Path
+) -> None:
+    how = replace(FEW, method="joint+stream", **options)
+    with pytest.raises(OptionError, match="is out of reach: ") as caught:
+        compress(wide("chronos-bolt"), how, out=tmp_path / "small")
+    said = str(caught.value)
+    assert lower in said
+    assert "\n" not in said
+    share = float(re.search(r"at least ([\d.]+) of all parameters", said)[1])  # type: ignore[index]
+    size = re.search(r"\((\d+) (?:parameters|bytes)\)", said)
+    least: dict[str, Any] = {"ratio": share, "budget": None}
+    if how.budget is not None and how.storage is None:
+        assert size is not None
+        least = {"budget": replace(how.budget, limit=int(size[1]))}
+    compress(wide("chronos-bolt"), replace(how, **least), out=tmp_path / "least")
+    small, whole = open_checkpoint(tmp_path / "least"), open_checkpoint(wide("chronos-bolt"))
+    assert share - 1e-3 < small.parameters / whole.parameters <= share  # factors that do not pay are put together
+    assert set(read_widths(small.config).values()) == {1}
 
 
 @pytest.mark.parametrize(
