@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from rankscope import open_checkpoint
+from rankscope.compress import read_recipe
 from rankscope.compress.calibration import calibrate, calibration_set
 from rankscope.compress.to_loss import Measured
 from rankscope_eval import Scorer
@@ -209,6 +210,8 @@ def test_a_time_in_place_of_a_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Fake:
+        conditions: ClassVar = {"cpu": "a faster one", "cores": "64", "device": "cpu", "threads": "64", "batch": "8"}
+
         def __init__(self, checkpoint: Any, batch: int, *_: Any) -> None:
             assert (checkpoint.source, batch) == (str(bolt_folder), 8)
 
@@ -225,6 +228,18 @@ def test_a_time_in_place_of_a_size(
     assert found["search"]["measure"] == "time of 8 series"
     assert 0.85 < found["search"]["score"] == found["ratio"] <= 0.9
     assert set(found["asked"]) == {"time"}
+    sought = read_recipe(tmp_path / "small").sought
+    assert sought is not None
+    assert (sought.measure, sought.most, sought.conditions) == ("time of 8 series", pytest.approx(0.9), Fake.conditions)
+    again = cli("compress", bolt_folder, "--recipe", tmp_path / "small/recipe.yaml", "--out", tmp_path / "again")
+    assert again.exit_code == 0
+    assert "measured on another machine (a faster one, 64, cpu), not on this one" in again.stderr
+    assert "--latency 0.9." in again.stderr
+    old = "".join((tmp_path / "small/recipe.yaml").read_text().partition("sought:")[:1])
+    (tmp_path / "old.yaml").write_text(old)  # as releases before this one left them
+    again = cli("compress", bolt_folder, "--recipe", tmp_path / "old.yaml", "--out", tmp_path / "older")
+    assert again.exit_code == 0
+    assert "another machine" not in again.stderr
     refused = cli("compress", bolt_folder, "--latency", "60ms", "--batch", 8, "--out", tmp_path / "fast")
     assert "the original takes 50 ms; there is nothing to cut" in refused.stderr
 

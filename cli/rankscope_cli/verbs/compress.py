@@ -23,6 +23,7 @@ from rankscope_cli.progress import progress_bar, progress_lines
 if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
     from rankscope.compress import CompressOptions
+    from rankscope.compress.recipe import Recipe
     from rankscope.compress.to_loss import Measured
     from rankscope_eval import LoadedSuite, Scorer
     from rankscope_eval.bench import Clock
@@ -280,6 +281,7 @@ def run(
                     most=_share(latency, clock),
                     timer=clock,
                     measure=f"time of {batch or _BATCH} series",
+                    conditions=clock.conditions,
                     force=force,
                     progress=progress,
                 )
@@ -287,6 +289,7 @@ def run(
             with progress_bar("opening the model") as progress:
                 checkpoint = open_checkpoint(model, revision=revision)
                 options = given if kept is None else kept.options(checkpoint, given.device)
+                _warn_elsewhere(kept, given.device)
                 report = compress(checkpoint, options, out=out, force=force, progress=progress)
         else:
             if given.sizes:
@@ -308,6 +311,21 @@ def run(
         output.deliver(report, lambda console: show_compress(report, console))
     for note in report.notes:
         say(f"warning: {note}")
+
+
+def _warn_elsewhere(recipe: Recipe | None, device: str) -> None:
+    """Say that a recipe's prices are of another machine."""
+    if recipe is None or recipe.prices is None or recipe.sought is None or recipe.sought.conditions is None:
+        return
+    from rankscope_eval.bench.clock import here
+
+    known, now = recipe.sought.conditions, here(device)
+    if any(known.get(name) != value for name, value in now.items()):
+        was, this = (", ".join(f"{one.get(name) or '?'}" for name in now) for one in (known, now))
+        say(
+            f"warning: the recipe's times were measured on another machine ({was}), not on this one ({this}): the "
+            f"model is the same, its time may not be; for this machine search with --latency {recipe.sought.most:g}."
+        )
 
 
 def _duration(text: str) -> tuple[float, bool]:

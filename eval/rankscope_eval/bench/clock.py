@@ -9,7 +9,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.engine import Progress, silent
 from rankscope_eval.bench.case import Case, Settings
 from rankscope_eval.bench.children import CaseError
-from rankscope_eval.bench.running import run_bench
+from rankscope_eval.bench.running import place, run_bench
 
 ROUNDS, AT_ONCE = 5, 4
 """Alternating rounds, and models in memory at once besides the original."""
@@ -23,12 +23,16 @@ class Clock:
         batch: series that are forecast at once.
         device: where models run.
         progress: called with (done, total, what).
+
+    Attributes:
+        conditions: what the times hold for; complete once something was timed.
     """
 
     def __init__(self, original: Checkpoint, batch: int, device: str = "cpu", progress: Progress = silent) -> None:
         self.original = Case(str(original.folder), "auto")
         self.settings = Settings(batches=(batch,), rounds=ROUNDS, device=device)
         self.progress = progress
+        self.conditions: dict[str, str] = {}
 
     def milliseconds(self) -> float:
         """Time of a forecast by the original."""
@@ -48,7 +52,15 @@ class Clock:
             report = run_bench([self.original, *cases], self.settings, baseline=self.original)
             if report.failures:
                 raise CaseError(report.failures[0].reason)
+            original = next(row for row in report.rows if row.model == self.original.model)
+            self.conditions |= {**here(self.settings.device), "threads": str(original.threads)}
+            self.conditions |= {"runtime": original.runtime, "batch": str(original.batch)}
             labels = {row.model: row.label for row in report.rows}
             ratios = {one.label: one.seconds.median for one in report.ratios}
             found += [ratios[labels[case.model]] for case in cases]
         return found
+
+
+def here(device: str) -> dict[str, str]:
+    """What times hold for, of this machine."""
+    return {name: str(value) for name, value in place(device).items()}

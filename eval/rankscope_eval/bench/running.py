@@ -187,22 +187,30 @@ def _ratios(rows: Sequence[BenchRow], baseline: str) -> list[BenchRatio]:
     return found
 
 
-def machine(rows: Sequence[BenchRow], settings: Settings) -> dict[str, Any]:
-    """Describe the machine: processor, cores, device, software versions and load."""
-    from importlib.metadata import version
-
+def place(device: str) -> dict[str, Any]:
+    """What times depend on most: processor, cores it may use, and device."""
     import torch
 
     model = ""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    on_gpu = settings.device.startswith("cuda")
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"
+    return {"cpu": model, "cores": available_cores(), "device": name}
+
+
+def machine(rows: Sequence[BenchRow], settings: Settings) -> dict[str, Any]:
+    """Describe the machine: processor, cores, device, software versions and load."""
+    from importlib.metadata import version
+
+    import torch
+
+    here = place(settings.device)
     return {
-        "cpu": model,
-        "cores": available_cores(),
+        "cpu": here["cpu"],
+        "cores": here["cores"],
         "threads": rows[0].threads,
-        "device": torch.cuda.get_device_name(settings.device) if on_gpu else "cpu",
+        "device": here["device"],
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from rankscope.compress.cut import Cut
 from rankscope.compress.options import JOINT, Completed
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, read_matrices, stored_names
-from rankscope.compress.recipe import write_recipe
+from rankscope.compress.recipe import Sought, note_search, write_recipe
 from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, site_reports
 from rankscope.compress.write import REPORT, Job, TensorSpec, copied, finish_folder, write_jobs
@@ -135,11 +135,23 @@ def layouts_of(prepared: Prepared, plan: Plan) -> tuple[Changed, dict[str, Layou
     return changed, layouts
 
 
-def adopt(folder: Path, found: Path, report: CompressReport) -> CompressReport:
-    """Move a written folder's files into the one that it was searched for, with a report of the search."""
+def adopt(
+    folder: Path, found: Path, report: CompressReport, conditions: Mapping[str, str] | None = None
+) -> CompressReport:
+    """Move a written folder's files into the one that it was searched for, with a report of the search.
+
+    Args:
+        folder: where they go.
+        found: where they are.
+        report: of the search, if there was one.
+        conditions: what a clock's times hold for.
+    """
     for file in found.iterdir():
         file.rename(folder / file.name)
     codec.write(folder / REPORT, report, indent=2)
+    if report.search is not None:
+        search, known = report.search, None if conditions is None else dict(conditions)
+        note_search(folder, Sought(search.measure, round(1 + search.max_loss, 12), known))
     write_card(folder, report.out)
     return report
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import write_folder
 from rankscope.compress.depth import drop_layers
-from rankscope.compress.joint_stream import compress_joint_stream, suits
+from rankscope.compress.joint_stream import compress_joint_stream, suited
 from rankscope.compress.options import DEPTH, JOINT_STREAM, STREAM, CompressOptions
 from rankscope.compress.prepare import prepare
 from rankscope.compress.report import CompressReport
@@ -60,8 +60,7 @@ def compress(
         how = replace(how, attention_ratio=1.0)
     refuse_existing(out, force)
     source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
-    if suits(source, how):
-        how = replace(how, method=JOINT_STREAM)
+    how = suited(source, how) or how
     whole = {STREAM: slice_checkpoint, JOINT_STREAM: compress_joint_stream, DEPTH: drop_layers}.get(
         how.completed().method
     )

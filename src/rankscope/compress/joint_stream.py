@@ -18,15 +18,18 @@ from functools import partial
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.choices import DECODERS
 from rankscope.compress.apply import adopt, jobs_of, layouts_of, write_folder
-from rankscope.compress.calibration.sources import given_series
-from rankscope.compress.options import JOINT, JOINT_STREAM, SENSITIVITY, STREAM, Budget, CompressOptions
+from rankscope.compress.calibration import Calibration, load_calibration
+from rankscope.compress.calibration.sources import given_series, probe_set
+from rankscope.compress.calibration.statistics import is_saved
+from rankscope.compress.options import DEPTH, JOINT, JOINT_STREAM, SENSITIVITY, STREAM, WHOLE, Budget, CompressOptions
 from rankscope.compress.plan import Plan, least_plan, site_plan
 from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.recipe import seen, write_recipe
 from rankscope.compress.report import CompressReport
 from rankscope.compress.slicing import Slicing, plan_widths, slice_checkpoint
-from rankscope.compress.stream import Basis, calibrated_on, measure
+from rankscope.compress.stream import Basis, calibrated_on, measure, stream_taps
 from rankscope.engine import Progress, silent
 from rankscope.errors import OptionError
 from rankscope.families.stream import read_widths
@@ -96,13 +99,13 @@ def shapes_of(prepared: Prepared, slicing: Slicing, plan: Plan) -> dict[str, tup
     return {**{name: shape for name, shape in slicing.shapes.items() if slicing.tied(name)}, **cut}
 
 
-def suits(source: Checkpoint, how: CompressOptions) -> bool:
-    """True if ``joint+stream`` is what a compression without a method means.
+def suited(source: Checkpoint, how: CompressOptions) -> CompressOptions | None:
+    """The same options with method ``joint+stream`` where a compression without a method means it, else None.
 
     That is a size of the whole model of a model that forecasts, whose streams are whole, on series that can be had.
     """
     free = how.method is None and how.sites is None and how.allocation is None
-    return (
+    fits = (
         free
         and how.limit is not None
         and how.limit.kind in KINDS
@@ -110,8 +113,20 @@ def suits(source: Checkpoint, how: CompressOptions) -> bool:
         and source.family.low_rank is not None
         and not read_widths(source.config)
         and not source.factored
-        and given_series(source, how) is not None
     )
+    if not fits:
+        return None
+    moments = _moments(how)
+    series = given_series(source, replace(how, calibration=moments or how.calibration))
+    return None if series is None else replace(how, method=JOINT_STREAM, calibration=moments or series)
+
+
+def _moments(how: CompressOptions) -> Calibration | None:
+    """Moments that are given."""
+    given = how.calibration
+    if isinstance(given, (str, Path)) and is_saved(given):
+        given = load_calibration(given)
+    return given if isinstance(given, Calibration) else None
 
 
 class JointStream:
@@ -133,9 +148,14 @@ class JointStream:
             )
         self.source, self.slicing, self.series = source, Slicing(source), calibrated_on(source, how)
         self.how = replace(how, calibration=self.series)
-        cuts = replace(self.how, method=JOINT, eps=None, ratio=None, budget=None, storage=None, dtype=None)
-        self.prepared = prepare(source, cuts, progress=progress)
-        self.bases = measure(source, replace(self.how, method=STREAM), progress)
+        self.probe = probe_set(source, self.how)
+        shown = replace(self.how, probe=self.probe, eps=None, ratio=None, budget=None, storage=None, dtype=None)
+        moments, taps = _moments(how), stream_taps(source)
+        if moments is not None and moments.serves(source.sites(WHOLE), how.decoder or DECODERS[0]):
+            shown = replace(shown, calibration=moments)
+        prepared = prepare(source, replace(shown, method=JOINT), progress=progress, others=taps)
+        self.prepared = replace(prepared, how=replace(prepared.how, calibration=self.series))
+        self.bases = measure(source, replace(shown, method=STREAM, calibration=self.series), progress, taps)
 
     @property
     def least(self) -> float:
@@ -170,10 +190,7 @@ class JointStream:
             splits(prepared, self.slicing, self.bases, share), key=lambda one: one.lost + one.sliced, default=None
         )
         if found is None:
-            raise OptionError(
-                f"{budget.kind} {budget.limit:g} is out of reach: the cuts and the streams leave at least "
-                f"{self.least:.4f} of all parameters, and what is near that forecasts nothing; ask for more."
-            )
+            raise OptionError(self._out_of_reach(budget, share))
         with atomic_folder(out, force) as folder:
             place = folder / _CANDIDATES
             place.mkdir()
@@ -182,7 +199,7 @@ class JointStream:
                 sites = last.sites
             else:
                 first = write_folder(prepared, found.plan, place / JOINT)
-                rest = replace(sized, method=STREAM, ratio=None, budget=_absolute(source, budget))
+                rest = replace(sized, method=STREAM, probe=self.probe, ratio=None, budget=_absolute(source, budget))
                 smaller = open_checkpoint(place / JOINT)
                 last = slice_checkpoint(smaller, rest, out=place / "found", original=source, progress=progress)
                 sites = (*first.sites, *last.sites)
@@ -207,6 +224,19 @@ class JointStream:
             adopt(folder, place / "found", whole)
             shutil.rmtree(place)
         return whole
+
+    def _out_of_reach(self, budget: Budget, share: float) -> str:
+        """Say the least, in the unit of the budget too where numbers are as long as each other, and what goes lower."""
+        least, ratio = self.least, Budget("ratio", 1.0)
+        rounded = (self.how.storage or self.source.storage) == "int8"
+        shorter = budget.kind == "bytes" and not rounded
+        sized = budget.kind == "parameters" or shorter
+        size = f" ({budget.shown(budget.limit * least / share)} {budget.kind})" if sized else ""
+        return (
+            f"{budget.kind} {budget.limit:g} is out of reach: cuts and streams leave at least {ratio.shown(least)} of "
+            f"all parameters{size}, and what is near that forecasts nothing. Ask for more, or go lower with "
+            f"{'--storage int8, or with ' if shorter else ''}--layers N (method {DEPTH}) first and this on the result."
+        )
 
     def _written(self, prepared: Prepared) -> Prepared:
         """The same, written in the formats that are asked for."""

@@ -48,7 +48,7 @@ class CompressOptions:
             and attention alone with ``eps`` or ``attention_ratio``.
         method: ``svd`` (plain truncated SVD), ``whitened``, ``joint`` (whole heads and hidden units), ``theorem3``,
             ``asvd`` or ``random``; by default ``joint+stream`` for a size of the whole model
-            (`rankscope.compress.joint_stream.suits`), ``svd`` with ``eps`` or ``attention_ratio``, else ``joint``. See
+            (`rankscope.compress.joint_stream.suited`), ``svd`` with ``eps`` or ``attention_ratio``, else ``joint``. See
             `rankscope.compress.methods`, `rankscope.compress.joint` and `rankscope.compress.width`. ``stream`` narrows
             the residual streams of the whole model; see `rankscope.compress.stream`. ``joint+stream`` shares the size
             between the two, see `rankscope.compress.joint_stream`. ``depth``, the default with a

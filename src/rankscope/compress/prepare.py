@@ -156,6 +156,7 @@ def prepare(
     options: CompressOptions | None = None,
     *,
     progress: Progress | None = None,
+    others: Sequence[Tap] = (),
 ) -> Prepared:
     """Calibrate where the method needs it, and measure all matrices: every one is read once.
 
@@ -163,6 +164,7 @@ def prepare(
         checkpoint: an open checkpoint, or what `open_checkpoint` takes.
         options: which matrices, and how.
         progress: called with (done, total, what).
+        others: taps that are shown the passes of a probe, too, where there is one.
 
     Raises:
         RankscopeError: as `rankscope.compress.compress` says.
@@ -211,7 +213,7 @@ def prepare(
         taps += [tap] if tap is not None else []
         report(done, len(cuts), "singular values")
     if probed:
-        cuts, spectra = with_sensitivity(source, how, cuts, spectra, taps, report)
+        cuts, spectra = with_sensitivity(source, how, cuts, spectra, taps, report, others)
     return priced(Prepared(source, chosen, how, allocation, moments, tuple(cuts), tuple(spectra), report))
 
 

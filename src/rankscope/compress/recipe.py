@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import shlex
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +26,21 @@ Seen = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Sought:
+    """What a search for a size was asked for.
+
+    Attributes:
+        measure: what was measured, 1 being the original's.
+        most: how large it may be.
+        conditions: what a clock's times hold for: processor, cores, device, threads, runtime and batch.
+    """
+
+    measure: str
+    most: float
+    conditions: dict[str, str] | None = None
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Model and options of a compression; see `rankscope.compress.CompressOptions` for the options.
 
@@ -38,6 +54,7 @@ class Recipe:
         data: fingerprint of its series.
         columns: column names that files of series are read with.
         freq: frequency that they are read with.
+        sought: the search that found the size, None where the size was asked for.
     """
 
     version: str
@@ -63,6 +80,7 @@ class Recipe:
     prices: dict[str, float] | None = None
     columns: Columns | None = None
     freq: str | None = None
+    sought: Sought | None = None
 
     SCHEMA: ClassVar = "rankscope/recipe@1"
 
@@ -107,9 +125,10 @@ class Recipe:
             )
         own = {one.name for one in fields(CompressOptions)} - {"budget", "calibration"}
         values = {one.name: getattr(self, one.name) for one in fields(self) if one.name in own}
-        ((kind, limit),) = (self.budget or {"": 0.0}).items()
-        budget = Budget(kind, limit) if self.budget else None
-        return CompressOptions(**values, budget=budget, calibration=self._series(source), device=device)
+        budgets = [Budget(kind, limit) for kind, limit in (self.budget or {}).items()]
+        return CompressOptions(
+            **values, budget=next(iter(budgets), None), calibration=self._series(source), device=device
+        )
 
     def _series(self, source: Checkpoint) -> CalibrationSet | None:
         if self.calibration is None:
@@ -133,10 +152,19 @@ def seen(series: CalibrationSet, seed: int) -> Seen:
 
 def write_recipe(folder: Path, source: Checkpoint, how: CompressOptions, seen: Seen | None) -> None:
     """Write ``recipe.yaml`` into a folder that is being written; see `Recipe.of`."""
+    _write(folder, Recipe.of(source, how, seen))
+
+
+def note_search(folder: Path, sought: Sought) -> None:
+    """Say in the recipe of a folder how its size was found."""
+    _write(folder, replace(read_recipe(folder), sought=sought))
+
+
+def _write(folder: Path, recipe: Recipe) -> None:
     import yaml
 
-    head = f"# Makes this model again: rankscope compress {source.source} --recipe {RECIPE} --out DIR\n"
-    content = yaml.safe_dump(codec.plain(Recipe.of(source, how, seen)), sort_keys=False, allow_unicode=True)
+    head = f"# Makes this model again: rankscope compress {shlex.quote(recipe.model)} --recipe {RECIPE} --out DIR\n"
+    content = yaml.safe_dump(codec.plain(recipe), sort_keys=False, allow_unicode=True)
     (folder / RECIPE).write_text(head + content, encoding="utf-8")
 
 

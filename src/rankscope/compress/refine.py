@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import math
 import shutil
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +38,7 @@ from rankscope.compress.calibration.passes import (
 )
 from rankscope.compress.calibration.sources import given_series
 from rankscope.compress.options import DEPTH, JOINT, STREAM, CompressOptions
+from rankscope.compress.pausing import PausingPass, current_pass
 from rankscope.compress.write import Job, TensorSpec, write_jobs
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
@@ -54,7 +54,7 @@ RIDGES = tuple(10.0**power for power in range(-4, 3))
 SKETCH = 256
 """Random combinations of the outputs on which λ is chosen where there are more: the sums of squares that are compared
 keep their expectation, and vary by about √(2 / 256) of themselves."""
-DRAFT, THREAD = ".draft", "refine"
+DRAFT = ".draft"
 _WRITERS = ("o", "wo")
 
 
@@ -180,13 +180,14 @@ def refine(
     models: list[Any] = [one.to(place).eval() for one in (source.module(torch.float32), smaller)]
     ends = {point: _end(models[1], point) for point in targets}
     batches = list(_batches(source, models[0], series, size, decoder, seed))  # sample paths are drawn without hooks
-    hooks = [hook for model in models for hook in note_masks(model, lambda: _current().masks)]
-    hooks += [models[0].get_submodule(point).register_forward_hook(_after) for point in targets.values()]
-    hooks += [hook for point, (_, writer) in ends.items() for hook in _watch(models[1], point, writer)]
     number = min(FOLDS, len(series) // size)
     found: dict[str, Tensor] = {}
-    pairs = [tuple(_Pass(partial(model, **inputs)) for model in models) for inputs in batches]
-    try:
+    with ExitStack() as held:
+        for hook in _hooks(models, targets.values(), ends):
+            held.callback(hook.remove)
+        pairs = [
+            tuple(held.enter_context(PausingPass(partial(model, **inputs))) for model in models) for inputs in batches
+        ]
         for done, (point, (name, writer)) in enumerate(ends.items()):
             view = None if views is None else views[point].to(place, torch.float32)
             progress(done, len(ends), "refining")
@@ -200,11 +201,6 @@ def refine(
                 writer.weight += moved.to(writer.weight)
                 found[f"{name}.weight"] = writer.weight.detach()
         progress(len(ends), len(ends), "refining")
-    finally:
-        for one in (each for pair in pairs for each in pair):
-            one.stop()
-        for hook in hooks:
-            hook.remove()
     return found
 
 
@@ -273,67 +269,6 @@ def _in_float32(name: str, shape: tuple[int, ...], stored: torch.dtype) -> tuple
     return (TensorSpec(name, shape, torch.float32 if stored.is_floating_point or stored == torch.int8 else stored),)
 
 
-class _Pass(threading.Thread):
-    """A forward pass that waits wherever `show` is called until its owner resumes it; one of the two runs at a time."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        super().__init__(daemon=True, name=THREAD)
-        self.masks: dict[str, Any] = {}
-        self.stream: Any = None
-        self._call, self._ended = call, False
-        self._shown: tuple[Any, ...] | None = None
-        self._error: BaseException | None = None
-        self._go, self._there = threading.Semaphore(0), threading.Semaphore(0)
-        self.start()
-
-    def run(self) -> None:
-        """Make the pass."""
-        self._go.acquire()
-        try:
-            if not self._ended:
-                with torch.no_grad():
-                    self._call()
-        except _EndedError:
-            pass
-        except BaseException as error:  # raised where the owner waits
-            self._error = error
-        self._there.release()
-
-    def show(self, *values: Any) -> None:
-        """Hand something to the owner and wait; called within the pass."""
-        self._shown = values
-        self._there.release()
-        self._go.acquire()
-        if self._ended:
-            raise _EndedError
-
-    def resume(self) -> tuple[Any, ...]:
-        """Go on to where something is shown, and take it."""
-        self._go.release()
-        self._there.acquire()
-        if self._error is not None:
-            raise self._error
-        shown, self._shown = self._shown, None
-        assert shown is not None, "the pass is at its end"
-        return shown
-
-    def stop(self) -> None:
-        """End the pass where it is."""
-        self._ended = True
-        self._go.release()
-        self.join()
-
-
-class _EndedError(Exception):
-    """Leaves a forward pass."""
-
-
-def _current() -> _Pass:
-    found = threading.current_thread()
-    assert isinstance(found, _Pass)
-    return found
-
-
 def _affordable(source: Checkpoint, series: CalibrationSet) -> CalibrationSet:
     """As many of the first series as `HELD` has room for, one batch at least.
 
@@ -368,9 +303,20 @@ def _end(model: nn.Module, point: str) -> tuple[str, Any]:
     return (f"{name}.up", found.up) if hasattr(found, "up") else (name, found)
 
 
+def _hooks(models: Sequence[Any], points: Iterable[str], ends: Mapping[str, tuple[str, Any]]) -> Iterator[Any]:
+    """Put hooks into the original and the smaller model, one after the other."""
+    original, smaller = models
+    for model in models:
+        yield from note_masks(model, lambda: current_pass().masks)
+    for point in points:
+        yield original.get_submodule(point).register_forward_hook(_after)
+    for point, (_, writer) in ends.items():
+        yield from _watch(smaller, point, writer)
+
+
 def _after(_: nn.Module, __: Any, output: Any) -> None:
     """Make passes of the original show its stream after a sublayer."""
-    _current().show(output if isinstance(output, Tensor) else output[0])
+    current_pass().show(output if isinstance(output, Tensor) else output[0])
 
 
 def _watch(smaller: nn.Module, point: str, writer: nn.Module) -> Iterator[Any]:
@@ -378,10 +324,10 @@ def _watch(smaller: nn.Module, point: str, writer: nn.Module) -> Iterator[Any]:
 
     def before(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = args[0] if args else kwargs["hidden_states"]
-        _current().stream = layer.skip(x) if hasattr(layer, "skip") else x
+        current_pass().stream = layer.skip(x) if hasattr(layer, "skip") else x
 
     def enters(_: nn.Module, args: tuple[Any, ...]) -> None:
-        now = _current()
+        now = current_pass()
         now.show(now.stream, args[0], now.masks.get(point.partition(".")[0]))
 
     yield smaller.get_submodule(point).register_forward_pre_hook(before, with_kwargs=True)

@@ -43,6 +43,7 @@ def with_sensitivity(
     spectra: Sequence[list[Spectrum]],
     taps: Sequence[Tap],
     progress: Progress,
+    others: Sequence[Tap] = (),
 ) -> tuple[list[Cut], list[list[Spectrum]]]:
     """Measure the importance of every term, in units of the mean loss.
 
@@ -56,6 +57,7 @@ def with_sensitivity(
         spectra: of every cut.
         taps: of every cut.
         progress: called with (done, total, what).
+        others: taps that are shown the same passes.
 
     Returns:
         Cuts with output-gradient moments, and spectra with the worth of their terms.
@@ -64,14 +66,14 @@ def with_sensitivity(
         OptionError: a text model has no tokens to be probed with.
         DataError: the probe set cannot be used.
     """
-    scale = probed(source, how, taps, progress)
+    probed(source, how, [*taps, *others], progress)
     triples = zip(cuts, spectra, taps, strict=True)
-    measured = [tap.measured(cut, known, scale) for cut, known, tap in triples]
+    measured = [tap.measured(cut, known) for cut, known, tap in triples]
     return [cut for cut, _ in measured], [known for _, known in measured]
 
 
-def probed(source: Checkpoint, how: CompressOptions, taps: Sequence[Tap], progress: Progress) -> float:
-    """Show the taps all passes; return the weight of a squared gradient in the mean loss."""
+def probed(source: Checkpoint, how: CompressOptions, taps: Sequence[Tap], progress: Progress) -> None:
+    """Show the taps all passes, and tell them the weight of a squared gradient in the mean loss."""
     device = resolve_device(how.device)
     series = probe_set(source, how)
     module: Any = source.module().to(device)
@@ -94,7 +96,8 @@ def probed(source: Checkpoint, how: CompressOptions, taps: Sequence[Tap], progre
                         tap.take(gradient.float(), apart)
             done, scale = done + count, scale + _answers(inputs, found) * (1 if gives_quantiles(inputs) else 2)
     progress(len(series), len(series), SENSITIVITY)
-    return 1.0 / (scale * DRAWS)
+    for tap in taps:
+        tap.scale = 1.0 / (scale * DRAWS)
 
 
 def scores(inputs: dict[str, Any], found: Tensor, generator: torch.Generator) -> Iterator[Tensor]:

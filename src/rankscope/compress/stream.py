@@ -11,7 +11,7 @@ decomposition of G^{1/2}C^{1/2}. Derivation: docs/theory/stream.md.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,27 +102,36 @@ class StreamTap(Tap):
         self.second = total if self.second is None else self.second + total
 
 
-def measure(source: Checkpoint, how: CompressOptions, progress: Progress) -> dict[str, Basis]:
+def stream_taps(source: Checkpoint) -> list[StreamTap]:
+    """Taps of all points of a model that has no narrower streams yet."""
+    return [StreamTap(point) for point in points({name: info.shape for name, info in source.index.items()})]
+
+
+def measure(
+    source: Checkpoint, how: CompressOptions, progress: Progress, taps: Sequence[StreamTap] | None = None
+) -> dict[str, Basis]:
     """Coordinates of every point of a model that has no narrower streams yet.
 
     Args:
         source: the model.
         how: what to calibrate and to probe it with, and where.
         progress: called with (done, total, what).
+        taps: those of `stream_taps`, where they may have been shown the probe already.
 
     Raises:
         OptionError: moments of layers' inputs were given, which know no streams; or a text model has no tokens.
         DataError: a set cannot be used.
     """
-    places = list(points({name: info.shape for name, info in source.index.items()}))
-    moments = _moments(source, how, places, progress)
-    taps = [StreamTap(point) for point in places]
-    scale = probed(source, how, taps, progress)
+    taps = stream_taps(source) if taps is None else taps
+    moments = _moments(source, how, [tap.module for tap in taps], progress)
+    if any(tap.scale is None for tap in taps):
+        probed(source, how, taps, progress)
     found = {}
     for done, tap in enumerate(taps):
         progress(done, len(taps), "stream")
         second = moments[tap.module].second
-        gradients = torch.zeros_like(second) if tap.second is None else tap.second * (scale / float(second.trace()))
+        scale = (tap.scale or 0.0) / float(second.trace())
+        gradients = torch.zeros_like(second) if tap.second is None else tap.second * scale
         found[tap.module] = basis(second, gradients)
     progress(len(taps), len(taps), "stream")
     return found

@@ -31,20 +31,22 @@ class Tap(ABC):
         module: name of the layer.
         before: whether the place is the layer's input; else it is its output.
         worth: squared gradients of the gates of all terms, by spectrum.
+        scale: what a squared gradient counts for in the mean loss; None until a probe was shown.
     """
 
     worth: list[Float[Tensor, " k"]]
+    scale: float | None = None
 
-    def measured(self, cut: Cut, spectra: Sequence[Spectrum], scale: float) -> tuple[Cut, list[Spectrum]]:
+    def measured(self, cut: Cut, spectra: Sequence[Spectrum]) -> tuple[Cut, list[Spectrum]]:
         """The cut and its spectra with the worth of their terms.
 
         Args:
             cut: whose tap it is.
             spectra: as they are without a probe.
-            scale: what a squared gradient counts for.
         """
+        assert self.scale is not None
         pairs = zip(spectra, self.worth, strict=True)
-        return cut, [replace(one, worth=falling(scale * worth)) for one, worth in pairs]
+        return cut, [replace(one, worth=falling(self.scale * worth)) for one, worth in pairs]
 
     def __init__(self, module: str, before: bool) -> None:
         self.module, self.before = module, before
@@ -119,20 +121,21 @@ class PairTap(Tap):
                 self.second[head] += (flat.mT @ flat).double()
                 self.kept[head].append(product.bfloat16())  # to be looked at along other terms
 
-    def measured(self, cut: Cut, spectra: Sequence[Spectrum], scale: float) -> tuple[Cut, list[Spectrum]]:
+    def measured(self, cut: Cut, spectra: Sequence[Spectrum]) -> tuple[Cut, list[Spectrum]]:
         """Make terms of values and outputs anew, in the norm of their output-gradient moment."""
         if self.cut.pair == "vo":
-            self.cut = replace(self.cut, gradients=self.gradients(scale))
+            self.cut = replace(self.cut, gradients=self.gradients())
             inner = self.cut.terms({})
             self.along(inner)
             spectra = [replace(one, sigma=terms.sigma) for one, terms in zip(spectra, inner, strict=True)]
-        return super().measured(self.cut, spectra, scale)
+        return super().measured(self.cut, spectra)
 
-    def gradients(self, scale: float) -> tuple[Float[Tensor, "_ _"], ...]:
+    def gradients(self) -> tuple[Float[Tensor, "_ _"], ...]:
         """Output-gradient moment of every head, freed of the size of the input."""
+        assert self.scale is not None
         sizes = [float(self.cut.attended(head).diagonal().sum()) for head in range(len(self.widths))]
         pairs = zip(self.second, sizes, strict=True)
-        return tuple(second * (scale / size if size > 0 else 0.0) for second, size in pairs)
+        return tuple(second * (self.scale / size if size > 0 else 0.0) for second, size in pairs)
 
     def along(self, inner: Sequence[Decomposition]) -> None:
         """Gate these terms by the gradients that were kept."""

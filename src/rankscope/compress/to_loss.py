@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import adopt, write_folder
-from rankscope.compress.joint_stream import JointStream, suits
+from rankscope.compress.joint_stream import JointStream, suited
 from rankscope.compress.options import JOINT_STREAM, Budget, CompressOptions
 from rankscope.compress.prepare import prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
@@ -119,8 +119,9 @@ Write = Callable[[float, Path, Progress], CompressReport]
 
 def _writer(source: Checkpoint, how: CompressOptions, progress: Progress) -> tuple[float, Write]:
     """The least share of all parameters, and what writes any; everything is measured once."""
-    if how.method == JOINT_STREAM or suits(source, replace(how, ratio=1.0)):
-        both = JointStream(source, how, progress)
+    narrowed = how if how.method == JOINT_STREAM else suited(source, replace(how, ratio=1.0))
+    if narrowed is not None:
+        both = JointStream(source, narrowed, progress)
         return both.least, lambda ratio, out, tell: both.write(Budget("ratio", ratio), out, progress=tell)
     prepared = prepare(source, how, progress=progress)
 

@@ -51,6 +51,7 @@ def compress_to_time(
     most: float,
     timer: Timer,
     measure: str = "time",
+    conditions: Mapping[str, str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> CompressReport:
@@ -63,6 +64,7 @@ def compress_to_time(
         most: share of the original's time, in (0, 1].
         timer: times folders, whose weights may be random.
         measure: what it times, for the report.
+        conditions: what its times hold for, for the recipe; read at the end.
         force: replace ``out`` if it exists.
         progress: called with (done, total, what).
 
@@ -94,7 +96,9 @@ def compress_to_time(
         found = write_folder(prepared, plan, place / "found")
         search = LossSearch(measure, most - 1, steps[-1].score, tuple(steps))
         seconds = round(time.perf_counter() - begin, 3)
-        report = adopt(folder, place / "found", replace(found, out=str(out), seconds=seconds, search=search))
+        report = adopt(
+            folder, place / "found", replace(found, out=str(out), seconds=seconds, search=search), conditions
+        )
         shutil.rmtree(place)
     return report
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -13,13 +15,13 @@ import torch
 from safetensors.torch import load_file
 
 from rankscope import load_pipeline, open_checkpoint
-from rankscope.compress import Budget, CompressOptions, compress, read_recipe
+from rankscope.compress import Budget, CompressOptions, compress, read_recipe, sensitivity
 from rankscope.compress.calibration import calibrate
 from rankscope.compress.calibration.sources import named_set
-from rankscope.compress.joint_stream import Split, splits, suits
+from rankscope.compress.joint_stream import Split, splits, suited
 from rankscope.compress.prepare import prepare
 from rankscope.compress.slicing import Slicing, slice_checkpoint
-from rankscope.compress.stream import measure
+from rankscope.compress.stream import measure, stream_taps
 from rankscope.engine import silent
 from rankscope.errors import OptionError
 from rankscope.families.stream import read_widths
@@ -161,14 +163,59 @@ def test_the_recipe_makes_the_same_model_again(wide: Any, tmp_path: Path) -> Non
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.parametrize("given", ["a name", "moments"])
+def test_nothing_is_computed_twice(given: str, wide: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One set of series (two with moments, once to see if they can be had), one probe of the original, and no pass for
+    moments that are given.
+    """
+    from rankscope.compress.calibration import collect, sources
+
+    source, counts = open_checkpoint(wide("chronos-bolt")), Counter[str]()
+    everything = tuple(site for site in source.sites(["all"]) if site.role != "embedding")
+    moments = calibrate(source, named_set(source, "mixture:16"), sites=everything)
+    compress(source, FEW, out=tmp_path / "plain")
+
+    def count(home: Any, name: str) -> None:
+        whole = getattr(home, name)
+
+        def counting(*args: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return whole(*args, **options)
+
+        monkeypatch.setattr(home, name, counting)
+
+    for home, name in ((sources, "named_set"), (collect, "calibrate"), (sensitivity, "questions")):
+        count(home, name)
+    how = FEW if given == "a name" else replace(FEW, calibration=moments)
+    compress(source, how, out=tmp_path / "counted")
+    # a second probe is that of what the cuts have left
+    expected = {"named_set": 2, "calibrate": 1} if given == "a name" else {"named_set": 3}
+    assert counts == {"questions": 2, **expected}
+    plain, counted = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "counted"))
+    assert plain == counted
+
+
+def test_taps_that_share_a_probe_measure_what_they_would_alone(wide: Any) -> None:
+    source = open_checkpoint(wide("chronos-t5"))
+    how, taps = replace(FEW, calibration=named_set(source, "mixture:16")), stream_taps(source)
+    shared = prepare(source, replace(how, method="joint"), others=taps)
+    for one, other in zip(shared.flat, prepare(source, replace(how, method="joint")).flat, strict=True):
+        assert one.worth is not None
+        assert other.worth is not None
+        assert torch.equal(one.worth, other.worth)
+    alone = measure(source, replace(how, method="stream"), silent)
+    for point, found in measure(source, replace(how, method="stream"), silent, taps).items():
+        assert torch.equal(found.sigma, alone[point].sigma)
+
+
 def test_where_it_is_the_default(wide: Any, tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
     source = open_checkpoint(wide("chronos-bolt"))
-    assert suits(source, FEW)
-    assert suits(source, replace(FEW, ratio=None, budget=Budget("bytes", 9000)))
+    assert suited(source, FEW)
+    assert suited(source, replace(FEW, ratio=None, budget=Budget("bytes", 9000)))
     moments = calibrate(source, named_set(source, "mixture:4"))
-    assert suits(source, replace(FEW, calibration=moments))
+    assert suited(source, replace(FEW, calibration=moments))
     lost = replace(moments, settings=replace(moments.settings, data="other"))
-    assert not suits(source, replace(FEW, calibration=lost))
+    assert not suited(source, replace(FEW, calibration=lost))
     for other in (
         {"method": "joint"},
         {"sites": "attention"},
@@ -177,12 +224,43 @@ def test_where_it_is_the_default(wide: Any, tmp_path: Path, write_checkpoint: An
         {"ratio": None, "attention_ratio": 0.5},
         {"ratio": None, "budget": Budget("cache-bytes", 9000)},
     ):
-        assert not suits(source, replace(FEW, **other)), other
-    assert not suits(open_checkpoint(write_checkpoint(tmp_path / "text", tiny_config("t5"))), FEW)
+        assert not suited(source, replace(FEW, **other)), other
+    assert not suited(open_checkpoint(write_checkpoint(tmp_path / "text", tiny_config("t5"))), FEW)
     compress(source, replace(FEW, method="stream"), out=tmp_path / "sliced")
-    assert not suits(open_checkpoint(tmp_path / "sliced"), FEW)
+    assert not suited(open_checkpoint(tmp_path / "sliced"), FEW)
     again = compress(tmp_path / "sliced", replace(FEW, ratio=0.8), out=tmp_path / "again")
     assert again.method == "joint"
+
+
+@pytest.mark.parametrize(
+    ("options", "lower"),
+    [
+        ({"ratio": 0.01}, "go lower with --layers N"),
+        ({"ratio": None, "budget": Budget("parameters", 90)}, "go lower with --layers N"),
+        ({"ratio": None, "budget": Budget("bytes", 300)}, "go lower with --storage int8, or with --layers N"),
+        ({"ratio": None, "budget": Budget("bytes", 90), "storage": "int8"}, "go lower with --layers N"),
+    ],
+    ids=["ratio", "parameters", "bytes", "bytes-int8"],
+)
+def test_out_of_reach_names_the_least_and_what_goes_lower(
+    options: dict[str, Any], lower: str, wide: Any, tmp_path: Path
+) -> None:
+    how = replace(FEW, method="joint+stream", **options)
+    with pytest.raises(OptionError, match="is out of reach: ") as caught:
+        compress(wide("chronos-bolt"), how, out=tmp_path / "small")
+    said = str(caught.value)
+    assert lower in said
+    assert "\n" not in said
+    share = float(re.search(r"at least ([\d.]+) of all parameters", said)[1])  # type: ignore[index]
+    size = re.search(r"\((\d+) (?:parameters|bytes)\)", said)
+    least: dict[str, Any] = {"ratio": share, "budget": None}
+    if how.budget is not None and how.storage is None:
+        assert size is not None
+        least = {"budget": replace(how.budget, limit=int(size[1]))}
+    compress(wide("chronos-bolt"), replace(how, **least), out=tmp_path / "least")
+    small, whole = open_checkpoint(tmp_path / "least"), open_checkpoint(wide("chronos-bolt"))
+    assert share - 1e-3 < small.parameters / whole.parameters <= share  # factors that do not pay are put together
+    assert set(read_widths(small.config).values()) == {1}
 
 
 @pytest.mark.parametrize(

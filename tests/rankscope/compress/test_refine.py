@@ -18,7 +18,8 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import CalibrationSet, calibrate, calibration_set, named_set
 from rankscope.compress.calibration.passes import answer, by_length, pass_inputs
-from rankscope.compress.refine import BATCH, FOLDS, RIDGES, SKETCH, THREAD, Sums, refine, update
+from rankscope.compress.pausing import THREAD, PausingPass
+from rankscope.compress.refine import BATCH, FOLDS, RIDGES, SKETCH, Sums, refine, update
 from rankscope.errors import OptionError
 from rankscope.families.stream import points
 
@@ -223,6 +224,33 @@ def test_an_error_of_a_pass_is_raised_and_no_pass_is_left(made: Made, monkeypatc
     monkeypatch.setattr(module.get_submodule("encoder.block.1.layer.1.DenseReluDense.wi"), "forward", fail)
     with pytest.raises(RuntimeError, match="out of order"):
         refine(source, module, series_for("chronos-bolt", 8))
+    assert THREAD not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("broken", ["a pass", "a hook"])
+def test_an_error_before_the_first_sublayer_leaves_neither_passes_nor_hooks(
+    broken: str, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = made("chronos-bolt")
+    module, calls = source.module(torch.float32), 0
+    home, name = (PausingPass, "start") if broken == "a pass" else (torch.nn.Module, "register_forward_pre_hook")
+    whole = getattr(home, name)
+
+    def failing(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise RuntimeError("no more of them")
+        return whole(*args, **options)
+
+    def hooks() -> int:
+        return sum(len(one._forward_hooks) + len(one._forward_pre_hooks) for one in module.modules())
+
+    before = hooks()
+    monkeypatch.setattr(home, name, failing)
+    with pytest.raises(RuntimeError, match="no more of them"):
+        refine(source, module, series_for("chronos-bolt", 8))
+    assert hooks() == before
     assert THREAD not in {thread.name for thread in threading.enumerate()}
 
 

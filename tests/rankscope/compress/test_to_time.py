@@ -12,6 +12,7 @@ from rankscope import load_pipeline, open_checkpoint
 from rankscope.compress import Budget, CompressOptions, compress, compress_to_time, read_recipe
 from rankscope.compress.plan import kind_of
 from rankscope.compress.prepare import prepare
+from rankscope.compress.recipe import Sought
 from rankscope.compress.to_time import Timer, measure_prices, write_shape
 from rankscope.errors import OptionError
 
@@ -68,7 +69,15 @@ def test_what_single_kinds_do_not_explain_is_shared_by_numbers(bolt_folder: Path
 def test_the_plan_fits_and_uses_the_time(
     power: float, bolt_folder: Path, clock: Callable[..., Timer], tmp_path: Path
 ) -> None:
-    report = compress_to_time(bolt_folder, HOW, out=tmp_path / "small", most=0.7, timer=clock(power), measure="a clock")
+    report = compress_to_time(
+        bolt_folder,
+        HOW,
+        out=tmp_path / "small",
+        most=0.7,
+        timer=clock(power),
+        measure="a clock",
+        conditions={"cpu": "some"},
+    )
     (share,) = clock(power)([tmp_path / "small"])
     assert 0.6 < share <= 0.7
     assert report.search is not None
@@ -76,6 +85,7 @@ def test_the_plan_fits_and_uses_the_time(
     assert report.search.steps[-1].holds
     assert {one.name for one in (tmp_path / "small").iterdir()} >= {"compress.json", "recipe.yaml", "README.md"}
     assert not (tmp_path / "small" / ".candidates").exists()
+    assert read_recipe(tmp_path / "small").sought == Sought("a clock", 0.7, {"cpu": "some"})
     if power == 1.0:  # what does not add up is shared out
         untouched = [one for one in report.sites if one.stack == "decoder"]
         assert untouched

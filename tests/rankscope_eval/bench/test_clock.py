@@ -17,3 +17,5 @@ def test_every_folder_has_its_ratio(bolt_folder: Path) -> None:
     assert clock.milliseconds() > 0
     (share,) = clock([shutil.copytree(bolt_folder, bolt_folder.with_name("other"))])
     assert share > 0
+    assert clock.conditions.keys() == {"cpu", "cores", "device", "threads", "runtime", "batch"}
+    assert clock.conditions["batch"] == "2"

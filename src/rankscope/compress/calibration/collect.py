@@ -41,6 +41,7 @@ from rankscope.compress.calibration.statistics import (
 )
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype
+from rankscope.engine.interrupts import uninterrupted
 from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
 from rankscope.families import Site, compressible
 from rankscope.io.run_store import RunStore
@@ -51,7 +52,7 @@ from rankscope.series import Columns
 PARTIAL = "moments"
 """Item of an unfinished calibration: the sums so far."""
 SAVE_SECONDS = 30.0
-"""Least time between two saves of an unfinished calibration, which follow whole batches."""
+"""Least time between two saves of an unfinished calibration, which follow whole batches; an interrupt saves, too."""
 SAVING = 10
 """Least time between two saves, in times that the last one took: moments of large models are gigabytes."""
 _FIRST = ("encoder.block.0.layer.0.SelfAttention.q", "encoder.block.0.layer.0.self_attention.q")
@@ -90,7 +91,8 @@ def calibrate(
         device: ``cpu``, ``cuda`` or ``auto``.
         dtype: number format of the forward passes, float32 by default.
         file: keep the moments in this file. A run that is stopped goes on, from what lies in ``<file>.run``, when it is
-            started again with the same settings; one that is finished is read back.
+            started again with the same settings; one that is finished is read back. Ctrl-C waits for the batch at hand
+            and saves, a second one does not wait.
         force: begin anew, and replace ``file`` at the end.
         progress: told the number of series done.
 
@@ -145,25 +147,40 @@ def calibrate(
         order = by_length(series.context)
         watched = watched_modules(module, chosen)
         sinks = {stream: MomentSink(before.get(stream)) for stream in watched}
-        due = time.monotonic() + SAVE_SECONDS
-        for start in range(done, len(series), batch_size):
-            report(start, len(series), "calibrating")
-            torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
-            end = min(start + batch_size, len(series))
-            part = order[start:end]
-            inputs = pass_inputs(module, checkpoint.family, series.context[part], series.future[part], decoder)
-            # sample paths are drawn by now: what enters the layers meanwhile, token by token, is not to be counted
-            products = fast_products(place, width) if rounds else contextlib.nullcontext()
-            with torch.no_grad(), watch_streams(module, watched, sinks), products:
-                module(**inputs)
-            now = time.monotonic()
-            if partial is not None and now >= due:
-                save_moments(partial, settings, _moments(sinks), end)
-                saved = time.monotonic()
-                due = saved + max(SAVE_SECONDS, SAVING * (saved - now))
-        found = Calibration(settings, _moments(sinks))
-        if file is not None and store is not None:
-            found.save(file)
+        saved, due = done, time.monotonic() + SAVE_SECONDS
+
+        def save() -> None:
+            nonlocal saved, due
+            if partial is None or done <= saved:
+                return
+            begun = time.monotonic()
+            save_moments(partial, settings, _moments(sinks), done)
+            saved, now = done, time.monotonic()
+            due = now + max(SAVE_SECONDS, SAVING * (now - begun))
+
+        try:
+            for start in range(done, len(series), batch_size):
+                report(start, len(series), "calibrating")
+                torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
+                end = min(start + batch_size, len(series))
+                part = order[start:end]
+                inputs = pass_inputs(module, checkpoint.family, series.context[part], series.future[part], decoder)
+                # sample paths are drawn by now: what enters the layers meanwhile, token by token, is not to be counted
+                products = fast_products(place, width) if rounds else contextlib.nullcontext()
+                with contextlib.nullcontext() if partial is None else uninterrupted():
+                    done = 0  # a pass that does not end leaves sums of which only some have its batch
+                    with torch.no_grad(), watch_streams(module, watched, sinks), products:
+                        module(**inputs)
+                    done = end
+                if time.monotonic() >= due:
+                    save()
+            found = Calibration(settings, _moments(sinks))
+            if file is not None:
+                found.save(file)
+        except KeyboardInterrupt:
+            save()
+            raise
+        if store is not None:
             store.discard()
     report(len(series), len(series), "calibrating")
     return found

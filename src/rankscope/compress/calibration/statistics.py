@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,11 @@ class Calibration:
                 "(rankscope calibrate takes all linear layers by default)."
             )
         return found
+
+    def serves(self, sites: Iterable[Site], decoder: str) -> bool:
+        """True if these are the moments of what reads every site, with this decoder."""
+        known = {stream_of(site) for site in sites if site.role != "embedding"} <= self.streams.keys()
+        return known and self.settings.decoder == decoder and self.settings.weighting == "series"
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Refuse moments of another model.

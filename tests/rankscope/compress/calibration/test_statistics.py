@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from rankscope import open_checkpoint
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import Calibration, CalibrationSet, calibrate, calibration_set, load_calibration
-from rankscope.compress.calibration.moments import PARTS
+from rankscope.compress.calibration.moments import PARTS, MomentSink
 from rankscope.compress.calibration.passes import pass_inputs
 from rankscope.errors import DataError, OptionError
 
@@ -85,6 +86,52 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     assert same(straight, load_calibration(file))
     monkeypatch.setattr("rankscope.checkpoints.Checkpoint.module", lambda *_: pytest.fail("a finished file is read"))
     assert same(straight, calibrate(checkpoint, given, file=file, **options))
+
+
+def test_ctrl_c_within_a_batch_keeps_that_batch(
+    make: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes when some sums have the third batch and others have not."""
+    checkpoint, given, file = make("chronos-bolt"), series(6), tmp_path / "moments.safetensors"
+    straight = calibrate(checkpoint, given, batch_size=1)
+    left, add = 2 * len(straight.streams) + 2, MomentSink.add
+
+    def adding(*args: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            signal.raise_signal(signal.SIGINT)
+        add(*args)
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(MomentSink, "add", adding)
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(checkpoint, given, batch_size=1, file=file)
+    assert left < 0
+    assert not file.exists()
+    seen: list[int] = []
+    resumed = calibrate(checkpoint, given, batch_size=1, file=file, progress=lambda done, *_: seen.append(done))
+    assert seen == [3, 4, 5, 6]
+    assert same(straight, resumed)
+
+
+def test_ctrl_c_while_the_file_is_written_keeps_all(
+    make: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, given, file = make("chronos-bolt"), series(4), tmp_path / "moments.safetensors"
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Calibration, "save", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(checkpoint, given, file=file)
+    seen: list[int] = []
+    resumed = calibrate(checkpoint, given, file=file, progress=lambda done, *_: seen.append(done))
+    assert seen == [4]
+    assert same(calibrate(checkpoint, given), resumed)
+    assert not (tmp_path / "moments.safetensors.run").exists()
 
 
 def test_a_pass_that_fails_leaves_what_was_saved(
