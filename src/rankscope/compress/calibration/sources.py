@@ -237,7 +237,12 @@ def _generated(
         series = kernelsynth(rng, n, context + horizon)
         return series[:, :context], series[:, context:]
     mixture = Mixture(
-        kernel_share=0.25, mixup_share=0.15, short_share=0.35, shortest=SHORTEST_HISTORY, seasonal_share=0.25
+        kernel_share=0.25,
+        mixup_share=0.15,
+        short_share=0.35,
+        shortest=SHORTEST_HISTORY,
+        seasonal_share=0.25,
+        growth_share=0.25,
     )
     bank = standardised(kernelsynth(rng, max(n, 2 * _BANK_DRAWS), context + horizon, _BANK_DRAWS))
     return corpus_batch(rng, n, context, horizon, mixture, bank.astype(np.float32))

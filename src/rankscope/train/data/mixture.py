@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from rankscope.errors import OptionError
 from rankscope.series import Columns
 from rankscope.train.data.pool import SeriesPool
-from rankscope.train.data.structured import seasonal_series, structured_series
+from rankscope.train.data.structured import growth_series, seasonal_series, structured_series
 
 Series = Float[np.ndarray, "series time"]
 Bank = Float[np.ndarray, "draws longer"]
@@ -20,7 +20,7 @@ Source = Callable[[np.random.Generator, int, int], Series]
 """Function of (rng, n, length) that generates series."""
 
 
-CORPUS_VERSION = 2
+CORPUS_VERSION = 3
 """Version of everything that draws series here, higher by one with every change that draws others from the same seed.
 
 It is part of the settings of runs that generate series, so that none goes on with another corpus than it began with; a
@@ -28,9 +28,11 @@ run that names none is of version 1, from before the kinds of `rankscope.train.d
 """
 SHARES = (
     "kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share", "short_batches",
-    "group_share",
+    "group_share", "growth_share",
 )  # fmt: skip
 """Fields of `Mixture` that are fractions."""
+LONGEST_GROWTH = 64
+"""Most visible observations of a series of smooth growth: they come by the year or the quarter."""
 SHORTEST_CONTEXT = 64
 """Minimum context length of short batches."""
 MOST_MIXED = 3
@@ -62,6 +64,8 @@ class Mixture:
         group_share: fraction of series in groups that explain each other (`rankscope.train.data.groups`): targets
             with covariates, shared factors, leaders. For families that attend across series (Chronos-2).
         largest_group: most series of a group.
+        growth_share: fraction of short series of smooth growth (`rankscope.train.data.structured.growth_series`),
+            replacing any others.
     """
 
     kernel_share: float = 0.15
@@ -77,6 +81,7 @@ class Mixture:
     short_batches: float = 0.0
     group_share: float = 0.0
     largest_group: int = 8
+    growth_share: float = 0.0
     columns: Columns | None = None
     freq: str | None = None
 
@@ -163,6 +168,10 @@ def corpus_batch(
     series = clean_series(rng, n, context + horizon, kept + horizon, mixture, kernels, pool)
     plain = np.flatnonzero(rng.random(n) < mixture.seasonal_share_at(step))
     series[plain] = seasonal_series(rng, len(plain), context + horizon)
+    if mixture.growth_share:
+        grown, longest = np.flatnonzero(rng.random(n) < mixture.growth_share), min(LONGEST_GROWTH, context)
+        series[grown, -longest - horizon :] = growth_series(rng, len(grown), longest + horizon)
+        kept[grown] = _log_uniform(rng, len(grown), min(mixture.shortest, longest), longest)
     return augment(rng, series[:, :context].astype(np.float32), series[:, context:].astype(np.float32), kept, mixture)
 
 
@@ -200,9 +209,12 @@ def clean_series(
 
 def history_lengths(rng: np.random.Generator, n: int, context: int, mixture: Mixture) -> Int[np.ndarray, " series"]:
     """Draw history lengths: log-uniform for truncated ones, else ``context``."""
-    least = min(mixture.shortest, context)
-    kept = np.exp(rng.uniform(np.log(least), np.log(context), n)).astype(int)
+    kept = _log_uniform(rng, n, min(mixture.shortest, context), context)
     return np.where(rng.random(n) < mixture.short_share, kept, context)
+
+
+def _log_uniform(rng: np.random.Generator, n: int, low: int, high: int) -> Int[np.ndarray, " series"]:
+    return np.exp(rng.uniform(np.log(low), np.log(high), n)).astype(int)
 
 
 def augment(

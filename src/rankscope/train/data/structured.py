@@ -332,6 +332,25 @@ def seasonal_series(rng: np.random.Generator, n: int, length: int) -> Series:
     return (plain(rng, plan_series(rng, n, length)) + level).astype(np.float32)
 
 
+def growth_series(rng: np.random.Generator, n: int, length: int) -> Series:
+    """Draw ``n`` positive series that grow or shrink smoothly, as populations and economies do by the year.
+
+    The rate of growth is a slow random walk around 2 % a step, and observations err by at most 3 %.
+
+    Args:
+        rng: source of all randomness.
+        n: number of series.
+        length: observations in each.
+
+    Returns:
+        float32 array (series, time).
+    """
+    turns = rng.choice((0.001, 0.003, 0.01), (n, 1)) * normal(rng, n, length)
+    rate = rng.normal(0.02, 0.03, (n, 1)) + np.cumsum(turns, axis=1)
+    level = np.exp(np.clip(np.cumsum(rate, axis=1), -12, 12))
+    return (level * (1 + rng.choice((0.0, 0.002, 0.01, 0.03), (n, 1)) * normal(rng, n, length))).astype(np.float32)
+
+
 def _accidents(rng: np.random.Generator, series: Series, plan: Plan) -> Series:
     """Add artefacts to some series: level shifts, outliers, stuck values, clipping and rounding."""
     n, length = series.shape

@@ -12,7 +12,15 @@ import torch
 from rankscope.errors import DataError, OptionError
 from rankscope.train import ModelShape, PretrainConfig
 from rankscope.train.data.kernelsynth import kernel_bank
-from rankscope.train.data.mixture import Mixture, corpus_batch, mean_scaled, mix, mix_within, mixed_counts
+from rankscope.train.data.mixture import (
+    LONGEST_GROWTH,
+    Mixture,
+    corpus_batch,
+    mean_scaled,
+    mix,
+    mix_within,
+    mixed_counts,
+)
 from rankscope.train.data.pool import read_pool
 from rankscope.train.data.structured import seasonal_series, structured_series
 from rankscope.train.stream import SeriesStream
@@ -236,3 +244,21 @@ def test_the_curriculum_counts_steps_of_all_processes():
     shared = SeriesStream(config, None, processes=2)
     for one, other in zip(alone.__getitems__(range(40, 48)), shared.__getitems__(range(40, 48)), strict=True):
         assert torch.equal(one["target"], other["target"])
+
+
+def test_smooth_growth_is_short_and_draws_nothing_where_it_has_no_share() -> None:
+    def batch(**shares: float) -> tuple[np.ndarray, np.ndarray]:
+        mixture = Mixture(kernel_share=0.0, mixup_share=0.0, short_share=0.0, missing_share=0.0, **shares)
+        return corpus_batch(np.random.default_rng(3), 64, 256, 16, mixture, None)
+
+    plain, mixed, grown = batch(), batch(growth_share=0.5), batch(growth_share=1.0)
+    seen = [np.isfinite(history).sum(axis=1) for history, _ in (plain, mixed, grown)]
+    assert (seen[0] == 256).all()
+    assert 16 < (seen[1] < 256).sum() < 48
+    np.testing.assert_array_equal(plain[0][seen[1] == 256], mixed[0][seen[1] == 256])
+    assert 8 <= seen[2].min() < seen[2].max() <= LONGEST_GROWTH
+    whole = np.concatenate(grown, axis=1).astype(np.float64)
+    assert (whole[np.isfinite(whole)] > 0).all()
+    rate = np.diff(np.log(whole[:, -LONGEST_GROWTH - 16 :]), axis=1)
+    assert abs(np.nanmedian(rate)) < 0.1
+    assert np.nanmedian(np.abs(np.diff(rate, axis=1))) < 0.03  # a season or noise alone would be far rougher

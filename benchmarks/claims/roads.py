@@ -1,0 +1,58 @@
+"""Every way of making the bundled Chronos-Bolt smaller, at the same sizes of the whole model."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from claims.records import DEV, Block, Claim, Document, Result
+
+NAME = "roads-bundled-bolt"
+RESULTS: tuple[Result, ...] = (Result(NAME, f"benchmarks/roads.py bundled-bolt {DEV}", minutes=300),)
+
+
+def table(found: Document) -> str:
+    """Medians over the seeds, with the least and most of WQL, by road and size."""
+    lines = [
+        "| | whole model | WQL | MASE | worst set | memory | time, 1 series | 32 series | int8: bytes | WQL | seeds |",
+        "|---" * 11 + "|",
+    ]
+    groups: dict[tuple[str, float], list[Document]] = {}
+    for point in found["points"]:
+        groups.setdefault((point["road"], point["size"]), []).append(point)
+    order = {road: at for at, road in enumerate(dict.fromkeys(point["road"] for point in found["points"]))}
+    for (road, size), points in sorted(groups.items(), key=lambda one: (order[one[0][0]], -one[0][1])):
+        size_words = f"{size:g}" if size < 1 else f"{size:g} layer{'s' if size > 1 else ''}"
+        reached = [point["storages"] for point in points if "storages" in point]
+        if not reached:
+            lines.append(f"| {road} | {size_words} | out of reach |" + " |" * 8)
+            continue
+        plain, small = ([one[storage] for one in reached] for storage in ("float", "int8"))
+        cells = [
+            f"{middle(plain, lambda one: one['parameters']):.2f}",
+            spread(plain, lambda one: one["WQL"]),
+            f"{middle(plain, lambda one: one['MASE']):.3f}",
+            f"{middle(plain, lambda one: one['worst']['WQL'][1]):.2f}",
+            *(f"{middle(plain, lambda one: one['memory']['32']):.2f}",),
+            *(f"{middle(plain, lambda one, batch=batch: one['time'][batch]):.2f}" for batch in ("1", "32")),
+            f"{middle(small, lambda one: one['bytes']):.3f}",
+            f"{middle(small, lambda one: one['WQL']):.3f}",
+            str(len(reached)),
+        ]
+        lines.append(f"| {road} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def middle(forms: Sequence[Document], value: Callable[..., float]) -> float:
+    """Median over the seeds."""
+    return statistics.median(map(value, forms))
+
+
+def spread(forms: Sequence[Document], value: Callable[..., float]) -> str:
+    """Median over the seeds, and where there are several the least and the most."""
+    values = list(map(value, forms))
+    ends = f" ({min(values):.3f}–{max(values):.3f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.3f}{ends}"
+
+
+CLAIMS: tuple[Claim, ...] = (Block("docs/theory/roads.md", "roads", (NAME,), table),)
