@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims import cards, figures, healing, lab, ranks, rates, scores, speed, standards, table2, training
+from claims import cards, figures, healing, lab, ranks, rates, roads, scores, speed, standards, table2, training
 from claims.records import Block, Claim, ClaimError, Document, Printed, Prose, Result
 
 RESULTS: dict[str, Result] = {
@@ -11,6 +11,7 @@ RESULTS: dict[str, Result] = {
         *ranks.RESULTS,
         *scores.RESULTS,
         *healing.RESULTS,
+        *roads.RESULTS,
         *standards.RESULTS,
         *training.RESULTS,
         *speed.RESULTS,
@@ -35,6 +36,7 @@ def stale_note() -> str:
 CLAIMS: tuple[Claim, ...] = (
     *scores.CLAIMS,
     *healing.CLAIMS,
+    *roads.CLAIMS,
     *standards.CLAIMS,
     *training.CLAIMS,
     *speed.CLAIMS,
