@@ -47,6 +47,19 @@ def at_start(found: Document) -> Document:
     return {"least": min(ranks), "most": max(ranks)}
 
 
+WIDTH = 256
+"""Of the bundled models' attention matrices, which are square."""
+
+
+def size_ratios(*found: Document) -> Document:
+    """Share of the attention matrices' numbers that factors of their ε-ranks would have, by model and over all."""
+    shares = {}
+    for one in found:
+        ranks = [rank for stack in one["trained"].values() for role in stack.values() for rank in role["rank"]]
+        shares[one["model"].replace("-", "_")] = sum(min(2 * rank, WIDTH) for rank in ranks) / (WIDTH * len(ranks))
+    return shares
+
+
 CLAIMS: tuple[Claim, ...] = (
     *(
         Prose("docs/benchmarks.md", f"ranks-{model}", words, values, holds=holds)
@@ -116,5 +129,14 @@ CLAIMS: tuple[Claim, ...] = (
             "own": over(found, "encoder", "self.q"),
             "cross": over(found, "decoder", "cross.q"),
         },
+    ),
+    Prose(
+        "docs/benchmarks.md",
+        "ranks-bundled",
+        "at the same ε the attention matrices keep {bundled:.3f} of their numbers in the T5 model, {bundled_bolt:.3f} in "
+        "the Bolt model and {bundled_2:.3f} in the Chronos-2 model",
+        size_ratios,
+        also=("ranks-bundled-bolt", "ranks-bundled-2"),
+        holds=lambda *found: min(size_ratios(*found).values()) > 0.9,
     ),
 )
