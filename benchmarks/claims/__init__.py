@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from claims import cards, figures, healing, lab, ranks, rates, roads, scores, speed, standards, table2, training
+from claims import (
+    cards,
+    figures,
+    healing,
+    lab,
+    ranks,
+    rates,
+    roads,
+    robustness,
+    scores,
+    speed,
+    standards,
+    table2,
+    training,
+)
 from claims.records import Block, Claim, ClaimError, Document, Printed, Prose, Result
 
 RESULTS: dict[str, Result] = {
@@ -16,6 +30,7 @@ RESULTS: dict[str, Result] = {
         *training.RESULTS,
         *speed.RESULTS,
         *table2.RESULTS,
+        *robustness.RESULTS,
         *figures.RESULTS,
         *cards.RESULTS,
         *lab.RESULTS,
@@ -43,6 +58,7 @@ CLAIMS: tuple[Claim, ...] = (
     *rates.CLAIMS,
     *ranks.CLAIMS,
     *table2.CLAIMS,
+    *robustness.CLAIMS,
     *figures.CLAIMS,
     *cards.CLAIMS,
     *lab.CLAIMS,
