@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,30 @@ def test_wide_csv_is_one_series_per_column_with_exact_floats(tmp_path: Path) -> 
     assert (first.item_id, second.item_id) == ("HUFL", "OT")
     assert first.start == pd.Period("2016-07-01 00:00", freq="h")
     assert first.target.tolist() == [float(value) for value in text]
+
+
+def test_wide_tables_are_read_by_block_not_by_column(tmp_path: Path) -> None:
+    """Calls, not seconds: a column as a pandas series of its own takes hundreds."""
+
+    def calls(columns: int) -> int:
+        names = ",".join(f"c{one}" for one in range(columns))
+        rows = [f"2020-01-{day:02},{','.join(['1.5'] * columns)}" for day in range(1, 13)]
+        (tmp_path / "wide.csv").write_text("\n".join([f"time,{names}", *rows]))
+        read_series(tmp_path / "wide.csv")
+        counted = 0
+
+        def count(_frame: object, event: str, _argument: object) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            read_series(tmp_path / "wide.csv")
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert (calls(300) - calls(100)) / 200 < 100
 
 
 def test_columns_can_be_named(tmp_path: Path, write_table: Write) -> None:
