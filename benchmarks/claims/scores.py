@@ -78,6 +78,8 @@ def card(scores: Document, development: Document, ranks: Document) -> str:
         )
     lines += [
         "",
+        *(f"Worse than seasonal naive in {metric}: {weak(metric, scores, development)}." for metric in METRICS),
+        "",
         f"Mean {ranks['eps']}-rank of the attention matrices, of 256, after training and before:",
         "",
         "| stack | W_Q | W_K | W_V | W_O |",
@@ -93,6 +95,16 @@ def worst(found: Document, benchmark: str) -> str:
     sets = [one for one in mine if benchmark in ("all", "development", found["benchmarks"][one])]
     ratio, name = max((mine[one]["WQL"] / base[one]["WQL"], one) for one in sets)
     return f"{ratio:.2f} ({name})"
+
+
+def weak(metric: str, *found: Document) -> str:
+    """Data sets with a score above seasonal naive's, with the ratio, the worst first; "nowhere" if there is none."""
+    ratios = [
+        (one["scores"][one["model"]][name][metric] / row[metric], name)
+        for one in found
+        for name, row in one["scores"][one["reference"]].items()
+    ]
+    return ", ".join(f"{name} ({ratio:.2f})" for ratio, name in sorted(ratios, reverse=True) if ratio > 1) or "nowhere"
 
 
 TITLES = {"bundled": "Chronos-T5", "bundled-bolt": "Chronos-Bolt", "bundled-2": "Chronos-2"}
