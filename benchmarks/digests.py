@@ -21,8 +21,12 @@ SCORING = (
     *(f"src/rankscope/{name}" for name in ("forecast", "lowrank")),
 )
 """Code that WQL and MASE of a checkpoint depend on."""
-COMPRESSION = tuple(f"src/rankscope/{name}" for name in ("compress", "numerics", "train/data"))
-"""Code that a compressed checkpoint depends on."""
+SERIES = ("components", "groups", "kernels", "kernelsynth", "mixture", "pool", "structured")
+COMPRESSION = (
+    *(f"src/rankscope/{name}" for name in ("compress", "numerics")),
+    *(f"src/rankscope/train/data/{name}.py" for name in SERIES),
+)
+"""Code that a compressed checkpoint depends on, that of generated series among it."""
 HEALING = (
     "src/rankscope/compress/heal",
     *(f"src/rankscope/train/{name}" for name in ("passes.py", "sublayers.py", "loop.py", "stream.py", "teaching.py")),

@@ -222,6 +222,63 @@ def use_config(folder: Path) -> None:
     read_config(folder / "config.yaml")
 
 
+def recipes(folder: Path) -> None:
+    """Recipes of compressions."""
+    ways = {
+        "svd": ["--eps", "0.3"],
+        "whitened": ["--method", "whitened", "--ratio", "0.9", "--calibration", "mixture:4"],
+    }
+    for name, words in ways.items():
+        run("compress", "bundled-bolt", *words, "--out", str(folder / ".made"))
+        (folder / name).mkdir()
+        (folder / ".made" / "recipe.yaml").rename(folder / name / "recipe.yaml")
+        shutil.rmtree(folder / ".made")
+
+
+def use_recipe(folder: Path) -> None:
+    """Read a recipe, and make its options."""
+    from rankscope import open_checkpoint
+    from rankscope.compress import read_recipe
+
+    read_recipe(folder / "recipe.yaml").options(open_checkpoint("bundled-bolt"))
+
+
+def shards(folder: Path) -> None:
+    """Shards of generated series, in both formats."""
+    for form in ("arrow", "parquet"):
+        words = ["--kind", "structured", "--n", "6", "--length", "24", "--min-length", "8", "--shard-size", "4"]
+        run("synth", *words, "--format", form, "--out", str(folder / form))
+
+
+def change_shards(rng: random.Random, files: Files) -> Files:
+    """Change the index, or one of the shards."""
+    if rng.randrange(3) == 0:
+        return any_json(rng, files)
+    name = rng.choice(sorted(one for one in files if one.endswith((".arrow", ".parquet"))))
+    return {**files, name: mutators.data(rng, files[name])}
+
+
+def use_shards(folder: Path) -> None:
+    """Draw from a folder of shards; where its index tells the damage, read the shards without it."""
+    import numpy as np
+
+    from rankscope.errors import DataError
+    from rankscope.train.data.shard_files import open_shard
+    from rankscope.train.data.shards import open_shards
+
+    try:
+        opened = open_shards(folder)
+        for number in range(min(len(opened), 8)):
+            opened.series(number)
+        opened.draw(np.random.default_rng(0), 4)
+    except DataError:
+        for file in sorted(one for one in folder.iterdir() if one.suffix in (".arrow", ".parquet")):
+            reader = open_shard(file)
+            for group in range(len(reader.groups) - 1):
+                reader.group(group)
+        raise
+
+
 def runs(folder: Path) -> None:
     """A stream of forecasts in parts."""
     (folder / "stream").mkdir()
@@ -299,6 +356,8 @@ KINDS: dict[str, Kind] = {
     "results": Kind(results, any_json, use_results),
     "suite": Kind(suites, change_suite, use_suite),
     "train-config": Kind(configs, in_yaml("config.yaml"), use_config),
+    "recipe": Kind(recipes, in_yaml("recipe.yaml"), use_recipe),
+    "shards": Kind(shards, change_shards, use_shards),
     "stream": Kind(runs, any_json, use_run),
     "fev": Kind(evaluation.fev_tasks, in_yaml("tasks.yaml"), evaluation.use_fev),
     "fev-data": Kind(evaluation.fev_tasks, evaluation.change_sales, evaluation.use_fev),

@@ -8,6 +8,7 @@ float32). gluonts' ``FileDataset`` (which the chronos training scripts read with
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,6 +148,7 @@ class ParquetShard:
             return _flat(self._file.read_row_group(index, columns=["target"]).column(0).combine_chunks())
 
 
+_NAME = re.compile(r"shard-\d{5,9}\.(arrow|parquet)")
 READERS: dict[str, Callable[[Path], ShardReader]] = {".arrow": ArrowShard, ".parquet": ParquetShard}
 """Suffix → reader."""
 
@@ -236,6 +238,12 @@ def read_index(folder: Path) -> ShardIndex:
     if not file.exists():
         raise DataError(f"{folder} has no {INDEX}: it is no folder that 'rankscope synth' has finished.")
     try:
-        return codec.read(ShardIndex, file)
+        index = codec.read(ShardIndex, file)
     except DataError as error:
         raise DataError(f"{error} The index is damaged: write the shards anew.") from error
+    for one in index.files:
+        if not _NAME.fullmatch(one.name):
+            raise DataError(
+                f"{file} names {one.name[:40]!r}, which is no shard. The index is damaged: write them anew."
+            )
+    return index

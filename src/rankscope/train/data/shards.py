@@ -98,7 +98,7 @@ class Shards:
         self, shard: int, group: tuple[Float[np.ndarray, " value"], Int[np.ndarray, " begins"]], row: int
     ) -> Float[np.ndarray, " time"]:
         values, starts = group
-        begin, end = int(starts[row]), int(starts[row + 1])
+        begin, end = (int(starts[row]), int(starts[row + 1])) if row + 1 < len(starts) else (0, 0)
         if not 0 <= begin < end <= len(values) or end - begin < self.files[shard].shortest:
             raise DataError(
                 f"{self.folder / self.files[shard].name} is damaged: a series in it has no proper length. Check the "
