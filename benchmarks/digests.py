@@ -35,7 +35,7 @@ HEALING = (
 APART = {"__pycache__", "bundled", "heal", "shard_writer.py", "run_folder.py"}
 """Folders and files that do not count in the digest of a folder that they are in: named apart, or, as what stores
 generated series and snapshots, nothing that a number depends on."""
-SEARCHES = {f"compress/{name}.py" for name in ("to_loss", "to_time", "report", "card")}
+SEARCHES = {f"compress/{name}.py" for name in ("to_loss", "to_time", "report", "card", "recipe")}
 """The same of one folder alone: searches by scores, which no benchmark runs; what compressions say of themselves."""
 
 
