@@ -223,14 +223,14 @@ def use_config(folder: Path) -> None:
 
 
 def recipes(folder: Path) -> None:
-    """Recipes of compressions."""
+    """Recipes of compressions, beside the model that they are of."""
     ways = {
         "svd": ["--eps", "0.3"],
         "whitened": ["--method", "whitened", "--ratio", "0.9", "--calibration", "mixture:4"],
     }
     for name, words in ways.items():
-        run("compress", "bundled-bolt", *words, "--out", str(folder / ".made"))
-        (folder / name).mkdir()
+        write_chronos(folder / name, "chronos-bolt")
+        run("compress", str(folder / name), *words, "--out", str(folder / ".made"))
         (folder / ".made" / "recipe.yaml").rename(folder / name / "recipe.yaml")
         shutil.rmtree(folder / ".made")
 
@@ -240,7 +240,7 @@ def use_recipe(folder: Path) -> None:
     from rankscope import open_checkpoint
     from rankscope.compress import read_recipe
 
-    read_recipe(folder / "recipe.yaml").options(open_checkpoint("bundled-bolt"))
+    read_recipe(folder / "recipe.yaml").options(open_checkpoint(folder))
 
 
 def shards(folder: Path) -> None:
