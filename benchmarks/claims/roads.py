@@ -22,10 +22,9 @@ def table(found: Document) -> str:
         groups.setdefault((point["road"], point["size"]), []).append(point)
     order = {road: at for at, road in enumerate(dict.fromkeys(point["road"] for point in found["points"]))}
     for (road, size), points in sorted(groups.items(), key=lambda one: (order[one[0][0]], -one[0][1])):
-        size_words = f"{size:g}" if size < 1 else f"{size:g} layer{'s' if size > 1 else ''}"
         reached = [point["storages"] for point in points if "storages" in point]
         if not reached:
-            lines.append(f"| {road} | {size_words} | out of reach |" + " |" * 8)
+            lines.append(f"| {road} | {size:g}: out of reach |" + " |" * 9)
             continue
         plain, small = ([one[storage] for one in reached] for storage in ("float", "int8"))
         cells = [
@@ -40,6 +39,11 @@ def table(found: Document) -> str:
             str(len(reached)),
         ]
         lines.append(f"| {road} | " + " | ".join(cells) + " |")
+    if found["missing"]:
+        lines += [
+            "",
+            f"{found['missing']} of {found['missing'] + len(found['points'])} points are still to be measured.",
+        ]
     return "\n".join(lines)
 
 
