@@ -115,7 +115,8 @@ def load(file: Path | str, what: str = "", error: type[RankscopeError] = DataErr
         return loads(content) if kind == "JSON" else _sound(yaml.safe_load(content), content)
     except OSError as found:
         raise error(f"{named} cannot be read: {found.strerror or found}.") from found
-    except (ValueError, RecursionError, yaml.YAMLError) as found:
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError, yaml.YAMLError) as found:
+        # the constructors of explicit tags, such as !!timestamp, raise whatever their code meets
         raise error(f"{named} is no valid {kind}: {' '.join(str(found).split())[:200]}.") from found
 
 
