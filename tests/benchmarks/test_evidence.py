@@ -129,7 +129,7 @@ def test_a_fresh_clone_lists_numbers_and_checks_in_seconds() -> None:
     for line in listed.stdout.splitlines():
         shown, place, rest = line.partition(" ← ")
         assert ":" in shown, place
-        assert re.search(r"\.(json|csv|parquet) ← (python benchmarks/|rankscope \w)", rest), rest
+        assert re.search(r"\.(json|csv|parquet) ← (python (benchmarks/|-m tests\.)|rankscope \w)", rest), rest
 
 
 @pytest.fixture
