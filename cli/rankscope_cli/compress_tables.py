@@ -1,4 +1,4 @@
-"""Tables of a compression."""
+"""Tables and warnings of a compression."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import shlex
 import statistics
 from typing import TYPE_CHECKING
 
+from rankscope_cli.exits import say
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, size
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from rankscope.compress import CompressReport, LossSearch, SiteReport
+    from rankscope.compress import CompressReport, LossSearch, Recipe, SiteReport
 
 _SUGGESTED = 0.3
 """Ratio that is named beside the size that an ε left."""
@@ -93,3 +94,18 @@ def _ranks(sites: list[SiteReport]) -> str:
     ranks = [width for site in sites for width in site.widths or (site.rank,)]
     low, high = min(ranks), max(ranks)
     return f"{statistics.median(ranks):g}" + ("" if low == high else f" ({low}–{high})")
+
+
+def warn_elsewhere(recipe: Recipe | None, device: str) -> None:
+    """Warn where a recipe's prices were measured on another machine."""
+    if recipe is None or recipe.prices is None or recipe.sought is None or recipe.sought.conditions is None:
+        return
+    from rankscope_eval.bench.clock import here
+
+    known, now = recipe.sought.conditions, here(device)
+    if any(known.get(name) != value for name, value in now.items()):
+        was, this = (", ".join(f"{one.get(name) or '?'}" for name in now) for one in (known, now))
+        say(
+            f"warning: the recipe's times were measured on another machine ({was}), not on this one ({this}): the "
+            f"model is the same, its time may not be; for this machine search with --latency {recipe.sought.most:g}."
+        )

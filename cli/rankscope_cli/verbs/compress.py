@@ -14,7 +14,7 @@ from rankscope import choices
 from rankscope.engine import Progress
 from rankscope.errors import OptionError
 from rankscope_cli import options as opt
-from rankscope_cli.compress_tables import show_compress
+from rankscope_cli.compress_tables import show_compress, warn_elsewhere
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import own_suite, reading, refuse
@@ -23,7 +23,6 @@ from rankscope_cli.progress import progress_bar, progress_lines
 if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
     from rankscope.compress import CompressOptions
-    from rankscope.compress.recipe import Recipe
     from rankscope.compress.to_loss import Measured
     from rankscope_eval import LoadedSuite, Scorer
     from rankscope_eval.bench import Clock
@@ -289,7 +288,7 @@ def run(
             with progress_bar("opening the model") as progress:
                 checkpoint = open_checkpoint(model, revision=revision)
                 options = given if kept is None else kept.options(checkpoint, given.device)
-                _warn_elsewhere(kept, given.device)
+                warn_elsewhere(kept, given.device)
                 report = compress(checkpoint, options, out=out, force=force, progress=progress)
         else:
             if given.sizes:
@@ -311,21 +310,6 @@ def run(
         output.deliver(report, lambda console: show_compress(report, console))
     for note in report.notes:
         say(f"warning: {note}")
-
-
-def _warn_elsewhere(recipe: Recipe | None, device: str) -> None:
-    """Say that a recipe's prices are of another machine."""
-    if recipe is None or recipe.prices is None or recipe.sought is None or recipe.sought.conditions is None:
-        return
-    from rankscope_eval.bench.clock import here
-
-    known, now = recipe.sought.conditions, here(device)
-    if any(known.get(name) != value for name, value in now.items()):
-        was, this = (", ".join(f"{one.get(name) or '?'}" for name in now) for one in (known, now))
-        say(
-            f"warning: the recipe's times were measured on another machine ({was}), not on this one ({this}): the "
-            f"model is the same, its time may not be; for this machine search with --latency {recipe.sought.most:g}."
-        )
 
 
 def _duration(text: str) -> tuple[float, bool]:

@@ -62,5 +62,5 @@ class Clock:
 
 
 def here(device: str) -> dict[str, str]:
-    """What times hold for, of this machine."""
+    """Return this machine's processor, cores and device as text, for times that hold there."""
     return {name: str(value) for name, value in place(device).items()}

@@ -188,7 +188,7 @@ def _ratios(rows: Sequence[BenchRow], baseline: str) -> list[BenchRatio]:
 
 
 def place(device: str) -> dict[str, Any]:
-    """What times depend on most: processor, cores it may use, and device."""
+    """Return the processor, the cores that may be used, and the device."""
     import torch
 
     model = ""

@@ -27,7 +27,7 @@ Seen = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sought:
-    """What a search for a size was asked for.
+    """Target of a search for a size.
 
     Attributes:
         measure: what was measured, 1 being the original's.

@@ -42,7 +42,7 @@ MIXTURE = Mixture(
     seasonal_share=0.25,
     growth_share=0.2,
 )
-"""What is healed on: the corpus in all its kinds, and smooth growth, on which compressed models lose most."""
+"""Healing corpus: all kinds of the training corpus, and smooth growth, on which compressed models lose most."""
 KERNELS, DRAWS = 200, 16
 """Kernels in the KernelSynth bank, and paths of each: a second's work."""
 MAY_CHANGE = ("log_steps", "save_seconds")
