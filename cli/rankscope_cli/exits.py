@@ -14,7 +14,7 @@ from rankscope.errors import RankscopeError, nearest, printable
 
 DEBUG = "--debug"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-_AGAIN = 0.05
+_AGAIN = 0.01
 """Seconds after which an interrupt that waits is tried again."""
 _signals: list[int] = []
 
@@ -34,6 +34,16 @@ def unwind(signum: int, frame: FrameType | None) -> None:
         return
     _signals.append(signum)
     raise KeyboardInterrupt
+
+
+def ignore_late_interrupts() -> None:
+    """Ignore Ctrl-C, SIGTERM and an interrupt that still waits: all is done, and the exit code must say so."""
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(signum) is unwind:
+            signal.signal(signum, signal.SIG_IGN)
+    if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is unwind:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _importing(frame: FrameType | None) -> bool:

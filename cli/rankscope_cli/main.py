@@ -16,7 +16,7 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the CLI and exit: 0 success, 1 failed check or internal error, 2 bad input, 130 interrupted."""
     words = list(sys.argv[1:] if args is None else args)
     try:
-        from rankscope_cli.exits import DEBUG, unwind
+        from rankscope_cli.exits import DEBUG, ignore_late_interrupts, unwind
 
         signal.signal(signal.SIGTERM, unwind)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # background jobs of a shell ignore SIGINT
@@ -27,8 +27,7 @@ def main(args: Sequence[str] | None = None) -> None:
         code = run(words)
         if code == 130:
             _leave(code)
-        if signal.getsignal(signal.SIGINT) is unwind:  # all is done: a late Ctrl-C must not change the exit code
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ignore_late_interrupts()
     except KeyboardInterrupt:  # while the app, which normally reports it, is imported or built
         sys.stderr.write("interrupted.\n")
         _leave(130)

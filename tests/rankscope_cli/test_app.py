@@ -374,6 +374,24 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout, done.stderr) == (0, "whole\ninterrupted\n", "")
 
 
+def test_an_interrupt_that_still_waits_when_all_is_done_comes_too_late(tmp_path: Path) -> None:
+    (tmp_path / "slow_module.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    script = """
+import atexit, time
+import rankscope_cli.app, rankscope_cli.exits
+from rankscope_cli.main import main
+rankscope_cli.exits._AGAIN = 0.3
+def run(words):
+    import slow_module
+    return 0
+rankscope_cli.app.run = run
+atexit.register(time.sleep, 0.6)
+main(["spectrum", "bundled-bolt"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
 def test_an_interrupt_at_any_moment_is_an_interrupt_or_comes_too_late(delay: float) -> None:
