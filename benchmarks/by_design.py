@@ -1,27 +1,32 @@
-"""Low-rank designs against the stock network at equal steps: size, scores, time and memory (the paper's Table 3).
+"""Design for low rank, or compress? The paper's Table 3, beside the stock network compressed to the same sizes.
 
-    python benchmarks/by_design.py by-design/ --suite backtest.yaml --data DIR
-    python benchmarks/by_design.py      # times and sizes alone, of random weights in the same shapes
+Trains what `rankscope sweep benchmarks/by_design.yaml --out by-design/` has not trained yet: head widths r(i) and full
+width, on the same series. The stock network is then compressed to each design's size, healed and not: its attention
+alone to the design's attention, and all of it to the design's parameters. Scores are over those of the stock network
+of the same seed; time and peak memory over its, in the fast runtime, in alternating rounds.
 
-Trains what `rankscope sweep benchmarks/by_design.yaml --out by-design/` has not trained yet.
-Times are of one ``predict_quantiles`` call per batch, interleaved over rounds; ratios are medians over rounds of a
-model's time / the baseline's time in the same round.
+    python benchmarks/by_design.py by-design/ --suite dev.yaml --data DIR --out benchmarks/results/by-design.json
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from digests import SCORING
-from provenance import conditions, origin, parser, save, spread
-from shapes import write_shape
+from accuracy import scored, sizes_of
+from digests import COMPRESSION, HEALING, SCORING
+from provenance import conditions, origin, parser, save, suite_options
 
 BASELINE = "baseline"
-USED = ("src/rankscope/train", *SCORING)
+BATCHES = (1, 32)
+HEAL_STEPS = 600
+KINDS = ("attention", "whole model")
 PAPER = {
     "r3": {"r0": 3, "alpha": 0.27, "size": 0.075, "time": 0.346, "space": 0.186, "WQL": 1.034, "MASE": 0.988},
     "r5": {"r0": 5, "alpha": 0.35, "size": 0.150, "time": 0.398, "space": 0.312, "WQL": 1.048, "MASE": 0.982},
@@ -39,97 +44,123 @@ def attention_numbers(folder: Path) -> int:
         return sum(file.get_tensor(name).numel() for name in names)
 
 
-def shapes(folder: Path) -> dict[str, Path]:
-    """Write the networks of the sweep with random weights."""
-    from rankscope.train.rank_schedule import RankDesign
-
-    designs = {name: RankDesign(row["r0"], row["alpha"]) for name, row in PAPER.items()}
-    return {
-        name: write_shape(folder / name, "chronos-bolt", "tiny", design=design)
-        for name, design in {BASELINE: None, **designs}.items()
-    }
+def named(point: str) -> tuple[str, int]:
+    """Return the design and the seed of a point of the sweep: ``r3-1`` is the design ``r3`` with seed 1."""
+    design, _, seed = point.partition("-")
+    return design, int(seed or 0)
 
 
-def timed_forecasts(folders: dict[str, Path], batch: int, context: int, rounds: int) -> dict[str, tuple[float, ...]]:
-    """Seconds of a forecast of every model, one number per round."""
-    import torch
+def forms(trained: dict[tuple[str, int], Path], place: Path) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Yield every model with what it is: the trained ones, and the baselines compressed to the size of each design."""
+    from rankscope import open_checkpoint
+    from rankscope.compress import CompressOptions, compress
+    from rankscope.compress.heal import HealConfig, heal
 
-    from rankscope import load_pipeline
-    from rankscope_eval.bench.turns import alternate, timed
+    for (design, seed), folder in trained.items():
+        yield {"design": design, "seed": seed, "how": "trained"}, folder
+        if design == BASELINE:
+            continue
+        base = trained[BASELINE, seed]
+        budgets = (
+            {"attention_ratio": attention_numbers(folder) / attention_numbers(base)},
+            {"ratio": open_checkpoint(folder).parameters / open_checkpoint(base).parameters},
+        )
+        for kind, budget in zip(KINDS, budgets, strict=True):
+            small = place / f"{design}-{seed}-{kind.split()[0]}"
+            method = "joint" if kind == KINDS[0] else "joint+stream"
+            compress(base, CompressOptions(method=method, calibration="mixture:1024", seed=seed, **budget), out=small)
+            facts = {"design": design, "seed": seed, "how": kind}
+            yield {**facts, "healed": 0}, small
+            healed = small.with_name(f"{small.name}-healed")
+            heal(small, base, HealConfig(steps=HEAL_STEPS, seed=seed), out=healed)
+            yield {**facts, "healed": HEAL_STEPS}, healed
 
-    series = torch.randn(batch, context, generator=torch.Generator().manual_seed(0)).cumsum(1)
-    works = {name: load_pipeline(str(path)) for name, path in folders.items()}
-    turns = {name: timed(lambda p=p: p.predict_quantiles(series, prediction_length=64)) for name, p in works.items()}
-    return alternate(turns, rounds)
+
+def timed(folders: list[Path], baseline: Path, rounds: int) -> dict[Path, dict[str, Any]]:
+    """Time and peak memory over the baseline's by batch, in the fast runtime."""
+    from rankscope_eval.bench.case import Case, Settings
+    from rankscope_eval.bench.running import run_bench
+
+    settings = Settings(batches=BATCHES, rounds=rounds)
+    report = run_bench([Case(str(one), "fast") for one in folders], settings, baseline=Case(str(baseline), "fast"))
+    model = {row.label: Path(row.model) for row in report.rows}
+    found: dict[Path, dict[str, Any]] = {one: {"time": {}, "memory": {}} for one in folders}
+    for ratio in report.ratios:
+        if model[ratio.label] in found:
+            found[model[ratio.label]]["time"][f"{ratio.batch}"] = asdict(ratio.seconds)
+            found[model[ratio.label]]["memory"][f"{ratio.batch}"] = ratio.peak_bytes
+    return found
 
 
-def scores(folders: dict[str, Path], suite: str, data: str | None) -> dict[str, dict[str, Any]]:
-    """WQL and MASE relative to the baseline, and steps of training."""
-    from rankscope.io import codec
-    from rankscope_eval import evaluate
-
-    report = evaluate([str(p) for p in folders.values()], suite=suite, data=data, baseline=str(folders[BASELINE]))
-    summary = {row["model"]: row for row in codec.plain(report)["summary"] if row["benchmark"] == "all"}
-    return {
-        name: {
-            "steps": json.loads((folder / "pretrain.json").read_text(encoding="utf-8"))["report"]["steps"],
-            **{metric: summary[str(folder)][f"relative_{metric}"] for metric in ("WQL", "MASE")},
-        }
-        for name, folder in folders.items()
-    }
+def show(row: dict[str, Any]) -> str:
+    """A model in one line."""
+    healed = ", healed" if row.get("healed") else ""
+    return (
+        f"{row['design']:9} seed {row['seed']}  {row['how'] + healed:20}  {row['size']:.3f} of the attention, "
+        f"{row['parameters']:.3f} of all  WQL {row['WQL']:.3f}  MASE {row['MASE']:.3f}"
+    )
 
 
 def main() -> None:
-    """Measure, print the table and write the JSON file."""
-    options = parser(__doc__, rounds=15, batch=32, context=512)
-    options.add_argument("sweep", type=Path, nargs="?", help="folder that `rankscope sweep` wrote")
-    options.add_argument("--suite", default="embedded")
-    options.add_argument("--data")
-    given = options.parse_args()
+    """Train what is missing, measure, print and save."""
+    words = parser(__doc__, rounds=15)
+    words.add_argument("sweep", type=Path, help="folder of `rankscope sweep`, new or existing")
+    suite_options(words)
+    words.add_argument("--max-series", type=int, help="of every task")
+    given = words.parse_args()
     before = conditions()
-    with tempfile.TemporaryDirectory() as temporary:
-        if given.sweep is None:
-            folders, scored = shapes(Path(temporary)), {}
-        else:
-            recipe = Path(__file__).with_suffix(".yaml")
-            subprocess.run(["rankscope", "sweep", str(recipe), "--out", str(given.sweep)], check=True)
-            points = sorted((given.sweep / "points").iterdir())
-            folders = {path.name: path for path in points if (path / "config.json").exists()}
-            scored = scores(folders, given.suite, given.data)
-        times = timed_forecasts(folders, given.batch, given.context, given.rounds)
-        base, rows = folders[BASELINE], []
-        for name, folder in folders.items():
-            ratios = [mine / reference for mine, reference in zip(times[name], times[BASELINE], strict=True)]
-            weights = (folder / "model.safetensors").stat().st_size
-            rows.append(
-                {
-                    "name": name,
-                    "size": attention_numbers(folder) / attention_numbers(base),
-                    "weight_bytes": weights,
-                    "space": weights / (base / "model.safetensors").stat().st_size,
-                    "seconds": spread(times[name]),
-                    "time": spread(ratios),
-                    **scored.get(name, {}),
-                    "paper": PAPER.get(name),
-                }
-            )
-    print("point     size  space  time (min–max)        WQL   MASE  | paper: size  time   space  WQL    MASE")
-    for row in rows:
-        paper = row["paper"]
-        beside = "  ".join(f"{paper[k]:.3f}" for k in ("size", "time", "space", "WQL", "MASE")) if paper else "1"
-        span = f"{row['time']['median']:.2f} ({row['time']['min']:.2f}–{row['time']['max']:.2f})"
-        said = "  ".join(f"{row[metric]:.3f}" if metric in row else "    –" for metric in ("WQL", "MASE"))
-        mine = f"{row['size']:.3f} {row['space']:.3f}  {span:20} {said}"
-        print(f"{row['name']:9} {mine} | {beside}")
+    recipe = Path(__file__).with_suffix(".yaml")
+    subprocess.run(["rankscope", "sweep", str(recipe), "--out", str(given.sweep)], check=True)
+    points = sorted(one for one in (given.sweep / "points").iterdir() if (one / "config.json").exists())
+    trained = {named(path.name): path for path in points}
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as place:
+        folders: dict[Path, dict[str, Any]] = {}
+        for facts, folder in forms(trained, Path(place)):
+            rows.append({**facts, **_scores(facts, folder, trained, given, Path(place))})
+            print(show(rows[-1]), flush=True)
+            if facts["seed"] == 0 and not facts.get("healed"):  # seeds and healing change no shape
+                folders[folder] = rows[-1]
+        for folder, found in timed(list(folders), trained[BASELINE, 0], given.rounds).items():
+            folders[folder].update(found)
     found = {
-        **origin("by_design", "benchmarks/by_design.yaml", "benchmarks/shapes.py", *USED),
+        **origin("by_design", *_used()),
         "conditions": {"before": before, "after": conditions()},
-        "suite": Path(given.suite).name if scored else None,
-        "batch": given.batch,
-        "context": given.context,
+        "suite": Path(given.suite).name,
+        "max_series": given.max_series,
         "rows": rows,
     }
     save(found, given.out)
+
+
+def _used() -> tuple[str, ...]:
+    scripts = ("by_design.yaml", "accuracy.py", "scores.py")
+    used = (*(f"benchmarks/{one}" for one in scripts), "src/rankscope/train", "eval/rankscope_eval/bench")
+    return (*used, *SCORING, *COMPRESSION, *HEALING)
+
+
+def _scores(
+    facts: dict[str, Any],
+    folder: Path,
+    trained: dict[tuple[str, int], Path],
+    given: argparse.Namespace,
+    place: Path,
+) -> dict[str, Any]:
+    """Sizes, and scores over the baseline's of the same seed; baselines' over that of seed 0."""
+    from rankscope import open_checkpoint
+
+    base = trained[BASELINE, 0 if facts["design"] == BASELINE else facts["seed"]]
+    options = argparse.Namespace(suite=given.suite, data=given.data, max_series=given.max_series, model=str(base))
+    found = scored(folder, 0, options, place / f"rows-{base.name}")
+    training = json.loads((trained[facts["design"], facts["seed"]] / "pretrain.json").read_text(encoding="utf-8"))
+    return {
+        "steps": training["report"]["steps"],
+        "size": attention_numbers(folder) / attention_numbers(base),
+        **sizes_of(folder, open_checkpoint(base)),
+        **found["relative"]["all"],
+        "worst": found["worst"],
+        "paper": PAPER.get(facts["design"]) if facts["how"] == "trained" else None,
+    }
 
 
 if __name__ == "__main__":

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rankscope.train.rank_schedule import RankDesign
+from typing import Any
 
 SIZES = {
     "tiny": {"d_model": 256, "d_ff": 1024, "num_layers": 4, "num_heads": 4},
@@ -28,7 +25,6 @@ def write_shape(
     ratio: float = 1.0,
     *,
     layers: int | None = None,
-    design: RankDesign | None = None,
     context: int = CONTEXT,
     horizon: int = HORIZON,
 ) -> Path:
@@ -41,7 +37,6 @@ def write_shape(
         layout: ``dense``, ``head-width`` or ``factored``.
         ratio: fraction of parameters kept in every attention matrix.
         layers: layers per stack (default: published).
-        design: rank schedule, instead of ``layout`` and ``ratio``.
         context: maximum context length.
         horizon: prediction length of one pass.
     """
@@ -54,9 +49,10 @@ def write_shape(
     numbers: dict[str, Any] = dict(SIZES[size])
     depth = layers or numbers.pop("num_layers")
     numbers["num_layers"] = depth
-    if design is None and layout == "head-width":
+    design = None
+    if layout == "head-width":
         design = RankDesign(max(1, round(ratio * D_KV)), 0.0)
-    elif design is None and layout == "factored":
+    elif layout == "factored":
         d_in, d_out = numbers["d_model"], numbers["num_heads"] * D_KV
         rank = max(1, round(ratio * d_in * d_out / (d_in + d_out)))
         design = RankDesign(rank, 0.0, layout="factored", sketch="shared")
