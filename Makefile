@@ -69,8 +69,8 @@ audit: ## Bill of materials and licences of the wheel and what it needs to run, 
 	$(TOOLS)/python -m pip --python audit/venv/bin/python install --quiet --constraint constraints.txt audit/wheel/rankscope-*.whl
 	$(TOOLS)/cyclonedx-py environment audit/venv/bin/python --output-file audit/sbom.json
 	$(TOOLS)/pip-licenses --python audit/venv/bin/python --format markdown --order license --output-file audit/licences.md --partial-match --fail-on 'GPL;GNU'
-	$(TOOLS)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 	rm -rf audit/venv audit/wheel
+	$(TOOLS)/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
 format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix-only .
