@@ -38,7 +38,23 @@ class Series:
         return len(self.target)
 
     def timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:
-        """Return the timestamps of ``steps`` values from index ``first``, at ``stamp``'s offset within the period."""
+        """Return the timestamps of ``steps`` values from index ``first``, at ``stamp``'s offset within the period.
+
+        Raises:
+            DataError: one of them is after the year 2262, in which nanoseconds end.
+        """
+        import pandas as pd
+
+        try:
+            return self._timestamps(first, steps)
+        except pd.errors.OutOfBoundsDatetime as error:
+            raise DataError(
+                f"series {self.item_id!r}: {len(self):,} values from {self.start} with frequency {self.start.freqstr} "
+                f"end too late for timestamps, which end in {pd.Timestamp.max.year}: give an earlier start or another "
+                "freq (--freq)."
+            ) from error
+
+    def _timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:
         periods = [self.start + step for step in range(first, first + steps)]
         if self.stamp is None or self.stamp == self.start.start_time:
             return [one.start_time for one in periods]

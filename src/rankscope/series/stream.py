@@ -67,6 +67,8 @@ def open_stream(path: str | Path, size: int, *, columns: Columns | None = None, 
             f"{path} has one column per series and has to be read whole: let --out name a file, or write one row per "
             "series (with a list) or per value (with a column of series names)."
         )
+    if layout.form == "long" and size < ROWS:  # a row is one value, not a series
+        source, passed = open_file(path, ROWS, texts=names.texts), []
     chunks = _chunks(source, chain(passed, source.batches), layout, size)
     known = source.rows * len(layout.fields) if layout.form == "list" and source.rows is not None else None
     if layout.form == "long" and layout.grid is None:

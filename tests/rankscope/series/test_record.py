@@ -66,6 +66,12 @@ def test_forecast_times_continue_the_source(offset: str) -> None:
     assert series.timestamps(8, 4) == list(stamps[8:])
 
 
+def test_forecasts_beyond_the_last_timestamp_are_refused() -> None:
+    series = Series("a", pd.Period("2261-12-01", "M"), np.arange(3.0))
+    with pytest.raises(DataError, match=r"'a': 3 values from 2261-12 .* end in 2262: give an earlier start"):
+        series.timestamps(3, 12)
+
+
 @pytest.mark.parametrize(
     ("targets", "message"),
     [

@@ -110,6 +110,22 @@ def test_chunk_n_holds_the_nth_series_whatever_the_batches(
         assert np.concatenate([one.lines for one in got]).tolist() == list(range(1, len(frame) + 1))
 
 
+def test_small_chunks_of_series_are_not_read_a_few_values_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_table: Write, list_frame: Make, long_frame: Make
+) -> None:
+    """A row of the long layout is one value: ten million values in chunks of 64 series took 100 s in place of 15."""
+    sizes = []
+    opened = stream.open_file
+    monkeypatch.setattr(
+        stream, "open_file", lambda path, size, **more: sizes.append(size) or opened(path, size, **more)
+    )
+    found = open_stream(write_table(long_frame(), tmp_path / "long.parquet"), 1)
+    assert len(list(found.chunks)) == SERIES
+    assert sizes == [1, stream.ROWS]
+    open_stream(write_table(list_frame(), tmp_path / "lists.parquet"), 1)  # a row is a series, however long
+    assert sizes[2:] == [1]
+
+
 @pytest.mark.parametrize("format", ["parquet", "csv", "arrow"])
 def test_parts_of_every_format_hold_the_same_table(tmp_path: Path, listed: Path, format: str, whole: Read):
     forecast_stream("naive", listed, 3, tmp_path / "out", format=format, **HOW)
