@@ -205,6 +205,12 @@ def together(found: Document) -> str:
     return "\n".join(lines)
 
 
+def lost(found: Document) -> dict[str, float]:
+    """Per cent of WQL that `joint+stream` costs at 0.3 (``large``) and 0.15 (``small``)."""
+    forms = {name: found["forms"][f"joint+stream-{size}"] for name, size in (("large", 0.3), ("small", 0.15))}
+    return {name: 100 * (form["WQL"] - 1) for name, form in forms.items()}
+
+
 def by_design(found: Document) -> str:
     """Low-rank designs over the stock network, beside the paper's."""
     lines = [
@@ -341,6 +347,8 @@ CLAIMS: tuple[Claim, ...] = (
         Block("docs/theory/stream.md", one, (one,), together)
         for one in ("together-bundled-bolt", "together-six-bundled-bolt", "together-bundled")
     ),
+    Prose("docs/theory/stream.md", "together-bundled", "{large:.1f} % of WQL at 0.3 and {small:.0f} % at 0.15", lost),
+    Prose("README.md", "together-bundled", "{large:.1f} % of WQL at 30 % of the weights, {small:.0f} % at 15 %", lost),
     Block("docs/theory/compression.md", "refined", ("refine-bundled-bolt",), refined),
     Prose(
         "README.md",
