@@ -347,7 +347,12 @@ CLAIMS: tuple[Claim, ...] = (
         Block("docs/theory/stream.md", one, (one,), together)
         for one in ("together-bundled-bolt", "together-six-bundled-bolt", "together-bundled")
     ),
-    Prose("docs/theory/stream.md", "together-bundled", "{large:.1f} % of WQL at 0.3 and {small:.0f} % at 0.15", lost),
+    Prose(
+        "docs/theory/stream.md",
+        "together-bundled",
+        "{large:.1f} % of WQL at 30 % of the parameters, {small:.0f} % at 15 %",
+        lost,
+    ),
     Prose("README.md", "together-bundled", "{large:.1f} % of WQL at 30 % of the weights, {small:.0f} % at 15 %", lost),
     Block("docs/theory/compression.md", "refined", ("refine-bundled-bolt",), refined),
     Prose(
