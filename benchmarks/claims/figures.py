@@ -322,7 +322,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "table2-bundled-bolt",
-        "`joint` stays at {t5_joint:.3f} at 0.15 for Chronos-T5 and, healed, at {healed:.3f} for Bolt",
+        "`joint` stays at {t5_joint:.3f} at 0.15 for the earlier Chronos-T5 and, healed, at {healed:.3f} for the earlier Bolt",
         tables,
         also=("table2-bundled",),
     ),

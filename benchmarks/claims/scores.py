@@ -286,8 +286,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/index.md",
         "headline-bundled-bolt",
-        "keeps {float[parameters]:.2f} of its weights has {float[WQL]:.3f} of its WQL and {float[MASE]:.3f} of its "
-        "MASE on {float[datasets]} data sets",
+        "cut to {float[parameters]:.2f} of its weights, has {float[WQL]:.3f} times the original's WQL and "
+        "{float[MASE]:.3f} times its MASE on {float[datasets]} small data sets",
         lambda found: found["forms"],
     ),
     *(

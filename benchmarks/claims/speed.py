@@ -381,6 +381,6 @@ CLAIMS: tuple[Claim, ...] = (
         "README.md",
         "spectrum",
         "checkpoint take {cases[spectrum][seconds][median]:.1f} s on two cores: "
-        "{ratios[svdvals_over_spectrum][median]:.1f}× faster than sequential `svdvals` calls",
+        "{ratios[svdvals_over_spectrum][median]:.1f}× as fast as sequential `svdvals` calls",
     ),
 )

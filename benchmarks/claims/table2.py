@@ -174,7 +174,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/howto/heal.md",
         "table2-bundled-bolt",
-        "150 steps give {WQL[median]:.3f} ({WQL[min]:.3f}–{WQL[max]:.3f})",
+        "150 steps give a WQL of {WQL[median]:.3f} ({WQL[min]:.3f}–{WQL[max]:.3f})",
         point("joint+healed", 0.075),
     ),
 )
