@@ -76,12 +76,11 @@ def forecast_series(
     quiet_imports()
     forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, how)
     check_context(context, forecaster.context, forecaster.name)
-    season = season_length or seasonality(series[0].start.freqstr)
     shown = [one.last(context or forecaster.context) for one in series]
     there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
     values = np.full((len(series), 1 + len(levels), horizon), np.nan)
     some = [one for one, number in zip(shown, there, strict=True) if number]
-    values[there] = forecast_values(forecaster, some, horizon, levels, season)
+    values[there] = forecast_values(forecaster, some, horizon, levels, season_length)
     lost = there & np.isnan(values).any(axis=(1, 2))
     if lost.any():
         raise DataError(f"model {forecaster.name!r} returned NaN for series {series[lost.argmax()].item_id!r}.")
@@ -89,11 +88,42 @@ def forecast_series(
 
 
 def forecast_values(
+    forecaster: Forecaster,
+    series: Sequence[Series],
+    horizon: int,
+    levels: Sequence[float],
+    season_length: int | None,
+    where: str = "",
+) -> np.ndarray:
+    """Return mean and quantiles, ``[series, 1 + levels, horizon]``, computed per season length.
+
+    Args:
+        forecaster: model.
+        series: input series.
+        horizon: forecast horizon in steps.
+        levels: quantile levels.
+        season_length: season length of all series (default: from the frequency of each).
+        where: prefix of error messages.
+
+    Raises:
+        DataError: the model fails on the numbers of some series.
+    """
+    values = np.empty((len(series), 1 + len(levels), horizon))
+    seasons = np.array([season_length or seasonality(one.start.freqstr) for one in series], dtype=int)
+    for season in np.unique(seasons).tolist():
+        places = np.flatnonzero(seasons == season).tolist()
+        some = [series[place] for place in places]
+        try:
+            values[places] = _values(forecaster, some, horizon, levels, season)
+        except ArithmeticError as error:
+            between = f"between series {some[0].item_id!r} and {some[-1].item_id!r}"
+            raise DataError(f"{where}model {forecaster.name!r} fails {between}: {error}.") from error
+    return values
+
+
+def _values(
     forecaster: Forecaster, series: Sequence[Series], horizon: int, levels: Sequence[float], season: int
 ) -> np.ndarray:
-    """Return mean and quantiles, ``[series, 1 + levels, horizon]``."""
-    if not series:
-        return np.empty((0, 1 + len(levels), horizon))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # pandas on business-day periods
         forecasts = forecaster.forecast([one.entry for one in series], horizon, season, levels)

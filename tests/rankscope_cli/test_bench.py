@@ -118,6 +118,18 @@ def test_figures_show_scores_against_time(
     assert "wrote" in result.stderr
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_scores_are_read_in_every_form_that_eval_writes(form: str, cli: Cli, tmp_path: Path) -> None:
+    from rankscope_eval.bench.report import read_scores
+
+    file = tmp_path / f"scores.{form}"
+    cli("eval", "naive", "--baseline", "seasonal-naive", "--tasks", "nile,co2", "--out", file)
+    baseline, scores = read_scores(file)
+    assert baseline == "seasonal-naive"
+    assert scores["seasonal-naive"] == (1.0, 1.0)
+    assert scores["naive"][0] > 0
+
+
 def test_points_are_geometric_means_and_seconds_of_one_series(report: BenchReport, tmp_path: Path) -> None:
     from rankscope_eval.bench.report import read_scores, scored_points
 

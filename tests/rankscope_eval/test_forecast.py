@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from chronos import BaseChronosPipeline
 
 from rankscope.errors import DataError, OptionError, RankscopeError
-from rankscope_eval import forecast_file
+from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
 
 
@@ -32,6 +33,16 @@ def test_the_table_continues_every_series(sales: Path) -> None:
 def test_the_season_follows_the_frequency_or_the_caller(sales: Path) -> None:
     assert forecast_file("seasonal-naive", sales, 3, season_length=3)["mean"].tolist()[3:] == [1.0, 5.0, 9.0]
     assert forecast_file("seasonal-naive", sales, 3)["mean"].tolist()[:3] == [12.0, 13.0, 14.0]
+
+
+def test_every_series_has_the_season_of_its_own_frequency(tmp_path: Path) -> None:
+    rows = [{"item_id": freq, "start": "2020-01-01", "freq": freq, "target": list(range(30))} for freq in "DM"]
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    table = forecast_file("seasonal-naive", path, 3)
+    assert table["mean"].tolist() == [29.0] * 3 + [18.0, 19.0, 20.0]
+    forecast_stream("seasonal-naive", path, 3, tmp_path / "out")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out"), table)
 
 
 @pytest.mark.parametrize("fixture", ["sampling_folder", "bolt_folder", "chronos2_folder"])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from typing import IO, Any
 
 from rankscope.errors import OptionError, RankscopeError
@@ -34,6 +35,7 @@ class Child:
 
     def __init__(self, case: Case, module: str = "rankscope_eval.bench.worker") -> None:
         self.case = case
+        self._closed = False
         self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         quiet = {"PYTHONSAFEPATH": "1", "TRANSFORMERS_VERBOSITY": "error"}
         if case.threads is not None:
@@ -68,7 +70,7 @@ class Child:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         try:
-            text = self._answers.get(timeout=timeout)
+            text = self._answer(timeout)
         except queue.Empty:
             self.close()
             raise CaseError(f"{self.case.label}: no response to {line.split()[0]} within {timeout:g} s.") from None
@@ -81,9 +83,23 @@ class Child:
             raise OptionError(what) if found.get("bad_input") else CaseError(what)
         return found
 
+    def _answer(self, timeout: float) -> str | None:
+        """Return the next line, or None from a dead process, even if helpers that outlive it hold its stdout open."""
+        ends = time.monotonic() + timeout
+        while True:
+            dead = self._process.poll() is not None
+            try:
+                return self._answers.get(timeout=max(0.0, min(0.5, ends - time.monotonic())))
+            except queue.Empty:
+                if dead:
+                    return None
+                if time.monotonic() >= ends:
+                    raise
+
     def close(self) -> None:
-        """Kill the process and its children."""
-        if self._process.poll() is None:
+        """Kill the process and its children, which outlive it where it was killed."""
+        if not self._closed:
+            self._closed = True
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

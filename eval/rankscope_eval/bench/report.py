@@ -134,7 +134,7 @@ def read_scores(file: str | Path) -> tuple[str, dict[str, tuple[float, float]]]:
     frame = _table(Path(file))
     models = list(dict.fromkeys(str(name) for name in frame["model"]))
     baseline = BASELINE if BASELINE in models else models[0]
-    keys = ("benchmark" in frame and frame["benchmark"].astype(str) + "/") or ""
+    keys = frame["benchmark"].astype(str) + "/" if "benchmark" in frame else ""
     frame = frame.assign(key=keys + frame["dataset"].astype(str))
 
     def scores(model: str, metric: str) -> dict[str, float]:

@@ -121,7 +121,11 @@ def _one_section(
 
         def meter_turn() -> float:
             for dtype in dict.fromkeys(formats):
-                said = meter.ask(f"rates {dtype} {settings.device}", settings.timeout)
+                try:
+                    said = meter.ask(f"rates {dtype} {settings.device}", settings.timeout)
+                except CaseError:  # the times stand without a roofline
+                    formats.clear()
+                    break
                 pairs = tuple((int(size), float(rate)) for size, rate in said["copies"])
                 measured.setdefault(dtype, []).append(Rates(dtype, said["flops_per_second"], pairs))
             return 0.0
@@ -165,7 +169,7 @@ def _row(case: Case, said: dict[str, Any], seconds: tuple[float, ...], peak: int
 
 def _with_roofline(row: BenchRow, work: Sequence[Phase], rates: dict[str, Rates]) -> BenchRow:
     """Add the roofline time to a row."""
-    if not work:
+    if not work or row.dtype not in rates:
         return row
     floor = floor_seconds(work, rates[row.dtype])
     return replace(

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.errors import DataError
 from rankscope.series import Series
 from rankscope.series.files import Rows
-from rankscope.series.frequency import seasonality
 from rankscope.series.layout import TableLayout
 from rankscope.series.reader import BadRow, to_series
 from rankscope_eval.forecast import forecast_rows, forecast_times, forecast_values, spreadsheet_safe
@@ -88,8 +86,9 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
     shown = [one.last(job.context or forecaster.context) for one in series]
     there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
     values = np.full((len(series), 1 + len(job.levels), job.horizon), np.nan)
-    if there.any():
-        values[there] = _forecasts(forecaster, [one for one, some in zip(shown, there, strict=True) if some], job)
+    some = [one for one, number in zip(shown, there, strict=True) if number]
+    where = f"{job.path}: "
+    values[there] = forecast_values(forecaster, some, job.horizon, job.levels, job.season_length, where)
     lost = there & np.isnan(values).any(axis=(1, 2))
     for one in (series[place] for place in np.flatnonzero(lost).tolist()):
         reason = f"{job.path}: model {forecaster.name!r} returned NaN for series {one.item_id!r}."
@@ -110,21 +109,6 @@ def chunk_seed(seed: int, number: int) -> int:
     (7, True)
     """
     return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)[0] >> 1) if number else seed
-
-
-def _forecasts(forecaster: Forecaster, series: Sequence[Series], job: Job) -> np.ndarray:
-    """Return `forecast_values`, computed per season length."""
-    values = np.empty((len(series), 1 + len(job.levels), job.horizon))
-    seasons = np.array([job.season_length or seasonality(one.start.freqstr) for one in series])
-    for season in np.unique(seasons).tolist():
-        places = np.flatnonzero(seasons == season).tolist()
-        some = [series[place] for place in places]
-        try:
-            values[places] = forecast_values(forecaster, some, job.horizon, job.levels, season)
-        except ArithmeticError as error:
-            between = f"between series {some[0].item_id!r} and {some[-1].item_id!r}"
-            raise DataError(f"{job.path}: model {forecaster.name!r} fails {between}: {error}.") from error
-    return values
 
 
 def encode(series: Sequence[Series], values: np.ndarray, levels: Sequence[float], shape: str, format: str) -> bytes:

@@ -95,7 +95,8 @@ class Grid:
                 end = "" if seed is None else f"-seed{seed}"
                 steps = self.heal_steps if heals(method) else None
                 end += "" if steps is None else f"-{steps}steps"
-                name = f"{ratio:g}-{method}-{allocation}{end}"
+                share = f"{ratio:g}" if float(f"{ratio:g}") == ratio else repr(ratio)
+                name = f"{share}-{method}-{allocation}{end}"
                 found.append(Table2Point(name, ratio, method, allocation, seed, heal_steps=steps))
         return tuple({point.name: point for point in found}.values())
 
@@ -326,9 +327,9 @@ def _rows(name: str, runs: Sequence[tuple[Sequence[DatasetScore], Mapping[str, S
         place = f"{same[0].benchmark}/{same[0].dataset}"
         mase, wql = (fmean(_known(getattr(one, metric)) for one in same) for metric in ("MASE", "WQL"))
         sums = np.mean([sums[place] for _, sums in runs], axis=0)
-        yield EvalRow(
-            same[0].benchmark, same[0].dataset, name, mase, wql, len(sums), 0, 0, 0, math.nan, bands=sums[:, None]
-        )
+        first, bands = same[0], sums[:, None]
+        kept = {"source": first.source, "bands": bands}
+        yield EvalRow(first.benchmark, first.dataset, name, mase, wql, len(sums), 0, 0, 0, math.nan, **kept)
 
 
 def _known(score: float | None) -> float:

@@ -198,7 +198,7 @@ class ForecastScorer:
         scores, sums = [], {}
         for rows in zip(*runs, strict=True):  # one data set by every seed
             wql, mase = (_finite(fmean(getattr(row, name) for row in rows)) for name in ("WQL", "MASE"))
-            scores.append(DatasetScore(rows[0].benchmark, rows[0].dataset, wql, mase))
+            scores.append(DatasetScore(rows[0].benchmark, rows[0].dataset, wql, mase, rows[0].source))
             sums[rows[0].key] = np.mean([row.sums for row in rows], axis=0)
         return tuple(scores), sums
 

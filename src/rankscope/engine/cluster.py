@@ -43,7 +43,8 @@ class RayPool(Pool):
         if engine.device.startswith("cuda") and not gpus:
             self._leave()
             raise RankscopeError("the Ray cluster has no GPU: choose --device cpu, or add a machine that has one.")
-        share = max(1, cpus // engine.jobs) if engine.jobs else 1
+        largest = max((int(node["Resources"].get("CPU", 0)) for node in self._ray.nodes() if node["Alive"]), default=1)
+        share = max(1, min(cpus // engine.jobs, largest)) if engine.jobs else 1  # a task runs on one machine
         needs = {"num_gpus": 1} if gpus else {"num_cpus": share}
         self._room = (ahead or 1) * (engine.jobs or gpus or cpus) if ahead or engine.jobs else 0
         self._remote: Any = self._ray.remote(_alone).options(max_retries=RETRIES, **needs)

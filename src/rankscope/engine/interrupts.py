@@ -34,5 +34,5 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for one in waiting:
-        one()
+        for one in waiting:
+            one()

@@ -157,7 +157,7 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
         sync(work)
         os.chmod(work, 0o666 & ~_umask())
         os.replace(work, path)
-        _sync_name(path)
+        _sync_folder(path.parent)
 
 
 def sync(path: Path) -> None:
@@ -280,7 +280,7 @@ def _swap(work: Path, path: Path) -> None:
             os.replace(old, path)
             raise
         _remove(old)
-    _sync_name(path)
+    _sync_folder(path.parent)
 
 
 def _exchange(first: Path, second: Path) -> bool:
@@ -304,10 +304,10 @@ def _sync_tree(folder: Path) -> None:
     for root, _, files in os.walk(folder):
         for name in files:
             sync(Path(root) / name)
-        sync(Path(root))
+        _sync_folder(Path(root))
 
 
-def _sync_name(path: Path) -> None:
-    # The new content is in place by now, and some file systems cannot sync a folder: no reason to report failure.
+def _sync_folder(folder: Path) -> None:
+    # The content is in place by now, and some file systems cannot sync a folder: no reason to report failure.
     with contextlib.suppress(OSError):
-        sync(path.parent)
+        sync(folder)

@@ -84,12 +84,16 @@ MEASURES = tuple(one.name for one in fields(Measures))
 
 @dataclass(frozen=True)
 class DatasetScore:
-    """Scores of one model on one data set."""
+    """Scores of one model on one data set.
+
+    Data sets of one ``source`` are cuts of the same data; it is empty for the data set itself.
+    """
 
     benchmark: str
     dataset: str
     WQL: float | None
     MASE: float | None
+    source: str = ""
 
 
 @dataclass(frozen=True)

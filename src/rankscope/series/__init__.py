@@ -6,10 +6,10 @@ Rules for files of series, the same for all formats (CSV, Parquet, Arrow, JSON l
 series per row, named ``id_column``. *Long*: an id column and a value column; each row is one value. *Wide*: no id
 column; every numeric column is a series. A column is numeric if most of its cells are numbers; booleans do not count.
 
-**Column names.** Unless given, columns are found by name, ignoring case, in this order. Id: item_id, unique_id,
-series_id, id, series, item. Time: timestamp, date, datetime, ds, time, start, period, month, year. Value in the long
-layout: target, value, y, or the only remaining numeric column; several are an error. An unnamed column is an index
-written by pandas: it is the time column if it holds dates and there is no other, and is ignored otherwise.
+**Column names.** Unless given, columns are found by name, ignoring case, in this order. Id (no lists): item_id,
+unique_id, series_id, id, series, item. Time: timestamp, date, datetime, ds, time, start, period, month, year. Value in
+the long layout: target, value, y, or the only remaining numeric column; several are an error. An unnamed column is an
+index written by pandas: it is the time column if it holds dates and there is no other, and is ignored otherwise.
 
 **Time.** ISO dates; years (integers from 1000 to 3000); days (20240131); or any other date format that is the same in
 all rows and in which day and month cannot be confused. Other integers below ten million are step counts, which imply
@@ -23,8 +23,8 @@ single time have no frequency: forecasts and evaluations reject them, other verb
 **Order.** Series in order of first appearance; values sorted by time, or in row order without times.
 
 **Gaps.** A missing step between the first and the last time of a series (of the table, in the wide layout) becomes
-NaN, as do empty cells, null and NaN. Nothing is dropped, trimmed or filled. A series without any number is an error,
-except for forecasts, which return NaN for it.
+NaN, as do empty cells, null, NaN and, in text, words such as NA (which may be ids). Nothing is dropped, trimmed or
+filled. A series without any number is an error, except for forecasts, which return NaN for it.
 
 **Errors**, in one line with file, row and series: a repeated time in a series, or a time between two steps of the
 frequency; a repeated id in the list layout; a non-numeric cell in a numeric column or a non-date in a time column; a

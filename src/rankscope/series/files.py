@@ -24,6 +24,11 @@ CSV_BLOCK = 1 << 20
 LARGEST_BLOCK = 1 << 30
 PAGE = 1 << 20
 """Read buffer per Parquet column in bytes."""
+MISSING = (
+    *("NA", "#NA", "N/A", "n/a", "#N/A", "#N/A N/A", "<NA>", "NULL", "null", "None"),
+    *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+"""Words for a missing number, as pandas and pyarrow read them."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def open_file(path: str | Path, size: int | None, *, format: str | None = None, 
         path: path of the file or folder.
         size: maximum rows per batch (CSV: some thousands); None for no limit.
         format: one of `FORMATS` (default: by suffix).
-        texts: lower-case names of CSV columns that stay strings even if they look numeric.
+        texts: lower-case names of CSV columns that stay strings even if they look numeric or missing.
 
     Raises:
         DataError: the file is missing, of unknown format, or damaged; also raised during iteration.
@@ -263,7 +268,7 @@ def _csv(file: Path, size: int | None, texts: Collection[str]) -> Source:
         convert_options=pc.ConvertOptions(
             column_types={name: pa.string() for name in header},  # a non-numeric cell must not abort parsing
             strings_can_be_null=True,
-            null_values=[*pc.ConvertOptions().null_values, "None", "<NA>"],
+            null_values=[""],  # the words of `MISSING` may be ids
         ),
     )
     return Source(file, "line", None, _csv_frames(file, reader, broken, texts), lambda: source.tell() / whole)
@@ -272,7 +277,7 @@ def _csv(file: Path, size: int | None, texts: Collection[str]) -> Source:
 def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection[str]) -> Iterator[Rows]:
     """Convert CSV blocks to tables; ``broken`` is filled during parsing and drained here."""
     line = 2  # first line after the header
-    blank: list[int] = []
+    blank: list[int] | None = None
     frame = reader.schema.empty_table().to_pandas()
     for part in reader:
         frame = _with_numbers(part, texts).to_pandas()
@@ -285,7 +290,7 @@ def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection
             line = int(lines[-1]) + 1
         bare = frame.isna().all(axis=1).to_numpy()
         if bare.any():  # an empty line is ignored; a line of commas is a step without values
-            blank = blank or [n for n, text in enumerate(file.open("rb"), start=1) if not text.strip()]
+            blank = _blank_lines(file) if blank is None else blank
             bare &= np.isin(lines, blank)
         yield Rows(frame[~bare], lines[~bare], tuple(broken[:here]))
         del broken[:here]
@@ -293,18 +298,33 @@ def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection
         yield Rows(frame.iloc[:0], np.arange(0), tuple(broken))
 
 
+def _blank_lines(file: Path) -> list[int]:
+    with file.open("rb") as lines:
+        return [n for n, text in enumerate(lines, start=1) if not text.strip()]
+
+
 def _with_numbers(part: Any, texts: Collection[str]) -> Any:
     """Convert fully numeric columns to numbers; ids and times stay strings."""
     import pyarrow as pa
+
+    columns = [
+        column if name.lower() in texts else _numbers(column)
+        for name, column in zip(part.schema.names, part.columns, strict=True)
+    ]
+    return pa.table(columns, names=part.schema.names)
+
+
+def _numbers(column: Any) -> Any:
+    """Convert strings to numbers, `MISSING` to null; strings stay if one is neither."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns = []
-    for name, column in zip(part.schema.names, part.columns, strict=True):
-        if name.lower() not in texts:
-            with contextlib.suppress(pa.ArrowInvalid):
-                column = pc.cast(column, pa.float64())
-        columns.append(column)
-    return pa.table(columns, names=part.schema.names)
+    with contextlib.suppress(pa.ArrowInvalid):
+        return pc.cast(column, pa.float64())
+    column = pc.if_else(pc.is_in(column, pa.array(MISSING)), pa.scalar(None, pa.string()), column)
+    with contextlib.suppress(pa.ArrowInvalid):
+        return pc.cast(column, pa.float64())
+    return column
 
 
 def _jsonl(file: Path, size: int | None, _: Collection[str]) -> Source:

@@ -64,7 +64,7 @@ def period_freq(freq: str) -> str:
 
 
 def period(timestamp: Any, freq: str, where: str) -> pd.Period:
-    """Return the period of ``freq`` that contains ``timestamp``.
+    """Return the period of ``freq`` that contains ``timestamp``, in local time if it has a zone.
 
     Raises:
         DataError: the timestamp cannot be parsed, or the frequency is unknown.
@@ -72,6 +72,8 @@ def period(timestamp: Any, freq: str, where: str) -> pd.Period:
     import pandas as pd
 
     name = period_freq(freq)
+    if getattr(timestamp, "tzinfo", None) is not None:  # the cache takes equal instants of two zones for one
+        timestamp = timestamp.replace(tzinfo=None)
     try:
         start = _period(timestamp, name)
     except (ValueError, TypeError, OverflowError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankscope.errors import DataError, unknown_choice
-from rankscope.series.files import Broken, Rows
+from rankscope.series.files import MISSING, Broken, Rows
 from rankscope.series.frequency import infer_freq, period_freq
 
 if TYPE_CHECKING:
@@ -91,14 +92,14 @@ def find_layout(
         if name is not None and name not in frame.columns:
             raise DataError(f"{where}: {unknown_choice(f'{role} column', name, map(str, frame.columns))}")
     freq = None if freq is None else period_freq(freq)
-    time = columns.time or _find(frame, TIME_NAMES)
-    name = columns.id or (None if wide else _find(frame, ID_NAMES))
-    index = _find(frame, INDEX_NAMES)
+    objects = [column for column, kind in frame.dtypes.items() if kind.kind == "O"]
+    lists = [column for column in objects if _holds_lists(frame[column])]
+    time = columns.time or _find(frame.columns, TIME_NAMES)
+    name = columns.id or (None if wide else _find((one for one in frame.columns if one not in lists), ID_NAMES))
+    index = _find(frame.columns, INDEX_NAMES)
     if time is None and index is not None and _holds_dates(frame[index], where):
         time = index
     special = (name, time, index)
-    objects = [column for column, kind in frame.dtypes.items() if kind.kind == "O"]
-    lists = [column for column in objects if _holds_lists(frame[column])]
     if lists:
         fields = [columns.target] if columns.target else [column for column in lists if column != time]
         fields = [field for field in fields if _lists_are_numeric(frame[field])]
@@ -110,7 +111,7 @@ def find_layout(
         for column, kind in frame.dtypes.items()
         if column not in special and (kind.kind in "iuf" or mostly_numbers(frame[column]))
     ]
-    names = _find(frame, ID_NAMES) if wide and name is None else None
+    names = _find(frame.columns, ID_NAMES) if wide and name is None else None
     if names is not None and names not in numeric:
         raise DataError(f"{where} has series names in column {names!r}: it needs one column per series instead.")
     if columns.target is not None and columns.target not in numeric:
@@ -170,8 +171,8 @@ def is_missing(cell: Any) -> bool:
     return cell is None or (not isinstance(cell, (list, tuple, np.ndarray)) and bool(cell != cell))
 
 
-def _find(frame: pd.DataFrame, names: tuple[str, ...]) -> Any | None:
-    lower = {str(column).lower(): column for column in reversed(list(frame.columns))}
+def _find(columns: Iterable[Any], names: tuple[str, ...]) -> Any | None:
+    lower = {str(column).lower(): column for column in reversed(list(columns))}
     return next((lower[name] for name in names if name in lower), None)
 
 
@@ -231,7 +232,7 @@ def column_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _number(cell: Any) -> float:
-    if cell is None:
+    if cell is None or (isinstance(cell, str) and cell in MISSING):
         return np.nan
     if not isinstance(cell, (str, int, float, np.number)) or isinstance(cell, bool) or "_" in str(cell):
         raise ValueError(cell)  # Python would also accept one-element lists and 1_000

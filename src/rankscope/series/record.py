@@ -38,7 +38,10 @@ class Series:
         return len(self.target)
 
     def timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:
-        """Return the timestamps of ``steps`` values from index ``first``, at ``stamp``'s offset within the period.
+        """Return the timestamps of ``steps`` values from index ``first``, at ``stamp``'s place within the period.
+
+        The place is an offset from the period's start; in months, quarters and years it is a day of the month, clipped
+        to the month's last, or the last day if ``stamp`` is on one.
 
         Raises:
             DataError: one of them is after the year 2262, in which nanoseconds end.
@@ -55,12 +58,16 @@ class Series:
             ) from error
 
     def _timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:
-        periods = [self.start + step for step in range(first, first + steps)]
-        if self.stamp is None or self.stamp == self.start.start_time:
-            return [one.start_time for one in periods]
-        if self.stamp.normalize() == self.start.end_time.normalize():
-            return [one.end_time.normalize() for one in periods]
-        return [one.start_time + (self.stamp - self.start.start_time) for one in periods]
+        from pandas.tseries.offsets import DateOffset, MonthEnd, QuarterEnd, YearEnd
+
+        starts = [(self.start + step).start_time for step in range(first, first + steps)]
+        if self.stamp is None:
+            return starts
+        begin, stamp = self.start.start_time, self.stamp.as_unit("ns")
+        if not isinstance(self.start.freq, (MonthEnd, QuarterEnd, YearEnd)):
+            return [one + (stamp - begin) for one in starts]
+        months = [12 * (one.year - begin.year) + one.month - begin.month for one in starts]
+        return [stamp + (MonthEnd(n) if stamp.is_month_end else DateOffset(months=n)) for n in months]
 
     def last(self, n: int | None) -> Series:
         """Return the last ``n`` values at most; all if ``n`` is None."""

@@ -82,10 +82,10 @@ def open_stream(path: str | Path, size: int, *, columns: Columns | None = None, 
 
 
 def _chunks(source: Source, batches: Iterator[Rows], layout: TableLayout, size: int) -> Iterator[Rows]:
-    """Split rows into chunks of ``size`` complete series."""
+    """Split rows into chunks of ``size`` complete series; a broken row goes with the series that it names."""
     held: list[Rows] = []
     broken: list[Broken] = []
-    number = count = 0
+    number = count = column = 0
     last: Any = None
     names = _Names(source, layout)
     for whole in batches:
@@ -96,14 +96,20 @@ def _chunks(source: Source, batches: Iterator[Rows], layout: TableLayout, size: 
         starts = np.arange(len(batch.frame))
         if layout.form == "long":
             ids = batch.frame[layout.id].to_numpy(dtype=object)
+            column = list(batch.frame.columns).index(layout.id)
             starts = np.array([begin for begin, _ in stretches(ids) if begin or ids[0] != last], dtype=int)
             last = ids[-1]
         begin = 0
         for place in starts[size - count :: size].tolist():
             held.append(Rows(batch.frame.iloc[begin:place], batch.lines[begin:place]))
-            before = [one for one in broken if one.line < batch.lines[place]]
-            yield names.checked(replace(joined(held, source.path, number), broken=tuple(before)))
-            held, broken = [], broken[len(before) :]
+            following = (str(ids[place]),) if layout.form == "long" else None
+            own: list[Broken] = []
+            later: list[Broken] = []
+            for one in broken:
+                waits = one.line > batch.lines[place] or one.cells[column : column + 1] == following
+                (later if waits else own).append(one)
+            yield names.checked(replace(joined(held, source.path, number), broken=tuple(own)))
+            held, broken = [], later
             number, begin = number + 1, place
         held.append(Rows(batch.frame.iloc[begin:], batch.lines[begin:]))
         count = (count + len(starts) - 1) % size + 1 if len(starts) else count

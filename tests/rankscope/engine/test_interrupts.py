@@ -27,6 +27,16 @@ def test_one_interrupt_waits_for_the_end_of_the_block_and_a_second_does_not(time
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_an_interrupt_that_waits_comes_where_the_block_fails() -> None:
+    def work() -> None:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            raise ValueError
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
 def test_other_threads_are_left_alone() -> None:
     seen: list[object] = []
 

@@ -229,6 +229,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         exceptions=SimpleNamespace(RayTaskError=ZeroDivisionError, RayError=ZeroDivisionError),
     )
     made.cluster_resources = lambda: made.owned
+    made.nodes = lambda: [{"Alive": True, "Resources": {"CPU": 32.0}}] * 2
     monkeypatch.setattr(cluster, "import_ray", lambda: made)
     return made
 
@@ -242,6 +243,7 @@ def double(task: int, tick: Tick) -> int:
     [
         ({"device": "cpu"}, 1, {"num_cpus": 1}),
         ({"device": "cpu", "jobs": 4}, 1, {"num_cpus": 16}),
+        ({"device": "cpu", "jobs": 1}, 1, {"num_cpus": 32}),
         ({"device": "cuda"}, 1, {"num_gpus": 1}),
         ({"device": "auto"}, 1, {"num_gpus": 1}),
         ({"device": "auto"}, 0, {"num_cpus": 1}),

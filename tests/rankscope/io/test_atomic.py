@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -227,6 +228,20 @@ def test_disk_full_keeps_the_old_folder(call: str, system: Callable[[Any], None]
     with pytest.raises(OutputError, match="No space left on device"), atomic_file(old / "kept" / "a.txt") as path:
         path.write_text("new")
     assert listing(old.parent) == OLD
+
+
+def test_a_file_system_that_cannot_sync_folders_is_no_reason_to_fail(tmp_path: Path, monkeypatch: Any) -> None:
+    fsync = os.fsync
+
+    def files_alone(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", files_alone)
+    with atomic_folder(tmp_path / "out") as work:
+        (work / "a.txt").write_text("new")
+    assert (tmp_path / "out" / "a.txt").read_text() == "new"
 
 
 def test_disk_full_while_the_block_writes(old: Path) -> None:

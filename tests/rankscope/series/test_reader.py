@@ -2,6 +2,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.errors import DataError
-from rankscope.series import Columns, read_series
+from rankscope.series import Columns, files, read_series
 
 Write = Callable[[pd.DataFrame, Path], Path]
 VALUES = {"a": [1.0, 0.1 + 0.2, np.nan, 4.0], "b": [10.0, 20.0, 30.0]}
@@ -197,3 +198,49 @@ def test_rows_without_their_frequency_are_named(tmp_path: Path, write_table: Wri
     with pytest.raises(DataError, match="'b' states no frequency"):
         read_series(path)
     assert content(read_series(path, freq="M")) == WRITTEN
+
+
+@pytest.mark.parametrize("name", ["series", "item"])
+def test_a_column_of_lists_holds_no_ids(tmp_path: Path, write_table: Write, name: str) -> None:
+    frame = list_frame().drop(columns="item_id").rename(columns={"target": name})
+    named = [(f"T{place}", *rest) for place, (_, *rest) in enumerate(WRITTEN)]
+    for ending in ("parquet", "jsonl"):
+        assert content(read_series(write_table(frame, tmp_path / f"x.{ending}"))) == named
+
+
+NO_NUMBERS = ["NA", "null", "nan", "N/A", "None"]
+
+
+def test_words_for_a_missing_value_are_ids_of_series(tmp_path: Path) -> None:
+    rows = [f"{name},2024-01-0{day},{day}" for name in ["DE", *NO_NUMBERS] for day in (1, 2)]
+    (tmp_path / "x.csv").write_text("\n".join(["item_id,date,y", *rows]))
+    series = read_series(tmp_path / "x.csv")
+    assert [one.item_id for one in series] == ["DE", *NO_NUMBERS]
+    assert all(one.target.tolist() == [1.0, 2.0] for one in series)
+
+
+@pytest.mark.parametrize("column", ["y", "period", "item"])
+def test_words_for_a_missing_value_are_missing_among_values(tmp_path: Path, column: str) -> None:
+    cells = ["1", *NO_NUMBERS, "", "8"]
+    rows = [f"a,2024-01-0{day},{cell}" for day, cell in enumerate(cells, start=1)]
+    (tmp_path / "x.csv").write_text("\n".join([f"item_id,date,{column}", *rows]))
+    (one,) = read_series(tmp_path / "x.csv")
+    np.testing.assert_array_equal(one.target, [1.0, *[np.nan] * 6, 8.0])
+
+
+def test_a_csv_without_blank_lines_is_searched_for_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, opened = tmp_path / "x.csv", []
+    path.write_text("a,b\n" + "1,2\n,\n" * 40)
+    monkeypatch.setattr(files, "CSV_BLOCK", 64)
+    usual = Path.open
+
+    def noted(self: Path, *how: Any, **more: Any) -> Any:
+        opened.append(usual(self, *how, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(Path, "open", noted)
+    batches = list(files.open_file(path, 10).batches)
+    assert len(batches) > 2
+    assert sum(len(batch.frame) for batch in batches) == 80
+    assert sum(one.mode == "rb" for one in opened) == 1
+    assert all(one.closed for one in opened)

@@ -58,16 +58,58 @@ def test_a_date_that_is_none_is_named() -> None:
         period("soon", "D", "x")
 
 
-@pytest.mark.parametrize("offset", ["h", "D", "MS", "ME", "QE", "QS", "YE", "YS", "W-SAT", "W-SUN", "15min"])
-def test_forecast_times_continue_the_source(offset: str) -> None:
-    stamps = pd.date_range("2020-02-01", periods=12, freq=offset)
+def test_equal_instants_in_two_zones_have_the_periods_of_their_own_days() -> None:
+    stamp = pd.Timestamp("2024-01-01 23:30", tz="UTC")
+    for zone, day in (("UTC", "2024-01-01"), ("Europe/Berlin", "2024-01-02"), ("America/Lima", "2024-01-01")):
+        assert period(stamp.tz_convert(zone), "D", "x") == pd.Period(day, "D")
+
+
+WITHIN = [
+    ("2024-01-01 00:30", "h"),
+    ("2024-01-01 00:07", "15min"),
+    ("2024-01-01 00:00:00.25", "s"),
+    ("2024-01-01 12:00", "D"),
+    ("2024-01-01 12:00", "B"),
+    ("2024-01-07 12:00", "W-SUN"),
+    ("2024-01-31 12:00", "ME"),
+    ("2024-03-31 12:00", "QE"),
+    ("2020-02-01", "QS-FEB"),
+    ("2020-02-29", "QE-NOV"),
+    ("2019-07-01", "YS-JUL"),
+    ("2019-06-30", "YE-JUN"),
+    ("2020-02-15 06:00", pd.DateOffset(months=1)),
+    ("2020-02-15", pd.DateOffset(months=3)),
+    ("2020-03-15", pd.DateOffset(years=1)),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Period with BDay")
+@pytest.mark.parametrize(
+    ("first", "offset"),
+    [
+        *(("2020-02-01", one) for one in ("h", "D", "MS", "ME", "QE", "QS", "YE", "YS", "W-SAT", "W-SUN", "15min")),
+        *WITHIN,
+    ],
+)
+def test_forecast_times_continue_the_source(first: str, offset: str | pd.DateOffset) -> None:
+    stamps = pd.date_range(first, periods=12, freq=offset)
     start = period(stamps[0], infer_freq(stamps), "x")
     series = Series("a", start, np.arange(8.0), stamps[0])
     assert series.timestamps(8, 4) == list(stamps[8:])
 
 
-def test_forecasts_beyond_the_last_timestamp_are_refused() -> None:
-    series = Series("a", pd.Period("2261-12-01", "M"), np.arange(3.0))
+@pytest.mark.parametrize(
+    ("day", "freq"), [(29, "M"), (30, "M"), (31, "M"), (30, "2M"), (30, "Q"), (31, "Q"), (30, "Y")]
+)
+def test_days_that_a_month_has_not_are_its_last(day: int, freq: str) -> None:
+    months = [stamp.start_time for stamp in pd.period_range("2023-01", periods=12, freq=freq)]
+    stamps = [one.replace(day=min(day, one.days_in_month)) for one in months]
+    assert Series("a", pd.Period("2023-01", freq), np.arange(8.0), stamps[0]).timestamps(0, 12) == stamps
+
+
+@pytest.mark.parametrize("stamp", [None, pd.Timestamp("2261-12-15"), pd.Timestamp("2261-12-31")])
+def test_forecasts_beyond_the_last_timestamp_are_refused(stamp: pd.Timestamp | None) -> None:
+    series = Series("a", pd.Period("2261-12-01", "M"), np.arange(3.0), stamp)
     with pytest.raises(DataError, match=r"'a': 3 values from 2261-12 .* end in 2262: give an earlier start"):
         series.timestamps(3, 12)
 

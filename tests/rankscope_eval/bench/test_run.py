@@ -150,14 +150,14 @@ def test_models_that_cannot_forecast_are_refused_before_anything_starts(t5_folde
 
 
 CHILD = """
-import json, os, sys, time
+import json, os, subprocess, sys, time
 def main():
     what = json.loads(sys.argv[1])["model"]
     open(__file__ + ".pid", "w").write(str(os.getpid()))
     if what == "dies at once": sys.exit("no such library\\n")
     for line in sys.stdin:
         if what == "sleeps": time.sleep(60)
-        if what == "is killed": os.kill(os.getpid(), 9)
+        if what == "is killed": subprocess.Popen(["sleep", "60"]), os.kill(os.getpid(), 9)  # a helper outlives it
         if what == "fails": print(json.dumps({"error": "ValueError: it is wrong"}), flush=True)
         if what == "refuses": print(json.dumps({"error": "it is wrong.", "bad_input": True}), flush=True)
         if what == "answers": print(json.dumps({"pid": os.getpid()}), flush=True)
@@ -191,6 +191,24 @@ def test_a_child_that_fails_gives_one_line_and_no_hang(
     assert "\n" not in str(error.value)
     assert time.monotonic() - begun < 50
     assert group_ends(int((tmp_path / "pretended.py.pid").read_text()))
+
+
+@pytest.mark.slow
+def test_times_stand_where_the_rates_of_the_machine_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rankscope_eval.bench import running
+
+    stock = Child.ask
+
+    def ask(self: Child, line: str, timeout: float) -> Any:
+        if line.startswith("rates"):
+            raise CaseError("no response to rates within 1 s.")
+        return stock(self, line, timeout)
+
+    monkeypatch.setattr(running.Child, "ask", ask)
+    report = run_bench(["bundled-bolt:fast"], Settings(batches=(1,), horizon=4, context=16, rounds=2, threads=1))
+    (row,) = report.rows
+    assert row.seconds.median > 0
+    assert (row.roofline_seconds, report.rates) == (None, ())
 
 
 @pytest.mark.slow

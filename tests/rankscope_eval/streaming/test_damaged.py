@@ -14,6 +14,7 @@ import pytest
 
 from rankscope.engine.pool import Engine
 from rankscope.errors import DataError, OutputError, RankscopeError
+from rankscope.series import files
 from rankscope.series.stream import SeenIds
 from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecaster
@@ -105,6 +106,23 @@ def test_a_damaged_line_of_a_csv_is_named_and_costs_its_series(
     report = forecast_stream("naive", path, 3, out, resume=True, on_error="skip", **HOW)
     assert [row.item_id for row in report.named] == [name]
     assert whole(out)["item_id"].unique().tolist() == [key for key in values() if key != name]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+@pytest.mark.parametrize("place", [0, 1, 10])
+@pytest.mark.parametrize("block", [64, files.CSV_BLOCK])
+def test_a_damaged_line_costs_its_series_at_the_border_of_a_chunk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, place: int, block: int, whole: Read
+):
+    monkeypatch.setattr(files, "CSV_BLOCK", block)
+    days = pd.date_range("2024-01-01", periods=11).strftime("%Y-%m-%d")
+    rows = [f"{name},{day},{step}" for name in "ABC" for step, day in enumerate(days)]
+    rows[11 + place] += ",1"
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(["item_id,timestamp,target", *rows]))
+    report = forecast_stream("naive", path, 2, tmp_path / "out", on_error="skip", **{**HOW, "chunk": chunk})
+    assert [(row.line, row.item_id) for row in report.named] == [(13 + place, "B")]
+    assert whole(tmp_path / "out")["item_id"].unique().tolist() == ["A", "C"]
 
 
 def test_lines_behind_torn_and_empty_ones_keep_their_numbers(tmp_path: Path, long_frame: Make):

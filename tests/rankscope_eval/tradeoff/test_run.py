@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rankscope_eval.tradeoff.run as harness
@@ -20,8 +21,17 @@ from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import load_calibration
 from rankscope.compress.heal import HealConfig, heal
 from rankscope.errors import DataError, FamilyError, OptionError, OutputError, RankscopeError
-from rankscope.measure.tradeoff import DONE, FAILED, OUT_OF_REACH, Table2Report
+from rankscope.measure.tradeoff import (
+    DONE,
+    FAILED,
+    OUT_OF_REACH,
+    DatasetScore,
+    Judgement,
+    Original,
+    Table2Report,
+)
 from rankscope_eval import Forecasting, Grid, TradeoffOptions, evaluate, run_table2
+from rankscope_eval.tradeoff.folder import KeptOriginal, KeptPoint
 from rankscope_eval.tradeoff.scorers import ForecastScorer
 
 SMALL = Grid((0.6, 0.4), ("svd", "joint"), seeds=(0, 1))
@@ -124,6 +134,23 @@ def several(options: TradeoffOptions, tmp_path: Path) -> TradeoffOptions:
     rows = (f"- {{name: s{n}, benchmark: b, prediction_length: {n}, offset: -{n}, file: [s.csv]}}\n" for n in (3, 4, 5))
     suite.write_text("".join(rows))
     return replace(options, suite=str(suite))
+
+
+def test_ratios_that_differ_late_are_two_points() -> None:
+    names = [point.name for point in Grid((0.12345678, 0.12345679, 0.25), ("svd",)).points()]
+    assert names == [f"{ratio}-svd-default" for ratio in ("0.25", "0.12345679", "0.12345678")]
+
+
+def test_data_sets_of_one_source_are_no_independent_evidence() -> None:
+    def judged(source: str) -> Judgement:
+        scores = tuple(DatasetScore("b", name, 1.0, 1.0, source) for name in "xyz")
+        sums = {f"b/{name}": np.ones((20, 4)) for name in "xyz"}
+        point = replace(Grid((0.5,), ("svd",)).points()[0], scores=scores)
+        original = Original(1, 1, 1, scores=scores)
+        return harness._judgement([KeptPoint(point, sums)], KeptOriginal(original, sums), 0.02)
+
+    assert judged("").WQL_interval == pytest.approx((1.0, 1.0))
+    assert judged("one").WQL_interval is None
 
 
 @pytest.mark.slow
