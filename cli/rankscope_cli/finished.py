@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from rankscope.io import codec
 
 if TYPE_CHECKING:
     from rankscope_eval import Suite
+    from rankscope_eval.suites import Task
 
 FEV, GIFT = "fev:", "gift-eval"
 """Prefix of suites of fev tasks, and the name of GIFT-Eval."""
@@ -30,25 +33,76 @@ def result_files(out: Path, submissions: Sequence[Path] | None) -> list[Path]:
     return [one / RESULTS for one in submissions] if all((one / CONFIG).is_file() for one in submissions) else []
 
 
-def data_sets(suite: str | Suite, data: str | None, tasks: Sequence[str] | None) -> dict[str, bool]:
-    """Return the names of a suite's data sets; True for one that is left out if the hub does not answer."""
+@dataclass(frozen=True)
+class Wanted:
+    """A data set of an evaluation.
+
+    Attributes:
+        may_lack: whether it is left out if the hub does not answer.
+        benchmark: of the suite; empty for fev and GIFT-Eval.
+        prediction_length: steps of every window; None for fev and GIFT-Eval.
+        num_rolls: windows of every series.
+        season: season length, read from the series where the suite names none.
+    """
+
+    may_lack: bool = False
+    benchmark: str = ""
+    prediction_length: int | None = None
+    num_rolls: int = 1
+    season: Callable[[], int | None] = lambda: None
+
+    def differs(self, row: Mapping[str, Any]) -> str | None:
+        """Say in what a row of results was scored otherwise; None if it was not, or does not say."""
+        if self.prediction_length is None or row.get("benchmark") != self.benchmark:
+            return None
+        series = row.get("series")
+        windows = self.num_rolls * series if isinstance(series, int) else None
+        wanted = {"prediction_length": lambda: self.prediction_length, "windows": lambda: windows}
+        for name, value in {**wanted, "season_length": self.season}.items():
+            found = row.get(name)
+            if found is not None and (other := value()) is not None and found != other:
+                return f"{name} {found}, not {other}"
+        return None
+
+
+def data_sets(suite: str | Suite, data: str | None, tasks: Sequence[str] | None) -> dict[str, Wanted]:
+    """Return a suite's data sets by their names."""
     if isinstance(suite, str) and suite.startswith(FEV):
         from rankscope_eval.fev_suite.tasks import read_tasks
 
-        return {str(task.task_name): False for task in read_tasks(suite.removeprefix(FEV), data, tasks)}
+        return {str(task.task_name): Wanted() for task in read_tasks(suite.removeprefix(FEV), data, tasks)}
     if suite == GIFT:
         from rankscope_eval.gift_eval.sets import configurations, place
 
-        return {one.name: False for one in configurations(tasks) if place(one.source, Path(str(data))) is not None}
+        return {one.name: Wanted() for one in configurations(tasks) if place(one.source, Path(str(data))) is not None}
     from rankscope_eval import load_suite
 
     whole = load_suite(suite) if isinstance(suite, str) else suite
     chosen = whole.select(None if tasks is None else list(tasks), "--tasks")
-    return {task.name: task.hf_repo is not None for task in chosen.tasks}
+    folder = chosen.folder if data is None else Path(data)
+    return {
+        task.name: Wanted(
+            task.hf_repo is not None,
+            task.benchmark,
+            task.prediction_length,
+            task.num_rolls,
+            partial(_season, task, chosen, folder),
+        )
+        for task in chosen.tasks
+    }
+
+
+def _season(task: Task, suite: Suite, folder: Path | None) -> int | None:
+    """Season length of a task; None where nothing but the hub knows it."""
+    if task.season_length is not None or task.hf_repo is not None:
+        return task.season_length
+    from rankscope_eval.sources import LoadedSuite
+
+    return LoadedSuite(suite, folder).windows(task).season
 
 
 def check_finished(
-    out: str, files: Iterable[Path], models: Sequence[str], data_sets: Mapping[str, bool], settings: Mapping[str, Any]
+    out: str, files: Iterable[Path], models: Sequence[str], data_sets: Mapping[str, Wanted], settings: Mapping[str, Any]
 ) -> None:
     """Refuse to take results for those of an evaluation if they are of other models, data sets or settings.
 
@@ -56,16 +110,17 @@ def check_finished(
         out: the option, for the error.
         files: tables or JSON documents of results.
         models: of the evaluation, with the baseline.
-        data_sets: their names; True for one that is left out if the hub does not answer.
+        data_sets: by their names.
         settings: of the evaluation, by their names in the JSON document.
 
     Raises:
         OutputError: they differ as far as the files tell, or hold no results.
     """
     given = [_plain(model) for model in models]
-    least = [name for name, may_lack in data_sets.items() if not may_lack]
+    least = [name for name, wanted in data_sets.items() if not wanted.may_lack]
     told: dict[str, Any] = {}
     found: tuple[set[str], set[str]] = set(), set()
+    rows: dict[str, Mapping[str, Any]] = {}
     for file in files:
         try:
             document = _document(file)
@@ -74,11 +129,16 @@ def check_finished(
             for row in document["rows"]:
                 found[0].add(_plain(row.get("model") or row["model_name"]))
                 found[1].add(str(row.get("dataset") or row["task_name"]))
+                rows.setdefault(str(row.get("dataset")), row)
         except (OSError, DataError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise _other(out, "and holds no results that can be read") from error
         told |= {name: document[name] for name in settings if name in document}
     _compare(out, "model", found[0], given, given)
     _compare(out, "data set", found[1], least, data_sets)
+    for name, wanted in data_sets.items():
+        other = wanted.differs(rows.get(name, {}))
+        if other is not None:
+            raise _other(out, f"with {other} of data set {name!r}")
     for name, value in told.items():
         if value != settings[name]:
             raise _other(out, f"with {name} {value!r}, not {settings[name]!r}")

@@ -155,9 +155,10 @@ class Output:
         return Pipe(file=self._stdout, width=width, highlight=False, soft_wrap=False)
 
     def wrote(self, files: Sequence[Path]) -> None:
-        """Report written files on stderr."""
-        for file in files:
-            print(f"wrote {printable(str(file))}", file=sys.stderr)  # noqa: T201
+        """Report written files on stderr; ignore a closed stderr."""
+        with contextlib.suppress(OSError):
+            for file in files:
+                print(f"wrote {printable(str(file))}", file=sys.stderr)  # noqa: T201
 
 
 def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES) -> None:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +101,8 @@ class _Lines:
         count = f"{done}/{total} " if total else ""
         left = (now - begun) / (done - before) * (total - done) if before < done < total else 0.0
         eta = f", {_duration(left)} left" if left else ""
-        print(f"{time.strftime('%H:%M:%S')} {count}{printable(what)}{eta}", file=sys.stderr, flush=True)  # noqa: T201
+        with suppress(OSError):  # the reader of a pipe may have left
+            print(f"{time.strftime('%H:%M:%S')} {count}{printable(what)}{eta}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _duration(seconds: float) -> str:

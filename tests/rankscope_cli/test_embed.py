@@ -57,6 +57,8 @@ def test_who_reads_what_is_said(
 ) -> None:
     assert "none of these models reads text: " in refused("embed", bolt_folder, "--text", book)
     assert "none of these models reads images: " in refused("embed", bolt_folder, "--images", "cifar10")
+    for folder in (bolt_folder, text_folder):
+        assert "--n-images requires an image model" in refused("embed", folder, "--n-images", 5)
     assert "did you mean 'mixed'" in refused("embed", bolt_folder, "--signal", "mixd")
     assert "cannot be read: No such file" in refused("embed", text_folder, "--text", tmp_path / "no.txt")
     assert "does not exist" in refused("embed", bolt_folder, "--signal", tmp_path / "no.csv")

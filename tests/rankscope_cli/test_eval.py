@@ -170,6 +170,29 @@ def test_a_file_of_series_that_cannot_be_used(
     assert message in refused(*words)
 
 
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+def test_finished_results_of_other_windows_are_not_taken_for_these(
+    suffix: str, cli: Any, refused: Any, sales: pd.DataFrame
+) -> None:
+    out = f"scores{suffix}"
+    own = ("eval", "naive", "--input", "sales.csv", "--id-column", "shop", "--out", out)
+    assert cli(*own, "--horizon", "3").exit_code == 0
+    before = Path(out).read_bytes()
+    assert cli(*own, "--horizon", "3", "--resume").stderr == f"{out} is finished: nothing to resume.\n"
+    assert cli(*own, "--horizon", "3", "--season-length", "12", "--resume").exit_code == 0  # what it was by frequency
+    others = {
+        "prediction_length 3, not 5": ("--horizon", "5", "--season-length", "7"),
+        "windows 2, not 4": ("--horizon", "3", "--windows", "2"),
+        "season_length 12, not 7": ("--horizon", "3", "--season-length", "7"),
+    }
+    for how, words in others.items():
+        line = refused(*own, *words, "--resume")
+        assert f"{out} is finished, with {how} of data set 'sales': choose another --out" in line
+    assert Path(out).read_bytes() == before
+    assert cli(*own, "--horizon", "3", "--season-length", "7", "--force").exit_code == 0
+    assert "with season_length 7, not 12 of data set" in refused(*own, "--horizon", "3", "--resume")
+
+
 def test_tasks_of_fev(cli: Any, refused: Any, sales: pd.DataFrame) -> None:
     frame = sales.rename(columns={"shop": "id", "month": "timestamp", "sold": "target"})
     frame.to_parquet("sales.parquet", index=False)

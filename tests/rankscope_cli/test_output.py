@@ -88,6 +88,20 @@ def test_places_that_cannot_be_written_are_refused_before_any_work(refused: Any)
         assert "cannot write beside /proc/x" in refused("spectrum", "no/such-model", *place)
 
 
+def test_what_was_written_is_no_error_when_the_reader_of_stderr_has_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with Output(True, tmp_path / "a.csv") as output:
+        output.deliver(Small(), lambda console: None)
+    assert json.loads(capsys.readouterr().out) == {"x": 1}
+    assert (tmp_path / "a.csv").is_file()
+
+
 def test_stdout_is_given_back_after_an_error() -> None:
     before = sys.stdout
     with pytest.raises(RuntimeError), Output(as_json=True):

@@ -97,3 +97,20 @@ def test_what_was_stopped_says_how_to_go_on_if_it_has_begun(tmp_path: Path, caps
     assert stop(stopped="try again") == ["stopped: try again."]
     assert stop(stopped="try again", begun=tmp_path) == ["stopped: try again."]
     assert stop(stopped="try again", begun=tmp_path / "none") == []
+
+
+class Gone(io.StringIO):
+    """A pipe whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_work_goes_on_when_the_reader_of_its_lines_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Gone())
+    done = []
+    with progress_lines("work", pace=0.0) as report:
+        for number in range(3):
+            report(number, 3, "working")
+            done.append(number)
+    assert done == [0, 1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -125,3 +126,20 @@ def test_ids_that_spreadsheets_take_for_formulas_are_quoted_on_request(tmp_path:
     for where in (("--json",), ("--out", tmp_path / "x.parquet"), ("--out", tmp_path / "more")):
         refused = cli(*words, *where, "--csv-safe")
         assert (refused.exit_code, "csv-safe is about CSV" in refused.stderr) == (2, True)
+
+
+def test_the_stream_is_whole_when_the_reader_of_its_lines_has_gone(
+    tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of ``2>&1 | head -1``: every line on stderr fails."""
+    from rankscope_cli.app import run
+
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    out = tmp_path / "out"
+    words = ("forecast", "naive", "--input", series, "--horizon", 2, "--out", out, "--chunk", 200)
+    assert run([str(word) for word in words]) == 0
+    assert len(list(out.glob("part-*"))) == 2

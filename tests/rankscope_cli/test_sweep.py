@@ -114,6 +114,7 @@ def test_points_are_scored_on_a_suite(document, toy, tmp_path):
         (("width", "--only", "d-46"), "did you mean 'd-64'"),
         (("width", "--address", "auto"), "it needs engine ray"),
         (("width", "--data", "."), "requires --score SUITE"),
+        (("width", "--num-samples", "2"), "--num-samples requires --score SUITE or --input FILE"),
         (("width", "--score", "embeded"), "did you mean 'embedded'"),
         (("width", "--steps", "0"), "--steps"),
         (("width", "--jobs", "-1"), "--jobs"),

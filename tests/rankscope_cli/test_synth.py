@@ -82,6 +82,10 @@ def test_series_of_files_are_mixed_in_and_those_left_out_are_counted(cli: Any) -
         (("--kind", "tsmixup", "--n", "3", "--files", "own.csv"), "own.csv"),
         (("--kind", "tsmixup", "--n", "3", "--files", "short.csv"), "longest has 3"),
         (("--verify",), "no folder of shards"),
+        (("--verify", "--kind", "structured"), "--kind has no effect with --verify"),
+        (("--verify", "--n", "3"), "--n has no effect with --verify"),
+        (("--verify", "--resume"), "--resume has no effect with --verify"),
+        (("--verify", "--force"), "--force has no effect with --verify"),
     ],
 )
 def test_bad_input_is_refused_and_nothing_is_written(

@@ -119,6 +119,8 @@ def test_a_failed_point_is_named_and_the_exit_code_is_one(cli: Any, bolt_folder:
         (("--data", "nowhere"), "data folder nowhere"),
         (("-c", "nowhere.csv"), "nowhere.csv"),
         (("--overlap-series", "0"), "--overlap-series"),
+        (("--heal-steps", "9"), "--heal-steps requires a +healed method in --methods"),
+        (("-m", "svd,joint", "--heal-steps", "9"), "--heal-steps requires a +healed method in --methods"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -52,6 +52,7 @@ def test_bad_input(refused: Any) -> None:
     assert "did you mean 'thm2'" in refused("theory", "thm22")
     assert "mutually exclusive" in refused("theory", "thm2", "--all")
     assert "leave it out with --model" in refused("theory", "--model", "bundled-bolt", "-n", "3")
+    assert "--revision requires --model MODEL" in refused("theory", "thm2", "--revision", "main")
 
 
 def test_hypotheses_that_are_not_met_are_exit_code_2_if_asked_for_by_id(cli: Any) -> None:

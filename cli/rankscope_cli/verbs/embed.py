@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from rankscope import choices
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
-from rankscope_cli.own_series import reading
+from rankscope_cli.own_series import reading, refuse
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FIGURES = ("embedding_spectra", "embedding_angles", "embedding_projection", "vocabulary_projection")
 """File stems of the figures."""
+IMAGES = 1000
+"""Images that image models read by default."""
 
 
 def run(
@@ -35,7 +37,7 @@ def run(
         choices.ImageSet,
         opt.choice("--images", choices.ImageSet, "Corpus for image models: generated, or from the hub."),
     ] = "generated",
-    n_images: Annotated[int, opt.count("--n-images", "Number of input images.")] = 1000,
+    n_images: Annotated[int | None, opt.count("--n-images", f"Number of input images (default: {IMAGES}).")] = None,
     eps: opt.Eps = None,
     figures: opt.Figures = None,
     out: opt.Out = None,
@@ -69,8 +71,11 @@ def run(
     with Output(json, out, force, signed=True) as output:
         tolerances = opt.numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
+            checkpoints = [opt.open_model(model, revision) for model in models or ["bundled"]]
+            if all(one.family.modality != "image" for one in checkpoints):
+                refuse({"n_images": n_images}, "an image model")
             report = measure_embedding(
-                [opt.open_model(model, revision) for model in models or ["bundled"]],
+                checkpoints,
                 kind,
                 n=n,
                 length=length,
@@ -80,7 +85,7 @@ def run(
                 **read,
                 text=text,
                 images=images,
-                image_count=n_images,
+                image_count=IMAGES if n_images is None else n_images,
                 device=resolve_device(device),
                 progress=progress,
             )

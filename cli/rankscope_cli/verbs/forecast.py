@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -166,7 +165,7 @@ def _stream(output: Output, model: str, input: str, horizon: int, out: str, **op
             say(f"skipped: {report.left_out - len(report.named):,} more, listed in {out.rstrip('/')}/_parts.jsonl")
         _warn_of_nan(report.nan_only)
         output.deliver(report, lambda console: _show(report, console))
-        print(f"wrote {report.parts:,} parts in {out}", file=sys.stderr)  # noqa: T201
+        say(f"wrote {report.parts:,} parts in {out}")
 
 
 def _show(report: StreamReport, console: Console) -> None:

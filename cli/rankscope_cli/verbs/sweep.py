@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rankscope.train.sweeps import Scoring, SweepPlan
     from rankscope_eval import Suite
 
+SAMPLES = 20
+"""Sample paths per series by default."""
+
 
 def run(
     sweep: Annotated[
@@ -63,7 +66,9 @@ def run(
     id_column: opt.IdColumn = None,
     time_column: opt.TimeColumn = None,
     target_column: opt.TargetColumn = None,
-    num_samples: Annotated[int, opt.count("--num-samples", "Sample paths per series.", opt.SCORES)] = 20,
+    num_samples: Annotated[
+        int | None, opt.count("--num-samples", f"Sample paths per series (default: {SAMPLES}).", opt.SCORES)
+    ] = None,
     force: Annotated[bool, opt.switch("--force", "Retrain the selected points.", opt.OUTPUT)] = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
@@ -129,7 +134,7 @@ def run(
 
 
 def _scoring(
-    suite: str | Suite | None, name: str, data: str | None, max_series: int | None, num_samples: int, device: str
+    suite: str | Suite | None, name: str, data: str | None, max_series: int | None, num_samples: int | None, device: str
 ) -> Scoring | None:
     """Build the scoring on a suite; its name identifies all settings that affect scores.
 
@@ -137,15 +142,16 @@ def _scoring(
         RankscopeError: the suite or its data are not usable.
     """
     if suite is None:
-        refuse({"data": data, "max_series": max_series}, "--score SUITE or --input FILE")
+        refuse({"data": data, "max_series": max_series, "num_samples": num_samples}, "--score SUITE or --input FILE")
         return None
     from rankscope.train.sweeps import Scoring
     from rankscope_eval import Forecasting, Scorer, read_suite
 
-    how = Forecasting(num_samples=num_samples, device=device)
+    samples = SAMPLES if num_samples is None else num_samples
+    how = Forecasting(num_samples=samples, device=device)
     scorer = Scorer(read_suite(suite, data, max_series=max_series), how)
     limits = f", first {max_series} series" if max_series is not None else ""
-    return Scoring(scorer, f"{name}, {num_samples} samples{limits}")
+    return Scoring(scorer, f"{name}, {samples} samples{limits}")
 
 
 _SHOWN_SCORES = ("relative_WQL", "relative_MASE")

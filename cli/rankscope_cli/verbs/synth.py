@@ -12,7 +12,7 @@ from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED
 from rankscope_cli.output import Output
-from rankscope_cli.own_series import reading
+from rankscope_cli.own_series import given, reading
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.tables import size
 
@@ -81,6 +81,10 @@ def run(
     """
     import rankscope.train as library
 
+    if verify:
+        told = {"kind": kind, "n": n, "resume": resume or None, "force": force or None}
+        for name in given(told):
+            raise OptionError(f"--{name} has no effect with --verify: shards are checked, and nothing is written.")
     opt.refuse_cuda(device, "series are generated")
     with Output(json) as output:
         if verify:

@@ -11,7 +11,7 @@ import typer
 from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED, say
 from rankscope_cli.output import Output
-from rankscope_cli.own_series import own_suite, reading
+from rankscope_cli.own_series import own_suite, reading, refuse
 from rankscope_cli.progress import RESUMES, progress_lines
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
 
@@ -166,10 +166,14 @@ def _grid(
         OptionError: a value is unknown or out of range.
     """
     from rankscope_eval.tradeoff import HEAL_STEPS, METHODS, RATIOS, SEEDS, Grid
+    from rankscope_eval.tradeoff.run import HEALED
 
+    chosen = METHODS if methods is None else opt.words(methods) or ()
+    if not any(name.endswith(HEALED) for name in chosen):
+        refuse({"heal_steps": heal_steps}, "a +healed method in --methods")
     return Grid(
         opt.numbers("ratios", ratios, RATIOS),
-        METHODS if methods is None else opt.words(methods) or (),
+        chosen,
         opt.words(allocations) or (),
         opt.whole_numbers("seeds", seeds, SEEDS),
         HEAL_STEPS if heal_steps is None else heal_steps,

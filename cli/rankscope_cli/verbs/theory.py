@@ -10,6 +10,7 @@ from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED, say
 from rankscope_cli.output import Output
+from rankscope_cli.own_series import refuse
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
 
@@ -66,6 +67,8 @@ def run(
         raise OptionError(f"--all and {' '.join(ids)} are mutually exclusive.")
     if model is not None and instances is not None:
         raise OptionError("--instances applies to random instances only; leave it out with --model.")
+    if model is None:
+        refuse({"revision": revision}, "--model MODEL")
     with Output(json, out, force) as output:
         with progress_bar("checking") as progress:
             checkpoint = None if model is None else open_checkpoint(model, revision=revision)

@@ -181,11 +181,11 @@ def _document(path: str, raw: bytes) -> Document | Unused:
 
 
 def _scores(path: str, raw: bytes) -> Document | Unused:
-    """Read a CSV as chronos-forecasting publishes it; other tables have no place."""
+    """Read a CSV as chronos-forecasting publishes it, further columns passed over; other tables have no place."""
     try:
         rows = list(csv.DictReader(io.StringIO(raw.decode("utf-8"))))
-        if not rows or list(rows[0]) != _SCORES:
-            return Unused(path, "no table of scores: its columns are not dataset, model, MASE, WQL")
+        if not rows or list(rows[0])[: len(_SCORES)] != _SCORES:
+            return Unused(path, "no table of scores: its first columns are not dataset, model, MASE, WQL")
         read = tuple(_row(row) for row in rows)
     except (ValueError, TypeError, csv.Error) as error:
         return Unused(path, f"damaged: a table of scores, but {_brief(error)}", damaged=True)
@@ -199,27 +199,22 @@ def _row(row: dict[str, Any]) -> EvalRow:
 
 def _once(documents: list[Document]) -> tuple[list[Document], list[Unused]]:
     """Keep one of several documents that say the same; the one that names its command comes first."""
-    kept: dict[int, Document] = {}
+    kept: dict[tuple[str, str, str], Document] = {}
     repeated = []
-    for number, one in enumerate(documents):
-        same = next((key for key, other in kept.items() if _same(one, other)), None)
-        if same is None:
-            kept[number] = one
+    for one in documents:
+        said = _said(one)
+        first, second = kept.setdefault(said, one), one
+        if first is one:
             continue
-        first, second = kept[same], one
         if first.command is None and second.command is not None:
-            kept[same], second = second, first
-        repeated.append(Unused(second.path, f"says the same as {kept[same].path}"))
+            kept[said], second = second, first
+        repeated.append(Unused(second.path, f"says the same as {kept[said].path}"))
     return sorted(kept.values(), key=lambda one: one.path), repeated
 
 
-def _same(one: Document, other: Document) -> bool:
-    if one.kind != other.kind or one.schema != other.schema:
-        return False
-    if one.sha256 == other.sha256:
-        return True
-    # compress and heal leave their report in the folder, too
-    return one.kind in ("compress", "heal") and repr(one.content) == repr(other.content)
+def _said(one: Document) -> tuple[str, str, str]:
+    """What is equal for documents that say the same; compress and heal leave their report in the folder, too."""
+    return one.kind, one.schema, repr(one.content) if one.kind in ("compress", "heal") else one.sha256
 
 
 def _nothing(root: Path, unused: list[Unused]) -> str:

@@ -14,7 +14,7 @@ from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope.measure.embedding import EmbeddingReport
 from rankscope.measure.flow import FlowReport
-from rankscope.measure.spectrum import SpectrumReport
+from rankscope.measure.spectrum import SpectrumReport, eps_key
 from rankscope.measure.sweep import SweepReport
 from rankscope.measure.tradeoff import Table2Report
 from rankscope.train.rank_layouts import DesignReport
@@ -49,7 +49,7 @@ class TheoryReport:
 def _spectrum(read: SpectrumReport) -> None:
     if not read.sites or not read.eps:
         raise DataError("it holds no matrix or no ε")
-    _same_eps((row.eps_ranks for row in read.sites), "sites")
+    _same_eps(read.eps, (row.eps_ranks for row in read.sites), "sites")
     _words((text for row in read.sites for text in (row.site.stack, row.site.role)), "sites")
 
 
@@ -57,14 +57,20 @@ def _flow(read: FlowReport) -> None:
     if not read.layers or any(not len(layer.sigma) for layer in read.layers):
         raise DataError("it holds no layer, or one without singular values")
     weights = (ranks for layer in read.layers for ranks in layer.weight_eps_ranks.values())
-    _same_eps((*(layer.eps_ranks for layer in read.layers), *weights), "layers")
+    _same_eps(read.eps, (*(layer.eps_ranks for layer in read.layers), *weights), "layers")
     _words((layer.stack for layer in read.layers), "layers")
 
 
 def _embed(read: EmbeddingReport) -> None:
     if not read.rows or any(not len(row.sigma) for row in read.rows):
         raise DataError("it holds no embedding, or one without singular values")
-    _same_eps((row.eps_ranks for row in read.rows), "rows")
+    _same_eps(read.eps, (row.eps_ranks for row in read.rows), "rows")
+
+
+def _compress(read: CompressReport) -> None:
+    for name in ("parameters", "bytes"):
+        if not {"before", "after"} <= getattr(read, name).keys():
+            raise DataError(f"it lacks {name} before or after")
 
 
 def _table2(read: Table2Report) -> None:
@@ -78,10 +84,12 @@ def _words(texts: Iterable[str], where: str) -> None:
         raise DataError(f"{where} have a name that is no word: {odd[:40]!r}")
 
 
-def _same_eps(ranks: Iterable[Mapping[str, int]], where: str) -> None:
+def _same_eps(eps: Iterable[float], ranks: Iterable[Mapping[str, int]], where: str) -> None:
     keys = [tuple(one) for one in ranks]
     if any(one != keys[0] for one in keys) or not keys[0]:
         raise DataError(f"{where} have ε-ranks at no ε, or at different ones")
+    if set(keys[0]) != {eps_key(value) for value in eps}:
+        raise DataError(f"{where} have ε-ranks at other ε than the document names")
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ KINDS = {
     "flow": Kind(FlowReport, _flow),
     "embed": Kind(EmbeddingReport, _embed),
     "calibrate": Kind(CalibrationReport),
-    "compress": Kind(CompressReport),
+    "compress": Kind(CompressReport, _compress),
     "heal": Kind(HealReport),
     "design": Kind(DesignReport),
     "eval": Kind(EvalReport),

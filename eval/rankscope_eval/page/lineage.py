@@ -35,6 +35,7 @@ class Library:
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
+        self._resolved: dict[str, str] = {}
         self._outs = [normal(one.content.out) for one in self._made() if one.content.out]
         self.parents = self._parents()
         self.groups = self._groups()
@@ -50,9 +51,11 @@ class Library:
 
     def resolve(self, name: str) -> str:
         """The name under which a model is known here: ``small`` and ``runs/small`` are one, if only one fits."""
-        plain = normal(name)
-        fits = {out for out in self._outs if out == plain or _tail(out, plain) or _tail(plain, out)}
-        return fits.pop() if len(fits) == 1 else plain
+        if name not in self._resolved:
+            plain = normal(name)
+            fits = {out for out in self._outs if out == plain or _tail(out, plain) or _tail(plain, out)}
+            self._resolved[name] = fits.pop() if len(fits) == 1 else plain
+        return self._resolved[name]
 
     def checkpoint(self, name: str) -> CheckpointFolder | None:
         """The checkpoint of a model, where it lies in the folder."""
@@ -67,6 +70,14 @@ class Library:
         """The group that a model belongs to."""
         plain = self.resolve(name)
         return next((group for group in self.groups if plain in group.members), None)
+
+    def depth(self, name: str) -> int:
+        """How many compressions and healings led to a model, by its name here."""
+        depth, seen = 0, {name}
+        while name in self.parents and self.parents[name][0] not in seen:
+            name, depth = self.parents[name][0], depth + 1
+            seen.add(name)
+        return depth
 
     def _made(self) -> list[Document]:
         return [*self.of("compress"), *self.of("heal")]
@@ -87,7 +98,7 @@ class Library:
         return tuple(Group(root, self._family(root, found)) for root, found in members.items())
 
     def _family(self, root: str, found: list[str]) -> tuple[str, ...]:
-        return tuple(sorted(dict.fromkeys([root, *found]), key=self._depth))  # sorting keeps the order within a depth
+        return tuple(sorted(dict.fromkeys([root, *found]), key=self.depth))  # sorting keeps the order within a depth
 
     def _names(self) -> Iterable[str]:
         for kind in KINDS:
@@ -102,13 +113,6 @@ class Library:
             name = self.parents[name][0]
             seen.add(name)
         return name
-
-    def _depth(self, name: str) -> int:
-        depth, seen = 0, {name}
-        while name in self.parents and self.parents[name][0] not in seen:
-            name, depth = self.parents[name][0], depth + 1
-            seen.add(name)
-        return depth
 
 
 def normal(name: str) -> str:

@@ -118,13 +118,12 @@ def corpus_of(
     """Read or generate what the model reads: series, windows of token ids, or images.
 
     Raises:
-        OptionError: a generated signal for a text model, or a text for another one.
+        OptionError: a generated signal for a text model, or a text or a file for a model that does not read it.
         DataError: the file cannot be used.
     """
+    check_modalities([checkpoint], Corpora(signal, n, length, seed, file, text))
     family, name = checkpoint.family, checkpoint.source
     if text is not None:
-        if family.modality != "text":
-            raise OptionError(f"text {str(text)!r} has no effect: {name} reads {family.modality}.")
         return text_windows(
             token_ids(read_text(text), checkpoint.folder, int(checkpoint.config["vocab_size"]))[0], n, length, seed
         )

@@ -15,6 +15,7 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope.measure.embedding import EmbeddingReport, measure_embedding
+from rankscope.measure.flow import measure_flow
 from rankscope.numerics import angle_matrix
 from rankscope.series.images import images
 from rankscope.series.signals import corpus
@@ -131,6 +132,17 @@ def test_a_corpus_that_no_model_reads_is_refused(
         measure_embedding([image_model], image_count=0)
     with pytest.raises(DataError, match=r"absent\.txt cannot be read"):
         measure_embedding([text_model], text=tmp_path / "absent.txt")
+
+
+def test_a_flow_over_a_file_of_series_that_is_not_read_is_refused(
+    text_model: Checkpoint, image_model: Checkpoint, book: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "ids.csv"
+    file.write_text("a,b\n" + "\n".join(f"{i},{i + 7}" for i in range(1, 31)))
+    for model, text in ((text_model, book), (image_model, None)):
+        with pytest.raises(OptionError, match=r"ids\.csv' has no effect: none of these models reads series"):
+            measure_flow(model, "user", n=2, length=8, file=file, text=text)
+    assert measure_flow(text_model, "user", n=2, length=8, file=file).signal == "user"
 
 
 def test_a_bad_file_is_found_before_a_model_is_built(

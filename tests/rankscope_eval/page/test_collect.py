@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from rankscope.compress.report import CompressReport
 from rankscope.errors import DataError
+from rankscope.io import codec
+from rankscope_eval.page import lineage
 from rankscope_eval.page.collect import collect
 from rankscope_eval.page.documents import KINDS
+from rankscope_eval.report import EvalReport
 
 
 def test_a_missing_folder_a_file_and_an_empty_folder(tmp_path: Path) -> None:
@@ -134,3 +138,55 @@ def test_a_damaged_checkpoint_is_named(results: Path, one_document: Callable[...
     (folder / "bad" / "model.safetensors").write_bytes(b"nothing")
     found = collect(folder)
     assert any(one.path == "bad/config.json" and one.damaged for one in found.unused)
+
+
+def test_the_csv_that_an_evaluation_writes_is_a_table_of_scores(one_document: Callable[..., Path], scores: Any) -> None:
+    report = codec.parse(EvalReport, scores())
+    (found,) = collect(one_document(report.to_csv(), "scores.csv")).documents
+    read = {(row.dataset, row.model): (row.MASE, row.WQL) for row in found.content.rows}
+    assert read == {(row.dataset, row.model): (row.MASE, row.WQL) for row in report.rows}
+
+
+@pytest.mark.parametrize("name", ["spectrum", "flow", "embed"])
+def test_ranks_at_other_tolerances_than_the_document_names_are_refused(results: Path, name: str) -> None:
+    document = json.loads((results / f"{name}.json").read_text())
+    with pytest.raises(DataError, match="have ε-ranks at other ε than the document names"):
+        KINDS[name].read({**document, "eps": [0.05]})
+
+
+@pytest.mark.parametrize("field", ["parameters", "bytes"])
+@pytest.mark.parametrize("lacking", ["before", "after"])
+def test_a_compression_without_a_size_is_refused(results: Path, field: str, lacking: str) -> None:
+    document = json.loads((results / "small" / "compress.json").read_text())
+    sizes = {key: value for key, value in document[field].items() if key != lacking}
+    with pytest.raises(DataError, match=f"it lacks {field} before or after"):
+        KINDS["compress"].read({**document, field: sizes})
+
+
+def test_each_of_many_documents_is_looked_at_once(
+    results: Path, one_document: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work counted: comparing every pair of documents, or of documents and outs for every name, grows faster."""
+    document = json.loads((results / "small" / "compress.json").read_text())
+    for number in range(30):
+        folder = one_document({**document, "model": f"m{number}", "out": f"m{number + 1}"}, f"{number:02d}.json")
+    seen = {"written out": 0, "compared": 0}
+    plain, tail = CompressReport.__repr__, lineage._tail
+
+    def written(report: CompressReport) -> str:
+        seen["written out"] += 1
+        return plain(report)
+
+    def compared(whole: str, part: str) -> bool:
+        seen["compared"] += 1
+        return tail(whole, part)
+
+    monkeypatch.setattr(CompressReport, "__repr__", written)
+    monkeypatch.setattr(lineage, "_tail", compared)
+    library = lineage.Library(collect(folder))
+    for name in (f"m{number}" for number in range(31)):
+        group = library.group_of(name)
+        assert group is not None
+        assert len(library.about("compress", group)) == 30
+    assert seen["written out"] == 30
+    assert seen["compared"] <= 2 * 30 * 31

@@ -280,3 +280,15 @@ def test_numbers_that_no_chart_can_hold_leave_the_tables(one_document: Callable[
     page = build_page(one_document(document))
     assert "These numbers cannot be drawn." in page.html
     assert "1.000e+308" in page.html
+
+
+def test_commands_come_in_the_order_in_which_they_can_be_run(results: Path, one_document: Callable[..., Path]) -> None:
+    """Files are named so that no order of paths is the right one: c is made of b, b of a, and each is calibrated."""
+    made = json.loads((results / "small" / "compress.json").read_text())
+    moments = {"schema": "rankscope/calibrate@1", "out": "", "corpus": "mixture:2", "series": 2, "decoder": "none"}
+    moments |= {"batch_size": 2, "seed": 0, "dtype": "float32", "streams": []}
+    one_document({**made, "model": "b", "out": "c"}, "1.json")
+    one_document({**moments, "model": "b", "command": "rankscope calibrate b"}, "2.json")
+    one_document({**made, "model": "a", "out": "b"}, "3.json")
+    html = build_page(one_document({**moments, "model": "a", "command": "rankscope calibrate a"}, "4.json")).html
+    assert re.findall(r"# (\d)\.json", html) == ["4", "3", "2", "1"]

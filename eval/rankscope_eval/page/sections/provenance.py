@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,7 @@ def commands_section(library: Library) -> Section:
     """Every command, in the order in which they can be run."""
     found = [(one, *command_of(one, library.findings.folder)) for one in library.findings.documents]
     known = [(document, line, origin) for document, line, origin in found if line]
-    order = ("compress", "heal", "design", "calibrate")
-    known.sort(key=lambda one: (order.index(one[0].kind) if one[0].kind in order else len(order), one[0].path))
+    known.sort(key=lambda one: (_turn(library, one[0]), one[0].path))
     lines = [
         f"# {document.path}{f': {REBUILT}' if origin == REBUILT else ''}\n{line}" for document, line, origin in known
     ]
@@ -37,6 +37,12 @@ def commands_section(library: Library) -> Section:
     notes = [note] if any(origin == REBUILT for _, _, origin in known) else []
     parts = [Part(notes=notes, code=escape(printable("\n".join(lines))))] if lines else []
     return Section("commands", "The commands to reproduce", "Commands", parts)
+
+
+def _turn(library: Library, document: Document) -> float:
+    """Place of a command: what models are made of first, parents before children, then whatever measures them."""
+    made, read = document.kind in ("compress", "heal"), document.kind in ("calibrate", "design")
+    return 2 * library.depth(library.resolve(document.content.model)) + made if made or read else inf
 
 
 def command_of(document: Document, folder: Path) -> tuple[str, str]:
