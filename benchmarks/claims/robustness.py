@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from claims.records import Block, Claim, Document, Result
+from claims.records import Block, Claim, Document, Prose, Result
 
+PAGE = "docs/reference/robustness.md"
 FUZZ = "fuzz"
 SEED = 2026
 RESULTS: tuple[Result, ...] = (
@@ -14,6 +15,8 @@ RESULTS: tuple[Result, ...] = (
         older=True,
         by_hand=True,
     ),
+    Result("load", "benchmarks/load.py --only series,model,files", minutes=20, timed=True),
+    Result("load-beyond", "benchmarks/load.py --only long,workers", minutes=15, timed=True),
 )
 
 
@@ -28,4 +31,42 @@ def fuzzed(found: Document) -> str:
     return "\n".join(lines)
 
 
-CLAIMS: tuple[Claim, ...] = (Block("docs/reference/robustness.md", FUZZ, (FUZZ,), fuzzed),)
+def loaded(found: Document, beyond: Document) -> str:
+    """Rate and memory of every load."""
+    found = {**found, **beyond}
+    lines = ["| load | time | rate | memory, peak | early and late |", "|---|---|---|---|---|"]
+    names = (
+        ("series", "series", "{:,} series of 24 values, seasonal naive"),
+        ("model", "series", "the first {:,} of them, `bundled-bolt`"),
+        ("files", "files", "{:,} CSV files in a folder, seasonal naive"),
+        ("long", "values", "one series of {:,} values, `bundled-bolt`"),
+    )
+    for name, unit, words in names:
+        one = found[name]
+        early, late = (f"{one['memory'][at] / 1000:.2f}" for at in ("second_tenth_mb", "last_tenth_mb"))
+        lines.append(
+            f"| {words.format(one[unit])} | {one['seconds']:,.0f} s | {one[unit] / one['seconds']:,.0f} {unit}/s "
+            f"| {one['memory']['peak_mb'] / 1000:.2f} GB | {early} and {late} GB |"
+        )
+    return "\n".join(lines)
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Block(PAGE, FUZZ, (FUZZ,), fuzzed),
+    Block(PAGE, "load", ("load", "load-beyond"), loaded, moves=0.2),
+    Prose(
+        PAGE,
+        "load-beyond",
+        "killed every few seconds for {minutes:.0f} minutes, {kills} times in {forecasts} forecasts",
+        lambda found: found["workers"],
+        holds=lambda found: found["workers"]["identical"],
+        moves=0.5,
+    ),
+    Prose(
+        PAGE,
+        "load",
+        "all of the series would take it {hours:.1f} hours",
+        lambda found: {"hours": found["model"]["seconds_of_all"] / 3600},
+        moves=0.2,
+    ),
+)

@@ -59,7 +59,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         NAME,
-        "while W_Q's mean 0.1-rank falls from {start:.0f} before training and {early:.0f} at the first snapshot to {end:.0f}, the loss at 0.1 of the parameters rises from "
+        "while W_Q's mean 0.1-rank falls from {start:.0f} before training and {early:.0f} at the first snapshot to "
+        "{end:.0f}, the loss at 0.1 of the parameters rises from "
         "{first[forms][0.1][WQL]:.3f} to {last[forms][0.1][WQL]:.3f} in WQL, and on the worst data set at 0.15 it is "
         "{worst:.2f}",
         values,

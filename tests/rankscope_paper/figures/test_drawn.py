@@ -25,7 +25,11 @@ def lines(fig: Figure) -> dict[str, Any]:
 
 
 def test_the_frontier_has_every_point() -> None:
-    design = [DesignPoint("3", 0.7, 0.9, 0.8), DesignPoint("64", 1.0, 1.0, 1.0), DesignPoint("3", 0.4, 1.1, 0.95, True)]
+    design = [
+        DesignPoint("3", 0.7, 0.9, 0.8),
+        DesignPoint("64", 1.0, 1.0, 1.0),
+        DesignPoint("3", 0.4, 1.1, 0.95, "paper"),
+    ]
     slow = CostPoint("c", 3.0, 3.0, 3.0, 0.8, 0.5)
     models = {
         "A": [CostPoint("a", 2.0, 1.5, 3.0, 0.7, 0.6), slow],
@@ -35,7 +39,7 @@ def test_the_frontier_has_every_point() -> None:
     above, below = fig.axes[:3], fig.axes[3:]
     for ax, column in zip(above, ("time", "WQL", "MASE"), strict=True):
         drawn = {line.get_gid(): line.get_xydata().tolist() for line in ax.lines if line.get_gid()}
-        assert drawn["3, ours"] == [[getattr(design[0], column), 1]]
+        assert drawn["3, designed"] == [[getattr(design[0], column), 1]]
         assert drawn["3, paper"] == [[getattr(design[2], column), 1]]
     assert [text.get_text() for text in above[0].get_yticklabels()] == ["$r_0$ = 64", "$r_0$ = 3"]
     for ax, values in zip(below, ((2.0, 3.0, 0.1), (0.7, 0.8, 1.0), (0.6, 0.5, 1.0)), strict=True):
