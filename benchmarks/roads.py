@@ -213,9 +213,9 @@ def value(form: dict[str, Any], key: str) -> float:
 
 PANELS = (
     ("float", "parameters", "share of all parameters", "WQL", "WQL / original"),
-    ("float", "parameters", "share of all parameters", "worst", "worst data set's"),
+    ("float", "parameters", "share of all parameters", "worst", "the same, worst data set"),
     ("int8", "bytes", "share of the bytes, int8", "WQL", "WQL / original"),
-    ("float", "time", f"share of the time, {BATCH} series", "WQL", "WQL / original"),
+    ("float", "time", f"time / original, {BATCH} series", "WQL", "WQL / original"),
 )
 """Panels of the figure: storage, numbers across and up, with their labels."""
 
@@ -229,7 +229,8 @@ def draw(result: dict[str, Any], stem: Path) -> None:
         fig, axes = figure(2, 2, height=5.0)
         for ax, (storage, across, title, up, label) in zip(axes, PANELS, strict=True):
             for position, (road, row) in enumerate(by_road(result, storage, across, up).items()):
-                look = MARKS[position % len(MARKS)].kwargs()
+                mark = MARKS[position % len(MARKS)]
+                look = replace(mark, filled=mark.filled == (position < len(MARKS))).kwargs()
                 x, y = [one["at"] for one in row], [one["up"] for one in row]
                 ax.plot(x, [one["median"] for one in y], label=road, **look)
                 ax.vlines(x, [one["min"] for one in y], [one["max"] for one in y], color=look["color"], linewidth=0.7)
