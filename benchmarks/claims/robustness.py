@@ -57,7 +57,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "load-beyond",
-        "killed every few seconds for {minutes:.0f} minutes, {kills} times in {forecasts} forecasts",
+        "killed every few seconds for {minutes:.0f} minutes, {kills} times in {forecasts} forecasts; {resumed} "
+        "times a part",
         lambda found: found["workers"],
         holds=lambda found: found["workers"]["identical"],
         moves=0.5,

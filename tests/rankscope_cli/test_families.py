@@ -118,7 +118,7 @@ def test_flow_of_text_and_images(
     pixels = document("flow", tmp_path / "vit", "--n", 3)
     assert [row["tokens"] for row in pixels["layers"]] == [3 * (64 + 1)]
     assert pixels["signal"] == "images"
-    assert "reads image" in refused("flow", tmp_path / "vit", "--text", book)
+    assert "vit (image)" in refused("flow", tmp_path / "vit", "--text", book)
 
 
 def test_guesses_are_said_and_in_the_document(cli: Callable[..., Any], tmp_path: Path) -> None:
