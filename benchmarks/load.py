@@ -9,7 +9,8 @@
 
 Each is the command line in a process of its own, whose resident set is read from /proc.
 
-    python benchmarks/load.py --out benchmarks/results/load.json      # two hours
+    python benchmarks/load.py --only series,model,files --out benchmarks/results/load.json    # 20 minutes
+    python benchmarks/load.py --only long,workers --out benchmarks/results/load-beyond.json   # 15 minutes, 15 GB
     python benchmarks/load.py --quick
 """
 

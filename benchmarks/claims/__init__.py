@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from claims import (
     cards,
+    designs,
     figures,
     healing,
     lab,
@@ -25,6 +26,7 @@ RESULTS: dict[str, Result] = {
         *ranks.RESULTS,
         *scores.RESULTS,
         *healing.RESULTS,
+        *designs.RESULTS,
         *roads.RESULTS,
         *standards.RESULTS,
         *training.RESULTS,
@@ -51,6 +53,7 @@ def stale_note() -> str:
 CLAIMS: tuple[Claim, ...] = (
     *scores.CLAIMS,
     *healing.CLAIMS,
+    *designs.CLAIMS,
     *roads.CLAIMS,
     *standards.CLAIMS,
     *training.CLAIMS,

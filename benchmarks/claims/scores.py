@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims.intervals import METRICS, interval, span
+from claims.intervals import METRICS, interval
 from claims.ranks import mean_ranks
 from claims.records import DEV, SIX, Block, Claim, Document, Prose, Result
 
@@ -10,9 +10,6 @@ TWINS = {"bundled": "amazon/chronos-t5-tiny", "bundled-bolt": "amazon/chronos-bo
 """Published models of the bundled ones' shapes."""
 CARDS = (*TWINS, "bundled-2")
 """Bundled models that forecast well enough to be scored."""
-STOCK, HEALED = "baseline", 600
-"""Design and steps of healing in the result of low-rank designs."""
-HOW = {"trained": "designed", "attention": "attention compressed", "whole model": "all compressed"}
 ALLOCATIONS = ("uniform-ratio", "uniform-eps", "schedule", "energy", "sensitivity")
 
 RESULTS: tuple[Result, ...] = (
@@ -29,7 +26,6 @@ RESULTS: tuple[Result, ...] = (
     Result("together-bundled", f"benchmarks/accuracy.py together bundled {DEV} --max-series 16", minutes=30),
     Result("depth-bundled-bolt", f"benchmarks/accuracy.py depth bundled-bolt {DEV}", minutes=5),
     *(Result(f"losses-{one}", f"benchmarks/losses.py {one}", minutes=3) for one in TWINS),
-    Result("by-design", f"benchmarks/by_design.py by-design {DEV}", minutes=240, timed=True),
 )
 
 
@@ -214,32 +210,6 @@ def lost(found: Document) -> dict[str, float]:
     return {name: 100 * (form["WQL"] - 1) for name, form in forms.items()}
 
 
-def by_design(found: Document) -> str:
-    """Low-rank designs, and the stock network compressed to their sizes, over the stock network of the same seed."""
-    lines = [
-        "| | | attention | all weights | WQL | worst set | MASE | healed: WQL | worst set | MASE | time | memory |",
-        "|---" * 12 + "|",
-    ]
-    healed = {(row["design"], row["seed"], row["how"]): row for row in found["rows"] if row.get("healed")}
-    for row in (row for row in found["rows"] if row["design"] != STOCK and not row.get("healed")):
-        rank = f"r₀ = {row['design'].removeprefix('r')}, seed {row['seed']}"
-        after = healed.get((row["design"], row["seed"], row["how"]))
-        cells = [rank, HOW[row["how"]], f"{row['size']:.3f}", f"{row['parameters']:.3f}", *scores_and_worst(row)]
-        cells += scores_and_worst(after) if after else ["–"] * 3
-        cells += [f"{row['time']['32']['median']:.2f}", f"{row['memory']['32']:.2f}"] if "time" in row else ["–"] * 2
-        lines.append(f"| {' | '.join(cells)} |")
-    for paper in (row["paper"] for row in found["rows"] if row["paper"] and row["seed"] == 0):
-        cells = [f"r₀ = {paper['r0']}, the paper's", HOW["trained"], f"{paper['size']:.3f}", "–"]
-        cells += [f"{paper['WQL']:.3f}", "–", f"{paper['MASE']:.3f}", *["–"] * 3, f"{paper['time']:.2f}", "–"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def scores_and_worst(row: Document) -> list[str]:
-    """Cells of WQL with its interval, its worst data set, and MASE."""
-    return [interval(row, "WQL"), f"{row['worst']['WQL'][1]:.2f}", f"{row['MASE']:.3f}"]
-
-
 def losses(*found: Document) -> str:
     """Loss by ratio and allocation of both models."""
     lines = ["| | ratio | `energy` | `sensitivity` |", "|---|---|---|---|"]
@@ -252,29 +222,6 @@ def losses(*found: Document) -> str:
 def rounding(found: Document) -> Document:
     """Time and scores of ranks rounded to multiples over not, by method."""
     return {row["method"]: row for row in found["rows"] if row["model"] == "bundled-bolt"}
-
-
-def designs(found: Document) -> Document:
-    """Scores of designs and of compressed stock networks by what they are, least and most; and between two seeds."""
-    rows = [row for row in found["rows"] if row["design"] != STOCK]
-    forms = {
-        name: {
-            "WQL": span(row["WQL"] for row in same),
-            "MASE": span(row["MASE"] for row in same),
-            "size": span(row["size"] for row in same),
-        }
-        for name, how, healed in (
-            ("trained", "trained", None),
-            ("attention", "attention", 0),
-            ("attention_healed", "attention", HEALED),
-            ("whole", "whole model", 0),
-            ("whole_healed", "whole model", HEALED),
-        )
-        if (same := [row for row in rows if row["how"] == how and row.get("healed") == healed])
-    }
-    other = next(row for row in found["rows"] if row["design"] == STOCK and row["seed"] == 1)
-    r7 = next(row for row in rows if row["design"] == "r7" and row["how"] == "trained")
-    return {**forms, "seeds": other, "r7": r7}
 
 
 _HEADLINE = (
@@ -327,38 +274,6 @@ CLAIMS: tuple[Claim, ...] = (
         for one in CARDS
     ),
     Block("docs/benchmarks.md", "trained", tuple(f"scores-{one}" for one in CARDS), trained_models),
-    Block("docs/benchmarks.md", "by-design", ("by-design",), by_design),
-    Prose(
-        "docs/benchmarks.md",
-        "by-design",
-        "in all four runs: {trained[WQL][least]:.2f} to {trained[WQL][most]:.2f} of the WQL and "
-        "{trained[MASE][least]:.2f} to {trained[MASE][most]:.2f} of the MASE",
-        designs,
-        holds=lambda found: designs(found)["trained"]["WQL"]["most"] < 1,
-    ),
-    Prose("docs/benchmarks.md", "by-design", "differ by a factor of {seeds[WQL]:.2f} between", designs),
-    Prose(
-        "docs/benchmarks.md",
-        "by-design",
-        "attention of the designs, {attention[WQL][least]:.3f} to {attention[WQL][most]:.3f}; cut to their parameters, "
-        "exactly what it was",
-        designs,
-        holds=lambda found: abs(designs(found)["whole"]["WQL"]["most"] - 1) < 1e-5,
-    ),
-    Prose(
-        "docs/howto/choosing.md",
-        "by-design",
-        "| by design, r₀ = 7, against full heads after equal steps (development sets) | {parameters:.2f} | {WQL:.3f} "
-        "({WQL_interval[0]:.3f}–{WQL_interval[1]:.3f}) | {MASE:.3f} ({MASE_interval[0]:.3f}–{MASE_interval[1]:.3f}) |",
-        lambda found: designs(found)["r7"],
-    ),
-    Prose(
-        "docs/tutorial/by-design.md",
-        "by-design",
-        "{trained[WQL][least]:.2f} to {trained[WQL][most]:.2f} of the full-width network's WQL at "
-        "{trained[size][least]:.2f} to {trained[size][most]:.2f} of the attention's size",
-        designs,
-    ),
     Block(
         "docs/storage.md",
         "storage-accuracy",

@@ -213,7 +213,7 @@ def _once(documents: list[Document]) -> tuple[list[Document], list[Unused]]:
 
 
 def _said(one: Document) -> tuple[str, str, str]:
-    """What is equal for documents that say the same; compress and heal leave their report in the folder, too."""
+    """Key shared by documents that say the same; compress and heal leave their report in the folder, too."""
     return one.kind, one.schema, repr(one.content) if one.kind in ("compress", "heal") else one.sha256
 
 

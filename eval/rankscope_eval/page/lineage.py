@@ -72,7 +72,7 @@ class Library:
         return next((group for group in self.groups if plain in group.members), None)
 
     def depth(self, name: str) -> int:
-        """How many compressions and healings led to a model, by its name here."""
+        """Number of compressions and healings that led to a model, by its name here."""
         depth, seen = 0, {name}
         while name in self.parents and self.parents[name][0] not in seen:
             name, depth = self.parents[name][0], depth + 1
