@@ -119,7 +119,7 @@ def infer_freq(stamps: pd.DatetimeIndex) -> str | None:
             pass
     if len(stamps) < 2:
         return None
-    step = pd.Series(stamps).diff().mode()[0]
+    step = pd.Series(stamps.as_unit("us")).diff().mode()[0]  # in nanoseconds a gap of 292 years overflows
     for low, high, name in ((28, 31, "M"), (89, 92, "Q"), (365, 366, "Y")):
         if pd.Timedelta(days=low) <= step <= pd.Timedelta(days=high):
             return name
