@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from claims.records import SIX, Block, Claim, Document, Prose, Result
+from claims.records import DEV, Block, Claim, Document, Prose, Result
 
 FOLDER = "figures/rankscope_paper/figures/data"
 PAGE = "docs/benchmarks.md"
@@ -17,14 +17,14 @@ RESULTS: tuple[Result, ...] = (
     Result("sampling-seeds-bundled", "benchmarks/sampling_seeds.py bundled --suite {dev}/dev.yaml --data {dev}", 8),
     Result(
         "table2-bundled-bolt",
-        f"benchmarks/table2.py bundled-bolt {SIX} --ratios 0.5,0.25,0.15,0.075 "
+        f"benchmarks/table2.py bundled-bolt {DEV} --ratios 0.5,0.25,0.15,0.075 "
         "--methods svd,asvd,theorem3,whitened,joint,joint+healed --heal-steps 150 --overlap-series 200",
         minutes=150,
         path=f"{FOLDER}/table2_bundled-bolt.json",
     ),
     Result(
         "table2-bundled",
-        f"benchmarks/table2.py bundled {SIX} --ratios 0.25,0.15,0.075 --methods svd,whitened,joint --seeds 0 "
+        f"benchmarks/table2.py bundled {DEV} --ratios 0.25,0.15,0.075 --methods svd,whitened,joint --seeds 0 "
         "--max-series 20 --overlap-series 100 --sampling-seeds 12 --runtime auto",
         minutes=120,
         path=f"{FOLDER}/table2_bundled.json",
