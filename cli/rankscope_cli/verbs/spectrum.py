@@ -140,9 +140,10 @@ def _table(report: SpectrumReport, keys: list[str], names: tuple[str, ...], cell
     table = plain_table()
     add_columns(table, header, left=2)
     last = None
+    apart = len({where(row.site.stack, row.site.layer) for row in report.sites}) < len(report.sites)
     for row in report.sites:
         layer = where(row.site.stack, row.site.layer)
-        if last not in (None, layer):
+        if apart and last not in (None, layer):
             table.add_section()
         groups = [cell for key in keys for cell in cells(row, key)]
         table.add_row(layer if layer != last else "", row.site.role, *(_of_site(row) if shape else []), *groups)
