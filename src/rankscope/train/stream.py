@@ -27,6 +27,8 @@ FARTHEST = 20.0
 """Targets farther than this many standard deviations from the history's mean are masked."""
 BLOCK = 64
 """Most series that are generated in one go: more gain little speed, fewer would lose some."""
+LEAST_BLOCK = 16
+"""A batch that no number above this divides is generated in one go."""
 BANK = "bank.npy"
 SPARE = 64
 """Values that a kernel of the bank is longer than a window, so that windows of it differ."""
@@ -54,14 +56,14 @@ class SeriesStream(Dataset):
             config: the run.
             bank: KernelSynth series to draw from; unused with shards.
             shards: opened ``config.shards``.
-            processes: how many share a step's series, for the curriculum.
+            processes: how many share a batch.
 
         Raises:
             DataError: the shards or the files cannot be used, or hold series too short for the horizon.
         """
         self.config = config
         self.bank = bank
-        self.per_step = config.batch_size * config.accumulation * processes
+        self.batch = config.batch_size * processes
         self.shards = open_shards(config.shards) if config.shards and shards is None else shards
         if self.shards is not None:
             _check_lengths(self.shards, config)
@@ -85,7 +87,8 @@ class SeriesStream(Dataset):
         """Generate or read the series of one batch.
 
         Args:
-            indices: positions in the stream; the batch is a function of the first one and their number.
+            indices: positions in the stream, of one batch or a part of it; the series are a function of the first one
+                and their number, the lengths of histories and targets of the batch.
 
         Returns:
             One dict per series with ``context`` (time,) and ``target`` (horizon,) in float32; the contexts of all
@@ -93,24 +96,33 @@ class SeriesStream(Dataset):
         """
         config = self.config
         rng, n = np.random.default_rng([config.seed, 5, indices[0]]), len(indices)
+        begin = indices[0] // self.batch * self.batch
+        shared = rng if begin == indices[0] else np.random.default_rng([config.seed, 5, begin])
         leaders, known = np.arange(n), np.zeros(n, dtype=bool)
+        step = begin // (self.batch * config.accumulation)
+        patch = config.model.patch_size if config.family_record.strategy == "continuous" else 1
         if self.shards is None:
-            step = indices[0] // self.per_step
-            patch = config.model.patch_size if config.family_record.strategy == "continuous" else 1
-            context = config.mixture.draw_context(rng, config.context, step, patch)
+            context = config.mixture.draw_context(shared, config.context, step, patch)
+        asked = _draw_asked(shared, config.horizon) if config.family_record.grouped else config.horizon
+        if self.shards is None:
             unit = math.gcd(n, config.batch_size)  # no group is torn between two batches
             sources = (config.mixture, self.bank, self.pool, step)
             history, future, leaders, known = group_batch(rng, n, unit, context, config.horizon, *sources)
         else:
             history, future = stored_batch(rng, n, config, self.shards)
         if config.family_record.grouped:
-            return _group_rows(rng, history, future, leaders, known, indices[0], config.model.patch_size)
+            return _group_rows(asked, history, future, leaders, known, indices[0], patch)
         pairs = zip(history, future, strict=True)
         return [{"context": torch.from_numpy(h), "target": torch.from_numpy(f)} for h, f in pairs]
 
 
+def _draw_asked(rng: np.random.Generator, horizon: int) -> int:
+    """Steps that a batch is asked for: half of the batches the whole horizon, the others any shorter one."""
+    return horizon if rng.random() < 0.5 else int(rng.integers(1, horizon + 1))
+
+
 def _group_rows(
-    rng: np.random.Generator,
+    steps: int,
     history: Float[np.ndarray, "series context"],
     future: Float[np.ndarray, "series horizon"],
     leaders: Int[np.ndarray, " series"],
@@ -118,8 +130,7 @@ def _group_rows(
     begin: int,
     patch: int,
 ) -> list[dict[str, Any]]:
-    """Rows of `GroupCollator`: half of the batches are asked for the whole horizon, the others for any shorter one."""
-    steps = future.shape[1] if rng.random() < 0.5 else int(rng.integers(1, future.shape[1] + 1))
+    """Rows of `GroupCollator` that are asked for so many steps."""
     future = future[:, : -(-steps // patch) * patch]
     given = np.where(known[:, None] & (np.arange(future.shape[1]) < steps), future, np.float32(np.nan))
     return [
@@ -255,7 +266,7 @@ class TokenCollator:
 
 
 class Blocks(Dataset):
-    """A stream read in whole blocks of fixed size.
+    """A stream read in whole blocks of fixed size, by which a batch can be divided.
 
     A generated batch is a function of its first index and its length, so two processes with half a batch each would
     see other series than one process with all of it. Read by whole blocks every index holds the same series however
@@ -265,7 +276,8 @@ class Blocks(Dataset):
     def __init__(self, stream: Any, batch: int) -> None:
         """Wrap ``stream``; ``batch`` is the number of series that all processes together take at a time."""
         self.stream = stream
-        self.size = min(BLOCK, batch)
+        even = (size for size in range(min(BLOCK, batch), LEAST_BLOCK, -1) if batch % size == 0)
+        self.size = next(even, batch)
 
     def __len__(self) -> int:
         return len(self.stream)

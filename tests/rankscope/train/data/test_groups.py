@@ -171,6 +171,8 @@ def test_known_covariates_reach_the_future_and_nothing_else_does():
         batch = collate(stream.__getitems__(range(24 * step, 24 * step + 24)))
         rng = np.random.default_rng([CONFIG.seed, 5, 24 * step])
         CONFIG.mixture.draw_context(rng, 64, step, 8)
+        if rng.random() >= 0.5:
+            rng.integers(1, 33)
         _, future, leaders, known = group_batch(rng, 24, 24, 64, 32, MIXTURE, None, None, step)
         steps = batch["future_target"].shape[1]
         assert steps == 8 * batch["num_output_patches"]
@@ -211,6 +213,24 @@ def test_series_and_groups_do_not_depend_on_how_they_are_dealt_out():
             assert torch.equal(one[name].nan_to_num(-7.0), other[name].nan_to_num(-7.0))
     groups = [row["group"] for row in whole]
     assert set(groups[:24]).isdisjoint(groups[24:])
+
+
+@pytest.mark.parametrize("size", [96, 100, 128, 97])
+def test_a_batch_of_many_blocks_has_one_length_of_histories_and_of_targets(size):
+    mixture = dataclasses.replace(MIXTURE, short_batches=0.7)
+    config = dataclasses.replace(CONFIG, batch_size=size, context=256, mixture=mixture)
+    stream, collate = Blocks(SeriesStream(config, None), size), GroupCollator(8)
+    lengths = set()
+    for begin in range(0, 8 * size, size):
+        rows = stream.__getitems__(range(begin, begin + size))
+        assert len({len(row["context"]) for row in rows}) == 1
+        assert len({len(row["target"]) for row in rows}) == 1
+        lengths.add(len(rows[0]["context"]))
+        targets = collate(rows)["future_target"]
+        assert len(targets) == size
+        observed = targets[~targets.isnan()]
+        assert len(set(observed.tolist())) > 0.5 * len(observed)  # no block is drawn twice
+    assert len(lengths) > 1
 
 
 def test_runs_from_before_there_were_groups_go_on(tmp_path):
