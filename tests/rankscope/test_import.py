@@ -28,6 +28,20 @@ def test_import_is_light_and_registers_later() -> None:
     assert done.stdout.splitlines() == ["[]", "rankscope.lowrank.models rankscope-t5 8 False"]
 
 
+PROBED = """
+import importlib.util, rankscope
+assert importlib.util.find_spec("transformers.models.auto.configuration_auto") is not None
+from transformers import AutoConfig
+print(type(AutoConfig.for_model("rankscope-t5")).__name__)
+"""
+
+
+@pytest.mark.slow
+def test_a_look_for_transformers_is_no_import_of_it() -> None:
+    done = subprocess.run([sys.executable, "-c", PROBED], capture_output=True, text=True, timeout=180)
+    assert done.stdout.split() == ["LowRankT5Config"], done.stderr
+
+
 def test_registering_after_auto_config_was_loaded() -> None:
     from transformers import AutoConfig
 

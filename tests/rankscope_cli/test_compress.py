@@ -166,6 +166,21 @@ def test_a_loss_without_a_bound_chooses_nothing(
     assert not (tmp_path / "small").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--eps", "0.3", "--calibration", "nofile.csv"), "--calibration has no effect with method svd"),
+        (("--attention-ratio", "0.5", "--probe", "mixture:4"), "--probe has no effect with method svd"),
+        (("--storage", "int8", "--decoder", "sampled"), "--decoder has no effect with --storage or --dtype alone"),
+    ],
+)
+def test_series_that_nobody_looks_at_are_refused(
+    refused: Callable[..., str], bolt_folder: Path, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    assert said in refused("compress", bolt_folder, *words, "--out", tmp_path / "small")
+    assert not (tmp_path / "small").exists()
+
+
 @pytest.mark.slow
 def test_the_search_is_lines_and_shown(
     cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

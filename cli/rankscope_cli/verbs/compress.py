@@ -257,6 +257,12 @@ def run(
         raise OptionError("--latency searches for the size; leave out --eps, the ratios, all budgets and --max-loss.")
     if batch is not None and latency is None:
         raise OptionError("--batch requires --latency.")
+    looks = needs_calibration(given.completed().method) or allocation == "sensitivity" or refine
+    recasts = not given.sizes and max_loss is None and latency is None
+    for name, value in {"calibration": calibration, "probe": probe, "decoder": decoder}.items():
+        if value is not None and (not looks or (recasts and (storage or dtype))):
+            how = "--storage or --dtype alone" if recasts else f"method {given.completed().method}"
+            raise OptionError(f"--{name} has no effect with {how}: leave it out, or take a method that reads series.")
     if recipe is not None and (latency is not None or max_loss is not None or given != CompressOptions()):
         raise OptionError("--recipe holds all options: leave out all others but --out, --force, --device and --json.")
     if not needs_calibration(given.completed().method) and allocation != "sensitivity" and max_loss is None:

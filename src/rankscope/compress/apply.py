@@ -10,17 +10,18 @@ from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import DECODERS
-from rankscope.compress.calibration.sources import cap_note
+from rankscope.compress.calibration.sources import cap_note, given_series
 from rankscope.compress.calibration.statistics import series_for
 from rankscope.compress.card import write_card
 from rankscope.compress.cut import Cut
-from rankscope.compress.options import JOINT, Completed
+from rankscope.compress.options import JOINT, Completed, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
-from rankscope.compress.prepare import Prepared, read_matrices, stored_names
-from rankscope.compress.recipe import Sought, note_search, write_recipe
+from rankscope.compress.prepare import Prepared, check_family, read_matrices, stored_names
+from rankscope.compress.recipe import Seen, Sought, note_search, seen, write_recipe
 from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, site_reports
 from rankscope.compress.write import REPORT, Job, TensorSpec, copied, finish_folder, write_jobs
+from rankscope.engine import Progress, silent
 from rankscope.families import Layout
 from rankscope.families.weight_layout import low_rank_config
 from rankscope.io import codec
@@ -43,18 +44,21 @@ def write_folder(
     source, planned = prepared.source, prepared.planned(plan)
     changed, layouts = layouts_of(prepared, plan)
     chosen = {site.name for site in prepared.sites}
-    how, seen = prepared.how if changed else replace(prepared.how, refine=False), None
+    how = prepared.how if changed else replace(prepared.how, refine=False)
+    shown: Seen | None = None
     if prepared.calibration is not None:  # moments that are given know their own
         settings = prepared.calibration.settings
         decoder = next(one for one in DECODERS if one == settings.decoder)
         how = replace(how, decoder=decoder)
-        seen = {
+        shown = {
             "calibration": settings.corpus,
             "data": settings.data,
             "calibration_seed": settings.seed,
             "columns": settings.columns,
             "freq": settings.freq,
         }
+    elif how.refine and (series := given_series(source, how)) is not None:
+        how, shown = replace(how, calibration=series), seen(series, how.seed)
     draft = low_rank_config(source.config, source.family, layouts, how.method)
     config = low_rank_config(source.config, source.family, layouts, how.method, prepared.storage)
     with atomic_folder(out, force) as folder:
@@ -66,7 +70,7 @@ def write_folder(
             out=str(out),
             method=prepared.how.method,
             allocation=plan.allocation,
-            calibration=None if prepared.calibration is None else prepared.calibration.settings.corpus,
+            calibration=None if shown is None else shown["calibration"],
             eps=plan.eps,
             asked=prepared.how.asked,
             ratio=(source.parameters - plan.before + plan.after) / source.parameters,
@@ -87,9 +91,20 @@ def write_folder(
             refined=refined or 0,
         )
         finish_folder(folder, source, config, report, prepared.dtype, prepared.storage)
-        write_recipe(folder, source, replace(prepared.how, decoder=how.decoder), seen)
+        write_recipe(folder, source, replace(prepared.how, decoder=how.decoder), shown)
         write_card(folder, out)
     return report
+
+
+def recast(
+    source: Checkpoint, how: CompressOptions, *, out: str | Path, force: bool = False, progress: Progress | None = None
+) -> CompressReport:
+    """Write a checkpoint in other number formats, and nothing cut."""
+    begin = time.perf_counter()
+    check_family(source)
+    kept = replace(how, method="svd", refine=False).completed()
+    prepared = Prepared(source, (), kept, "uniform-eps", None, (), (), progress or silent)
+    return write_folder(prepared, Plan(None, ()), out, force=force, begin=begin)
 
 
 def _capped(prepared: Prepared) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def _compression(report: CompressReport, name: str) -> Iterator[str]:
         f"[{RECIPE}]({RECIPE}) has all options and the release, [{REPORT}]({REPORT}) the rank and the error of every "
         "matrix. Again:"
     )
-    yield f"```console\n$ rankscope compress {report.model} --recipe {RECIPE} --out {name}\n```"
+    yield f"```console\n$ rankscope compress {shlex.quote(report.model)} --recipe {RECIPE} --out {name}\n```"
     yield from report.notes
 
 
@@ -103,11 +104,12 @@ def _healings(last: HealReport) -> Iterator[str]:
 
 
 def _cost(report: CompressReport | None, model: str, family: Family, name: str) -> Iterator[str]:
+    quoted = shlex.quote(model)
     yield "## What it costs"
     if report is not None and report.search is not None:
         search = report.search
         yield f"{search.measure}: {search.score:.4f}, at most {1 + search.max_loss:g} was allowed."
     if family.forecastable:
-        yield f"WQL and MASE beside the original's:\n\n```console\n$ rankscope eval {name} --baseline {model}\n```"
+        yield f"WQL and MASE beside the original's:\n\n```console\n$ rankscope eval {name} --baseline {quoted}\n```"
     else:
-        yield f"Log-perplexity by size:\n\n```console\n$ rankscope table2 {model} --text FILE --out table/\n```"
+        yield f"Log-perplexity by size:\n\n```console\n$ rankscope table2 {quoted} --text FILE --out table/\n```"

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import Storage
 from rankscope.compress.calibration.passes import CalibrationSet, answer, gives_quantiles, questions
+from rankscope.compress.calibration.sources import cap_note
 from rankscope.compress.card import write_card
 from rankscope.compress.options import DEPTH, LAYERS, SENSITIVITY, Budget, CompressOptions
 from rankscope.compress.prepare import check_family
@@ -266,6 +267,10 @@ def drop_layers(
     layers, stacks, budget = Layers(source, how), _stacks(how), _budget(source, how)
     everything = sorted(layers.parameters, key=lambda layer: (STACKS.index(layer[0]), layer[1]))
     removable = [layer for layer in everything if layer[0] in stacks]
+    if not removable or (budget.kind == LAYERS and budget.limit > len(removable)):
+        where = " and the ".join(stacks)
+        raise OptionError(f"{source.source} has {len(removable)} layers in the {where}: there is nothing to remove.")
+    stacks = tuple(stack for stack in stacks if _of(removable, stack))
     fixed = len(everything) - len(removable) if budget.kind == LAYERS else 0
 
     def enough(kept: Sequence[Layer]) -> bool:
@@ -301,6 +306,7 @@ def drop_layers(
             replace(how, method=DEPTH, storage=layers.storage),
             out=out,
             calibration=series.name,
+            notes=cap_note(source, series.name),
             after=layers.size(kept, "parameters"),
             size=size,
             seconds=time.perf_counter() - begin,

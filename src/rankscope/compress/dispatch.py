@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.compress.apply import write_folder
+from rankscope.compress.apply import recast, write_folder
 from rankscope.compress.depth import drop_layers
 from rankscope.compress.joint_stream import compress_joint_stream, suited
 from rankscope.compress.options import DEPTH, JOINT_STREAM, STREAM, CompressOptions
@@ -50,16 +49,17 @@ def compress(
     """
     begin = time.perf_counter()
     how = options or CompressOptions()
-    if not how.sizes:
-        if how.storage is None:
-            raise OptionError(
-                "no size is given: give ratio (--ratio 0.3 of all parameters), a budget (--parameters, --bytes or "
-                "--cache-bytes), the paper's eps (--eps 0.05) or --attention-ratio, a loss to hold (compress_to_loss, "
-                "--max-loss), or storage alone (--storage int8)."
-            )
-        how = replace(how, attention_ratio=1.0)
+    recasts = how.method in (None, "svd") and (how.storage is not None or how.dtype is not None)
+    if not how.sizes and not recasts:
+        raise OptionError(
+            "no size is given: give ratio (--ratio 0.3 of all parameters), a budget (--parameters, --bytes or "
+            "--cache-bytes), the paper's eps (--eps 0.05) or --attention-ratio, a loss to hold (compress_to_loss, "
+            "--max-loss), or number formats alone, without a method (--storage int8, --dtype bfloat16)."
+        )
     refuse_existing(out, force)
     source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    if not how.sizes:
+        return recast(source, how, out=out, force=force, progress=progress)
     how = suited(source, how) or how
     whole = {STREAM: slice_checkpoint, JOINT_STREAM: compress_joint_stream, DEPTH: drop_layers}.get(
         how.completed().method

@@ -28,7 +28,7 @@ from rankscope.compress.plan import Plan, least_plan, site_plan
 from rankscope.compress.prepare import Prepared, prepare
 from rankscope.compress.recipe import seen, write_recipe
 from rankscope.compress.report import CompressReport
-from rankscope.compress.slicing import Slicing, plan_widths, slice_checkpoint
+from rankscope.compress.slicing import Slicing, kept_width, plan_widths, slice_checkpoint
 from rankscope.compress.stream import Basis, calibrated_on, measure, stream_taps
 from rankscope.engine import Progress, silent
 from rankscope.errors import OptionError
@@ -60,7 +60,9 @@ class Split:
     sliced: float
 
 
-def splits(prepared: Prepared, slicing: Slicing, bases: Mapping[str, Basis], share: float) -> Iterator[Split]:
+def splits(
+    prepared: Prepared, slicing: Slicing, bases: Mapping[str, Basis], share: float, alone: Plan | None
+) -> Iterator[Split]:
     """Pairs of a joint cut and a slicing that together leave a share of all parameters.
 
     Args:
@@ -68,13 +70,14 @@ def splits(prepared: Prepared, slicing: Slicing, bases: Mapping[str, Basis], sha
         slicing: the same model.
         bases: coordinates of its streams.
         share: of all parameters, to be left.
+        alone: the joint cut that needs no slicing, None where none can meet the budget.
     """
     limit = float(_numbers(share, slicing.source))
     least = prepared.least("ratio")
     for step in range(STEPS + 1):
-        if step == 0 and share < least:
+        plan = alone if step == 0 else prepared.by_budget(Budget("ratio", max(share ** (1 - step / STEPS), least)))
+        if plan is None:
             continue
-        plan = prepared.by_budget(Budget("ratio", max(share ** (1 - step / STEPS), least)))
         lost = math.fsum(
             float(site.spectrum.worth[site.rank :].sum())
             for site in plan.sites
@@ -159,10 +162,10 @@ class JointStream:
 
     @property
     def least(self) -> float:
-        """Share of all parameters that cannot be gone below: the least cuts, and streams of width 1."""
+        """Share of all parameters that cannot be gone below: the least cuts, and the narrowest streams."""
         budget = self.prepared.whole(Budget("ratio", 1.0))
         plan = least_plan(self.prepared.flat, budget, self.prepared.allocation, self.how.multiple)
-        widths = dict.fromkeys(self.bases, 1)
+        widths = dict.fromkeys(self.bases, kept_width(0, self.slicing.d_model, self.how.multiple))
         return self.slicing.numbers(shapes_of(self.prepared, self.slicing, plan), widths) / self.source.parameters
 
     def write(
@@ -187,7 +190,9 @@ class JointStream:
         prepared = replace(self.prepared, progress=progress)
         share = self._share(budget)
         found = min(
-            splits(prepared, self.slicing, self.bases, share), key=lambda one: one.lost + one.sliced, default=None
+            splits(prepared, self.slicing, self.bases, share, self._alone(prepared, budget)),
+            key=lambda one: one.lost + one.sliced,
+            default=None,
         )
         if found is None:
             raise OptionError(self._out_of_reach(budget, share))
@@ -237,6 +242,13 @@ class JointStream:
             f"all parameters{size}, and what is near that forecasts nothing. Ask for more, or go lower with "
             f"{'--storage int8, or with ' if shorter else ''}--layers N (method {DEPTH}) first and this on the result."
         )
+
+    def _alone(self, prepared: Prepared, budget: Budget) -> Plan | None:
+        """The joint cut that meets a budget with whole streams."""
+        try:
+            return self._written(prepared).by_budget(budget)
+        except OptionError:
+            return None
 
     def _written(self, prepared: Prepared) -> Prepared:
         """The same, written in the formats that are asked for."""

@@ -35,13 +35,13 @@ class Decomposition:
     """W ≈ up[:, :r] · down[:r] for every r at once.
 
     Attributes:
-        sigma: worth of each term in the method's own norm, descending; the squares of those that are cut add up to
-            the squared error of the methods that minimise one.
+        sigma: worth of each term in the method's own norm, descending, and of directions of the inputs that no term
+            holds; the squares of those that are cut add up to the squared error of the methods that minimise one.
         up: (d_out, k).
         down: (k, d_in).
     """
 
-    sigma: Float[Tensor, " k"]
+    sigma: Float[Tensor, " n"]
     up: Float[Tensor, "d_out k"]
     down: Float[Tensor, "k d_in"]
 
@@ -55,9 +55,9 @@ class Decomposition:
         Raises:
             OptionError: there are fewer terms.
         """
-        if not 1 <= rank <= len(self.sigma):
-            rows, columns = self.up.shape[0], self.down.shape[1]
-            raise OptionError(f"rank {rank} is outside 1…{len(self.sigma)} for a {rows}×{columns} matrix.")
+        (rows, most), columns = self.up.shape, self.down.shape[1]
+        if not 1 <= rank <= most:
+            raise OptionError(f"rank {rank} is outside 1…{most} for a {rows}×{columns} matrix.")
         up, down = self.up[:, :rank], self.down[:rank]
         left, right = up.norm(dim=0), down.norm(dim=1)
         even = torch.where((left > 0) & (right > 0), (right / left).sqrt(), torch.ones_like(left))
@@ -113,7 +113,7 @@ def theorem3(matrix: Matrix, moments: InputMoments, seed: int = 0) -> Decomposit
     values, vectors = torch.linalg.eigh(_symmetric(moments.second))
     basis = vectors.flip(1)
     k = min(w.shape)
-    return Decomposition(_clean(values.flip(0).clamp(min=0.0).sqrt())[:k], (w @ basis)[:, :k], basis.mT[:k])
+    return Decomposition(_clean(values.flip(0).clamp(min=0.0).sqrt()), (w @ basis)[:, :k], basis.mT[:k])
 
 
 def asvd(matrix: Matrix, moments: InputMoments, seed: int = 0) -> Decomposition:
@@ -136,10 +136,9 @@ def random_projection(matrix: Matrix, moments: InputMoments | None = None, seed:
     w = _dense(matrix).to(torch.float64)
     generator = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(w.shape[1], w.shape[1], generator=generator, dtype=torch.float64)).Q
-    seen = (w @ basis)[:, : min(w.shape)]
-    sigma = seen.norm(dim=0)
-    order = sigma.argsort(descending=True)
-    return Decomposition(sigma[order], seen[:, order], basis.mT[: min(w.shape)][order])
+    sigma, order = (w @ basis).norm(dim=0).sort(descending=True)
+    kept = basis[:, order[: min(w.shape)]]
+    return Decomposition(sigma, w @ kept, kept.mT)
 
 
 METHODS: Mapping[str, Callable[..., Decomposition]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.choices import ALLOCATIONS, DECODERS, METHOD_NAMES, STORAGES, Allocation, Decoder, Method, Storage
-from rankscope.errors import OptionError, unknown_choice
+from rankscope.errors import OptionError, check_least, unknown_choice
 
 if TYPE_CHECKING:
     import torch
@@ -112,8 +112,8 @@ class CompressOptions:
             value = getattr(self, name)
             if value is not None and value not in choices:
                 raise OptionError(unknown_choice(name, value, choices))
-        if self.multiple < 1:
-            raise OptionError(f"multiple {self.multiple} is no rounding: give a whole number, at least 1.")
+        check_least(self, 1, ("multiple", "workers"))
+        check_least(self, 0, ("seed",))
         if len(self.sizes) > 1:
             raise OptionError(f"give one size, not {' and '.join(self.sizes)}.")
         if self.eps is not None and self.allocation not in (None, "uniform-eps"):
@@ -223,7 +223,7 @@ class Budget:
             if not 0.0 < self.limit <= 1.0:
                 raise OptionError(f"time {self.limit:g} must lie in (0, 1]: it is a share of the original's; try 0.5.")
         elif self.limit < 1:
-            raise OptionError(f"{self.kind} {self.limit:g} is no budget: give a number above 0.")
+            raise OptionError(f"{self.kind} {self.limit:g} is no budget: give a whole number, at least 1.")
 
     def used(self, sites: Sequence[SitePlan]) -> float:
         """Cost of a plan, in the unit of the limit."""

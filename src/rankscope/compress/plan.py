@@ -176,13 +176,11 @@ class Plan:
 
     Attributes:
         eps: the shared tolerance, relative to each matrix's σ_1; None where ranks were allotted in another way.
-        target: the size ratio that was asked for, None when another thing was.
         sites: one entry per `Spectrum`.
         allocation: how ranks were allotted.
     """
 
     eps: float | None
-    target: float | None
     sites: tuple[SitePlan, ...]
     allocation: str = "uniform-eps"
 
@@ -238,8 +236,10 @@ def plan_by_eps(spectra: Sequence[Spectrum], eps: float, multiple: int = 1) -> P
         OptionError: ε outside [0, 1).
     """
     eps = validate_eps(eps)
-    sites = (site_plan(one, rounded(int(eps_rank(one.sigma, eps)), multiple)) for one in spectra)
-    return Plan(eps, None, tuple(sites))
+    ranks = [int(eps_rank(one.sigma, eps)) for one in spectra]
+    pairs = zip(spectra, ranks, strict=True)
+    sites = (replace(site_plan(one, rounded(rank, multiple)), eps_rank=rank) for one, rank in pairs)
+    return Plan(eps, tuple(sites))
 
 
 def rounded(rank: int, multiple: int) -> int:
@@ -270,7 +270,7 @@ def plan_by_budget(
         raise OptionError(unknown_choice("allocation", allocation, ALLOCATIONS))
     if budget.kind in RATIOS and budget.limit == 1.0:
         kept = tuple(replace(site_plan(one, one.rank_now), eps_rank=int((one.values > 0).sum())) for one in spectra)
-        return Plan(0.0 if allocation == "uniform-eps" else None, budget.limit, kept, allocation)
+        return Plan(0.0 if allocation == "uniform-eps" else None, kept, allocation)
     levels = _levels(allocation, spectra, budget)
     low, high = 0, len(levels) - 1
     least = budget.used(_plan_at(spectra, levels[high], budget, allocation, multiple).sites)
@@ -295,9 +295,9 @@ def least_plan(spectra: Sequence[Spectrum], budget: Budget, allocation: str, mul
 
 def _plan_at(spectra: Sequence[Spectrum], level: float, budget: Budget, allocation: str, multiple: int) -> Plan:
     ranks = [rounded(rank, multiple) for rank in _ranks(allocation, spectra, level, budget)]
-    sites = tuple(site_plan(one, rank) for one, rank in zip(spectra, ranks, strict=True))
-    eps, target = level if allocation == "uniform-eps" else None, budget.limit if budget.kind in RATIOS else None
-    return Plan(eps, target, sites, allocation)
+    pairs = zip(spectra, ranks, strict=True)
+    sites = tuple(site_plan(one, rank if budget.cost(one) else one.rank_now) for one, rank in pairs)
+    return Plan(level if allocation == "uniform-eps" else None, sites, allocation)
 
 
 def _levels(allocation: str, spectra: Sequence[Spectrum], budget: Budget) -> list[float]:

@@ -48,7 +48,7 @@ class Recipe:
         version: release that wrote it.
         model: name the source was opened by.
         fingerprint: of the source's weights.
-        budget: limit by kind (``parameters``, ``bytes`` or ``cache-bytes``).
+        budget: limit by kind, as `rankscope.compress.options.Budget` has them.
         calibration: name of the calibration set, None where none was looked at.
         calibration_seed: its seed.
         data: fingerprint of its series.

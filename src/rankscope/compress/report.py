@@ -41,7 +41,8 @@ class SiteReport:
         parameters_after: numbers stored now.
         spectral_error: σ_{rank+1} before the factors are rounded to the stored format: with plain SVD ‖W − W̃‖₂, with
             the other methods the largest term that was cut off, in their own norm; of heads the largest.
-        relative_error: the same over ‖W‖₂, never above ε; of heads the largest.
+        relative_error: the same over ‖W‖₂, never above ε but where ranks are
+            rounded to a multiple; of heads the largest.
         lost: share of the squared norm that was cut off, in the norm of the method; of heads the largest; of a layer
             that left, what that added to the mean loss.
         note: why a matrix was kept as it was, empty where it was not.
@@ -182,6 +183,7 @@ def whole_model_report(
     *,
     out: str | Path,
     calibration: str,
+    notes: tuple[str, ...],
     after: int,
     size: int,
     seconds: float,
@@ -195,6 +197,7 @@ def whole_model_report(
         how: the options, with the method and the storage that were used.
         out: folder.
         calibration: name of the series that were looked at.
+        notes: what a user should know of them.
         after: parameters of the whole model.
         size: its bytes.
         seconds: wall time.
@@ -219,7 +222,7 @@ def whole_model_report(
         dtype=None if how.dtype is None else str(resolve_dtype(how.dtype)).removeprefix("torch."),
         storage=how.storage or source.storage,
         seconds=round(seconds, 3),
-        notes=(),
+        notes=notes,
         sites=tuple(sites),
         refined=refined,
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import Storage
+from rankscope.compress.calibration.sources import cap_note
 from rankscope.compress.card import write_card
 from rankscope.compress.options import SENSITIVITY, STREAM, Budget, CompressOptions
 from rankscope.compress.plan import rounded
@@ -168,8 +169,21 @@ class Slicing:
         return self.d_model**-0.5 if name == HEAD and scaled else 1.0
 
 
+def kept_width(coordinates: int, d_model: int, multiple: int) -> int:
+    """Width of a point that keeps so many coordinates, rounded down to a multiple, but never to 0.
+
+    >>> kept_width(19, 64, 8), kept_width(0, 64, 8), kept_width(0, 4, 8)
+    (16, 8, 4)
+    """
+    return min(max(rounded(coordinates, multiple), 1), d_model)
+
+
 def plan_widths(
-    bases: Mapping[str, Basis], used: Callable[[Widths], float], limit: float, multiple: int = 1
+    bases: Mapping[str, Basis],
+    used: Callable[[Widths], float],
+    limit: float,
+    multiple: int = 1,
+    kind: str = "parameters",
 ) -> dict[str, int]:
     """Widths that keep every coordinate worth more than one level, the lowest within a limit.
 
@@ -180,6 +194,7 @@ def plan_widths(
         used: cost of widths, in the unit of the limit.
         limit: what must not be exceeded.
         multiple: widths are rounded down to multiples of it, but never to 0.
+        kind: that unit.
 
     Raises:
         OptionError: even the least widths exceed the limit.
@@ -189,12 +204,14 @@ def plan_widths(
 
     def at(number: int) -> dict[str, int]:
         """Widths at a level; the higher its number, the more is kept."""
-        return {point: max(rounded(int((one > levels[number]).sum()), multiple), 1) for point, one in worth.items()}
+        return {
+            point: kept_width(int((one > levels[number]).sum()), len(one), multiple) for point, one in worth.items()
+        }
 
     found = at(_last(lambda number: used(at(number)) <= limit, len(levels) - 1))
     if used(found) > limit:
         raise OptionError(
-            f"a size of {limit:.0f} is out of reach: streams of width {max(found.values())} leave {used(found):.0f}; "
+            f"{kind} {limit:.0f} is out of reach: streams of width {max(found.values())} leave {used(found):.0f}; "
             "ask for at least that, or compress with method joint first."
         )
     return found
@@ -234,9 +251,9 @@ def slice_checkpoint(
     """
     begin, report = time.perf_counter(), progress or silent
     slicing = Slicing(source)
-    limit, used = _limit(slicing, how)
+    kind, limit, used = _limit(slicing, how)
     bases = measure(source, how, report)
-    widths = plan_widths(bases, used, limit, how.multiple)
+    widths = plan_widths(bases, used, limit, how.multiple, kind)
     return write_sliced(
         slicing, bases, widths, how, out=out, force=force, original=original, begin=begin, progress=report
     )
@@ -288,6 +305,7 @@ def write_sliced(
             replace(how, storage=storage),
             out=out,
             calibration=series.name,
+            notes=cap_note(source, series.name),
             after=after,
             size=size,
             seconds=time.perf_counter() - start,
@@ -308,8 +326,8 @@ def _specs(slicing: Slicing, how: CompressOptions, widths: Widths) -> dict[str, 
     return {name: encoding(name, shape, kinds.get(name, source.dtype)) for name, shape in shapes}
 
 
-def _limit(slicing: Slicing, how: CompressOptions) -> tuple[float, Callable[[Widths], float]]:
-    """The largest size allowed, and the size of widths in the same unit."""
+def _limit(slicing: Slicing, how: CompressOptions) -> tuple[str, float, Callable[[Widths], float]]:
+    """A unit, the largest size allowed, and the size of widths in it."""
     if how.sites is not None or how.allocation not in (None, SENSITIVITY):
         raise OptionError("method stream slices the whole model by sensitivity: leave out sites and allocation.")
     budget = how.budget
@@ -318,12 +336,12 @@ def _limit(slicing: Slicing, how: CompressOptions) -> tuple[float, Callable[[Wid
     if budget is None or budget.kind not in ("parameters", "bytes"):
         raise OptionError("method stream takes a size of the whole model: --ratio, --parameters or --bytes.")
     if budget.kind == "parameters":
-        return float(budget.limit), lambda widths: float(slicing.parameters(widths))
+        return budget.kind, float(budget.limit), lambda widths: float(slicing.parameters(widths))
 
     def stored(widths: Widths) -> float:
         return float(sum(spec.bytes for specs in _specs(slicing, how, widths).values() for spec in specs))
 
-    return float(budget.limit), stored
+    return budget.kind, float(budget.limit), stored
 
 
 def _point_report(

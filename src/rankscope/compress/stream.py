@@ -130,7 +130,8 @@ def measure(
     for done, tap in enumerate(taps):
         progress(done, len(taps), "stream")
         second = moments[tap.module].second
-        scale = (tap.scale or 0.0) / float(second.trace())
+        energy = float(second.trace())
+        scale = (tap.scale or 0.0) / energy if energy else 0.0
         gradients = torch.zeros_like(second) if tap.second is None else tap.second * scale
         found[tap.module] = basis(second, gradients)
     progress(len(taps), len(taps), "stream")

@@ -84,7 +84,7 @@ class MatrixTap(Tap):
     def __init__(self, module: str, terms: Decomposition) -> None:
         super().__init__(module, before=False)
         self.down, self.up = terms.down.float(), terms.up.float()
-        self.worth = [torch.zeros(len(terms.sigma), dtype=torch.float64)]
+        self.worth = [torch.zeros(terms.up.shape[1], dtype=torch.float64)]
 
     def take(self, gradient: Tensor, apart: Tensor) -> None:
         """Activation of every term times the gradient along its output."""

@@ -153,7 +153,7 @@ def _thin(prepared: Prepared, kinds: set[str]) -> Plan:
     def rank(one: Spectrum) -> int:
         return max(one.rank_now // PRICED_AT, 1) if kind_of(one) in kinds else one.rank_now
 
-    return Plan(None, None, tuple(site_plan(one, rank(one)) for one in prepared.flat), prepared.allocation)
+    return Plan(None, tuple(site_plan(one, rank(one)) for one in prepared.flat), prepared.allocation)
 
 
 def _fitting(

@@ -19,6 +19,7 @@ from rankscope.checkpoints.tensors import DTYPES
 from rankscope.choices import Storage
 from rankscope.compress.report import CompressReport
 from rankscope.engine import Progress, silent
+from rankscope.errors import DataError
 from rankscope.families import Layout
 from rankscope.families.weight_layout import linear_layers, scale_name
 from rankscope.io import codec
@@ -30,7 +31,7 @@ SHARD_BYTES = 5 * 1000**3
 
 REPORT = "compress.json"
 """File of a written folder that holds its report."""
-_COMPANIONS = (
+COMPANIONS = (
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -38,6 +39,7 @@ _COMPANIONS = (
     "added_tokens.json",
     "spiece.model",
 )
+"""Files of a checkpoint that go with its weights."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -109,7 +111,7 @@ def encoded(tensors: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> list[
     """The tensors that ``specs`` announce, in that order.
 
     Raises:
-        DataError: a row of a weight cannot be rounded, because it is not finite.
+        DataError: a row of a weight cannot be rounded, because it is not finite, or is out of float16's range.
     """
     found: list[Tensor] = []
     for spec in specs:
@@ -117,8 +119,15 @@ def encoded(tensors: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> list[
             rounded = quantise(tensors[spec.name], spec.name)
             found += [rounded.values, rounded.scale]
         elif spec.name in tensors:
-            found.append(tensors[spec.name].to(spec.dtype).contiguous())
+            found.append(_cast(tensors[spec.name], spec))
     return found
+
+
+def _cast(tensor: Tensor, spec: TensorSpec) -> Tensor:
+    kept = tensor.to(spec.dtype).contiguous()
+    if spec.dtype == torch.float16 and not kept.isfinite().all() and tensor.isfinite().all():
+        raise DataError(f"{spec.name} has values that float16 cannot hold: write bfloat16 (--dtype bfloat16).")
+    return kept
 
 
 def write_jobs(
@@ -213,7 +222,7 @@ def write_companions(
     if dtype is not None:
         config = {**config, **dict.fromkeys(named or ["torch_dtype"], str(dtype).removeprefix("torch."))}
     codec.write(folder / "config.json", config, indent=2)
-    for name in _COMPANIONS:
+    for name in COMPANIONS:
         if (source.folder / name).is_file():
             shutil.copyfile(source.folder / name, folder / name)
 

@@ -69,24 +69,29 @@ def _doorway(base: type, model_type: str, where: str, class_name: str) -> type:
 class _AfterImport(importlib.abc.MetaPathFinder):
     """Wait for one module of transformers, register when it has been executed, and step aside."""
 
+    _asking = False
+
     # the path of a namespace package is iterable, but no Sequence
     def find_spec(
         self, fullname: str, path: Iterable[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _AUTO_CONFIG:
+        if fullname != _AUTO_CONFIG or self._asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._asking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._asking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Registering(spec.loader)
+            spec.loader = _Registering(spec.loader, self)
         return spec
 
 
 class _Registering(importlib.abc.Loader):
     """Run another loader, then register."""
 
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
+    def __init__(self, loader: Any, finder: _AfterImport) -> None:
+        self._loader, self._finder = loader, finder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -96,4 +101,6 @@ class _Registering(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         _register(module)

@@ -43,7 +43,7 @@ class SlicedLayer(nn.Module):
         self, x: Float[Tensor, "*batch tokens d_own"], update: Float[Tensor, "*batch tokens d_next"]
     ) -> Float[Tensor, "*batch tokens d_next"]:
         """Carry the stream over and add an update."""
-        carried: Tensor = self.skip(x)
+        carried: Tensor = self.skip(x.to(self.layer_norm.weight.dtype))  # T5 in float16 has `wo`, so x, in float32
         return carried + self.dropout(update)
 
 

@@ -166,7 +166,7 @@ def test_unlike_widths_answer_as_their_products_do(
     sites = tuple(
         site_plan(one, 5 if one.layout == "factored" else 1 + index % 4) for index, one in enumerate(prepared.flat)
     )
-    write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
+    write_folder(prepared, Plan(None, sites, "energy"), tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
     layouts = small.layouts
     assert {layout.qk for name, layout in layouts.items() if isinstance(layout, HeadWidth) and TIME in name} == {(4, 4)}
@@ -221,7 +221,7 @@ def test_less_and_less(toy: Checkpoint, prepared: Prepared, tmp_path: Path) -> N
     exact, errors = answer(toy), []
     for rank in (3, 2, 1):
         plan = tuple(site_plan(one, rank if one.layout == "head-width" else 16) for one in prepared.flat)
-        write_folder(prepared, Plan(None, None, plan, "energy"), tmp_path / str(rank))
+        write_folder(prepared, Plan(None, plan, "energy"), tmp_path / str(rank))
         errors.append(float((answer(tmp_path / str(rank)) - exact).norm()))
     assert 0 < errors[0] < errors[1] < errors[2]
 

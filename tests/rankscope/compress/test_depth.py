@@ -214,6 +214,7 @@ def test_its_recipe_makes_it_again(deep: Any, tmp_path: Path) -> None:
         ({"ratio": 0.5, "method": "depth", "sites": "q"}, "encoder and decoder are all that it takes"),
         ({"attention_ratio": 0.5, "method": "depth"}, "method depth takes --layers, or a size"),
         ({"ratio": 0.5, "method": "depth", "allocation": "energy"}, "leave out allocation"),
+        ({"budget": Budget("layers", 9)}, "has 6 layers in the encoder and the decoder: there is nothing to remove"),
         ({"budget": Budget("layers", 3), "method": "svd"}, "layers are removed by method depth, not svd"),
         ({"budget": Budget("layers", 3), "method": "stream"}, "method stream takes a size of the whole model"),
     ],
@@ -222,6 +223,19 @@ def test_bad_input(options: dict[str, Any], said: str, deep: Any, tmp_path: Path
     with pytest.raises(OptionError, match=said):
         compress(deep("chronos-bolt"), CompressOptions(**options, calibration=FEW), out=tmp_path / "small")
     assert not (tmp_path / "small").exists()
+
+
+def test_chronos_2_has_no_decoder(deep: Any, tmp_path: Path) -> None:
+    folder = deep("chronos-2")
+    for sites, layers, said in (("decoder", 1, "has 0 layers in the decoder"), (None, 1, "")):
+        how = CompressOptions(budget=Budget("layers", layers), sites=sites, calibration=FEW)
+        if not said:
+            compress(folder, how, out=tmp_path / "small")
+            continue
+        with pytest.raises(OptionError, match=said):
+            compress(folder, how, out=tmp_path / "small")
+    with pytest.raises(OptionError, match="one layer in the encoder leaves"):
+        compress(folder, CompressOptions(ratio=0.001, method="depth", calibration=FEW), out=tmp_path / "x")
 
 
 def test_a_sliced_stream_has_layers_that_fit_their_neighbours_only(deep: Any, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from rankscope import load_pipeline, open_checkpoint
 from rankscope.compress import Budget, CompressOptions, compress, read_recipe, sensitivity
 from rankscope.compress.calibration import calibrate
 from rankscope.compress.calibration.sources import named_set
-from rankscope.compress.joint_stream import Split, splits, suited
+from rankscope.compress.joint_stream import JointStream, Split, splits, suited
 from rankscope.compress.prepare import prepare
 from rankscope.compress.slicing import Slicing, slice_checkpoint
 from rankscope.compress.stream import measure, stream_taps
@@ -41,6 +41,10 @@ def wide(tmp_path_factory: pytest.TempPathFactory, write_checkpoint: Any, tiny_c
         return made[kind]
 
     return get
+
+
+def series_of(folder: Path) -> Any:
+    return named_set(open_checkpoint(folder), "mixture:8")
 
 
 def forecast(folder: Path) -> torch.Tensor:
@@ -75,8 +79,9 @@ def test_a_size_of_the_whole_model_narrows_sublayers_and_streams(kind: str, wide
         {"budget": Budget("parameters", 5000)},
         {"budget": Budget("bytes", 20_000)},
         {"budget": Budget("bytes", 9000), "storage": "int8"},
+        {"budget": Budget("bytes", 9960), "storage": "int8"},
     ],
-    ids=["parameters", "bytes", "bytes-int8"],
+    ids=["parameters", "bytes", "bytes-int8", "bytes-int8-larger"],
 )
 def test_every_size_of_the_whole_model_is_kept(options: dict[str, Any], wide: Any, tmp_path: Path) -> None:
     compress(wide("chronos-bolt"), replace(FEW, ratio=None, **options), out=tmp_path / "small")
@@ -98,7 +103,12 @@ def found(folder: Path, share: float) -> tuple[Any, Slicing, dict[str, Any], lis
     source = open_checkpoint(folder)
     prepared = prepare(source, replace(FEW, method="joint"))
     slicing, bases = Slicing(source), measure(source, replace(FEW, method="stream"), silent)
-    return prepared, slicing, bases, list(splits(prepared, slicing, bases, share))
+    return (
+        prepared,
+        slicing,
+        bases,
+        list(splits(prepared, slicing, bases, share, prepared.by_budget(Budget("ratio", share)))),
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -276,3 +286,50 @@ def test_what_it_cannot_do_is_refused(options: dict[str, Any], said: str, wide: 
     with pytest.raises(OptionError, match=said):
         compress(wide("chronos-bolt"), replace(FEW, method="joint+stream", **options), out=tmp_path / "small")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_least_of_a_multiple_can_be_had(wide: Any, tmp_path: Path) -> None:
+    source, how = open_checkpoint(wide("chronos-bolt")), replace(FEW, multiple=4)
+    least = JointStream(source, replace(how, ratio=None), silent).least
+    with pytest.raises(OptionError, match=re.escape(Budget("ratio", 1.0).shown(least))):
+        compress(source, replace(how, ratio=0.9 * least), out=tmp_path / "less")
+    report = compress(source, replace(how, ratio=least * (1 + 1e-9)), out=tmp_path / "least")
+    assert 0.9 * least < report.ratio <= least * (1 + 1e-9)
+    assert set(read_widths(open_checkpoint(tmp_path / "least").config).values()) == {4}
+
+
+def test_no_multiple_makes_a_stream_wider_than_it_is(wide: Any, tmp_path: Path) -> None:
+    how = replace(FEW, ratio=None, budget=Budget("bytes", 10**7), method="stream", multiple=32)
+    compress(wide("chronos-bolt"), how, out=tmp_path / "same")
+    torch.testing.assert_close(forecast(tmp_path / "same"), forecast(wide("chronos-bolt")), rtol=1e-5, atol=1e-5)
+    with pytest.raises(OptionError, match="bytes 5000 is out of reach: streams of width 16 leave"):
+        compress(wide("chronos-bolt"), replace(how, budget=Budget("bytes", 5000)), out=tmp_path / "small")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_narrow_streams_forecast_in_float16(kind: str, wide: Any, tmp_path: Path) -> None:
+    compress(wide(kind), replace(FEW, ratio=0.45, dtype="float16"), out=tmp_path / "half")
+    assert read_widths(open_checkpoint(tmp_path / "half").config)
+    assert forecast(tmp_path / "half").isfinite().all()
+
+
+@pytest.mark.parametrize("method", ["joint+stream", "stream", "depth"])
+def test_moments_of_other_weights_are_refused(method: Any, wide: Any, tmp_path: Path) -> None:
+    other = calibrate(open_checkpoint(wide("chronos-t5")), series_of(wide("chronos-t5")))
+    with pytest.raises(OptionError, match="whose weights differ from those of"):
+        compress(wide("chronos-bolt"), replace(FEW, ratio=0.8, method=method, calibration=other), out=tmp_path / "x")
+
+
+def test_a_stream_that_is_zero_is_cut_without_a_division_by_its_energy(
+    wide: Any, write_checkpoint: Any, tmp_path: Path
+) -> None:
+    source = open_checkpoint(wide("chronos-bolt"))
+    tensors = {name: source.tensor(name) for name in source.index}
+    silenced = {
+        name: torch.zeros_like(tensor)
+        for name, tensor in tensors.items()
+        if name.startswith(("input_patch_embedding", "shared")) or name.endswith(("o.weight", "wo.weight"))
+    }
+    folder = write_checkpoint(tmp_path / "silent", source.config, {**tensors, **silenced})
+    report = compress(folder, replace(FEW, ratio=0.7, method="stream"), out=tmp_path / "small")
+    assert report.ratio <= 0.7

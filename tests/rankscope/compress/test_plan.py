@@ -71,7 +71,6 @@ def test_ratio_is_the_closest_not_above_the_target(seed: int, ratio: float) -> N
         return
     assert plan.ratio <= ratio
     assert plan.ratio == pytest.approx(max([r for r in reachable if r <= ratio], default=plan.ratio))
-    assert plan.target == ratio
     if ratio < 1:
         assert plan_by_eps(spectra, plan.eps).sites == plan.sites
 
@@ -237,6 +236,24 @@ def test_nothing_that_would_fit_is_left_out(name: str) -> None:
         left = budget.limit - budget.used(plan_by_budget(spectra, budget, name).sites)
         step = len(spectra) if name == "uniform-ratio" else 1  # all of them take their next rank together
         assert 0 <= left < step * max(one.cost for one in spectra)
+
+
+@pytest.mark.parametrize("name", ALLOCATIONS)
+def test_what_a_budget_does_not_count_is_kept(name: str) -> None:
+    """A budget of the decoder's cache leaves the encoder as it is."""
+    decoder = heads(3)
+    encoder = [replace(one, name=one.name.replace("decoder", "encoder"), cached=0) for one in heads(4)]
+    spectra = [*encoder, *decoder]
+    plan = plan_by_budget(spectra, Budget("cache-bytes", sum(one.cached * one.rank_now for one in decoder) * 2), name)
+    kept = [site.rank for site in plan.sites]
+    assert kept[: len(encoder)] == [one.rank_now for one in encoder]
+    assert sum(kept[len(encoder) :]) < sum(one.rank_now for one in decoder)
+
+
+def test_a_multiple_rounds_the_rank_and_not_the_eps_rank() -> None:
+    spectrum = Spectrum("q.weight", (64, 64), torch.cat([torch.ones(19), torch.full((45,), 0.01)]))
+    (site,) = plan_by_eps([spectrum], 0.1, multiple=8).sites
+    assert (site.rank, site.eps_rank) == (16, 19)
 
 
 def lost(spectra: list[Spectrum], kept: tuple[int, ...]) -> float:

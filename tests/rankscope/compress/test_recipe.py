@@ -19,6 +19,7 @@ FEW: dict[str, Any] = {"calibration": "mixture:8", "probe": "mixture:4"}
 HOW: dict[str, dict[str, Any]] = {
     "ratio": {"ratio": 0.8, **FEW},
     "attention": {"attention_ratio": 0.6, "method": "whitened", "sites": "q,k,v", "refine": True, "seed": 3, **FEW},
+    "refit": {"attention_ratio": 0.5, "method": "svd", "refine": True, "calibration": "kernelsynth:8"},
     "eps": {"eps": 0.3, "multiple": 2, "dtype": torch.bfloat16},
     "bytes": {"budget": Budget("bytes", 25_000), "storage": "int8", "allocation": "energy", **FEW},
     "stream": {"ratio": 0.8, "method": "stream", **FEW},

@@ -133,7 +133,7 @@ def test_every_head_one_below_full(kind: str, toys: Toys, tmp_path: Path) -> Non
         checkpoint,
         CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments, refine=False),
     )
-    plan = Plan(None, None, tuple(site_plan(one, 3) for one in prepared.flat), "energy")
+    plan = Plan(None, tuple(site_plan(one, 3) for one in prepared.flat), "energy")
     report = write_folder(prepared, plan, tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
     assert {site.widths for site in report.sites} == {(3, 3)}
@@ -156,7 +156,7 @@ def test_a_head_that_is_not_cut_keeps_its_bits_beside_one_that_is(toys: Toys, tm
         CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments, refine=False),
     )
     sites = tuple(site_plan(one, 2 if one.head == 0 else 4) for one in prepared.flat)
-    write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
+    write_folder(prepared, Plan(None, sites, "energy"), tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
     assert {site.head_widths for site in small.sites()} == {(2, 4)}
     for site in small.sites():
@@ -177,7 +177,7 @@ def test_unlike_widths_answer_as_their_products_do(
         CompressOptions(method="joint", sites="attention", allocation="energy", calibration=moments, refine=False),
     )
     sites = tuple(site_plan(one, 1 + index % 4) for index, one in enumerate(prepared.flat))
-    write_folder(prepared, Plan(None, None, sites, "energy"), tmp_path / "small")
+    write_folder(prepared, Plan(None, sites, "energy"), tmp_path / "small")
     small = open_checkpoint(tmp_path / "small")
     tensors = {name: checkpoint.tensor(name) for name in checkpoint.index}
     for site in small.sites():
@@ -307,7 +307,7 @@ def small_or(checkpoint: Checkpoint, name: str) -> Tensor:
             "eps is one tolerance",
         ),
         ("chronos-t5", {"attention_ratio": 0.01}, OptionError, "ratio 0.01 is out of reach: .* gives 0.25"),
-        ("chronos-t5", {"multiple": 0}, OptionError, "multiple 0 is no rounding"),
+        ("chronos-t5", {"multiple": 0}, OptionError, "multiple is 0: it must be at least 1"),
         ("chronos-t5", {"allocation": "even"}, OptionError, "allocation 'even' is not known"),
         (
             "chronos-t5",

@@ -82,6 +82,7 @@ def given_series(checkpoint: Checkpoint, how: CompressOptions) -> CalibrationSet
 
     Raises:
         DataError: the set that is named cannot be used.
+        OptionError: the moments are those of other weights.
     """
     given = how.calibration
     if isinstance(given, CalibrationSet):
@@ -90,6 +91,7 @@ def given_series(checkpoint: Checkpoint, how: CompressOptions) -> CalibrationSet
         given = load_calibration(given)
     if not isinstance(given, Calibration):
         return named_set(checkpoint, given, seed=how.seed, columns=how.columns, freq=how.freq)
+    given.check(checkpoint)
     said = given.settings
     try:
         found = named_set(checkpoint, said.corpus, seed=said.seed, columns=said.columns, freq=said.freq)
@@ -189,8 +191,8 @@ def probe_set(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
         return given
     if given is None and source.family.forecastable:
         given = PROBE if source.family.strategy != "continuous" else PATCHES_PROBE
-    elif given is None and isinstance(looked_at, str) and looked_at.startswith(TEXT):
-        given = without_count(looked_at)
+    elif given is None and (name := _name_of(looked_at)).startswith(TEXT):
+        given = without_count(name)
     if given is None:
         raise OptionError(
             f"allocation {SENSITIVITY} probes a {source.family.title} model with tokens, and there are none: give a "
@@ -198,6 +200,14 @@ def probe_set(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
         )
     seed = how.seed + PROBE_SEED
     return named_set(source, given, seed=seed, count=PROBED_WINDOWS, probe=True, columns=how.columns, freq=how.freq)
+
+
+def _name_of(given: Calibration | CalibrationSet | str | Path | None) -> str:
+    if isinstance(given, (str, Path)) and is_saved(given):
+        given = load_calibration(given)
+    if isinstance(given, Calibration):
+        return given.settings.corpus
+    return given.name if isinstance(given, CalibrationSet) else str(given or "")
 
 
 def names_file(source: str | Path | None) -> bool:

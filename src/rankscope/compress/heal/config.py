@@ -152,8 +152,9 @@ class HealReport:
         parameters: numbers in the model.
         trained_parameters: those that were trained.
         options: the config.
-        fingerprints: of the weights of ``student`` and ``teacher``.
+        fingerprints: of the weights of ``student`` and ``teacher``, and of the user's ``files`` where there are some.
         precision: ``fp32`` or ``bf16``.
+        corpus: version of the generated series; None in older reports.
         changes: what was lowered where a healing that had diverged went on.
         earlier: reports of the healings that the student had had before, the oldest first.
     """
@@ -172,6 +173,7 @@ class HealReport:
     options: HealConfig
     fingerprints: dict[str, str]
     precision: str
+    corpus: int | None = None
     changes: tuple[dict[str, Any], ...] = ()
     earlier: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 

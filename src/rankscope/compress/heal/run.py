@@ -22,7 +22,7 @@ from rankscope.io.run_store import differences, refuse_both
 from rankscope.train import logs
 from rankscope.train.config import ModelShape, PretrainConfig
 from rankscope.train.data.mixture import CORPUS_VERSION, Mixture
-from rankscope.train.data.pool import read_pool
+from rankscope.train.data.pool import files_checksum, read_pool
 from rankscope.train.logs import LossMeter
 from rankscope.train.run_folder import Snapshot, TrainingRun, begun_with
 from rankscope.train.stream import Blocks, SeriesStream, kernel_series
@@ -105,14 +105,15 @@ def heal(
     plan = as_pretraining(options, pupil, guide)
     fingerprints = {"student": fingerprint(pupil), "teacher": fingerprint(guide)}
     plan = replace(plan, precision=resolve_precision(plan, device, begun_with(target) if resume else {}))
-    settings = _settings(options, fingerprints, plan.precision)
+    if options.files:  # refused before anything is written
+        least = plan.horizon + min(plan.mixture.shortest, plan.context)
+        read_pool(options.files, least, options.columns, options.freq)
+        fingerprints["files"] = files_checksum(options.files)
+    settings = _settings(options, fingerprints, plan.precision, CORPUS_VERSION)
     kept = TrainingRun(target, "a healing", "rankscope/heal-run@1", settings, MAY_CHANGE)
     if resume and (report := _finished(kept)) is not None:
         return report
     start = kept.check(resume, force)
-    if options.files:  # refused before anything is written
-        least = plan.horizon + min(plan.mixture.shortest, plan.context)
-        read_pool(options.files, least, options.columns, options.freq)
     set_seed(options.seed)
     run = kept.folder
     trainer = _trainer(pupil, guide, options, start, plan, kept, device, progress)
@@ -135,6 +136,7 @@ def heal(
             options=options,
             fingerprints=fingerprints,
             precision=plan.precision,
+            corpus=CORPUS_VERSION,
             changes=tuple(kept.changes),
             earlier=_earlier(pupil),
         )
@@ -201,8 +203,9 @@ def as_pretraining(options: HealConfig, student: Checkpoint, teacher: Checkpoint
     )
 
 
-def _settings(options: HealConfig, fingerprints: dict[str, str], precision: str) -> dict[str, Any]:
-    return {**codec.plain(options), **fingerprints, "arithmetic": precision, "corpus_version": CORPUS_VERSION}
+def _settings(options: HealConfig, fingerprints: dict[str, str], precision: str, corpus: int) -> dict[str, Any]:
+    found = {f"{name} content" if name == "files" else name: one for name, one in fingerprints.items()}
+    return {**codec.plain(options), **found, "arithmetic": precision, "corpus_version": corpus}
 
 
 def _finished(kept: TrainingRun) -> HealReport | None:
@@ -213,9 +216,9 @@ def _finished(kept: TrainingRun) -> HealReport | None:
     report = read_report(kept.target)
     if report is None:
         return None
-    done = _settings(report.options, report.fingerprints, report.precision)
+    done = _settings(report.options, report.fingerprints, report.precision, report.corpus or CORPUS_VERSION)
     now, begun = kept.store.settings or {}, (kept.store.manifest() or {}).get("settings", {})
-    before = {**now, **{name: begun[name] for name in report.fingerprints if name in begun}}
+    before = {**now, **{name: begun[name] for name in ("student", "teacher") if name in begun}}
     if all(any(name not in MAY_CHANGE for name, *_ in differences(done, one)) for one in (now, before)):
         return None
     kept.store.discard()

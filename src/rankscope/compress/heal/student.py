@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.compress.recipe import RECIPE
+from rankscope.compress.write import COMPANIONS, REPORT
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import FAMILIES, config_field
+from rankscope.families.stream import read_widths, stream_axes
 from rankscope.families.weight_layout import scale_name
 from rankscope.numerics.quantise import quantise
 
 LETTERS = ("q", "k", "v", "o")
-KEPT = (
-    "config.json", "compress.json", "recipe.yaml", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "spiece.model",
-)  # fmt: skip
+KEPT = ("config.json", REPORT, RECIPE, *COMPANIONS)
 """Files that a healed folder takes over as they are."""
 SHARD = "5GB"
 
@@ -55,11 +55,14 @@ def build_teacher(checkpoint: Checkpoint) -> nn.Module:
 
 
 def compressed_parameters(checkpoint: Checkpoint, module: nn.Module) -> set[str]:
-    """Names of the parameters of factored matrices, and of heads and feed-forward blocks that were narrowed."""
+    """Names of the parameters of factored matrices, of heads and blocks that were narrowed, and on narrower streams."""
     prefixes = [f"{name}.{letter}." for name in checkpoint.layouts for letter in LETTERS]
     prefixes += [f"{name}." for name in checkpoint.factored]
     prefixes += [f"{site.module}." for site in checkpoint.sites(["all"]) if checkpoint.layout(site) == "width"]
-    return {name for name, _ in module.named_parameters() if name.startswith(tuple(prefixes))}
+    names = [name for name, _ in module.named_parameters()]
+    on_stream = stream_axes({name: info.shape for name, info in checkpoint.index.items()})
+    cut = on_stream if read_widths(checkpoint.config) else {}
+    return {name for name in names if name in cut or name.startswith(tuple(prefixes))}
 
 
 def without_dropout(module: nn.Module) -> None:

@@ -247,3 +247,14 @@ def test_what_the_decoder_read_has_to_be_what_was_asked_for(chronos_t5_folder: P
             calibration_for(checkpoint, checkpoint.sites(), source, decoder="sampled")
     with pytest.raises(OptionError, match="did you mean 'sampled'"):
         CompressOptions(decoder="samplde")
+
+
+def test_a_text_model_is_probed_with_the_text_however_it_is_given(t5_folder: Path, ids: Path, tmp_path: Path) -> None:
+    source = open_checkpoint(t5_folder)
+    named = CompressOptions(ratio=0.9, calibration=f"text:{ids}:8")
+    expected = probe_set(source, named)
+    whole = named_set(source, named.calibration)
+    moments = calibrate(source, whole, file=tmp_path / "moments.safetensors")
+    for given in (whole, moments, tmp_path / "moments.safetensors"):
+        found = probe_set(source, replace(named, calibration=given))
+        assert torch.equal(found.context, expected.context)

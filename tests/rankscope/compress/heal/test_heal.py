@@ -119,6 +119,18 @@ def test_all_means_all(teacher, student, short, tmp_path):
     assert all(not torch.equal(before[name], after[name]) for name in before)
 
 
+def test_what_is_on_a_narrower_stream_is_compressed(teacher, tmp_path):
+    how = CompressOptions(ratio=0.8, method="stream", calibration="mixture:8", probe="mixture:4")
+    compress(teacher("chronos-bolt"), how, out=tmp_path / "small")
+    source = open_checkpoint(tmp_path / "small")
+    trained = compressed_parameters(source, source.module())
+    shapes = {name: info.shape for name, info in source.index.items()}
+    before = {name: info.shape for name, info in open_checkpoint(tmp_path / "teacher").index.items()}
+    narrowed = {name for name in shapes if shapes[name] != before.get(name)}
+    assert narrowed <= trained
+    assert any(name.endswith("skip.weight") for name in trained)
+
+
 def test_nothing_compressed_is_no_student_for_train_compressed(teacher, short, tmp_path):
     whole = teacher("chronos-t5")
     with pytest.raises(OptionError, match="no compressed matrix"):

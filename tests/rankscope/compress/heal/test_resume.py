@@ -216,3 +216,20 @@ def test_a_damaged_clock_is_told_in_one_line(tmp_path, content):
         seconds_before(tmp_path)
     assert str(tmp_path / CLOCK) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_other_data_under_the_name_of_the_old_are_another_healing(teacher, student, short, tmp_path):
+    whole = teacher("chronos-bolt")
+    small, file = student(whole), tmp_path / "mine.csv"
+
+    def write(scale):
+        rows = [f"a,{2000 + n // 12}-{n % 12 + 1:02d}-01,{scale * (n % 7)}" for n in range(60)]
+        file.write_text("item_id,timestamp,target\n" + "\n".join(rows) + "\n")
+
+    write(1)
+    config = short(steps=2, files=(str(file),))
+    report = heal(small, whole, config, out=tmp_path / "out", device="cpu")
+    assert heal(small, whole, config, out=tmp_path / "out", device="cpu", resume=True) == report
+    write(50)
+    with pytest.raises(OutputError, match="exists"):
+        heal(small, whole, config, out=tmp_path / "out", device="cpu", resume=True)
