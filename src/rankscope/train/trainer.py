@@ -179,6 +179,8 @@ def _begin(kept: TrainingRun, resume: bool, force: bool, held: contextlib.ExitSt
 
 def _finished(config: PretrainConfig, kept: TrainingRun) -> PretrainReport | None:
     """Return the report of the same run where its result is there, and remove what a kill left beside it."""
+    if (kept.store.manifest() or {}).get("replaces"):  # what is there is what the run begun with --force replaces
+        return None
     try:
         found = codec.load(kept.target / RECORD)
         changed = differences(config_from_dict(found["config"]), config)
@@ -295,4 +297,5 @@ def _save(
             shutil.copytree(run / logs.TENSORBOARD, folder / logs.TENSORBOARD)
         for weights in folder.glob("*.safetensors"):  # safetensors writes them for the owner alone
             weights.chmod((folder / "config.json").stat().st_mode)
+    kept.store.note(replaces=None)  # first: a kill while the snapshots go must not have them made again
     kept.store.discard()

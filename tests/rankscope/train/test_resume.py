@@ -13,6 +13,7 @@ import time
 import pytest
 
 from rankscope.errors import OptionError, OutputError
+from rankscope.io.run_store import RunStore
 from rankscope.train import pretrain
 from rankscope.train.config import EmbeddingStart, Snapshots, Validation
 from rankscope.train.data.mixture import CORPUS_VERSION
@@ -160,6 +161,21 @@ def test_a_run_that_replaces_goes_on_without_being_told_again(tiny, tmp_path):
     assert again.replaces
     with pytest.raises(OptionError, match="mutually exclusive"):
         pretrain(tiny(), tmp_path / "out", device="cpu", resume=True, force=True)
+
+
+def test_a_run_begun_with_force_is_gone_on_with_not_answered_by_what_it_replaces(tiny, curve, monkeypatch, tmp_path):
+    pretrain(tiny(), tmp_path / "out", device="cpu")
+    again = tiny(log_steps=2)
+    with pytest.raises(Stop):
+        pretrain(again, tmp_path / "out", device="cpu", force=True, progress=stop_at(4))
+    with monkeypatch.context() as killed:
+        killed.setattr(RunStore, "discard", lambda self: shutil.rmtree(self.root / "checkpoint-6"))
+        pretrain(again, tmp_path / "out", device="cpu", resume=True)
+    assert curve(tmp_path / "out", "step") == [2, 4, 6]
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    pretrain(again, tmp_path / "out", device="cpu", resume=True)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == files
+    assert not (tmp_path / "out.run").exists()
 
 
 @pytest.mark.slow
