@@ -161,6 +161,17 @@ def test_a_student_begins_with_the_teacher_s_encoder(teacher):
     assert not all(torch.equal(weight, given[name]) for name, weight in other.named_parameters() if name in mine)
 
 
+@pytest.mark.parametrize(("field", "value"), [("relative_attention_max_distance", 64), ("layer_norm_epsilon", 1e-3)])
+def test_a_student_computes_as_the_teacher_s_encoder_does(field, value, tmp_path):
+    given = dataclasses.replace(TINY, **{field: value})
+    new_model(config(model=given)).save_pretrained(tmp_path / "teacher")
+    asked = learn_from(PretrainConfig(context=32, horizon=8), str(tmp_path / "teacher"))
+    assert getattr(asked.model, field) == value
+    new_model(asked)
+    with pytest.raises(OptionError, match=f"{field} is {value} there and .* here: set teacher.encoder: false"):
+        new_model(taught(tmp_path / "teacher"))
+
+
 def test_where_only_the_truth_counts_the_teacher_is_not_asked(teacher, tmp_path):
     told = []
     pretrain(taught(teacher, truth=1.0), tmp_path / "own", device="cpu", progress=lambda *said: told.append(said[2]))
