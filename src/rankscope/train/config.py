@@ -220,7 +220,8 @@ class PretrainConfig:
         weights: checkpoint to initialise from, instead of ``model.start``; empty for none.
         teacher: model to distil into a Chronos-Bolt.
         mixture: composition of the synthetic corpus.
-        shards: folder written by ``rankscope synth``, used instead of generating series; empty for none.
+        shards: folder written by ``rankscope synth``, used instead of generating series; empty for none. Of the
+            mixture only short_share, shortest and missing_share apply then.
         bank_kernels: kernels in the KernelSynth bank.
         bank_draws: draws of each kernel.
         max_steps: optimiser steps.
@@ -309,6 +310,8 @@ class PretrainConfig:
                 f"mixture.group_share is {self.mixture.group_share}: {self.family_record.title} reads every series "
                 "alone, leave it out."
             )
+        if self.shards and (self.mixture.files or self.mixture.group_share):
+            raise OptionError("shards hold all series of a run: leave out mixture.files and group_share, or shards.")
         if self.weights and (self.low_rank is not None or self.embedding.source != "random"):
             raise OptionError("weights gives the whole network a start: low_rank and embedding.source have no place.")
         if self.teacher.model and self.family != "chronos-bolt":

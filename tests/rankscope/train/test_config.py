@@ -101,6 +101,20 @@ def test_values_of_a_sweep_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("{shards: a, mixture: {files: [b.csv], file_share: 0.5}}", "leave out mixture.files and group_share, or shards"),
+        ("{shards: a, family: chronos-2, mixture: {group_share: 0.5}}", "leave out mixture.files and group_share"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(text, message, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(OptionError, match=message):
+        read_config(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ("axes: {learning_rate: [fast]}", "point 'learning_rate-fast': learning_rate is 'fast': it must be a"),
         ("points: {a: {max_steps: '9'}}", "point 'a': max_steps is '9': it must be a whole number"),
         ("points: {a: {}}\nbase: {compile: maybe}", "compile is 'maybe': it must be true or false"),
