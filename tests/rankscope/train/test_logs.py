@@ -80,6 +80,22 @@ def test_a_line_that_was_cut_off_is_forgotten(tmp_path):
     assert not file.exists()
 
 
+def test_rows_of_other_columns_widen_the_file(tmp_path):
+    """As where a resumed run is validated on another suite."""
+    file = tmp_path / "scores.csv"
+    for step, scores in ((1, {"a": 0.5, "b": 0.25}), (2, {"b": 0.75, "c": 1.0}), (3, {"a": 2.0})):
+        append_row(file, {"step": step, **scores})
+        forget_after(file, step)
+    assert file.read_text().split() == ["step,a,b,c", "1,0.5,0.25,", "2,,0.75,1.0", "3,2.0,,"]
+
+
+def test_rows_that_do_not_fit_the_header_are_left_out(tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_text("step,a\n1,0.5\n2,0.5,0.25\n3\n4,0.125\n")
+    forget_after(file, 4)
+    assert file.read_text().split() == ["step,a", "1,0.5", "4,0.125"]
+
+
 def test_a_restored_meter_goes_on_to_the_bit():
     losses = torch.rand(9, generator=torch.Generator().manual_seed(0))
     whole, broken, again = LossMeter(), LossMeter(), LossMeter()
