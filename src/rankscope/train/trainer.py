@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rankscope.checkpoints import open_checkpoint
 from rankscope.engine import Progress, silent
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder
+from rankscope.io.checksum import checksum
 from rankscope.io.run_store import differences, refuse_both
 from rankscope.train import logs, processes, run_folder
 from rankscope.train.config import PretrainConfig, config_from_dict
 from rankscope.train.data.mixture import CORPUS_VERSION
+from rankscope.train.data.shard_files import INDEX, read_index
 from rankscope.train.logs import Clock, LossMeter
 from rankscope.train.models import new_model
-from rankscope.train.run_folder import Snapshot, TrainingRun
+from rankscope.train.run_folder import CHECKSUMS, Snapshot, TrainingRun
 from rankscope.train.spectra import SpectraLog, forget_after, live_sites
 from rankscope.train.stream import BoltCollator, GroupCollator, ScaledCollator, TokenCollator, open_corpus
 from rankscope.train.teaching import Taught, answers, taught_loss
@@ -116,7 +120,8 @@ def pretrain(
     precision = resolve_precision(config, device, run_folder.begun_with(target) if resume else {})
     # joins the processes, which are counted then
     arguments = training_arguments(replace(config, precision=precision), run, device, workers)
-    kept = training_run(config, target, precision, processes.count())
+    read = processes.on_main(lambda: checksums(config))
+    kept = training_run(config, target, precision, processes.count(), read)
     with contextlib.ExitStack() as held:
         if resume and (report := processes.on_main(lambda: _finished(config, kept))) is not None:
             return report
@@ -149,7 +154,9 @@ def pretrain(
     return report
 
 
-def training_run(config: PretrainConfig, target: Path, precision: str, processes: int) -> TrainingRun:
+def training_run(
+    config: PretrainConfig, target: Path, precision: str, processes: int, read: Mapping[str, str] | None = None
+) -> TrainingRun:
     """The run of a config into a folder.
 
     Args:
@@ -157,6 +164,7 @@ def training_run(config: PretrainConfig, target: Path, precision: str, processes
         target: folder of the checkpoint.
         precision: ``fp32`` or ``bf16``: what ``auto`` means on the device.
         processes: that train together.
+        read: `checksums` of what the config names.
     """
     settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
     if not config.teacher.model:  # runs from before there were teachers, or groups, go on
@@ -165,7 +173,36 @@ def training_run(config: PretrainConfig, target: Path, precision: str, processes
         settings["mixture"] = {name: value for name, value in settings["mixture"].items() if "group" not in name}
     if not config.shards:
         settings["corpus_version"] = CORPUS_VERSION
+    if read:
+        settings[CHECKSUMS] = dict(read)
     return TrainingRun(target, "a training run", "rankscope/pretrain-run@1", settings, MAY_CHANGE)
+
+
+def checksums(config: PretrainConfig) -> dict[str, str]:
+    """Checksums of the user's files, the index of the shards and the checkpoints that a run reads, by their names.
+
+    Raises:
+        DataError: a file is missing, or the folder of shards has no index.
+        CheckpointError: a checkpoint cannot be read.
+    """
+    read: dict[str, list[Path]] = {}
+    for name in config.mixture.files:
+        file = Path(name)
+        if not file.exists():
+            raise DataError(f"data file {name} does not exist.")
+        read[name] = [path for path in file.rglob("*") if path.is_file()] if file.is_dir() else [file]
+    if config.shards:
+        read_index(Path(config.shards))
+        read[config.shards] = [Path(config.shards) / INDEX]
+    for name in filter(None, (config.weights, config.teacher.model, config.embedding.model)):
+        source = open_checkpoint(name)
+        read[name] = [source.folder / "config.json", *{info.file for info in source.index.values()}]
+    return {name: _checksum(files) for name, files in read.items()}
+
+
+def _checksum(files: Sequence[Path]) -> str:
+    each = sorted(f"{file.name} {checksum(file)}" for file in files)
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()[:16]
 
 
 def _begin(kept: TrainingRun, resume: bool, force: bool, held: contextlib.ExitStack) -> None:

@@ -101,7 +101,10 @@ def test_values_of_a_sweep_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{shards: a, mixture: {files: [b.csv], file_share: 0.5}}", "leave out mixture.files and group_share, or shards"),
+        (
+            "{shards: a, mixture: {files: [b.csv], file_share: 0.5}}",
+            "leave out mixture.files and group_share, or shards",
+        ),
         ("{shards: a, family: chronos-2, mixture: {group_share: 0.5}}", "leave out mixture.files and group_share"),
     ],
 )
