@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,20 @@ def test_a_proxy_starts_where_its_first_loss_was_measured(tmp_path: Path) -> Non
         initial = initial_checkpoint(trained, tmp_path / f"{family} initial")
         for site in trained.sites("all"):
             torch.testing.assert_close(initial.tensor(site.name), trained.tensor(site.name), rtol=2e-3, atol=1e-4)
+
+
+def test_a_proxy_starts_at_its_own_width_and_depth(tmp_path: Path) -> None:
+    options = ProxyOptions(steps=1, batch_size=2, learning_rate=1e-12, seed=4, width=32, layers=1)
+    train_proxy("patchtst", tmp_path / "small", options=options)
+    trained = open_checkpoint(tmp_path / "small")
+    initial = initial_checkpoint(trained, tmp_path / "initial")
+    for site in trained.sites("all"):
+        torch.testing.assert_close(initial.tensor(site.name), trained.tensor(site.name), rtol=2e-3, atol=1e-4)
+    record = tmp_path / "small" / "standin.json"
+    earlier = {name: value for name, value in codec.load(record).items() if name not in ("width", "layers")}
+    record.write_text(json.dumps(earlier))
+    with pytest.raises(DataError, match="has other shapes than the network that its standin.json tells of"):
+        initial_checkpoint(trained, tmp_path / "another")
 
 
 def test_a_text_proxy_needs_no_text(tmp_path: Path) -> None:

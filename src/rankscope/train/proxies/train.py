@@ -177,6 +177,8 @@ class ProxyReport:
         held_out_before: held-out loss before training.
         held_out_after: held-out loss after training.
         machine: machine description.
+        width: d_model that was asked for; None for the family's own, and in files from before it was kept.
+        layers: layers that were asked for; likewise.
     """
 
     family: str
@@ -195,6 +197,8 @@ class ProxyReport:
     held_out_before: float
     held_out_after: float
     machine: str
+    width: int | None = None
+    layers: int | None = None
 
     SCHEMA: ClassVar = "rankscope/standin@1"
 
@@ -256,6 +260,8 @@ def train_proxy(
         held_out_before=trained.before,
         held_out_after=trained.after,
         machine=_machine(),
+        width=chosen.width,
+        layers=chosen.layers,
     )
     with atomic_folder(out, force) as folder:
         _write(folder, proxy, recipe, trained, result)
