@@ -19,6 +19,7 @@ from rankscope.train.config import PretrainConfig, config_from_dict, recorded_co
 from rankscope.train.models import new_model
 from rankscope.train.proxies import PROXIES, ProxyOptions
 from rankscope.train.proxies.recipe import save_pretrained
+from rankscope.train.sweeps.points import inheriting
 
 
 def initial_network(config: PretrainConfig) -> Any:
@@ -108,7 +109,8 @@ def initial_sweep(report: SweepReport) -> SweepReport:
             continue
         with TemporaryDirectory() as place:
             try:
-                initial_network(config_from_dict(row.config)).save_pretrained(place)
+                config = inheriting(config_from_dict(row.config), Path(report.folder))
+                initial_network(config).save_pretrained(place)
             except RankscopeError:
                 continue
             rows.append(replace(row, ranks=measure_point(open_checkpoint(place), report.eps), scores={}))

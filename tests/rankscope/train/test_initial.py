@@ -16,7 +16,7 @@ from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, SweepRow, measure_point
 from rankscope.train import pretrain
-from rankscope.train.config import Snapshots
+from rankscope.train.config import EmbeddingStart, Snapshots
 from rankscope.train.initial import initial_checkpoint, initial_checkpoints, initial_sweep
 from rankscope.train.proxies import ProxyOptions, train_proxy
 
@@ -101,6 +101,14 @@ def test_sweeps_before_training(tiny: Any, tmp_path: Path) -> None:
     expected = [one.eps_ranks["0.1"] for one in measure_spectrum(initial, (0.1,), ("q", "encoder")).sites]
     assert row.ranks is not None
     assert row.ranks.layer_ranks["encoder.self"]["0.1"] == expected
+
+
+def test_points_that_inherit_start_with_the_embedding_of_their_point(tiny: Any, tmp_path: Path) -> None:
+    pretrain(tiny(), tmp_path / "points" / "base", device="cpu")
+    config = tiny(seed=2, embedding=EmbeddingStart("inherit", "@base"))
+    ranks = measure_point(open_checkpoint(tmp_path / "points" / "base"), (0.1,))
+    rows = (SweepRow("heir", {}, codec.plain(config), "done", ranks=ranks),)
+    assert [row.point for row in initial_sweep(SweepReport("toy", "", str(tmp_path), (0.1,), rows)).points] == ["heir"]
 
 
 def test_the_carried_spectra_are_those_of_the_bundled_model() -> None:

@@ -41,8 +41,7 @@ class Point:
     @property
     def needs(self) -> str:
         """Name of the point that it inherits its embedding from; empty for none."""
-        model = self.config.embedding.model
-        return model.removeprefix(REFERENCE) if model.startswith(REFERENCE) else ""
+        return inherited(self.config)
 
 
 @dataclass(frozen=True)
@@ -133,6 +132,12 @@ def find_sweep(name: str) -> SweepSpec:
 def shipped_sweeps() -> tuple[str, ...]:
     """Names of the shipped sweeps."""
     return tuple(sorted(file.stem for file in SHIPPED.glob("*.yaml")))
+
+
+def inherited(config: PretrainConfig) -> str:
+    """Name of the point of the same sweep that a config inherits its embedding from; empty for none."""
+    model = config.embedding.model
+    return model.removeprefix(REFERENCE) if model.startswith(REFERENCE) else ""
 
 
 def with_fields(config: PretrainConfig, fields: Mapping[str, Any]) -> PretrainConfig:
