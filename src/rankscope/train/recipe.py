@@ -148,7 +148,7 @@ def to_yaml(config: PretrainConfig) -> str:
 
 
 def _own_run(source: Description) -> PretrainConfig | None:
-    """Return the run in ``pretrain.json``, if there is one that trains this very network, without what it began with."""
+    """Return the run in ``pretrain.json``, if one trains this very network, without what it began with."""
     try:
         run = recorded_config(source.folder / RECORD)
         fits = run.family == source.family.name and not not_kept(source.config, network_config(run).to_dict())

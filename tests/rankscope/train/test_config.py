@@ -43,6 +43,28 @@ from rankscope.train.sweeps import read_sweep
         ("model: {dropout_rate: 1}", "model.dropout_rate is 1.0: it must lie in [0, 1)."),
         ("model: 64", "model is 64: it must be a mapping of fields to values."),
         ("model:", "model is None: it must be a mapping of fields to values."),
+        ("model: {n_tokens: 2}", "model.n_tokens is 2: it must be at least 3."),
+        (
+            "model: {relative_attention_num_buckets: 3}",
+            "model.relative_attention_num_buckets is 3: it must be at least 4.",
+        ),
+        (
+            "model: {relative_attention_max_distance: 16}",
+            "model.relative_attention_max_distance is 16: it must be at least 17.",
+        ),
+        ("model: {initializer_factor: -1}", "model.initializer_factor is -1.0: it must be at least 0."),
+        (
+            "model: {initializer_factor: 0, start: recency}",
+            "model.initializer_factor is 0: start recency scales it up, give one above 0.",
+        ),
+        ("model: {layer_norm_epsilon: -1}", "model.layer_norm_epsilon is -1.0: it must be at least 0."),
+        (
+            "{family: chronos-2, model: {d_kv: 3}}",
+            "model.d_kv is 3: rotary positions turn pairs, give an even one.",
+        ),
+        ("seed: 4294967296", "seed is 4294967296: it must be at most 4294967295."),
+        ("low_rank: {r0: 1e300}", "low_rank.r0 is 1e+300: it must be at most 1,000,000."),
+        ("low_rank: {alpha: 1e3}", "low_rank.alpha is 1000: it must be at most 16."),
         ("low_rank: {r0: three}", "low_rank.r0 is 'three': it must be a number."),
         ("low_rank: {mlp: 2}", "low_rank.mlp is 2: it must be true or false."),
         ("seed: -1", "seed is -1: it must be at least 0."),
@@ -96,23 +118,6 @@ def test_values_of_a_sweep_are_numbers(tmp_path):
     assert [point.fields for point in points] == [{"learning_rate": rate, "seed": 0} for rate in (0.001, 0.0003)]
     assert [point.name for point in points] == ["learning_rate-1e-3", "learning_rate-3e-4"]
     assert spec.eps == (0.1, 0.01)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "{shards: a, mixture: {files: [b.csv], file_share: 0.5}}",
-            "leave out mixture.files and group_share, or shards",
-        ),
-        ("{shards: a, family: chronos-2, mixture: {group_share: 0.5}}", "leave out mixture.files and group_share"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(text, message, tmp_path):
-    file = tmp_path / "run.yaml"
-    file.write_text(text)
-    with pytest.raises(OptionError, match=message):
-        read_config(file)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_proxy_starts_at_its_own_width_and_depth(tmp_path: Path) -> None:
     record = tmp_path / "small" / "standin.json"
     earlier = {name: value for name, value in codec.load(record).items() if name not in ("width", "layers")}
     record.write_text(json.dumps(earlier))
-    with pytest.raises(DataError, match="has other shapes than the network that its standin.json tells of"):
+    with pytest.raises(DataError, match=r"has other shapes than the network that its standin\.json tells of"):
         initial_checkpoint(trained, tmp_path / "another")
 
 
