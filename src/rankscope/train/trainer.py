@@ -117,7 +117,8 @@ def pretrain(
     begun = time.perf_counter()
     target = Path(out)
     run = run_folder.beside(target)
-    precision = resolve_precision(config, device, run_folder.begun_with(target) if resume else {})
+    begun_with = run_folder.begun_with(target) if resume else {}
+    precision = resolve_precision(config, device, begun_with)
     # joins the processes, which are counted then
     arguments = training_arguments(replace(config, precision=precision), run, device, workers)
     read = processes.on_main(lambda: checksums(config))
@@ -125,6 +126,8 @@ def pretrain(
     with contextlib.ExitStack() as held:
         if resume and (report := processes.on_main(lambda: _finished(config, kept))) is not None:
             return report
+        if not begun_with:
+            processes.on_main(lambda: check_effects(config))
         start = processes.on_main(lambda: kept.check(resume, force))
         set_seed(config.seed)
         model = processes.together(lambda: new_model(config))
@@ -176,6 +179,24 @@ def training_run(
     if read:
         settings[CHECKSUMS] = dict(read)
     return TrainingRun(target, "a training run", "rankscope/pretrain-run@1", settings, MAY_CHANGE)
+
+
+def check_effects(config: PretrainConfig) -> None:
+    """Refuse settings of a new run that nothing would look at; a run that was begun with such goes on.
+
+    Raises:
+        OptionError: there are some.
+    """
+    if config.shards and (config.mixture.files or config.mixture.group_share):
+        raise OptionError("shards hold all series of a run: leave out mixture.files and group_share, or shards.")
+    if config.decay_steps and config.schedule != "warmup_stable_decay":
+        raise OptionError(
+            f"decay_steps {config.decay_steps} has no effect with schedule {config.schedule}: leave it out, or write "
+            "schedule: warmup_stable_decay."
+        )
+    for name, steps in (("keep_steps", config.keep_steps), ("spectra.steps", config.spectra.steps)):
+        if max(steps, default=0) > config.max_steps:
+            raise OptionError(f"{name} has {max(steps)}, and the run ends at max_steps {config.max_steps}: lower it.")
 
 
 def checksums(config: PretrainConfig) -> dict[str, str]:
