@@ -242,7 +242,9 @@ def take_weights(network: Any, config: PretrainConfig) -> None:
     where = f"weights {config.weights}"
     if source.family.name != config.family:
         raise OptionError(f"{where} is {source.family.name}, the run is {config.family}: write family: accordingly.")
-    if source.config.get("rankscope"):
+    if stored := source.config.get("rankscope"):
+        if stored.get("method") == "design":
+            raise OptionError(f"{where} is low-rank by design: only weights of stock networks can be trained on.")
         raise OptionError(f"{where} is compressed: train it with 'rankscope heal'.")
     own = network.config.to_dict()
     for key in dict.fromkeys((*source.family.embedding_fields, *source.family.answer_fields)):

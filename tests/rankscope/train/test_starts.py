@@ -272,6 +272,9 @@ def test_what_has_another_layout_is_refused(parent, tmp_path):
     compress(folder, CompressOptions(eps=0.5), out=tmp_path / "small")
     with pytest.raises(OptionError, match="rankscope heal"):
         new_model(run(family, weights=str(tmp_path / "small")))
+    new_model(run(family, low_rank=RankDesign(1, 0.0, layout="factored"))).save_pretrained(tmp_path / "designed")
+    with pytest.raises(OptionError, match="is low-rank by design: only weights of stock networks"):
+        new_model(run(family, weights=str(tmp_path / "designed")))
     with pytest.raises(OptionError, match="have no place"):
         run(family, weights=str(folder), low_rank=RankDesign(2, 0.0))
 
