@@ -232,8 +232,9 @@ def train_proxy(
     if dtype not in DTYPES:
         raise OptionError(unknown_choice("dtype", dtype, DTYPES))
     chosen, proxy = options or ProxyOptions(), PROXIES[family]
-    if chosen.text is not None and not proxy.reads_text:
-        raise OptionError(f"--text has no effect: {family} reads no text.")
+    for name in ("text", "vocabulary"):
+        if not proxy.reads_text and getattr(chosen, name) != getattr(ProxyOptions, name):
+            raise OptionError(f"--{name} has no effect: {family} reads no text.")
     refuse_existing(out, force)
     steps, batch_size = chosen.steps or proxy.steps, chosen.batch_size or proxy.batch_size
     rate = chosen.learning_rate or proxy.learning_rate

@@ -190,6 +190,8 @@ def test_options_that_cannot_be_used(tmp_path: Path, book: Path) -> None:
         train_proxy("bert", tmp_path / "out")
     with pytest.raises(OptionError, match="reads no text"):
         train_proxy("vit", tmp_path / "out", ProxyOptions(text=book))
+    with pytest.raises(OptionError, match="--vocabulary has no effect: patchtst reads no text"):
+        train_proxy("patchtst", tmp_path / "out", ProxyOptions(vocabulary=600))
     with pytest.raises(OptionError, match="float16"):
         train_proxy("vit", tmp_path / "out", dtype="fp16")
     with pytest.raises(OptionError, match="multiple of 16"):
