@@ -36,6 +36,9 @@ MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
 activations that are computed again, and compiled networks, round differently.
 """
 
+RUNTIME = "teacher_runtime"
+"""Setting that says by what runtime the teacher answers."""
+
 
 @dataclass(frozen=True)
 class PretrainReport:
@@ -122,7 +125,8 @@ def pretrain(
     # joins the processes, which are counted then
     arguments = training_arguments(replace(config, precision=precision), run, device, workers)
     read = processes.on_main(lambda: checksums(config))
-    kept = training_run(config, target, precision, processes.count(), read)
+    runtime = begun_with.get(RUNTIME) if begun_with else "auto"
+    kept = training_run(config, target, precision, processes.count(), read, runtime)
     with contextlib.ExitStack() as held:
         if resume and (report := processes.on_main(lambda: _finished(config, kept))) is not None:
             return report
@@ -139,7 +143,9 @@ def pretrain(
         if opened is None:
             opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
         if config.teacher.asked:
-            opened = processes.together(lambda: Taught(opened, config, answers(config, opened, run, progress)))
+            # a run from before there was a choice goes on as it began
+            where = {"device": str(arguments.device), "runtime": runtime} if runtime else {}
+            opened = processes.together(lambda: Taught(opened, config, answers(config, opened, run, progress, **where)))
         place = run / logs.TENSORBOARD if tensorboard and processes.is_main() else None
         written = logs.Events(place, start.step if start else 0)
         trainer = _trainer(config, model, arguments, opened, start, _Beside(kept, progress, validate, spectra, written))
@@ -158,7 +164,12 @@ def pretrain(
 
 
 def training_run(
-    config: PretrainConfig, target: Path, precision: str, processes: int, read: Mapping[str, str] | None = None
+    config: PretrainConfig,
+    target: Path,
+    precision: str,
+    processes: int,
+    read: Mapping[str, str] | None = None,
+    runtime: str | None = None,
 ) -> TrainingRun:
     """The run of a config into a folder.
 
@@ -168,6 +179,7 @@ def training_run(
         precision: ``fp32`` or ``bf16``: what ``auto`` means on the device.
         processes: that train together.
         read: `checksums` of what the config names.
+        runtime: that a teacher answers by.
     """
     settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
     if not config.teacher.model:  # runs from before there were teachers, or groups, go on
@@ -178,6 +190,8 @@ def training_run(
         settings["corpus_version"] = CORPUS_VERSION
     if read:
         settings[CHECKSUMS] = dict(read)
+    if config.teacher.asked and runtime:
+        settings[RUNTIME] = runtime
     return TrainingRun(target, "a training run", "rankscope/pretrain-run@1", settings, MAY_CHANGE)
 
 

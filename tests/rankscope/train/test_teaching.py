@@ -215,6 +215,25 @@ def test_a_stopped_run_goes_on_bit_for_bit(teacher, tmp_path, same_weights):
     assert not (tmp_path / "half.run").exists()
 
 
+def test_a_new_run_asks_by_the_fast_runtime_and_an_earlier_one_goes_on_as_it_began(teacher, monkeypatch, tmp_path):
+    asked = []
+
+    def load(model, **how):
+        asked.append(how)
+        return load_pipeline(model, **how)
+
+    monkeypatch.setattr("rankscope.load_pipeline", load)
+    pretrain(taught(teacher), tmp_path / "new", device="cpu")
+    settings = taught(teacher)
+    earlier = training_run(settings, tmp_path / "old", "fp32", 1)
+    with earlier.open(resume=False, force=False):
+        (earlier.folder / FOLDER).mkdir()
+    pretrain(settings, tmp_path / "old", device="cpu", resume=True)
+    assert asked == [{"device": "cpu", "runtime": "auto"}, {"device": "cpu", "runtime": "stock"}]
+    found = training_run(settings, tmp_path / "x", "fp32", 1, None, "auto").store.settings
+    assert found["teacher_runtime"] == "auto"
+
+
 def test_a_run_without_a_teacher_has_the_settings_that_it_had_before_there_were_any(tmp_path):
     assert "teacher" not in training_run(config(), tmp_path / "a", "fp32", 1).store.settings
     asked = training_run(config(teacher=Teacher("x")), tmp_path / "a", "fp32", 1).store.settings
