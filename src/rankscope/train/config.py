@@ -89,7 +89,7 @@ class ModelShape:
         check_least(self, 1, SIZES, "model.")
         check_least(self, 3, ("n_tokens",), "model.")  # two special ones, and a bin
         check_least(self, 4, ("relative_attention_num_buckets",), "model.")  # halves of halves
-        check_least(self, self.relative_attention_num_buckets // 2 + 1, ("relative_attention_max_distance",), "model.")
+        check_least(self, self.relative_attention_num_buckets // 4 + 1, ("relative_attention_max_distance",), "model.")
         check_least(self, 0, ("initializer_factor", "layer_norm_epsilon"), "model.")
         if self.initializer_factor == 0 and self.start in ("recency", "ordered"):
             raise OptionError(f"model.initializer_factor is 0: start {self.start} scales it up, give one above 0.")
@@ -311,6 +311,9 @@ class PretrainConfig:
             raise OptionError(f"context {self.context} is no multiple of patch_size {self.model.patch_size}.")
         if self.family_record.grouped and self.horizon % self.model.patch_size:
             raise OptionError(f"horizon {self.horizon} is no multiple of patch_size {self.model.patch_size}.")
+        exact = self.model.relative_attention_num_buckets // 2  # distances that a decoder tells apart, one a bucket
+        if self.family_record.vocabulary is not None and self.horizon >= exact:
+            check_least(self.model, exact + 1, ("relative_attention_max_distance",), "model.")
         if self.family_record.rotary and self.model.d_kv % 2:
             raise OptionError(f"model.d_kv is {self.model.d_kv}: rotary positions turn pairs, give an even one.")
         if self.gradient_checkpointing and self.family_record.grouped:

@@ -4,10 +4,12 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
 from rankscope.errors import OptionError
 from rankscope.io import codec
-from rankscope.train import PretrainConfig, config_from_dict, read_config
+from rankscope.train import ModelShape, PretrainConfig, config_from_dict, read_config
+from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import RankDesign
 from rankscope.train.sweeps import read_sweep
 
@@ -52,6 +54,10 @@ from rankscope.train.sweeps import read_sweep
             "model: {relative_attention_max_distance: 16}",
             "model.relative_attention_max_distance is 16: it must be at least 17.",
         ),
+        (
+            "{family: chronos-bolt, model: {relative_attention_max_distance: 8}}",
+            "model.relative_attention_max_distance is 8: it must be at least 9.",
+        ),
         ("model: {initializer_factor: -1}", "model.initializer_factor is -1.0: it must be at least 0."),
         (
             "model: {initializer_factor: 0, start: recency}",
@@ -78,6 +84,13 @@ def test_a_value_of_another_kind_is_refused(text, message, tmp_path):
     with pytest.raises(OptionError) as caught:
         read_config(file)
     assert str(caught.value).removeprefix(f"config {file}: ") == message
+
+
+def test_a_decoder_of_one_token_tells_no_distances_apart():
+    torch.manual_seed(0)
+    shape = ModelShape(d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, relative_attention_max_distance=9)
+    model = new_model(PretrainConfig(family="chronos-bolt", model=shape))
+    assert model(context=torch.randn(2, 512)).quantile_preds.isfinite().all()
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
