@@ -343,6 +343,22 @@ def test_forecast_options(refused: Callable[..., str], words: tuple[str, ...], p
     assert part in refused("forecast", "naive", "--input", "monthly.csv", *words)
 
 
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("naive", ("--runtime", "fast")),
+        ("naive", ("--dtype", "bfloat16")),
+        ("seasonal-naive", ("--revision", "main")),
+        ("bundled-bolt", ("--season-length", "5")),
+    ],
+)
+def test_forecast_refuses_options_that_the_model_does_not_look_at(
+    refused: Callable[..., str], model: str, words: tuple[str, ...]
+) -> None:
+    text = refused("forecast", model, "--input", "monthly.csv", "--horizon", 2, *words)
+    assert f"{words[0]} has no effect: {model} " in text
+
+
 def test_text_model_does_not_forecast(refused: Callable[..., str], t5_folder: Path) -> None:
     assert "cannot forecast with" in refused("forecast", t5_folder, "--input", "monthly.csv", "--horizon", 2)
     assert "cannot forecast with" in refused("eval", t5_folder, "--tasks", "nile")

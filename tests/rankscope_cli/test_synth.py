@@ -85,6 +85,11 @@ def test_series_of_files_are_mixed_in_and_those_left_out_are_counted(cli: Any) -
         (("--verify", "--kind", "structured"), "--kind has no effect with --verify"),
         (("--verify", "--n", "3"), "--n has no effect with --verify"),
         (("--verify", "--resume"), "--resume has no effect with --verify"),
+        (("--verify", "--length", "7"), "--length has no effect with --verify"),
+        (("--verify", "--files", "x"), "--files has no effect with --verify"),
+        (("--verify", "--seed", "4"), "--seed has no effect with --verify"),
+        (("--verify", "--workers", "3"), "--workers has no effect with --verify"),
+        (("--verify", "--id-column", "x"), "--id-column has no effect with --verify"),
         (("--verify", "--force"), "--force has no effect with --verify"),
     ],
 )

@@ -110,6 +110,7 @@ def run(
     if engine == "local" and jobs > 1:
         raise OptionError("--jobs requires --engine ray: on this machine parts are computed one at a time.")
     name = model or "bundled"
+    _refuse_idle(name, season_length, {"dtype": dtype, "runtime": runtime, "revision": revision})
     what: dict[str, Any] = {
         "how": opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision),
         "quantiles": opt.numbers("quantiles", quantiles, LEVELS),
@@ -140,6 +141,19 @@ def run(
         forecast = Forecast(name, horizon, frame)
         _warn_of_nan(frame.loc[frame["mean"].isna(), "item_id"].nunique())
         output.deliver(forecast, forecast.show)
+
+
+def _refuse_idle(model: str, season_length: int | None, about_weights: dict[str, str | None]) -> None:
+    """Raise `OptionError` for an option that this kind of model does not look at."""
+    from rankscope_eval.baselines import BASELINES
+
+    if model not in BASELINES:
+        if season_length is not None:
+            raise OptionError(f"--season-length has no effect: {model} finds seasons itself; leave it out.")
+        return
+    for name, value in about_weights.items():
+        if value not in (None, "auto"):
+            raise OptionError(f"--{name} has no effect: {model} has no weights; leave it out.")
 
 
 def _names_folder(out: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -12,7 +13,7 @@ from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED
 from rankscope_cli.output import Output
-from rankscope_cli.own_series import given, reading
+from rankscope_cli.own_series import reading
 from rankscope_cli.progress import progress_lines
 from rankscope_cli.tables import size
 
@@ -82,9 +83,13 @@ def run(
     import rankscope.train as library
 
     if verify:
-        told = {"kind": kind, "n": n, "resume": resume or None, "force": force or None}
-        for name in given(told):
-            raise OptionError(f"--{name} has no effect with --verify: shards are checked, and nothing is written.")
+        told = {
+            "kind": kind, "n": n, "length": length, "min-length": min_length, "files": files, "file-share": file_share,
+            "freq": freq, "id-column": id_column, "time-column": time_column, "target-column": target_column,
+            "format": format, "shard-size": shard_size, "seed": seed, "workers": workers, "resume": resume,
+            "force": force,
+        }  # fmt: skip
+        _refuse_beside_verify(told)
     opt.refuse_cuda(device, "series are generated")
     with Output(json) as output:
         if verify:
@@ -105,6 +110,14 @@ def run(
         with progress_lines("generating series", stopped=goes_on) as progress:
             report = library.write_shards(spec, out, workers=workers, resume=resume, force=force, progress=progress)
         output.deliver(report, lambda console: _show(report, console))
+
+
+def _refuse_beside_verify(told: dict[str, Any]) -> None:
+    """Raise `OptionError` for the first option that is not at its default."""
+    defaults = {name.replace("_", "-"): one.default for name, one in inspect.signature(run).parameters.items()}
+    for name, value in told.items():
+        if value != defaults[name]:
+            raise OptionError(f"--{name} has no effect with --verify: shards are checked, and nothing is written.")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,13 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class WorkerLost(RankscopeError):
-    """The process that a task ran in died again and again."""
+    """The process that a task ran in died again and again.
+
+    Attributes:
+        code: its exit code; the negative number of a signal, None if it is not known.
+    """
+
+    code: int | None = None
 
 
 class WorkerTraceback(Exception):
@@ -230,7 +236,9 @@ class Processes(Pool):
 
 def _lost(deaths: int, code: int | None) -> WorkerLost:
     cause = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
-    return WorkerLost(f"its process died {f'{deaths} times, last ' if deaths > 1 else ''}{cause}")
+    lost = WorkerLost(f"its process died {f'{deaths} times, last ' if deaths > 1 else ''}{cause}")
+    lost.code = code
+    return lost
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ def draw(
         kind = str(network.dtype).removeprefix("torch.")
         raise NotFiniteError(
             f"logits are not finite in {kind}: "
-            + ("the weights are damaged." if kind in ("float32", "float64") else "use float32, or bfloat16.")
+            + ("use float32, or bfloat16." if kind == "float16" else "check the weights, which are damaged.")
         )
     return drawn.unflatten(0, (-1, paths))
 

@@ -30,15 +30,16 @@ def load_pipeline(
 
     The checkpoint is validated first: pickles, damaged files and configs that do not match the weights are rejected.
     Returns the result of `BaseChronosPipeline.from_pretrained` or, with another runtime, a drop-in replacement that
-    produces the same forecasts in less time and memory.
+    produces the same forecasts in less time and memory, up to rounding.
 
     Args:
         model: an open checkpoint, a bundled name, a local folder or a hub id (default: the bundled model).
         device: ``cpu``, ``cuda`` (or ``cuda:N``) or ``auto``.
-        dtype: compute dtype (default: from the config).
+        dtype: compute dtype (default: from the config; bfloat16 for the bundled models).
         revision: branch, tag or commit of a hub model.
-        runtime: ``stock``; ``fast`` for `rankscope.forecast`, with the same greedy forecasts and quantiles, and sample
-            paths from the same distribution but other random numbers; ``auto`` for ``fast`` if the family supports it.
+        runtime: ``stock``; ``fast`` for `rankscope.forecast`, with the same greedy forecasts and quantiles in float32
+            (half precision rounds otherwise), and sample paths from the same distribution but other random numbers;
+            ``auto`` for ``fast`` if the family supports it.
 
     Raises:
         CheckpointError: no such model, unreadable files, or weights outside the range of the dtype.

@@ -31,6 +31,8 @@ NOT_NEGATIVE = (
     "learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "decay_steps", "bank_kernels", "seed"
 )  # fmt: skip
 """Fields of a `PretrainConfig` that are at least 1, and at least 0."""
+LARGEST_SEED = 2**32 - 1
+"""Largest seed that numpy's global generator takes, which transformers seeds."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,12 @@ class ModelShape:
             known = [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)]
             raise OptionError(unknown_choice("model.feed_forward_proj", self.feed_forward_proj, known))
         check_least(self, 1, SIZES, "model.")
+        check_least(self, 3, ("n_tokens",), "model.")  # two special ones, and a bin
+        check_least(self, 4, ("relative_attention_num_buckets",), "model.")  # halves of halves
+        check_least(self, self.relative_attention_num_buckets // 4 + 1, ("relative_attention_max_distance",), "model.")
+        check_least(self, 0, ("initializer_factor", "layer_norm_epsilon"), "model.")
+        if self.initializer_factor == 0 and self.start in ("recency", "ordered"):
+            raise OptionError(f"model.initializer_factor is 0: start {self.start} scales it up, give one above 0.")
         if not 0 <= self.dropout_rate < 1:
             raise OptionError(f"model.dropout_rate is {self.dropout_rate}: it must lie in [0, 1).")
 
@@ -220,7 +228,8 @@ class PretrainConfig:
         weights: checkpoint to initialise from, instead of ``model.start``; empty for none.
         teacher: model to distil into a Chronos-Bolt.
         mixture: composition of the synthetic corpus.
-        shards: folder written by ``rankscope synth``, used instead of generating series; empty for none.
+        shards: folder written by ``rankscope synth``, used instead of generating series; empty for none. Of the
+            mixture only short_share, shortest and missing_share apply then.
         bank_kernels: kernels in the KernelSynth bank.
         bank_draws: draws of each kernel.
         max_steps: optimiser steps.
@@ -289,6 +298,8 @@ class PretrainConfig:
             raise OptionError(unknown_choice("precision", self.precision, PRECISIONS))
         check_least(self, 1, COUNTS)
         check_least(self, 0, (*NOT_NEGATIVE, "keep_steps"))
+        if self.seed > LARGEST_SEED:
+            raise OptionError(f"seed is {self.seed}: it must be at most {LARGEST_SEED}.")
         if not 0 <= self.beta2 < 1:
             raise OptionError(f"beta2 is {self.beta2}: it must lie in [0, 1).")
         if self.decay_steps + self.warmup_steps > self.max_steps:
@@ -300,6 +311,11 @@ class PretrainConfig:
             raise OptionError(f"context {self.context} is no multiple of patch_size {self.model.patch_size}.")
         if self.family_record.grouped and self.horizon % self.model.patch_size:
             raise OptionError(f"horizon {self.horizon} is no multiple of patch_size {self.model.patch_size}.")
+        exact = self.model.relative_attention_num_buckets // 2  # distances that a decoder tells apart, one a bucket
+        if self.family_record.vocabulary is not None and self.horizon >= exact:
+            check_least(self.model, exact + 1, ("relative_attention_max_distance",), "model.")
+        if self.family_record.rotary and self.model.d_kv % 2:
+            raise OptionError(f"model.d_kv is {self.model.d_kv}: rotary positions turn pairs, give an even one.")
         if self.gradient_checkpointing and self.family_record.grouped:
             raise OptionError(
                 f"gradient_checkpointing is true: chronos-forecasting's {self.family_record.title} has none."

@@ -19,6 +19,7 @@ from rankscope.train.config import PretrainConfig, config_from_dict, recorded_co
 from rankscope.train.models import new_model
 from rankscope.train.proxies import PROXIES, ProxyOptions
 from rankscope.train.proxies.recipe import save_pretrained
+from rankscope.train.sweeps.points import inheriting
 
 
 def initial_network(config: PretrainConfig) -> Any:
@@ -48,31 +49,42 @@ def initial_checkpoint(trained: Checkpoint, folder: Path) -> Checkpoint:
     if record.is_file():
         initial_network(recorded_config(record)).save_pretrained(str(folder))
     elif proxy.is_file():
-        _write_proxy(trained, _seed(proxy), folder)
+        _write_proxy(trained, _options(proxy), folder)
+        initial = open_checkpoint(folder)
+        shapes, made = ({name: info.shape for name, info in one.index.items()} for one in (trained, initial))
+        if shapes != made:
+            raise DataError(
+                f"{trained.source} has other shapes than the network that its standin.json tells of, as where an "
+                "earlier release was given --width or --layers: train it anew."
+            )
+        return initial
     else:
         raise DataError(f"{trained.source} has neither pretrain.json nor standin.json: its start is not known.")
     return open_checkpoint(folder)
 
 
-def _seed(record: Path) -> int:
+def _options(record: Path) -> ProxyOptions:
     seed = codec.part(record, "seed")
     if type(seed) is not int or not 0 <= seed < 2**63:
         raise DataError(f"{record}: seed is {seed!r}: it must be a whole number from 0 to 2**63 - 1.")
-    return seed
+    sizes = {name: codec.load(record).get(name) for name in ("width", "layers")}
+    values = {"seed": seed, **{name: size for name, size in sizes.items() if size is not None}}
+    options: ProxyOptions = codec.build(ProxyOptions, values, where=str(record), error=DataError)
+    return options
 
 
-def _write_proxy(trained: Checkpoint, seed: int, folder: Path) -> None:
+def _write_proxy(trained: Checkpoint, options: ProxyOptions, folder: Path) -> None:
     proxy = PROXIES.get(trained.family.name)
     if proxy is None:
         raise DataError(f"{trained.source} has a standin.json, and no small models of {trained.family.title} are made.")
     module: Any = trained.module() if proxy.reads_text else None
     folder.mkdir(parents=True)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(options.seed)
         if module is not None:  # the text serves the tokenizer alone, whose size is in the config
             save_pretrained(type(module)(module.config), folder)
         else:
-            recipe = proxy.make(ProxyOptions(seed=seed), proxy.batch_size)
+            recipe = proxy.make(options, proxy.batch_size)
             recipe.save(recipe.model, folder)
 
 
@@ -97,7 +109,8 @@ def initial_sweep(report: SweepReport) -> SweepReport:
             continue
         with TemporaryDirectory() as place:
             try:
-                initial_network(config_from_dict(row.config)).save_pretrained(place)
+                config = inheriting(config_from_dict(row.config), Path(report.folder))
+                initial_network(config).save_pretrained(place)
             except RankscopeError:
                 continue
             rows.append(replace(row, ranks=measure_point(open_checkpoint(place), report.eps), scores={}))

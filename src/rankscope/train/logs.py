@@ -7,7 +7,7 @@ import csv
 import importlib.util
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,22 +98,37 @@ def tokens_per_series(config: PretrainConfig) -> int:
 
 
 def append_row(file: Path, row: Mapping[str, Any]) -> None:
-    """Append a row, with a header for the first; all rows must have the same columns."""
-    fresh = not file.exists()
+    """Append a row; where it brings columns that the file has not, the file is written anew with them."""
+    columns = _columns(file)
+    wider = [*columns, *(name for name in row if name not in columns)]
+    if wider != columns:
+        _write(file, wider, read_rows(file))
     with file.open("a", newline="", encoding="utf-8") as handle:
-        writer = csv.DictWriter(handle, list(row))
-        if fresh:
-            writer.writeheader()
-        writer.writerow(dict(row))
+        csv.DictWriter(handle, wider).writerow(dict(row))
+
+
+def _columns(file: Path) -> list[str]:
+    if not file.exists():
+        return []
+    with file.open(newline="", encoding="utf-8") as handle:
+        return next(csv.reader(handle), [])
+
+
+def _write(file: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    with atomic_file(file) as path, path.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.DictWriter(handle, columns)
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def read_rows(file: Path) -> list[dict[str, str]]:
-    """Read the rows of a curve, ignoring a truncated last line."""
+    """Read the rows of a curve, ignoring a truncated last line and rows that do not fit the header."""
     if not file.exists():
         return []
     text = file.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
-    return list(csv.DictReader(whole.splitlines()))
+    rows = csv.DictReader(whole.splitlines())
+    return [row for row in rows if None not in row and None not in row.values()]
 
 
 def forget_after(file: Path, step: int) -> None:
@@ -124,10 +139,7 @@ def forget_after(file: Path, step: int) -> None:
     if not kept:
         file.unlink()
         return
-    with atomic_file(file) as path, path.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.DictWriter(handle, list(kept[0]))
-        writer.writeheader()
-        writer.writerows(kept)
+    _write(file, list(kept[0]), kept)
 
 
 def last_loss(run: Path) -> float:

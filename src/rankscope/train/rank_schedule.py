@@ -11,6 +11,9 @@ from rankscope.errors import OptionError, unknown_choice
 _ROUNDING = 1e-9
 """Relative error that r0·(1+i)^alpha may carry: far above that of a power in float64, far below any step of r(i)."""
 
+LARGEST = {"r0": 1_000_000, "alpha": 16}
+"""Largest values of a design's numbers, above all use, and below what overflows or fills a line."""
+
 
 @dataclass(frozen=True)
 class RankDesign:
@@ -31,7 +34,7 @@ class RankDesign:
             all its heads: heads·r(i), or r(i) with a shared sketch.
 
     Raises:
-        OptionError: a word is unknown, r0 is not above 0, or alpha is below 0.
+        OptionError: a word is unknown, r0 is not above 0, alpha is below 0, or one is above `LARGEST`.
     """
 
     r0: float | int = 3.0
@@ -55,6 +58,8 @@ class RankDesign:
             good = not isinstance(number, bool) and isinstance(number, (int, float)) and math.isfinite(number)
             if not good or number < 0 or (least == "above" and number == 0):
                 raise OptionError(f"low_rank.{field} is {number!r}: it must be a number {least} 0.")
+            if number > LARGEST[field]:
+                raise OptionError(f"low_rank.{field} is {number:g}: it must be at most {LARGEST[field]:,}.")
 
 
 def rank_at(design: RankDesign, depth: int, most: int) -> int:

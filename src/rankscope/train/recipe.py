@@ -15,7 +15,7 @@ from rankscope.errors import FamilyError, RankscopeError
 from rankscope.families import FAMILIES
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
-from rankscope.train.config import EmbeddingStart, PretrainConfig, recorded_config
+from rankscope.train.config import EmbeddingStart, PretrainConfig, Teacher, recorded_config
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.models import new_model
 from rankscope.train.rank_layouts import DesignReport, design_report
@@ -148,13 +148,14 @@ def to_yaml(config: PretrainConfig) -> str:
 
 
 def _own_run(source: Description) -> PretrainConfig | None:
-    """Return the run in ``pretrain.json``, if there is one that trains this very network."""
+    """Return the run in ``pretrain.json``, if one trains this very network, without what it began with."""
     try:
         run = recorded_config(source.folder / RECORD)
-    except RankscopeError:  # an unreadable record is no record
+        fits = run.family == source.family.name and not not_kept(source.config, network_config(run).to_dict())
+    except RankscopeError:  # an unreadable record, or one of weights that are gone, is no record
         return None
-    fits = run.family == source.family.name and not not_kept(source.config, network_config(run).to_dict())
-    return dataclasses.replace(run, low_rank=None, embedding=EmbeddingStart()) if fits else None
+    drawn = dataclasses.replace(run, low_rank=None, embedding=EmbeddingStart(), weights="", teacher=Teacher())
+    return drawn if fits else None
 
 
 def _header(report: DesignReport) -> str:

@@ -28,6 +28,9 @@ END = ("max_steps", "decay_steps")
 REMEDIES = ("learning_rate", "max_grad_norm")
 """Settings that may be lowered on resume after divergence; the change is recorded."""
 
+CHECKSUMS = "checksums"
+"""Setting that holds the checksums of what a run reads, by name."""
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -176,6 +179,8 @@ class TrainingRun:
     def _may_change(self, name: str, was: Any, now: Any) -> bool:
         found, step = self.store.manifest() or {}, self.snapshot.step if self.snapshot else 0
         if name.partition(".")[0] in self._free:
+            return True
+        if name.startswith(f"{CHECKSUMS}.") and was is None:  # begun before there were any
             return True
         if name in END:
             return _still_open(found["settings"], self.store.settings or {}, step)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.checkpoints import Description, describe, open_checkpoint
+from rankscope.checkpoints import Checkpoint, Description, describe, open_checkpoint
 from rankscope.errors import OptionError
-from rankscope.families import FAMILIES, config_field
+from rankscope.families import FAMILIES, Family, config_field
 from rankscope.io import codec
 from rankscope.train.config import ModelShape, PretrainConfig
 
@@ -38,6 +39,16 @@ SCORE_SCALE = 0.4
 """Scale of queries and keys under ``recency``, as an `initializer_factor`: content must be heard beside positions."""
 EXACT_OFFSETS = 1024
 """Offsets that are looked at to find the nearest one of a position bucket; every bucket begins below it."""
+OF_WEIGHTS = tuple(
+    field.name
+    for field in dataclasses.fields(ModelShape)
+    if field.name not in ("dropout_rate", "initializer_factor", "start")
+)
+"""Fields of a `ModelShape` that given weights fix."""
+UNSEEN = ("feed_forward_proj", "relative_attention_max_distance", "layer_norm_epsilon")
+"""Those of an encoder that no shape of a tensor shows."""
+OF_ENCODER = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "relative_attention_num_buckets", *UNSEEN)
+"""Those that an encoder fixes."""
 
 
 @torch.no_grad()
@@ -165,25 +176,36 @@ def _rescale(model: Any, roles: tuple[str, ...], scale: float) -> None:
                 weight.mul_(scale ** (1 / len(factors)))
 
 
-def shape_of(source: Description) -> ModelShape:
+def shape_of(source: Description | Checkpoint) -> ModelShape:
     """Return the size of a Chronos model as a run names it.
 
     Raises:
         OptionError: its config.json gives no shape of a network.
     """
-    config, inner = source.config, source.config["chronos_config"]
+    try:
+        return _shape(source.config, source.family)
+    except OptionError as error:
+        raise OptionError(f"{source.source}: config.json gives no shape of a network: {error}") from error
+
+
+def _shape(config: Mapping[str, Any], family: Family) -> ModelShape:
+    inner = config["chronos_config"]
     named = {field.name for field in dataclasses.fields(ModelShape)}
     shape: dict[str, Any] = {key: value for key, value in config.items() if key in named and value is not None}
     shape.setdefault("num_decoder_layers", config["num_layers"])
-    if source.family.vocabulary is not None:
+    if family.vocabulary is not None:
         shape["n_tokens"] = inner["n_tokens"]
     else:
         shape["patch_size"] = inner["input_patch_size"]
         shape.pop("tie_word_embeddings", None)  # models of patches read no tokens out
-    try:
-        return codec.build(ModelShape, shape)
-    except OptionError as error:
-        raise OptionError(f"{source.source}: config.json gives no shape of a network: {error}") from error
+    return codec.build(ModelShape, shape)
+
+
+def _first_other(network: Any, family: Family, source: Checkpoint, names: Iterable[str]) -> tuple[str, Any, Any] | None:
+    """First field in which a network has another shape than a checkpoint: name, the checkpoint's, the network's."""
+    there, here = shape_of(source), _shape(network.config.to_dict(), family)
+    pairs = ((name, getattr(there, name), getattr(here, name)) for name in names)
+    return next((pair for pair in pairs if pair[1] != pair[2]), None)
 
 
 def continue_from(config: PretrainConfig, model: str) -> PretrainConfig:
@@ -220,7 +242,9 @@ def take_weights(network: Any, config: PretrainConfig) -> None:
     where = f"weights {config.weights}"
     if source.family.name != config.family:
         raise OptionError(f"{where} is {source.family.name}, the run is {config.family}: write family: accordingly.")
-    if source.config.get("rankscope"):
+    if stored := source.config.get("rankscope"):
+        if stored.get("method") == "design":
+            raise OptionError(f"{where} is low-rank by design: only weights of stock networks can be trained on.")
         raise OptionError(f"{where} is compressed: train it with 'rankscope heal'.")
     own = network.config.to_dict()
     for key in dict.fromkeys((*source.family.embedding_fields, *source.family.answer_fields)):
@@ -229,6 +253,11 @@ def take_weights(network: Any, config: PretrainConfig) -> None:
             continue  # tokens follow each other as far as one likes
         if here != there and None not in (here, there):
             raise OptionError(f"{where}: {key} is {there!r} there and {here!r} here: its numbers mean something else.")
+    if (other := _first_other(network, config.family_record, source, OF_WEIGHTS)) is not None:
+        raise OptionError(
+            f"{where}: {other[0]} is {other[1]} there and {other[2]} here: leave 'model' out of the config, and the "
+            "shape is taken from the checkpoint."
+        )
     for name, weight in network.named_parameters():
         with torch.device("cpu"):
             values = source.tensor(name)
@@ -254,9 +283,8 @@ def learn_from(config: PretrainConfig, model: str) -> PretrainConfig:
     shape = config.model
     if shape == ModelShape() and source.family.trainable:
         theirs = shape_of(source)
-        names = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "feed_forward_proj")
         shape = dataclasses.replace(
-            shape, num_decoder_layers=1, start="recency", **{name: getattr(theirs, name) for name in names}
+            shape, num_decoder_layers=1, start="recency", **{name: getattr(theirs, name) for name in OF_ENCODER}
         )
     teacher = dataclasses.replace(config.teacher, model=model)
     return dataclasses.replace(config, family="chronos-bolt", model=shape, teacher=teacher)
@@ -292,3 +320,8 @@ def take_encoder(network: Any, config: PretrainConfig) -> None:
                 f"{'×'.join(map(str, weight.shape))} here: set teacher.encoder: false, or train the teacher's shape."
             )
         weight.copy_(values)
+    if (other := _first_other(network, config.family_record, source, UNSEEN)) is not None:
+        raise OptionError(
+            f"teacher {config.teacher.model}: {other[0]} is {other[1]} there and {other[2]} here: set "
+            "teacher.encoder: false, or train the teacher's shape."
+        )

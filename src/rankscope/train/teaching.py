@@ -46,7 +46,9 @@ def quantile_distance(
     return (each * asked).sum() / asked.sum().clamp(min=1)
 
 
-def answers(config: PretrainConfig, corpus: Any, run: Path, progress: Progress) -> list[dict[str, Tensor]]:
+def answers(
+    config: PretrainConfig, corpus: Any, run: Path, progress: Progress, device: str = "cpu", runtime: str = "stock"
+) -> list[dict[str, Tensor]]:
     """Forecasts of the teacher for its series: those of the run, or what is missing of them is computed.
 
     A chunk's series and sample paths are a function of the seed and its number, so that an interrupted run goes on as
@@ -57,6 +59,8 @@ def answers(config: PretrainConfig, corpus: Any, run: Path, progress: Progress) 
         corpus: its series by index.
         run: its folder.
         progress: called with the number of answered series, their total, and what happens.
+        device: that the teacher computes on.
+        runtime: that it computes by, see `rankscope.load_pipeline`.
 
     Returns:
         Rows with ``context`` (time,), ``target`` (horizon,) and ``answer`` (quantiles, horizon).
@@ -75,12 +79,13 @@ def answers(config: PretrainConfig, corpus: Any, run: Path, progress: Progress) 
             return
         from rankscope import load_pipeline
 
-        pipeline = load_pipeline(config.teacher.model)
+        pipeline = load_pipeline(config.teacher.model, device=device, runtime=runtime)
+        drawing = [torch.device(device)] if device.startswith("cuda") else []
         (run / FOLDER).mkdir(exist_ok=True)
         for number in missing:
             progress(number * CHUNK, config.teacher.series, "asking the teacher")
             begin = FIRST + number * CHUNK
-            with torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=drawing):
                 torch.manual_seed(int(np.random.default_rng([config.seed, 8, number]).integers(2**63)))
                 columns = ask(pipeline, config, corpus.__getitems__(range(begin, begin + CHUNK)))
             with atomic_file(files[number]) as path:

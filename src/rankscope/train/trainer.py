@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rankscope.checkpoints import open_checkpoint
 from rankscope.engine import Progress, silent
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder
+from rankscope.io.checksum import checksum
 from rankscope.io.run_store import differences, refuse_both
 from rankscope.train import logs, processes, run_folder
 from rankscope.train.config import PretrainConfig, config_from_dict
 from rankscope.train.data.mixture import CORPUS_VERSION
+from rankscope.train.data.shard_files import INDEX, read_index
 from rankscope.train.logs import Clock, LossMeter
 from rankscope.train.models import new_model
-from rankscope.train.run_folder import Snapshot, TrainingRun
+from rankscope.train.run_folder import CHECKSUMS, Snapshot, TrainingRun
 from rankscope.train.spectra import SpectraLog, forget_after, live_sites
 from rankscope.train.stream import BoltCollator, GroupCollator, ScaledCollator, TokenCollator, open_corpus
 from rankscope.train.teaching import Taught, answers, taught_loss
@@ -31,6 +35,9 @@ MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
 """Settings that a resumed run may change: none of them changes a bit of a weight. All others do:
 activations that are computed again, and compiled networks, round differently.
 """
+
+RUNTIME = "teacher_runtime"
+"""Setting that says by what runtime the teacher answers."""
 
 
 @dataclass(frozen=True)
@@ -113,13 +120,18 @@ def pretrain(
     begun = time.perf_counter()
     target = Path(out)
     run = run_folder.beside(target)
-    precision = resolve_precision(config, device, run_folder.begun_with(target) if resume else {})
+    begun_with = run_folder.begun_with(target) if resume else {}
+    precision = resolve_precision(config, device, begun_with)
     # joins the processes, which are counted then
     arguments = training_arguments(replace(config, precision=precision), run, device, workers)
-    kept = training_run(config, target, precision, processes.count())
+    read = processes.on_main(lambda: checksums(config))
+    runtime = begun_with.get(RUNTIME) if begun_with else "auto"
+    kept = training_run(config, target, precision, processes.count(), read, runtime)
     with contextlib.ExitStack() as held:
         if resume and (report := processes.on_main(lambda: _finished(config, kept))) is not None:
             return report
+        if not begun_with:
+            processes.on_main(lambda: check_effects(config))
         start = processes.on_main(lambda: kept.check(resume, force))
         set_seed(config.seed)
         model = processes.together(lambda: new_model(config))
@@ -131,7 +143,9 @@ def pretrain(
         if opened is None:
             opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
         if config.teacher.asked:
-            opened = processes.together(lambda: Taught(opened, config, answers(config, opened, run, progress)))
+            # a run from before there was a choice goes on as it began
+            where = {"device": str(arguments.device), "runtime": runtime} if runtime else {}
+            opened = processes.together(lambda: Taught(opened, config, answers(config, opened, run, progress, **where)))
         place = run / logs.TENSORBOARD if tensorboard and processes.is_main() else None
         written = logs.Events(place, start.step if start else 0)
         trainer = _trainer(config, model, arguments, opened, start, _Beside(kept, progress, validate, spectra, written))
@@ -149,7 +163,14 @@ def pretrain(
     return report
 
 
-def training_run(config: PretrainConfig, target: Path, precision: str, processes: int) -> TrainingRun:
+def training_run(
+    config: PretrainConfig,
+    target: Path,
+    precision: str,
+    processes: int,
+    read: Mapping[str, str] | None = None,
+    runtime: str | None = None,
+) -> TrainingRun:
     """The run of a config into a folder.
 
     Args:
@@ -157,6 +178,8 @@ def training_run(config: PretrainConfig, target: Path, precision: str, processes
         target: folder of the checkpoint.
         precision: ``fp32`` or ``bf16``: what ``auto`` means on the device.
         processes: that train together.
+        read: `checksums` of what the config names.
+        runtime: that a teacher answers by.
     """
     settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
     if not config.teacher.model:  # runs from before there were teachers, or groups, go on
@@ -165,7 +188,56 @@ def training_run(config: PretrainConfig, target: Path, precision: str, processes
         settings["mixture"] = {name: value for name, value in settings["mixture"].items() if "group" not in name}
     if not config.shards:
         settings["corpus_version"] = CORPUS_VERSION
+    if read:
+        settings[CHECKSUMS] = dict(read)
+    if config.teacher.asked and runtime:
+        settings[RUNTIME] = runtime
     return TrainingRun(target, "a training run", "rankscope/pretrain-run@1", settings, MAY_CHANGE)
+
+
+def check_effects(config: PretrainConfig) -> None:
+    """Refuse settings of a new run that nothing would look at; a run that was begun with such goes on.
+
+    Raises:
+        OptionError: there are some.
+    """
+    if config.shards and (config.mixture.files or config.mixture.group_share):
+        raise OptionError("shards hold all series of a run: leave out mixture.files and group_share, or shards.")
+    if config.decay_steps and config.schedule != "warmup_stable_decay":
+        raise OptionError(
+            f"decay_steps {config.decay_steps} has no effect with schedule {config.schedule}: leave it out, or write "
+            "schedule: warmup_stable_decay."
+        )
+    for name, steps in (("keep_steps", config.keep_steps), ("spectra.steps", config.spectra.steps)):
+        if max(steps, default=0) > config.max_steps:
+            raise OptionError(f"{name} has {max(steps)}, and the run ends at max_steps {config.max_steps}: lower it.")
+
+
+def checksums(config: PretrainConfig) -> dict[str, str]:
+    """Checksums of the user's files, the index of the shards and the checkpoints that a run reads, by their names.
+
+    Raises:
+        DataError: a file is missing, or the folder of shards has no index.
+        CheckpointError: a checkpoint cannot be read.
+    """
+    read: dict[str, list[Path]] = {}
+    for name in config.mixture.files:
+        file = Path(name)
+        if not file.exists():
+            raise DataError(f"data file {name} does not exist.")
+        read[name] = [path for path in file.rglob("*") if path.is_file()] if file.is_dir() else [file]
+    if config.shards:
+        read_index(Path(config.shards))
+        read[config.shards] = [Path(config.shards) / INDEX]
+    for name in filter(None, (config.weights, config.teacher.model, config.embedding.model)):
+        source = open_checkpoint(name)
+        read[name] = [source.folder / "config.json", *{info.file for info in source.index.values()}]
+    return {name: _checksum(files) for name, files in read.items()}
+
+
+def _checksum(files: Sequence[Path]) -> str:
+    each = sorted(f"{file.name} {checksum(file)}" for file in files)
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()[:16]
 
 
 def _begin(kept: TrainingRun, resume: bool, force: bool, held: contextlib.ExitStack) -> None:
@@ -179,6 +251,8 @@ def _begin(kept: TrainingRun, resume: bool, force: bool, held: contextlib.ExitSt
 
 def _finished(config: PretrainConfig, kept: TrainingRun) -> PretrainReport | None:
     """Return the report of the same run where its result is there, and remove what a kill left beside it."""
+    if (kept.store.manifest() or {}).get("replaces"):  # what is there is what the run begun with --force replaces
+        return None
     try:
         found = codec.load(kept.target / RECORD)
         changed = differences(config_from_dict(found["config"]), config)
@@ -295,4 +369,5 @@ def _save(
             shutil.copytree(run / logs.TENSORBOARD, folder / logs.TENSORBOARD)
         for weights in folder.glob("*.safetensors"):  # safetensors writes them for the owner alone
             weights.chmod((folder / "config.json").stat().st_mode)
+    kept.store.note(replaces=None)  # first: a kill while the snapshots go must not have them made again
     kept.store.discard()

@@ -120,10 +120,18 @@ def test_a_module_that_is_moved_takes_the_runtime_along(t5_folder: Path, both: A
     assert fast.model.network.dtype == torch.float64
 
 
-def test_logits_that_are_not_finite_are_refused(t5_folder: Path, both: Any) -> None:
-    _, fast = both(t5_folder)
+@pytest.mark.parametrize(
+    ("dtype", "fix"),
+    [
+        ("float32", "check the weights, which are damaged"),
+        ("bfloat16", "check the weights, which are damaged"),
+        ("float16", "use float32, or bfloat16"),
+    ],
+)
+def test_logits_that_are_not_finite_are_refused(t5_folder: Path, both: Any, dtype: str, fix: str) -> None:
+    _, fast = both(t5_folder, dtype=dtype)
     fast.model.network.embed_output.weight.data[0] = torch.inf  # of the token that begins every forecast
-    with pytest.raises(NotFiniteError):
+    with pytest.raises(NotFiniteError, match=f"logits are not finite in {dtype}: {fix}"):
         fast.predict([torch.arange(9.0)], num_samples=2)
 
 

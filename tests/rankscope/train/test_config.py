@@ -4,10 +4,12 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
 from rankscope.errors import OptionError
 from rankscope.io import codec
-from rankscope.train import PretrainConfig, config_from_dict, read_config
+from rankscope.train import ModelShape, PretrainConfig, config_from_dict, read_config
+from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import RankDesign
 from rankscope.train.sweeps import read_sweep
 
@@ -43,6 +45,32 @@ from rankscope.train.sweeps import read_sweep
         ("model: {dropout_rate: 1}", "model.dropout_rate is 1.0: it must lie in [0, 1)."),
         ("model: 64", "model is 64: it must be a mapping of fields to values."),
         ("model:", "model is None: it must be a mapping of fields to values."),
+        ("model: {n_tokens: 2}", "model.n_tokens is 2: it must be at least 3."),
+        (
+            "model: {relative_attention_num_buckets: 3}",
+            "model.relative_attention_num_buckets is 3: it must be at least 4.",
+        ),
+        (
+            "model: {relative_attention_max_distance: 16}",
+            "model.relative_attention_max_distance is 16: it must be at least 17.",
+        ),
+        (
+            "{family: chronos-bolt, model: {relative_attention_max_distance: 8}}",
+            "model.relative_attention_max_distance is 8: it must be at least 9.",
+        ),
+        ("model: {initializer_factor: -1}", "model.initializer_factor is -1.0: it must be at least 0."),
+        (
+            "model: {initializer_factor: 0, start: recency}",
+            "model.initializer_factor is 0: start recency scales it up, give one above 0.",
+        ),
+        ("model: {layer_norm_epsilon: -1}", "model.layer_norm_epsilon is -1.0: it must be at least 0."),
+        (
+            "{family: chronos-2, model: {d_kv: 3}}",
+            "model.d_kv is 3: rotary positions turn pairs, give an even one.",
+        ),
+        ("seed: 4294967296", "seed is 4294967296: it must be at most 4294967295."),
+        ("low_rank: {r0: 1e300}", "low_rank.r0 is 1e+300: it must be at most 1,000,000."),
+        ("low_rank: {alpha: 1e3}", "low_rank.alpha is 1000: it must be at most 16."),
         ("low_rank: {r0: three}", "low_rank.r0 is 'three': it must be a number."),
         ("low_rank: {mlp: 2}", "low_rank.mlp is 2: it must be true or false."),
         ("seed: -1", "seed is -1: it must be at least 0."),
@@ -56,6 +84,13 @@ def test_a_value_of_another_kind_is_refused(text, message, tmp_path):
     with pytest.raises(OptionError) as caught:
         read_config(file)
     assert str(caught.value).removeprefix(f"config {file}: ") == message
+
+
+def test_a_decoder_of_one_token_tells_no_distances_apart():
+    torch.manual_seed(0)
+    shape = ModelShape(d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, relative_attention_max_distance=9)
+    model = new_model(PretrainConfig(family="chronos-bolt", model=shape))
+    assert model(context=torch.randn(2, 512)).quantile_preds.isfinite().all()
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, SweepRow, measure_point
 from rankscope.train import pretrain
-from rankscope.train.config import Snapshots
+from rankscope.train.config import EmbeddingStart, Snapshots
 from rankscope.train.initial import initial_checkpoint, initial_checkpoints, initial_sweep
 from rankscope.train.proxies import ProxyOptions, train_proxy
 
@@ -49,6 +50,20 @@ def test_a_proxy_starts_where_its_first_loss_was_measured(tmp_path: Path) -> Non
         initial = initial_checkpoint(trained, tmp_path / f"{family} initial")
         for site in trained.sites("all"):
             torch.testing.assert_close(initial.tensor(site.name), trained.tensor(site.name), rtol=2e-3, atol=1e-4)
+
+
+def test_a_proxy_starts_at_its_own_width_and_depth(tmp_path: Path) -> None:
+    options = ProxyOptions(steps=1, batch_size=2, learning_rate=1e-12, seed=4, width=32, layers=1)
+    train_proxy("patchtst", tmp_path / "small", options=options)
+    trained = open_checkpoint(tmp_path / "small")
+    initial = initial_checkpoint(trained, tmp_path / "initial")
+    for site in trained.sites("all"):
+        torch.testing.assert_close(initial.tensor(site.name), trained.tensor(site.name), rtol=2e-3, atol=1e-4)
+    record = tmp_path / "small" / "standin.json"
+    earlier = {name: value for name, value in codec.load(record).items() if name not in ("width", "layers")}
+    record.write_text(json.dumps(earlier))
+    with pytest.raises(DataError, match=r"has other shapes than the network that its standin\.json tells of"):
+        initial_checkpoint(trained, tmp_path / "another")
 
 
 def test_a_text_proxy_needs_no_text(tmp_path: Path) -> None:
@@ -86,6 +101,14 @@ def test_sweeps_before_training(tiny: Any, tmp_path: Path) -> None:
     expected = [one.eps_ranks["0.1"] for one in measure_spectrum(initial, (0.1,), ("q", "encoder")).sites]
     assert row.ranks is not None
     assert row.ranks.layer_ranks["encoder.self"]["0.1"] == expected
+
+
+def test_points_that_inherit_start_with_the_embedding_of_their_point(tiny: Any, tmp_path: Path) -> None:
+    pretrain(tiny(), tmp_path / "points" / "base", device="cpu")
+    config = tiny(seed=2, embedding=EmbeddingStart("inherit", "@base"))
+    ranks = measure_point(open_checkpoint(tmp_path / "points" / "base"), (0.1,))
+    rows = (SweepRow("heir", {}, codec.plain(config), "done", ranks=ranks),)
+    assert [row.point for row in initial_sweep(SweepReport("toy", "", str(tmp_path), (0.1,), rows)).points] == ["heir"]
 
 
 def test_the_carried_spectra_are_those_of_the_bundled_model() -> None:

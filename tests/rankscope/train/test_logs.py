@@ -34,6 +34,7 @@ def test_a_line_is_the_mean_of_its_steps(tiny, curve, tmp_path):
 def test_accumulated_batches_train_as_one(family, tiny, curve, monkeypatch, tmp_path):
     """T5's forward takes any keyword, which transformers 5 misreads: without care the loss is doubled here."""
     monkeypatch.setattr("rankscope.train.stream.BLOCK", 1)
+    monkeypatch.setattr("rankscope.train.stream.LEAST_BLOCK", 0)
     pretrain(tiny(family, batch_size=8), tmp_path / "whole", device="cpu")
     pretrain(tiny(family, batch_size=4, accumulation=2), tmp_path / "halves", device="cpu")
     assert curve(tmp_path / "halves") == pytest.approx(curve(tmp_path / "whole"), rel=1e-5)
@@ -78,6 +79,22 @@ def test_a_line_that_was_cut_off_is_forgotten(tmp_path):
     assert file.read_text() == "step,loss\n10,0.5\n"
     forget_after(file, 5)
     assert not file.exists()
+
+
+def test_rows_of_other_columns_widen_the_file(tmp_path):
+    """As where a resumed run is validated on another suite."""
+    file = tmp_path / "scores.csv"
+    for step, scores in ((1, {"a": 0.5, "b": 0.25}), (2, {"b": 0.75, "c": 1.0}), (3, {"a": 2.0})):
+        append_row(file, {"step": step, **scores})
+        forget_after(file, step)
+    assert file.read_text().split() == ["step,a,b,c", "1,0.5,0.25,", "2,,0.75,1.0", "3,2.0,,"]
+
+
+def test_rows_that_do_not_fit_the_header_are_left_out(tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_text("step,a\n1,0.5\n2,0.5,0.25\n3\n4,0.125\n")
+    forget_after(file, 4)
+    assert file.read_text().split() == ["step,a", "1,0.5", "4,0.125"]
 
 
 def test_a_restored_meter_goes_on_to_the_bit():

@@ -18,7 +18,7 @@ from rankscope.checkpoints import describe
 from rankscope.errors import FamilyError, OptionError, OutputError
 from rankscope.io import codec
 from rankscope.train import ModelShape, PretrainConfig, config_from_dict, pretrain, read_config
-from rankscope.train.config import EmbeddingStart
+from rankscope.train.config import EmbeddingStart, Teacher
 from rankscope.train.models import new_model
 from rankscope.train.rank_schedule import RankDesign
 from rankscope.train.recipe import stock_run, to_yaml, write_design
@@ -56,6 +56,18 @@ def test_the_folder_trains_the_network_it_describes(
     assert report.parameters["after"] == sum(v.numel() for k, v in stored.items() if "embed_tokens" not in k)
     assert json.loads((tmp_path / "low" / "design.json").read_text()) == codec.plain(report)
     assert load_pipeline(tmp_path / "trained").predict(torch.ones(1, 20), prediction_length=8).isfinite().all()
+
+
+@pytest.mark.parametrize("start", ["weights", "teacher"])
+def test_a_tuned_or_taught_model_is_designed_from_scratch(start: str, tmp_path: Path, tiny: Make) -> None:
+    new_model(tiny()).save_pretrained(tmp_path / "first")
+    given = {"weights": str(tmp_path / "first")} if start == "weights" else {"teacher": Teacher("first", series=8)}
+    own = tiny(**given)
+    new_model(tiny()).save_pretrained(tmp_path / "stock")
+    codec.write(tmp_path / "stock" / "pretrain.json", {"config": own})
+    write_design(describe(tmp_path / "stock"), DESIGN, tmp_path / "low")
+    run = read_config(tmp_path / "low" / "pretrain.yaml")
+    assert run == dataclasses.replace(own, low_rank=DESIGN, weights="", teacher=Teacher())
 
 
 def test_a_model_trained_here_keeps_its_own_run(tmp_path: Path) -> None:

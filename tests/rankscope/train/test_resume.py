@@ -13,12 +13,16 @@ import time
 import pytest
 
 from rankscope.errors import OptionError, OutputError
+from rankscope.io.run_store import RunStore
 from rankscope.train import pretrain
-from rankscope.train.config import EmbeddingStart, Snapshots, Validation
-from rankscope.train.data.mixture import CORPUS_VERSION
+from rankscope.train.config import EmbeddingStart, Snapshots, Teacher, Validation
+from rankscope.train.data.mixture import CORPUS_VERSION, Mixture
+from rankscope.train.data.shard_writer import write_shards
+from rankscope.train.data.synthesis import Synthesis
+from rankscope.train.models import new_model
 from rankscope.train.run_folder import SEAL, newest, seal, snapshots, tidy
 from rankscope.train.spectra import read_spectra
-from rankscope.train.trainer import MAY_CHANGE, training_run
+from rankscope.train.trainer import MAY_CHANGE, checksums, training_run
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -98,9 +102,9 @@ def test_another_run_is_refused_and_nothing_changes(changes, named, tiny, tmp_pa
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def unfinished_run(out, config):
+def unfinished_run(out, config, read=None):
     """A run folder as `pretrain` leaves it at step 3, without the weights."""
-    kept = training_run(config, out, "fp32", 1)
+    kept = training_run(config, out, "fp32", 1, read)
     with kept.open(resume=False, force=False):
         fake_snapshot(kept.folder, 3)
     run = kept.folder
@@ -147,6 +151,43 @@ def test_a_run_does_not_go_on_with_another_corpus(begun, tiny, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.fixture(params=["files", "shards", "weights", "teacher", "inherited"])
+def reading(request, tiny, tmp_path):
+    """A run that reads something, and a file of that."""
+    (tmp_path / "own.csv").write_text("".join(["id,time,value\n", *(f"a,{t},{t % 7}\n" for t in range(60))]))
+    if request.param == "files":
+        file = tmp_path / "own.csv"
+        return tiny(mixture=Mixture(files=(str(file),), file_share=0.5)), file
+    if request.param == "shards":
+        write_shards(Synthesis("structured", 4, 48), tmp_path / "shards", workers=1)
+        return tiny(shards=str(tmp_path / "shards")), tmp_path / "shards" / "shards.index.json"
+    new_model(tiny()).save_pretrained(tmp_path / "model")
+    name, file = str(tmp_path / "model"), tmp_path / "model" / "config.json"
+    if request.param == "weights":
+        return tiny(weights=name), file
+    if request.param == "teacher":
+        return tiny(teacher=Teacher(name)), file
+    return tiny(embedding=EmbeddingStart("inherit", name)), file
+
+
+def test_a_run_does_not_go_on_with_other_data(reading, tiny, tmp_path):
+    config, file = reading
+    run = unfinished_run(tmp_path / "out", config, checksums(config))
+    training_run(config, tmp_path / "out", "fp32", 1, checksums(config)).check(resume=True, force=False)
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(OutputError, match=rf"with checksums\.{tmp_path}.*: go on as it was begun") as caught:
+        pretrain(config, tmp_path / "out", device="cpu", resume=True)
+    assert "\n" not in str(caught.value)
+    manifest = json.loads((run / "_manifest.json").read_text())
+    del manifest["settings"]["checksums"]  # as releases before this one began it
+    (run / "_manifest.json").write_text(json.dumps(manifest))
+    training_run(config, tmp_path / "out", "fp32", 1, checksums(config)).check(resume=True, force=False)
+
+
+def test_a_run_that_reads_nothing_has_no_checksums(tiny, tmp_path):
+    assert "checksums" not in training_run(tiny(), tmp_path / "out", "fp32", 1, checksums(tiny())).store.settings
+
+
 def test_a_run_that_replaces_goes_on_without_being_told_again(tiny, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "config.json").write_text("{}")
@@ -160,6 +201,21 @@ def test_a_run_that_replaces_goes_on_without_being_told_again(tiny, tmp_path):
     assert again.replaces
     with pytest.raises(OptionError, match="mutually exclusive"):
         pretrain(tiny(), tmp_path / "out", device="cpu", resume=True, force=True)
+
+
+def test_a_run_begun_with_force_is_gone_on_with_not_answered_by_what_it_replaces(tiny, curve, monkeypatch, tmp_path):
+    pretrain(tiny(), tmp_path / "out", device="cpu")
+    again = tiny(log_steps=2)
+    with pytest.raises(Stop):
+        pretrain(again, tmp_path / "out", device="cpu", force=True, progress=stop_at(4))
+    with monkeypatch.context() as killed:
+        killed.setattr(RunStore, "discard", lambda self: shutil.rmtree(self.root / "checkpoint-6"))
+        pretrain(again, tmp_path / "out", device="cpu", resume=True)
+    assert curve(tmp_path / "out", "step") == [2, 4, 6]
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    pretrain(again, tmp_path / "out", device="cpu", resume=True)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == files
+    assert not (tmp_path / "out.run").exists()
 
 
 @pytest.mark.slow

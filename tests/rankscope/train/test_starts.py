@@ -272,8 +272,39 @@ def test_what_has_another_layout_is_refused(parent, tmp_path):
     compress(folder, CompressOptions(eps=0.5), out=tmp_path / "small")
     with pytest.raises(OptionError, match="rankscope heal"):
         new_model(run(family, weights=str(tmp_path / "small")))
+    new_model(run(family, low_rank=RankDesign(1, 0.0, layout="factored"))).save_pretrained(tmp_path / "designed")
+    with pytest.raises(OptionError, match="is low-rank by design: only weights of stock networks"):
+        new_model(run(family, weights=str(tmp_path / "designed")))
     with pytest.raises(OptionError, match="have no place"):
         run(family, weights=str(folder), low_rank=RankDesign(2, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("family", "field", "there", "here"),
+    [
+        ("chronos-t5", "num_layers", 2, 1),
+        ("chronos-bolt", "num_decoder_layers", 2, 1),
+        ("chronos-t5", "tie_word_embeddings", False, True),
+        ("chronos-2", "feed_forward_proj", "gelu", "relu"),
+        ("chronos-t5", "relative_attention_max_distance", 64, 128),
+        ("chronos-2", "layer_norm_epsilon", 0.001, 1e-06),
+    ],
+)
+def test_weights_that_fit_but_are_another_network_s_are_refused(family, field, there, here, tmp_path):
+    given = dataclasses.replace(TINY, **{field: there})
+    new_model(run(family, model=given)).save_pretrained(tmp_path / "given")
+    with pytest.raises(OptionError, match=rf"{field} is {there} there and {here} here: leave 'model' out"):
+        new_model(run(family, weights=str(tmp_path / "given")))
+    free = dataclasses.replace(given, dropout_rate=0.1, initializer_factor=1.0, start="broad")
+    new_model(run(family, weights=str(tmp_path / "given"), model=free))
+
+
+def test_heads_of_another_width_are_refused_in_chronos_2(tmp_path):
+    new_model(run("chronos-2", model=dataclasses.replace(TINY, d_kv=2, num_heads=4))).save_pretrained(
+        tmp_path / "given"
+    )
+    with pytest.raises(OptionError, match="d_kv is 2 there and 4 here"):
+        new_model(run("chronos-2", weights=str(tmp_path / "given")))
 
 
 def test_only_chronos_models_can_be_trained_on(tmp_path):

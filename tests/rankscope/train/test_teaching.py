@@ -161,6 +161,17 @@ def test_a_student_begins_with_the_teacher_s_encoder(teacher):
     assert not all(torch.equal(weight, given[name]) for name, weight in other.named_parameters() if name in mine)
 
 
+@pytest.mark.parametrize(("field", "value"), [("relative_attention_max_distance", 64), ("layer_norm_epsilon", 1e-3)])
+def test_a_student_computes_as_the_teacher_s_encoder_does(field, value, tmp_path):
+    given = dataclasses.replace(TINY, **{field: value})
+    new_model(config(model=given)).save_pretrained(tmp_path / "teacher")
+    asked = learn_from(PretrainConfig(context=32, horizon=8), str(tmp_path / "teacher"))
+    assert getattr(asked.model, field) == value
+    new_model(asked)
+    with pytest.raises(OptionError, match=f"{field} is {value} there and .* here: set teacher.encoder: false"):
+        new_model(taught(tmp_path / "teacher"))
+
+
 def test_where_only_the_truth_counts_the_teacher_is_not_asked(teacher, tmp_path):
     told = []
     pretrain(taught(teacher, truth=1.0), tmp_path / "own", device="cpu", progress=lambda *said: told.append(said[2]))
@@ -202,6 +213,25 @@ def test_a_stopped_run_goes_on_bit_for_bit(teacher, tmp_path, same_weights):
     pretrain(settings, tmp_path / "half", resume=True, device="cpu")
     assert same_weights(tmp_path / "whole", tmp_path / "half")
     assert not (tmp_path / "half.run").exists()
+
+
+def test_a_new_run_asks_by_the_fast_runtime_and_an_earlier_one_goes_on_as_it_began(teacher, monkeypatch, tmp_path):
+    asked = []
+
+    def load(model, **how):
+        asked.append(how)
+        return load_pipeline(model, **how)
+
+    monkeypatch.setattr("rankscope.load_pipeline", load)
+    pretrain(taught(teacher), tmp_path / "new", device="cpu")
+    settings = taught(teacher)
+    earlier = training_run(settings, tmp_path / "old", "fp32", 1)
+    with earlier.open(resume=False, force=False):
+        (earlier.folder / FOLDER).mkdir()
+    pretrain(settings, tmp_path / "old", device="cpu", resume=True)
+    assert asked == [{"device": "cpu", "runtime": "auto"}, {"device": "cpu", "runtime": "stock"}]
+    found = training_run(settings, tmp_path / "x", "fp32", 1, None, "auto").store.settings
+    assert found["teacher_runtime"] == "auto"
 
 
 def test_a_run_without_a_teacher_has_the_settings_that_it_had_before_there_were_any(tmp_path):

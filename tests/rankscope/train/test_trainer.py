@@ -8,7 +8,11 @@ import torch
 
 from rankscope.errors import OptionError, OutputError, RankscopeError
 from rankscope.train import config_from_dict, pretrain, read_config
+from rankscope.train.config import Snapshots
+from rankscope.train.data.mixture import Mixture
 from rankscope.train.stream import BoltCollator, SeriesStream, TokenCollator
+from rankscope.train.sweeps import find_sweep, shipped_sweeps
+from rankscope.train.trainer import check_effects, training_run
 
 
 @pytest.mark.parametrize("family", ["chronos-t5", "chronos-bolt", "chronos-2"])
@@ -129,3 +133,28 @@ def test_shipped_configs_are_readable():
 
     for file in (files("rankscope.train") / "configs").iterdir():
         assert read_config(str(file)).max_steps > 0
+        check_effects(read_config(str(file)))
+    for name in shipped_sweeps():
+        for point in find_sweep(name).expand():
+            check_effects(point.config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shards": "a", "mixture": Mixture(files=("b.csv",), file_share=0.5)}, "leave out mixture.files and group_"),
+        ({"shards": "a", "family": "chronos-2", "mixture": Mixture(group_share=0.5)}, "leave out mixture.files and"),
+        ({"decay_steps": 2}, "decay_steps 2 has no effect with schedule linear: leave it out, or write schedule: w"),
+        ({"keep_steps": (3, 7)}, "keep_steps has 7, and the run ends at max_steps 6"),
+        ({"spectra": Snapshots(steps=(7,))}, r"spectra\.steps has 7, and the run ends at max_steps 6"),
+    ],
+)
+def test_settings_that_nothing_would_look_at_are_refused_of_new_runs(changes, message, tiny, monkeypatch, tmp_path):
+    monkeypatch.setattr("rankscope.train.trainer.checksums", lambda config: {})
+    with pytest.raises(OptionError, match=message):
+        pretrain(tiny(**changes), tmp_path / "out", device="cpu", resume=True)
+    assert list(tmp_path.iterdir()) == []
+    with training_run(tiny(**changes), tmp_path / "out", "fp32", 1).open(resume=False, force=False):
+        (tmp_path / "out.run" / "checkpoint-1").mkdir()  # begun by an earlier release
+    with pytest.raises(OutputError, match="seed 0, not 1"):
+        pretrain(tiny(**changes, seed=1), tmp_path / "out", device="cpu", resume=True)

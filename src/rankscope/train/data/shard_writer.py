@@ -80,6 +80,8 @@ def write_shards(
     Each shard is a bit-exact function of ``spec`` and its number, independent of the number of processes. Shards are
     written to ``<out>.partial/shards``, which becomes ``out`` when complete; an interrupted run can be resumed.
 
+    Worker processes import the script that calls: there the call stands below ``if __name__ == "__main__":``.
+
     Args:
         spec: generation settings.
         out: output folder.
@@ -96,7 +98,7 @@ def write_shards(
             writing to it, or the disk is full.
         OptionError: both ``resume`` and ``force``.
         DataError: the user's files are invalid.
-        RankscopeError: a worker process was killed.
+        RankscopeError: a worker process was killed, or could not start.
     """
     refuse_both(resume, force)
     target, wanted = Path(out), _wanted(spec)
@@ -183,6 +185,11 @@ def _generate(
                 pool.start(todo.pop(0))
             for ended in pool.finished(POLL):
                 if isinstance(ended.error, WorkerLost):
+                    if ended.error.code == 1 and not made:  # no signal: it has not come so far as to do its task
+                        raise RankscopeError(
+                            "a worker process ended at its start, as it says above: workers import the script that "
+                            "called, so write the call of write_shards below: if __name__ == '__main__'."
+                        ) from ended.error
                     raise RankscopeError(
                         "a worker process was killed, perhaps for lack of memory: go on with --resume, and fewer "
                         f"--workers. {len(files)} finished shards are in {store.root}."

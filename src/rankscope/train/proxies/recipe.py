@@ -49,6 +49,8 @@ class ProxyOptions:
             raise OptionError(f"width must be a multiple of 16, got {self.width}.")
         if self.learning_rate is not None and not 0 < self.learning_rate < 1:
             raise OptionError(f"learning_rate must lie between 0 and 1, got {self.learning_rate:g}.")
+        if not 0 <= self.seed < 2**63:
+            raise OptionError(f"seed must lie in 0…{2**63 - 1}, got {self.seed}.")
         if not 512 <= self.vocabulary <= 65_536:
             raise OptionError(f"vocabulary must lie in 512…65536, got {self.vocabulary}.")
 

@@ -177,6 +177,8 @@ class ProxyReport:
         held_out_before: held-out loss before training.
         held_out_after: held-out loss after training.
         machine: machine description.
+        width: d_model that was asked for; None for the family's own, and in files from before it was kept.
+        layers: layers that were asked for; likewise.
     """
 
     family: str
@@ -195,6 +197,8 @@ class ProxyReport:
     held_out_before: float
     held_out_after: float
     machine: str
+    width: int | None = None
+    layers: int | None = None
 
     SCHEMA: ClassVar = "rankscope/standin@1"
 
@@ -228,8 +232,9 @@ def train_proxy(
     if dtype not in DTYPES:
         raise OptionError(unknown_choice("dtype", dtype, DTYPES))
     chosen, proxy = options or ProxyOptions(), PROXIES[family]
-    if chosen.text is not None and not proxy.reads_text:
-        raise OptionError(f"--text has no effect: {family} reads no text.")
+    for name in ("text", "vocabulary"):
+        if not proxy.reads_text and getattr(chosen, name) != getattr(ProxyOptions, name):
+            raise OptionError(f"--{name} has no effect: {family} reads no text.")
     refuse_existing(out, force)
     steps, batch_size = chosen.steps or proxy.steps, chosen.batch_size or proxy.batch_size
     rate = chosen.learning_rate or proxy.learning_rate
@@ -256,6 +261,8 @@ def train_proxy(
         held_out_before=trained.before,
         held_out_after=trained.after,
         machine=_machine(),
+        width=chosen.width,
+        layers=chosen.layers,
     )
     with atomic_folder(out, force) as folder:
         _write(folder, proxy, recipe, trained, result)

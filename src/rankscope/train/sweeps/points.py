@@ -21,7 +21,7 @@ from rankscope.io.run_store import RunStore, differences
 from rankscope.measure.spectrum import eps_key
 from rankscope.measure.sweep import ALL, SweepReport, SweepRow, measure_point
 from rankscope.train.config import PretrainConfig, config_from_dict
-from rankscope.train.sweeps.spec import Point, SweepSpec, with_fields
+from rankscope.train.sweeps.spec import Point, SweepSpec, inherited, with_fields
 
 REPORT = "sweep"
 """Stem of the files that hold the whole sweep: .json, .csv and .parquet."""
@@ -221,19 +221,19 @@ def lost(task: PointTask, why: str) -> SweepRow:
     return row
 
 
-def inheriting(task: PointTask) -> PretrainConfig:
-    """Config of the point with ``@name`` replaced by the checkpoint of that point.
+def inheriting(config: PretrainConfig, root: Path) -> PretrainConfig:
+    """Config of a point with ``@name`` replaced by the checkpoint of that point in the sweep's folder.
 
     Raises:
         OutputError: that point has no checkpoint.
     """
-    needed = task.point.needs
+    needed = inherited(config)
     if not needed:
-        return task.point.config
-    source = SweepFolder(Path(task.root)).checkpoint(needed)
+        return config
+    source = SweepFolder(root).checkpoint(needed)
     if not source.is_dir():
         raise OutputError(f"point {needed!r}, whose embedding it inherits, has no checkpoint yet: train that first.")
-    return with_fields(task.point.config, {"embedding.model": str(source)})
+    return with_fields(config, {"embedding.model": str(source)})
 
 
 def _first_row(task: PointTask) -> SweepRow:
@@ -246,7 +246,7 @@ def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Prog
 
     target = folder.checkpoint(task.point.name)
     if not target.exists():
-        config = inheriting(task)
+        config = inheriting(task.point.config, Path(task.root))
         heart = Heart(task, folder, row, progress, again=row.state != "waiting")
         folder.store.put(task.point.name, replace(row, state="begun", error=""))
         folder.beat(task.point.name).unlink(missing_ok=True)

@@ -41,8 +41,7 @@ class Point:
     @property
     def needs(self) -> str:
         """Name of the point that it inherits its embedding from; empty for none."""
-        model = self.config.embedding.model
-        return model.removeprefix(REFERENCE) if model.startswith(REFERENCE) else ""
+        return inherited(self.config)
 
 
 @dataclass(frozen=True)
@@ -135,6 +134,12 @@ def shipped_sweeps() -> tuple[str, ...]:
     return tuple(sorted(file.stem for file in SHIPPED.glob("*.yaml")))
 
 
+def inherited(config: PretrainConfig) -> str:
+    """Name of the point of the same sweep that a config inherits its embedding from; empty for none."""
+    model = config.embedding.model
+    return model.removeprefix(REFERENCE) if model.startswith(REFERENCE) else ""
+
+
 def with_fields(config: PretrainConfig, fields: Mapping[str, Any]) -> PretrainConfig:
     """Return a run with dotted fields replaced; a section that was off (``low_rank: null``) starts at its defaults.
 
@@ -156,7 +161,7 @@ def with_fields(config: PretrainConfig, fields: Mapping[str, Any]) -> PretrainCo
 
 
 def with_steps(config: PretrainConfig, steps: int) -> PretrainConfig:
-    """Return a run with another number of steps; warm-up, decay, snapshots and spectra shrink or grow with it.
+    """Return a run with another number of steps; all that is counted in steps shrinks or grows with it.
 
     Raises:
         OptionError: ``steps`` is below 1.
@@ -164,9 +169,13 @@ def with_steps(config: PretrainConfig, steps: int) -> PretrainConfig:
     if steps < 1:
         raise OptionError(f"steps is {steps}: it must be at least 1.")
     share = steps / config.max_steps
+
+    def scaled(points: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(round(step * share) for step in points))
+
     spectra = dataclasses.replace(
         config.spectra,
-        steps=tuple(dict.fromkeys(round(step * share) for step in config.spectra.steps)),
+        steps=scaled(config.spectra.steps),
         every=max(1, round(config.spectra.every * share)) if config.spectra.every else 0,
     )
     return dataclasses.replace(
@@ -176,6 +185,8 @@ def with_steps(config: PretrainConfig, steps: int) -> PretrainConfig:
         decay_steps=int(config.decay_steps * share),
         save_steps=max(1, round(config.save_steps * share)),
         log_steps=max(1, round(config.log_steps * share)),
+        keep_steps=scaled(config.keep_steps),
+        mixture=dataclasses.replace(config.mixture, curriculum=round(config.mixture.curriculum * share)),
         spectra=spectra,
     )
 

@@ -299,6 +299,17 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_no_process(
 
 
 @pytest.mark.slow
+def test_a_script_without_the_guard_of_its_main_part_is_told_so(tmp_path: Path) -> None:
+    call = "write_shards(Synthesis('structured', 4, 48), 'out', workers=1)"
+    for guard in ("", "if __name__ == '__main__': "):
+        (tmp_path / "script.py").write_text(f"from rankscope.train import Synthesis, write_shards\n{guard}{call}\n")
+        done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == (0 if guard else 1)
+        assert guard or "below: if __name__ == '__main__'." in done.stderr.splitlines()[-1]
+    assert (tmp_path / "out").is_dir()
+
+
+@pytest.mark.slow
 def test_a_killed_worker_is_an_error_that_keeps_what_is_finished(tmp_path: Path) -> None:
     spec = Synthesis("structured", 4000, 256, shard_size=50)
 

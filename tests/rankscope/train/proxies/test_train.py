@@ -127,6 +127,11 @@ def test_a_short_training_lowers_the_held_out_loss(family: str, book: Path, tmp_
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in folder.iterdir())
 
 
+def test_a_seed_that_torch_does_not_take_is_refused() -> None:
+    with pytest.raises(OptionError, match="seed must lie in 0…9223372036854775807, got 99999999999999999999"):
+        ProxyOptions(seed=99999999999999999999)
+
+
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         options = ProxyOptions(steps=2, batch_size=4, width=16, layers=1, seed=seed)
@@ -185,6 +190,8 @@ def test_options_that_cannot_be_used(tmp_path: Path, book: Path) -> None:
         train_proxy("bert", tmp_path / "out")
     with pytest.raises(OptionError, match="reads no text"):
         train_proxy("vit", tmp_path / "out", ProxyOptions(text=book))
+    with pytest.raises(OptionError, match="--vocabulary has no effect: patchtst reads no text"):
+        train_proxy("patchtst", tmp_path / "out", ProxyOptions(vocabulary=600))
     with pytest.raises(OptionError, match="float16"):
         train_proxy("vit", tmp_path / "out", dtype="fp16")
     with pytest.raises(OptionError, match="multiple of 16"):

@@ -260,9 +260,9 @@ def test_the_inherited_checkpoint_is_the_point_of_this_folder(sweep, tmp_path):
     spec = sweep(points={"base": {}, "heir": inherit})
     task = PointTask(spec.expand()[1], str(tmp_path), spec.eps)
     with pytest.raises(OutputError, match="point 'base', whose embedding it inherits, has no checkpoint yet"):
-        inheriting(task)
+        inheriting(task.point.config, tmp_path)
     (tmp_path / "points" / "base").mkdir(parents=True)
-    assert inheriting(task).embedding.model == str(tmp_path / "points" / "base")
+    assert inheriting(task.point.config, tmp_path).embedding.model == str(tmp_path / "points" / "base")
 
 
 @pytest.mark.slow

@@ -111,6 +111,8 @@ def test_with_steps_scales_what_depends_on_the_length():
             "decay_steps": 300,
             "spectra.steps": [0, 100, 500],
             "spectra.every": 250,
+            "keep_steps": [0, 20, 1000],
+            "mixture.curriculum": 400,
         },
     )
     short = with_steps(config, 10)
@@ -122,6 +124,7 @@ def test_with_steps_scales_what_depends_on_the_length():
         1,
     )
     assert (short.spectra.steps, short.spectra.every) == ((0, 1, 5), 2)
+    assert (short.keep_steps, short.mixture.curriculum) == ((0, 10), 4)
     assert with_steps(config, 1000) == config
     with pytest.raises(OptionError, match="steps is 0"):
         with_steps(config, 0)
