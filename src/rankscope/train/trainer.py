@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder
-from rankscope.io.checksum import checksum
+from rankscope.io.checksum import checksums
 from rankscope.io.run_store import differences, refuse_both
 from rankscope.train import logs, processes, run_folder
 from rankscope.train.config import PretrainConfig, config_from_dict
@@ -124,7 +123,7 @@ def pretrain(
     precision = resolve_precision(config, device, begun_with)
     # joins the processes, which are counted then
     arguments = training_arguments(replace(config, precision=precision), run, device, workers)
-    read = processes.on_main(lambda: checksums(config))
+    read = processes.on_main(lambda: read_checksums(config))
     runtime = begun_with.get(RUNTIME) if begun_with else "auto"
     kept = training_run(config, target, precision, processes.count(), read, runtime)
     with contextlib.ExitStack() as held:
@@ -178,7 +177,7 @@ def training_run(
         target: folder of the checkpoint.
         precision: ``fp32`` or ``bf16``: what ``auto`` means on the device.
         processes: that train together.
-        read: `checksums` of what the config names.
+        read: `read_checksums` of what the config names.
         runtime: that a teacher answers by.
     """
     settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
@@ -213,31 +212,27 @@ def check_effects(config: PretrainConfig) -> None:
             raise OptionError(f"{name} has {max(steps)}, and the run ends at max_steps {config.max_steps}: lower it.")
 
 
-def checksums(config: PretrainConfig) -> dict[str, str]:
+def read_checksums(config: PretrainConfig) -> dict[str, str]:
     """Checksums of the user's files, the index of the shards and the checkpoints that a run reads, by their names.
 
     Raises:
         DataError: a file is missing, or the folder of shards has no index.
         CheckpointError: a checkpoint cannot be read.
     """
-    read: dict[str, list[Path]] = {}
+    read: dict[str, dict[str, Path]] = {}
     for name in config.mixture.files:
         file = Path(name)
         if not file.exists():
             raise DataError(f"data file {name} does not exist.")
-        read[name] = [path for path in file.rglob("*") if path.is_file()] if file.is_dir() else [file]
+        read[name] = {file.name: file}
     if config.shards:
         read_index(Path(config.shards))
-        read[config.shards] = [Path(config.shards) / INDEX]
+        read[config.shards] = {INDEX: Path(config.shards) / INDEX}
     for name in filter(None, (config.weights, config.teacher.model, config.embedding.model)):
         source = open_checkpoint(name)
-        read[name] = [source.folder / "config.json", *{info.file for info in source.index.values()}]
-    return {name: _checksum(files) for name, files in read.items()}
-
-
-def _checksum(files: Sequence[Path]) -> str:
-    each = sorted(f"{file.name} {checksum(file)}" for file in files)
-    return hashlib.sha256("\n".join(each).encode()).hexdigest()[:16]
+        files = {source.folder / "config.json", *(info.file for info in source.index.values())}
+        read[name] = {file.name: file for file in files}
+    return {name: checksums(files.items())[:16] for name, files in read.items()}
 
 
 def _begin(kept: TrainingRun, resume: bool, force: bool, held: contextlib.ExitStack) -> None:

@@ -22,7 +22,7 @@ from rankscope.train.data.synthesis import Synthesis
 from rankscope.train.models import new_model
 from rankscope.train.run_folder import SEAL, newest, seal, snapshots, tidy
 from rankscope.train.spectra import read_spectra
-from rankscope.train.trainer import MAY_CHANGE, checksums, training_run
+from rankscope.train.trainer import MAY_CHANGE, read_checksums, training_run
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -172,8 +172,8 @@ def reading(request, tiny, tmp_path):
 
 def test_a_run_does_not_go_on_with_other_data(reading, tiny, tmp_path):
     config, file = reading
-    run = unfinished_run(tmp_path / "out", config, checksums(config))
-    training_run(config, tmp_path / "out", "fp32", 1, checksums(config)).check(resume=True, force=False)
+    run = unfinished_run(tmp_path / "out", config, read_checksums(config))
+    training_run(config, tmp_path / "out", "fp32", 1, read_checksums(config)).check(resume=True, force=False)
     file.write_text(file.read_text() + "\n")
     with pytest.raises(OutputError, match=rf"with checksums\.{tmp_path}.*: go on as it was begun") as caught:
         pretrain(config, tmp_path / "out", device="cpu", resume=True)
@@ -181,11 +181,11 @@ def test_a_run_does_not_go_on_with_other_data(reading, tiny, tmp_path):
     manifest = json.loads((run / "_manifest.json").read_text())
     del manifest["settings"]["checksums"]  # as releases before this one began it
     (run / "_manifest.json").write_text(json.dumps(manifest))
-    training_run(config, tmp_path / "out", "fp32", 1, checksums(config)).check(resume=True, force=False)
+    training_run(config, tmp_path / "out", "fp32", 1, read_checksums(config)).check(resume=True, force=False)
 
 
 def test_a_run_that_reads_nothing_has_no_checksums(tiny, tmp_path):
-    assert "checksums" not in training_run(tiny(), tmp_path / "out", "fp32", 1, checksums(tiny())).store.settings
+    assert "checksums" not in training_run(tiny(), tmp_path / "out", "fp32", 1, read_checksums(tiny())).store.settings
 
 
 def test_a_run_that_replaces_goes_on_without_being_told_again(tiny, tmp_path):

@@ -150,7 +150,7 @@ def test_shipped_configs_are_readable():
     ],
 )
 def test_settings_that_nothing_would_look_at_are_refused_of_new_runs(changes, message, tiny, monkeypatch, tmp_path):
-    monkeypatch.setattr("rankscope.train.trainer.checksums", lambda config: {})
+    monkeypatch.setattr("rankscope.train.trainer.read_checksums", lambda config: {})
     with pytest.raises(OptionError, match=message):
         pretrain(tiny(**changes), tmp_path / "out", device="cpu", resume=True)
     assert list(tmp_path.iterdir()) == []

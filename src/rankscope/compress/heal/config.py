@@ -152,7 +152,7 @@ class HealReport:
         parameters: numbers in the model.
         trained_parameters: those that were trained.
         options: the config.
-        fingerprints: of the weights of ``student`` and ``teacher``, and of the user's ``files`` where there are some.
+        fingerprints: of the weights of ``student`` and ``teacher``, and of the user's ``data``, where there are some.
         precision: ``fp32`` or ``bf16``.
         corpus: version of the generated series; None in older reports.
         changes: what was lowered where a healing that had diverged went on.

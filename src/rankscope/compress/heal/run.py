@@ -18,11 +18,12 @@ from rankscope.engine import Progress, silent
 from rankscope.errors import OptionError, OutputError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_workplace
+from rankscope.io.checksum import checksums
 from rankscope.io.run_store import differences, refuse_both
 from rankscope.train import logs
 from rankscope.train.config import ModelShape, PretrainConfig
 from rankscope.train.data.mixture import CORPUS_VERSION, Mixture
-from rankscope.train.data.pool import files_checksum, read_pool
+from rankscope.train.data.pool import read_pool
 from rankscope.train.logs import LossMeter
 from rankscope.train.run_folder import Snapshot, TrainingRun, begun_with
 from rankscope.train.stream import Blocks, SeriesStream, kernel_series
@@ -108,7 +109,7 @@ def heal(
     if options.files:  # refused before anything is written
         least = plan.horizon + min(plan.mixture.shortest, plan.context)
         read_pool(options.files, least, options.columns, options.freq)
-        fingerprints["files"] = files_checksum(options.files)
+        fingerprints["data"] = checksums((name, Path(name)) for name in options.files)
     settings = _settings(options, fingerprints, plan.precision, CORPUS_VERSION)
     kept = TrainingRun(target, "a healing", "rankscope/heal-run@1", settings, MAY_CHANGE)
     if resume and (report := _finished(kept)) is not None:
@@ -204,8 +205,7 @@ def as_pretraining(options: HealConfig, student: Checkpoint, teacher: Checkpoint
 
 
 def _settings(options: HealConfig, fingerprints: dict[str, str], precision: str, corpus: int) -> dict[str, Any]:
-    found = {f"{name} content" if name == "files" else name: one for name, one in fingerprints.items()}
-    return {**codec.plain(options), **found, "arithmetic": precision, "corpus_version": corpus}
+    return {**codec.plain(options), **fingerprints, "arithmetic": precision, "corpus_version": corpus}
 
 
 def _finished(kept: TrainingRun) -> HealReport | None:

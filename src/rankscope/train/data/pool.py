@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from rankscope.errors import DataError
-from rankscope.io.checksum import checksum
 from rankscope.series import Columns, read_series
-from rankscope.series.files import data_files
 
 TRIES = 20
 """Retries for windows without observed values."""
@@ -135,12 +132,3 @@ def read_pool(
     return SeriesPool(
         np.concatenate(kept), starts, np.array(first), least, short, constant, tuple(str(file) for file in files)
     )
-
-
-def files_checksum(files: Sequence[str | Path]) -> str:
-    """SHA-256 of the content of files of series, and of folders of them."""
-    digest = hashlib.sha256()
-    for path in map(Path, files):
-        for file in data_files(path) if path.is_dir() else [path]:
-            digest.update(checksum(file).encode())
-    return digest.hexdigest()

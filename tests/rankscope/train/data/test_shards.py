@@ -407,15 +407,17 @@ def test_an_existing_folder_is_replaced_only_with_force_and_only_at_the_end(tmp_
 
 
 @pytest.mark.slow
-def test_shards_of_user_files_count_what_is_left_out_and_notice_changes(tmp_path: Path) -> None:
-    file = tmp_path / "user.jsonl"
+@pytest.mark.parametrize("name", ["user.jsonl", "."])
+def test_shards_of_user_files_count_what_is_left_out_and_notice_changes(tmp_path: Path, name: str) -> None:
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "data" / "user.jsonl"
     rows = {"a": list(range(30)), "b": [7] * 30, "c": [1, 2], "d": [5, 1] * 15}
     file.write_text("".join(f'{{"item_id": "{name}", "target": {values}}}\n' for name, values in rows.items()))
-    spec = Synthesis("tsmixup", 12, 20, shard_size=12, files=(str(file),), file_share=1.0)
+    spec = Synthesis("tsmixup", 12, 20, shard_size=12, files=(str(file.parent / name),), file_share=1.0)
     report = write_shards(spec, tmp_path / "out", workers=1)
     assert report.left_out == {"short": 1, "constant": 1}
     file.write_text(file.read_text().replace("29]", "30]"))
-    with pytest.raises(OutputError, match=r"user.jsonl has changed"):
+    with pytest.raises(OutputError, match=r"data(/user.jsonl)? has changed"):
         write_shards(spec, tmp_path / "out", workers=1, resume=True)
 
 
