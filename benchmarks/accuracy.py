@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,24 @@ def scored(folder: Path, seed: int, options: argparse.Namespace, kept: Path) -> 
     ratios = {metric: {one: mine[one][metric] / base[one][metric] for one in mine} for metric in METRICS}
     worst = {metric: max(ratios[metric].items(), key=lambda one: one[1]) for metric in METRICS}
     return {"relative": by_benchmark(report["summary"]), "worst": worst, "ratios": ratios}
+
+
+def times_over(
+    folders: Sequence[str | Path], original: str | Path, batches: Sequence[int], rounds: int
+) -> dict[str, Form]:
+    """Time (spread over rounds) and peak memory over the original's by batch, in the fast runtime, in turns."""
+    from rankscope_eval.bench.case import Case, Settings
+    from rankscope_eval.bench.running import run_bench
+
+    settings, baseline = Settings(batches=tuple(batches), rounds=rounds), Case(str(original), "fast")
+    report = run_bench([baseline, *(Case(str(one), "fast") for one in folders)], settings, baseline=baseline)
+    model = {row.label: row.model for row in report.rows}
+    found: dict[str, Form] = {str(one): {"time": {}, "memory": {}} for one in folders}
+    for ratio in report.ratios:
+        if model[ratio.label] in found:
+            found[model[ratio.label]]["time"][f"{ratio.batch}"] = asdict(ratio.seconds)
+            found[model[ratio.label]]["memory"][f"{ratio.batch}"] = ratio.peak_bytes
+    return found
 
 
 def sizes_of(folder: Path, original: Any) -> dict[str, float]:

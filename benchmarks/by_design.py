@@ -15,11 +15,10 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from accuracy import scored, sizes_of
+from accuracy import scored, sizes_of, times_over
 from digests import COMPRESSION, HEALING, SCORING
 from provenance import conditions, origin, parser, save, suite_options
 
@@ -76,22 +75,6 @@ def forms(trained: dict[tuple[str, int], Path], place: Path) -> Iterator[tuple[d
             yield {**facts, "healed": HEAL_STEPS}, healed
 
 
-def timed(folders: list[Path], baseline: Path, rounds: int) -> dict[Path, dict[str, Any]]:
-    """Time and peak memory over the baseline's by batch, in the fast runtime."""
-    from rankscope_eval.bench.case import Case, Settings
-    from rankscope_eval.bench.running import run_bench
-
-    settings = Settings(batches=BATCHES, rounds=rounds)
-    report = run_bench([Case(str(one), "fast") for one in folders], settings, baseline=Case(str(baseline), "fast"))
-    model = {row.label: Path(row.model) for row in report.rows}
-    found: dict[Path, dict[str, Any]] = {one: {"time": {}, "memory": {}} for one in folders}
-    for ratio in report.ratios:
-        if model[ratio.label] in found:
-            found[model[ratio.label]]["time"][f"{ratio.batch}"] = asdict(ratio.seconds)
-            found[model[ratio.label]]["memory"][f"{ratio.batch}"] = ratio.peak_bytes
-    return found
-
-
 def show(row: dict[str, Any]) -> str:
     """A model in one line."""
     healed = ", healed" if row.get("healed") else ""
@@ -121,8 +104,8 @@ def main() -> None:
             print(show(rows[-1]), flush=True)
             if facts["seed"] == 0 and not facts.get("healed"):  # seeds and healing change no shape
                 folders[folder] = rows[-1]
-        for folder, found in timed(list(folders), trained[BASELINE, 0], given.rounds).items():
-            folders[folder].update(found)
+        for name, found in times_over([*folders], trained[BASELINE, 0], BATCHES, given.rounds).items():
+            folders[Path(name)].update(found)
     found = {
         **origin("by_design", *_used()),
         "conditions": {"before": before, "after": conditions()},

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from accuracy import scored, sizes_of
+from accuracy import scored, sizes_of, times_over
 from digests import COMPRESSION, HEALING, SCORING, bundled
 from provenance import conditions, machine, origin, parser, save, spread, suite_options
 
@@ -147,35 +147,18 @@ def measured(point: Point, options: argparse.Namespace, folder: Path) -> dict[st
     original = open_checkpoint(options.model)
     folders = {"float": model, "int8": place / "int8"}
     compress(model, CompressOptions(storage="int8"), out=folders["int8"])
-    times = timed([str(folders[storage]) for storage in STORAGES], options)
+    times = times_over([folders[storage] for storage in STORAGES], options.model, (1, BATCH), options.rounds)
     for storage in STORAGES:
         scores = scored(folders[storage], 0, options, folder / "rows")
         record["storages"][storage] = {
             **sizes_of(folders[storage], original),
-            **times[str(folders[storage])],
+            "memory": times[str(folders[storage])]["memory"],
+            "time": {batch: one["median"] for batch, one in times[str(folders[storage])]["time"].items()},
             **scores["relative"]["all"],
             "worst": scores["worst"],
         }
     shutil.rmtree(place)
     return record
-
-
-def timed(folders: list[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Time and peak memory over the original's by batch, in the fast runtime, in alternating rounds."""
-    from rankscope_eval.bench.case import Case, Settings
-    from rankscope_eval.bench.running import run_bench
-
-    settings = Settings(batches=(1, BATCH), rounds=options.rounds)
-    original = Case(options.model, "fast")
-    report = run_bench([original, *(Case(one, "fast") for one in folders)], settings, baseline=original)
-    model = {row.label: row.model for row in report.rows}
-    found: dict[str, dict[str, Any]] = {one: {"time": {}, "memory": {}} for one in folders}
-    for ratio in report.ratios:
-        if model[ratio.label] in found:
-            one = found[model[ratio.label]]
-            one["time"][f"{ratio.batch}"] = ratio.seconds.median
-            one["memory"][f"{ratio.batch}"] = ratio.peak_bytes
-    return found
 
 
 def show(record: dict[str, Any]) -> str:

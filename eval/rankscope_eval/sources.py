@@ -79,7 +79,8 @@ class LoadedSuite:
             task, name=named, benchmark="", season_length=None, num_series=None, source=None, **_ANY_WINDOW
         )
         if source not in self.held:
-            found = _read(task, self.files(task))
+            paths = self.files(task)
+            found = _read(task, paths, bool(paths) and paths[0].parent == (self.folder or Path()) / task.name)
             check_series(found, where)
             self.held[source] = len(found), found[: self.max_series]
         count, series = self.held[source]
@@ -149,15 +150,16 @@ def read_suite(
     return loaded
 
 
-def _read(task: Task, paths: tuple[Path, ...]) -> list[Series]:
-    """Read the series of a task from files, or without paths from the embedded data sets or the hub."""
+def _read(task: Task, paths: tuple[Path, ...], in_folder: bool) -> list[Series]:
+    """Read the series of a task from files, or without paths from the embedded data sets or the hub.
+
+    A folder of the task's name holds wide CSV files, as published for ETT.
+    """
     if task.embedded is not None:
         return embedded_series(task.embedded)
     if not paths:
         return hub_series(str(task.hf_repo), task.name)
     columns = Columns(task.id_column, task.time_column, task.target_column)
-    # A folder named after the task holds wide CSV files, as published for ETT.
-    in_folder = not task.file and paths[0].parent.name == task.name
     format_ = "wide_csv" if in_folder and task.format is None else task.format
     series = []
     for path in paths:

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from rankscope.errors import DataError
-from rankscope_eval.suites import Task, list_suites, load_suite, parse_task
+from rankscope_eval import read_suite
+from rankscope_eval.suites import Suite, Task, list_suites, load_suite, parse_task
 
 GOOD = {"name": "x", "prediction_length": 4, "offset": -4, "num_rolls": 1, "hf_repo": "autogluon/chronos_datasets"}
 
@@ -133,3 +134,17 @@ def test_published_scores_that_are_none_are_refused(tmp_path: Path, text: str) -
     (tmp_path / "s.csv").write_text(text)
     with pytest.raises(DataError, match=r"s\.csv"):
         load_suite(tmp_path / "s.yaml")
+
+
+def test_a_data_folder_may_bear_the_name_of_a_task(tmp_path: Path) -> None:
+    """CSV files below DATA/NAME are wide tables, NAME.csv in DATA may be of any layout, whatever DATA is called."""
+    task = parse_task({**GOOD, "freq": "MS", "prediction_length": 2, "offset": -2}, "mine", "mine")
+    suite = Suite("mine", (task,), tmp_path)
+    long = "item_id,timestamp,target\n" + "".join(f"a,2024-{n:02d}-01,{n}\n" for n in range(1, 9))
+    wide = "date,u,v\n" + "".join(f"2024-{n:02d}-01,{n},{2 * n}\n" for n in range(1, 9))
+    (tmp_path / "x" / "x").mkdir(parents=True)
+    (tmp_path / "x" / "x.csv").write_text(long)
+    assert [one.item_id for one in read_suite(suite, tmp_path / "x").series(task)] == ["a"]
+    (tmp_path / "x" / "x.csv").unlink()
+    (tmp_path / "x" / "x" / "first.csv").write_text(wide)
+    assert [one.item_id for one in read_suite(suite, tmp_path / "x").series(task)] == ["first_u", "first_v"]

@@ -75,11 +75,19 @@ def _build(folder: Path, dtype: torch.dtype) -> nn.Module:
 
     Raises:
         FamilyError: transformers has no class for it.
-        CheckpointError: the checkpoint lacks weights of the model.
+        CheckpointError: the checkpoint lacks weights of the model, or its config asks for a far larger one.
     """
-    from transformers import AutoModel
+    from transformers import AutoConfig, AutoModel
 
     try:
+        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+        with torch.device("meta"):
+            numbers = sum(one.numel() for one in AutoModel.from_config(config, trust_remote_code=False).parameters())
+        stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        if numbers > 2 * stored:  # a number takes a byte at least, and tied ones are stored once
+            raise CheckpointError(
+                f"{folder}: config.json describes a model of {numbers:,} numbers, and {stored:,} bytes are stored."
+            )
         return load_part(folder, AutoModel, dtype, trust_remote_code=False)
     except RankscopeError:
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -82,9 +83,9 @@ def open_file(path: str | Path, size: int | None, *, format: str | None = None, 
         DataError: the file is missing, of unknown format, or damaged; also raised during iteration.
     """
     file = Path(path)
-    if file.is_dir():
+    if os.path.isdir(file):  # Path.is_dir raises where a name is too long
         return _open_folder(file, size, format, texts)
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise DataError(f"data file {file} does not exist.")
     name = file_format(file) if format is None else format
     if name not in FORMATS:

@@ -201,6 +201,15 @@ def test_a_model_that_transformers_does_not_know_is_still_measured(tmp_path: Pat
         checkpoint.module()
 
 
+def test_a_config_that_asks_for_more_than_is_stored_is_refused(native_checkpoint: Opened, tmp_path: Path) -> None:
+    source = native_checkpoint("llama")
+    folder = shutil.copytree(source.folder, tmp_path / "large")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_key_value_heads": 2_000_000}))
+    with pytest.raises(CheckpointError, match=r"describes a model of .* numbers, and .* bytes are stored"):
+        open_checkpoint(folder).module()
+
+
 def test_a_checkpoint_that_lacks_weights_is_named_as_such(native_checkpoint: Opened) -> None:
     folder = native_checkpoint("bart").folder
     tensors = load_file(folder / "model.safetensors")
