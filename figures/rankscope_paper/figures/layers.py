@@ -49,9 +49,14 @@ def _ranks(settings: Settings) -> Drawn:
     if not queries:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q: nothing is drawn against layers.")
     ranks = ", ".join(str(row.eps_ranks[repr(EPS)]) for row in queries)
+    idle = (
+        f"Grey: {len(report.untrained)} matrices that no gradient reaches, with the ranks of their random start. "
+        if report.untrained
+        else ""
+    )
     caption = (
         f"ε-rank of every attention matrix against its layer, ε = {EPS:g}. W_Q of the encoder, first layer to last: "
-        f"{ranks} of {min(queries[0].shape)}. Measured on {described(checkpoint)}; no random choice enters."
+        f"{ranks} of {min(queries[0].shape)}. {idle}Measured on {described(checkpoint)}; no random choice enters."
     )
     frame = report.to_frame()
     kept = [name for name in frame.columns if not name.startswith(("head_eps_ranks", "size_ratio"))]
