@@ -42,10 +42,11 @@ class Part:
 
 @dataclass(frozen=True)
 class RunData:
-    """Training and validation parts."""
+    """Training and validation parts, and the digest of their table; empty for generated series."""
 
     train: Part
     validation: Part
+    digest: str = ""
 
 
 def run_data(spec: RunSpec, etth1: str | Path | None = None) -> RunData:
@@ -96,7 +97,7 @@ def etth1_data(path: str) -> RunData:
     target = scaled[:, table.columns.index(TARGET)]
     edges = bin_edges(target[train])
     labels = bin_of(target, edges)
-    return RunData(*(_windows(scaled[rows], labels[rows]) for rows in (train, validation)))
+    return RunData(*(_windows(scaled[rows], labels[rows]) for rows in (train, validation)), digest=table.digest)
 
 
 def _ends(table: VariableTable) -> tuple[tuple[int, int], tuple[int, int]]:
