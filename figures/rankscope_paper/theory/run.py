@@ -97,8 +97,8 @@ def run_theory(
         progress: progress callback.
 
     Raises:
-        OptionError: an unknown id; options that contradict each other; an experiment asked of a checkpoint; a theorem asked by id of a checkpoint that does
-            not meet its hypotheses.
+        OptionError: an unknown id; options that contradict each other; an experiment asked of a checkpoint; a theorem
+            asked by id of a checkpoint that does not meet its hypotheses.
     """
     chosen = list(dict.fromkeys(ids)) if ids else list(CHECKS)
     for name in chosen:
