@@ -33,6 +33,7 @@ from rankscope_paper.figures.recipe import (
     described,
     labels,
     listed,
+    of_series,
     sigma_frame,
     text_model,
 )
@@ -158,11 +159,14 @@ fig2c = Recipe(
 )
 def fig3b(settings: Settings) -> Drawn:
     """Angles between embedded patches of sinusoids and of noise, and between random vectors."""
-    checkpoints = settings.checkpoints()
+    checkpoints = of_series(settings.checkpoints(), "3b")
+    one = checkpoints[0]
+    if one.family.patch_size(one.config) == 1:
+        raise DataError(f"{one.source} embeds single values: figure 3b compares patches, of Chronos-Bolt for one.")
     maps: dict[str, np.ndarray] = {}
     for signal, title in SIGNALS.items():
         report = measured(checkpoints, signal, settings)
-        (row,) = corpora(report, checkpoints, "3b").values()
+        (row,) = corpora(report).values()
         maps[title] = row.angles
     width, patch, items = row.d_model, row.patch_size, len(row.angles)
     drawn = torch.Generator().manual_seed(settings.seed)
@@ -210,17 +214,9 @@ def measured_start(
     }
 
 
-def corpora(report: EmbeddingReport, checkpoints: Sequence[Checkpoint], number: str) -> dict[str, EmbeddingSpectrum]:
-    """Embedded corpus of each checkpoint, by its name.
-
-    Raises:
-        DataError: one embeds no series, which figure ``number`` compares.
-    """
-    found = {row.model: row for row in report.rows if row.matrix == "corpus"}
-    for checkpoint in checkpoints:
-        if checkpoint.source not in found:
-            raise DataError(f"{checkpoint.source} embeds no series: figure {number} compares embedded signals.")
-    return found
+def corpora(report: EmbeddingReport) -> dict[str, EmbeddingSpectrum]:
+    """Embedded corpus of each checkpoint, by its name."""
+    return {row.model: row for row in report.rows if row.matrix == "corpus"}
 
 
 def inputs_of(report: EmbeddingReport) -> EmbeddingReport:

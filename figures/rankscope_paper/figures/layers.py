@@ -30,6 +30,7 @@ from rankscope_paper.figures.recipe import (
     described,
     labels,
     listed,
+    of_series,
     sigma_frame,
     text_model,
 )
@@ -101,7 +102,7 @@ def fig5c(settings: Settings) -> Drawn:
         report = codec.read(FlowReport, settings.data, "flow.json")
         about = f"{report.model}, as saved in {settings.data.name}"
     else:
-        (checkpoint,) = settings.checkpoints()
+        (checkpoint,) = of_series(settings.checkpoints(), "5c")
         length = 128 if settings.quick else 512
         report = measure_flow(
             checkpoint,
@@ -115,6 +116,8 @@ def fig5c(settings: Settings) -> Drawn:
         )
         about = described(checkpoint)
     rows = report.stack("encoder")
+    if not rows or report.signal == "images":
+        raise DataError(f"{report.model}: figure 5c needs the layers of an encoder that reads series.")
     key = next(iter(rows[0].eps_ranks))
     ranks = ", ".join(str(row.eps_ranks[key]) for row in rows)
     small = ", ".join(str(int(eps_rank(torch.from_numpy(row.sigma), SMALL))) for row in rows)

@@ -160,6 +160,18 @@ def of_modality(modality: str) -> tuple[str, ...]:
     return next(((name,) for name in list_bundled() if describe(name).family.modality == modality), ())
 
 
+def of_series(checkpoints: list[Checkpoint], number: str) -> list[Checkpoint]:
+    """Return the checkpoints of a figure that is about series.
+
+    Raises:
+        DataError: one reads text or images.
+    """
+    for one in checkpoints:
+        if one.family.modality != "series":
+            raise DataError(f"{one.source} embeds no series, but {one.family.modality}: figure {number} needs series.")
+    return checkpoints
+
+
 def described(checkpoint: Checkpoint) -> str:
     """Name a checkpoint in a caption: what it was opened by, its family, its size."""
     size = checkpoint.parameters

@@ -101,10 +101,16 @@ def test_strategies_under_both_signals(bolt_folder: Path, chronos_t5_folder: Pat
     assert sum(bool(ax.images) for ax in drawn.figure.axes) == 4
 
 
-def test_a_text_model_embeds_no_signal(t5_folder: Path) -> None:
-    for number in ("3b", "8"):
-        with pytest.raises(DataError, match="embeds no series"):
-            draw(FIGURES[number], Settings(models=(str(t5_folder),), quick=True))
+def test_models_of_text_and_images_embed_no_signal(t5_folder: Path) -> None:
+    for model in (str(t5_folder), "bundled-vit"):
+        for number in ("3b", "5c", "8"):
+            with pytest.raises(DataError, match=f"embeds no series, but .*: figure {number} needs series"):
+                draw(FIGURES[number], Settings(models=(model,), quick=True))
+
+
+def test_angles_of_patches_need_patches(chronos_t5_folder: Path) -> None:
+    with pytest.raises(DataError, match="embeds single values: figure 3b compares patches"):
+        draw(FIGURES["3b"], Settings(models=(str(chronos_t5_folder),), quick=True))
 
 
 def test_the_overview_repeats_its_three_measurements(bolt_folder: Path, chronos_t5_folder: Path) -> None:

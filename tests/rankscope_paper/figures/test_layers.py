@@ -31,6 +31,11 @@ def test_ranks_by_layer(number: str, t5_folder: Path) -> None:
     assert "ε = 0.1" in drawn.caption
 
 
+def test_the_flow_needs_an_encoder() -> None:
+    with pytest.raises(DataError, match="bundled-timesfm: figure 5c needs the layers of an encoder"):
+        draw(FIGURES["5c"], Settings(models=("bundled-timesfm",), quick=True))
+
+
 def test_the_flow_of_a_constant_signal(chronos_t5_folder: Path, tmp_path: Path) -> None:
     (drawn,) = draw(FIGURES["5c"], Settings(models=(str(chronos_t5_folder),), quick=True))
     inputs = drawn.frame[(drawn.frame["quantity"] == "relative_sigma") & (drawn.frame["layer"] == 0)]
