@@ -12,8 +12,9 @@ import torch
 from rankscope import measure_embedding, open_checkpoint
 from rankscope.errors import DataError
 from rankscope.io import codec
+from rankscope.measure.tradeoff import read_table2
 from rankscope.series.signals import corpus
-from rankscope_paper.figures import FIGURES, Settings, draw
+from rankscope_paper.figures import CARRIED, FIGURES, Settings, draw
 from rankscope_paper.figures.embedding import angle_frame
 
 
@@ -126,4 +127,8 @@ def test_the_overview_repeats_its_three_measurements(bolt_folder: Path, chronos_
         weight = checkpoint.tensor(f"encoder.block.{int(layer)}.layer.0.SelfAttention.q.weight").double().numpy()
         sigma = np.linalg.svd(weight, compute_uv=False)
         assert share == pytest.approx((sigma > 0.1 * sigma[0]).sum() / min(weight.shape))
-    assert set(frame[frame["panel"] == "c"]["line"]) == {"SVD", "whitened", "joint"}
+    c = frame[frame["panel"] == "c"]
+    assert set(c["line"]) == {"SVD", "whitened", "joint"}
+    table = read_table2(CARRIED / "table2_bundled-bolt.json")
+    default = [row for row in table.rows if (row.method, row.allocation) == ("joint", "sensitivity")]
+    assert sorted(c[c["line"] == "joint"]["value"]) == sorted(row.median.relative_WQL for row in default)
