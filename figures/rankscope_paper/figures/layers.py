@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from rankscope.measure.flow import FlowReport, measure_flow
 from rankscope.measure.spectrum import SpectrumReport, measure_spectrum
 from rankscope.numerics import eps_rank
 from rankscope.plots import flow, histograms, ranks_by_layer, training_spectra
-from rankscope.plots.histograms import HISTOGRAM_ROLES
+from rankscope.plots.histograms import HISTOGRAM_ROLES, MOST_LAYERS
 from rankscope_paper.figures.recipe import (
     BOLT,
     REFERENCE,
@@ -164,8 +165,8 @@ def fig12(settings: Settings) -> Drawn:
     )
     caption = (
         "Histograms of the relative singular values σ_j/σ_1 of W_Q of self-attention and of the first matrix of the "
-        "feed-forward layer (W_MLP) in every encoder layer, first layer at the top, one shade per decade. Share of "
-        f"all that exceed 0.1: {shares}. Measured on {listed(checkpoints)}."
+        f"feed-forward layer (W_MLP) in {_layers_drawn(reports)}, first layer at the top, one shade per decade. "
+        f"Share of all that exceed 0.1: {shares}. Measured on {listed(checkpoints)}."
     )
     named = [replace(report, model=names[report.model]) for report in reports]
     return Drawn(histograms(named), pd.concat(frames, ignore_index=True), caption)
@@ -192,8 +193,8 @@ def fig13(settings: Settings) -> Drawn:
     own = f"{described(open_checkpoint(TRAINED))} while it was trained"
     about = own if settings.data is None else f"the model trained in {path}"
     caption = (
-        "Histograms of all absolute singular values of W_Q in the encoder's layers, at several steps of the "
-        f"training. σ_1 over the layers: {growth}. Measured on {about}; read from {source}."
+        f"Histograms of all absolute singular values of W_Q in {_some_of(chosen['layer'].nunique())}, at several steps "
+        f"of the training. σ_1 over the layers: {growth}. Measured on {about}; read from {source}."
     )
     return Drawn(figure, chosen.reset_index(drop=True), caption)
 
@@ -218,6 +219,17 @@ def _weights(checkpoint: Checkpoint, settings: Settings) -> SpectrumReport:
     if not found:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q or W_MLP: nothing is drawn of it.")
     return SpectrumReport(report.model, report.family, report.eps, report.ranks_only, found)
+
+
+def _layers_drawn(reports: Sequence[SpectrumReport]) -> str:
+    counts = {one.model: len({row.site.layer for row in one.sites}) for one in reports}
+    if max(counts.values()) <= MOST_LAYERS:
+        return "every encoder layer"
+    return ", ".join(f"{_some_of(count)} of {model}" for model, count in counts.items())
+
+
+def _some_of(layers: int) -> str:
+    return "every encoder layer" if layers <= MOST_LAYERS else f"{MOST_LAYERS} of {layers} encoder layers"
 
 
 def _share_above(report: SpectrumReport, role: str) -> float:
