@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -41,6 +41,7 @@ __all__ = [
     "Settings",
     "caption_head",
     "carried",
+    "check_options",
     "choose",
     "draw",
     "refuse_existing_files",
@@ -120,11 +121,9 @@ def draw(recipe: Recipe, settings: Settings) -> tuple[Drawn, ...]:
         "data": settings.data is not None,
         "quick": settings.quick,
         "rerun": settings.rerun,
+        "seed": settings.seed != 0,
     }
-    for option, present in given.items():
-        if present and option not in recipe.takes:
-            takes = ", ".join(f"--{one}" for one in recipe.takes) or "no options"
-            raise OptionError(f"--{option} has no meaning for figure {recipe.id}, which takes {takes}.")
+    check_options((recipe,), given, settings)
     both = bool(recipe.models and recipe.data)
     if settings.models and settings.data is not None and not both:
         raise OptionError(f"figure {recipe.id}: give --model or --data, not both.")
@@ -142,6 +141,25 @@ def draw(recipe: Recipe, settings: Settings) -> tuple[Drawn, ...]:
         told = one_line(error)[:120]
         raise DataError(f"{settings.data} cannot be drawn as figure {recipe.id} ({told}): make it again.") from error
     return (drawn,) if isinstance(drawn, Drawn) else drawn
+
+
+def check_options(recipes: Sequence[Recipe], given: Mapping[str, bool], settings: Settings) -> None:
+    """Refuse an option that was given and changes none of the figures.
+
+    Raises:
+        OptionError: there is one.
+    """
+    numbers = ", ".join(recipe.id for recipe in recipes)
+    for option, present in given.items():
+        if not present or any(recipe.heeds(option, settings) for recipe in recipes):
+            continue
+        if any(option in recipe.takes for recipe in recipes):
+            way = "leave one out" if settings.data is not None else "add --rerun"
+            raise OptionError(
+                f"--{option} does not change the saved result that figure {numbers} is drawn from: {way}."
+            )
+        takes = ", ".join(f"--{one}" for one in dict.fromkeys(one for recipe in recipes for one in recipe.takes))
+        raise OptionError(f"--{option} does not apply to figure {numbers}, which takes {takes or 'no options'}.")
 
 
 def state(recipe: Recipe) -> FigureState:

@@ -90,7 +90,7 @@ def fig2a(settings: Settings) -> Drawn:
         for trained, rows in ((True, report.rows), (False, before.values()))
         for row in rows
     ]
-    return Drawn(modalities(report, start), pd.concat(parts, ignore_index=True), caption)
+    return Drawn(modalities(report, start), pd.concat(parts, ignore_index=True), caption, seed=report.seed)
 
 
 def _projection(settings: Settings, points: str) -> Drawn:
@@ -122,7 +122,9 @@ def _projection(settings: Settings, points: str) -> Drawn:
         for row in rows
     ]
     shown_rows = replace(report, rows=tuple(rows))
-    return Drawn(embedding_projection(shown_rows, matrix=matrix), pd.concat(parts, ignore_index=True), caption)
+    return Drawn(
+        embedding_projection(shown_rows, matrix=matrix), pd.concat(parts, ignore_index=True), caption, seed=report.seed
+    )
 
 
 fig2b = Recipe(
@@ -179,7 +181,7 @@ def fig3b(settings: Settings) -> Drawn:
         f"hidden space. Mean angle: {means}. Measured on {described(checkpoints[0])}; patches of {patch} values, "
         f"d = {width}, seed {settings.seed}."
     )
-    return Drawn(angle_maps(maps, axis="patch"), angle_frame(maps), caption)
+    return Drawn(angle_maps(maps, axis="patch"), angle_frame(maps), caption, seed=settings.seed)
 
 
 def measured(

@@ -128,7 +128,7 @@ def fig5c(settings: Settings) -> Drawn:
         f"{report.length} values); bottom: its ε-rank beside those of the layer's weights, ε = {key}. Ranks of the "
         f"inputs, first layer to last: {ranks}; ε = {SMALL:g}: {small}. Measured on {about}; seed {report.seed}."
     )
-    return Drawn(flow(report), _flow_frame(report), caption)
+    return Drawn(flow(report), _flow_frame(report), caption, seed=report.seed)
 
 
 @partial(

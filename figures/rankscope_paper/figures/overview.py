@@ -70,7 +70,9 @@ def fig1(settings: Settings) -> Drawn:
         f"left, ranks chosen as each method does by default. Panels a and b measured on {listed(checkpoints)}, "
         f"seed {settings.seed}; c from the saved Table 2 of {table.model}."
     )
-    return Drawn(overview(embeddings, depth, cost, start), _frame(embeddings, depth, cost, start), caption)
+    return Drawn(
+        overview(embeddings, depth, cost, start), _frame(embeddings, depth, cost, start), caption, seed=settings.seed
+    )
 
 
 def _share(sigma: np.ndarray) -> str:

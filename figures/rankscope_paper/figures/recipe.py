@@ -65,6 +65,7 @@ class Drawn:
         caption: what was measured, on which checkpoint or saved result, with which ε and seed; one paragraph.
         name: what tells it from the other figures of its recipe; empty for the only one.
         compact: table that ``--data`` of the same recipe reads, where that is not the saved result itself.
+        seed: of the random choices in it, None where there are none.
     """
 
     figure: Figure
@@ -72,6 +73,7 @@ class Drawn:
     caption: str
     name: str = ""
     compact: pd.DataFrame | None = None
+    seed: int | None = None
 
 
 Draw = Callable[[Settings], Drawn | tuple[Drawn, ...]]
@@ -121,6 +123,14 @@ class Recipe:
         ('fig4a', 'table2')
         """
         return f"fig{self.id}" if self.id[0].isdigit() else self.id
+
+    def heeds(self, option: str, settings: Settings) -> bool:
+        """Return True if an option that is given changes what is drawn."""
+        if option not in self.takes:
+            return False
+        if option in ("quick", "rerun", "seed") and settings.data is not None and not (self.models and self.data):
+            return False  # a saved result is drawn as it is
+        return option != "seed" or "rerun" not in self.takes or settings.quick or settings.rerun
 
     def own_models(self) -> tuple[str, ...]:
         """Names of the checkpoints that are measured by default.

@@ -65,7 +65,7 @@ def fig8(settings: Settings) -> Drawn:
         f"Mean angles: {'; '.join(angles)}. ε-ranks, ε = {EPS}: "
         f"{'; '.join(ranks)}. Measured on {listed(checkpoints)}."
     )
-    return Drawn(strategies(rows, start), _frame(rows, start), caption)
+    return Drawn(strategies(rows, start), _frame(rows, start), caption, seed=settings.seed)
 
 
 def _frame(
