@@ -146,7 +146,7 @@ def _draw(
     if asked.data is not None and len(chosen) > 1:
         raise OptionError("--data applies to a single figure; give one figure number.")
     for recipe in chosen:
-        refuse_existing_files(recipe, folder, force)
+        refuse_existing_files(recipe, asked, folder, force)
     figures: list[dict[str, Any]] = []
     failed: list[str] = []
     with progress_bar("drawing") as progress:

@@ -11,6 +11,7 @@ import contextlib
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -61,7 +62,7 @@ FIGURES: dict[str, Recipe] = {
 }
 """Every figure by its number in the paper."""
 
-ENDINGS = (".png", ".svg", ".csv", ".txt")
+ENDINGS = (".png", ".svg", ".csv", ".txt", ".parquet")
 CAPTION_WIDTH = 100
 """Columns of a caption's file."""
 
@@ -173,12 +174,12 @@ def state(recipe: Recipe) -> FigureState:
     return FigureState(recipe, (*models, *recipe.data))
 
 
-def refuse_existing_files(recipe: Recipe, folder: Path, force: bool) -> None:
+def refuse_existing_files(recipe: Recipe, settings: Settings, folder: Path, force: bool) -> None:
     """Raise `OutputError` where a file of the recipe exists and may not be replaced; call it before long work."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"--out {folder} is a file: name a folder.")
-    for ending in ENDINGS:
-        file = folder / f"{recipe.stem}{ending}"
+    for name, ending in product(recipe.names(settings), ENDINGS):
+        file = folder / f"{_stem(recipe, name)}{ending}"
         if file.exists() and not force:
             raise OutputError(f"--out: {file} exists already: choose another folder, or pass --force.")
 
@@ -191,7 +192,7 @@ def write_drawn(recipe: Recipe, drawn: Drawn, folder: Path, *, force: bool = Fal
     Raises:
         OutputError: a file exists (without ``force``), or the place cannot be written.
     """
-    stem = f"{recipe.stem}_{drawn.name}" if drawn.name else recipe.stem
+    stem = _stem(recipe, drawn.name)
     text = textwrap.fill(f"{caption_head(recipe)} {drawn.caption}", CAPTION_WIDTH, break_on_hyphens=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -209,6 +210,10 @@ def write_drawn(recipe: Recipe, drawn: Drawn, folder: Path, *, force: bool = Fal
             drawn.compact.to_parquet(place(".parquet"), index=False, compression="zstd")
             made.append(folder / f"{stem}.parquet")
         return sorted([*made, *save_figure(drawn.figure, folder / stem, force=force)])
+
+
+def _stem(recipe: Recipe, name: str) -> str:
+    return f"{recipe.stem}_{name}" if name else recipe.stem
 
 
 def caption_head(recipe: Recipe) -> str:

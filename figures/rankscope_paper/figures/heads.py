@@ -77,6 +77,7 @@ AngleMaps = dict[str, tuple[tuple[int, ...], np.ndarray]]
     takes=("model", "data"),
     data=("heads.json",),
     make=command("heads"),
+    names=lambda settings: ("",) if settings.models else ("", "angles"),
 )
 def fig16(settings: Settings) -> tuple[Drawn, ...]:
     """Draw ranks against heads, and, where angles are there, those of the model with the fewest heads."""

@@ -96,6 +96,7 @@ class Recipe:
             both are drawn.
         make: command that makes the saved result.
         published: hub ids of the paper's own checkpoints.
+        names: what tells its figures apart, as `Drawn.name`, as far as the settings say before anything is drawn.
     """
 
     draw: Draw
@@ -108,6 +109,7 @@ class Recipe:
     data: tuple[str, ...] = ()
     make: str = ""
     published: tuple[str, ...] = ()
+    names: Callable[[Settings], tuple[str, ...]] = lambda settings: ("",)
 
     @property
     def source(self) -> Source:

@@ -88,6 +88,7 @@ def fig6(settings: Settings) -> Drawn:
     takes=("model", "data"),
     data=tuple(TABLES.values()),
     make=MAKE_TABLE,
+    names=lambda settings: () if settings.data else tuple(short_names([one])[0] for one in settings.models or TABLES),
 )
 def table(settings: Settings) -> tuple[Drawn, ...]:
     """Draw Table 2 of the models that the settings name, or of both bundled ones."""
