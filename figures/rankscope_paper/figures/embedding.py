@@ -97,6 +97,9 @@ def _projection(settings: Settings, points: str) -> Drawn:
     report, start, about = _report(settings)
     matrix = "vocabulary" if any(row.matrix == "vocabulary" for row in report.rows) else "corpus"
     named = labels(list(dict.fromkeys(row.model for row in report.rows)))
+    without = set(named) - {row.model for row in report.rows if row.matrix == matrix}
+    if without:
+        raise DataError(f"{', '.join(sorted(without))} has no vocabulary, as the others have: draw it by itself.")
     both = [] if start is None else [replace(row, model=named[row.model] + BEFORE) for row in start.rows]
     both += [replace(row, model=named[row.model] + (", trained" if start else "")) for row in report.rows]
     rows = [row for row in both if row.matrix == matrix]

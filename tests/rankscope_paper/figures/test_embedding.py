@@ -89,6 +89,12 @@ def test_angle_frame_holds_each_pair_once() -> None:
     assert frame.values.tolist() == [["m", 0, 1, 30.0], ["m", 0, 2, 45.0], ["m", 1, 2, 60.0]]
 
 
+def test_models_with_and_without_a_vocabulary_are_no_one_figure(bolt_folder: Path, chronos_t5_folder: Path) -> None:
+    models = (str(bolt_folder), str(chronos_t5_folder))
+    with pytest.raises(DataError, match="chronos-bolt has no vocabulary, as the others have: draw it by itself"):
+        draw(FIGURES["2b"], Settings(models=models, quick=True))
+
+
 def test_strategies_under_both_signals(bolt_folder: Path, chronos_t5_folder: Path) -> None:
     models = (str(chronos_t5_folder), str(bolt_folder))
     (drawn,) = draw(FIGURES["8"], Settings(models=models, quick=True))
