@@ -75,7 +75,10 @@ def test_the_caption_is_printed(cli: Cli, tmp_path: Path) -> None:
         (("15", "--device", "gpu"), "device 'gpu' is not known: did you mean 'cpu'?"),
         (("5a", "--seed", "0"), "--seed does not apply to figure 5a, which takes --model"),
         (("9", "--seed", "5"), "--seed does not change the saved result that figure 9 is drawn from: add --rerun"),
-        (("9", "--rerun", "--data", "x"), "--rerun does not change the saved result that figure 9 is drawn from: leave"),
+        (
+            ("9", "--rerun", "--data", "x"),
+            "--rerun does not change the saved result that figure 9 is drawn from: leave",
+        ),
         (("2a", "--quick", "--data", "x"), "--quick does not change the saved result that figure 2a is drawn from"),
         (("15", "--rerun"), "--rerun does not apply to figure 15, which takes --seed"),
     ],

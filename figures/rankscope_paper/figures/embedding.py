@@ -80,7 +80,8 @@ def fig2a(settings: Settings) -> Drawn:
         ranks.append(f"{row.model} {_rank(row.eps_ranks, 0.1)} of {row.largest_rank}{first}")
     caption = (
         "Top: relative singular values σ_j/σ_1 of embedded inputs; bottom: their ε-ranks over the largest possible, "
-        "ε = 0.1, trained (filled) and before training (crosses). Inputs: of series models "
+        "ε = 0.1, trained (the mark of the model, dots of the others) and before training (crosses). Inputs: of "
+        "series models "
         f"{corpus_of(report)}; of image models generated images; of text models the vocabulary. ε-ranks: "
         f"{'; '.join(ranks)}. Measured on {about}."
     )

@@ -86,7 +86,7 @@ def fig16(settings: Settings) -> tuple[Drawn, ...]:
         name="heads.json",
         make=command("heads"),
         field="model.num_heads",
-        what="the number of heads h (left) and of one head's rows (right, grey: the width of a head)",
+        what="the number of heads h (left) and of one head's rows (right, thin black: the width of a head)",
         plot=ranks_by_heads,
         by_head=True,
     )

@@ -70,7 +70,7 @@ def fig6(settings: Settings) -> Drawn:
     caption = (
         "Top: Chronos-Bolt with heads of width r(i) = ⌈r₀(1+i)^α⌉ in place of 64, relative to the same network with "
         f"full heads at equal steps (12,000 steps of 32 generated series, seed 0; eleven development sets): {ours}; "
-        "beside them that network compressed to the size of each, its attention alone or all of it, unhealed; hollow: "
+        "beside them that network compressed to the size of each, its attention alone or all of it, unhealed; grey: "
         "the paper's Table 3 (Chronos-T5 base, 200,000 steps, in-domain scores). Below: the bundled models as they "
         f"are and compressed, beside local methods, relative to {peers['reference']}, in seconds per series of a batch "
         f"of {peers['batch']} on {peers['machine']['cores']} cores; whiskers span {peers['rounds']} rounds; scores "

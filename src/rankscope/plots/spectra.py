@@ -228,7 +228,7 @@ def _both_spectra(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum
     ax.set_xlabel("index $j$ of the singular value")
     ax.set_ylabel(r"$\sigma_j / \sigma_1$")
     shown = thinned(len(after), MOST_LABELS)
-    label_ends(ax, [lines[i] for i in shown], [f"layer {after[i].site.layer}" for i in shown], height=1.7)
+    label_ends(ax, [lines[i] for i in shown], [f"layer {after[i].site.layer}" for i in shown], height=1.45)
     ax.annotate("grey, dashed: before training", (0.03, 0.04), xycoords="axes fraction", size=7)
 
 
@@ -242,6 +242,6 @@ def _both_ranks(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum],
         ax.plot(layers, [row.eps_ranks[key] for row in before], label=f"ε = {key}, before", **grey)
     ax.set_xlabel("layer")
     ax.set_ylabel("ε-rank")
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, 1.08 * max(max(row.eps_ranks[key] for key in keys) for row in [*before, *after]))
     ax.margins(x=0.08)
     whole_numbers(ax, most=6)

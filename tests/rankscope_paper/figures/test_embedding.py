@@ -38,6 +38,7 @@ def test_spectra_of_several_models(bolt_folder: Path, chronos_t5_folder: Path) -
     np.testing.assert_allclose(ours["relative_sigma"], sigma / sigma[0], atol=1e-7)
     assert f"{models[0]} {int((sigma > 0.1 * sigma[0]).sum())} of 16" in drawn.caption
     assert "8 series of 256 values, seed 0" in drawn.caption
+    assert "trained (the mark of the model, dots of the others)" in drawn.caption
 
 
 def test_a_saved_report_is_drawn_as_it_was_measured(bolt_folder: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def test_the_frontier_is_what_was_measured() -> None:
     # Table 3 of the paper, trained from scratch, in-domain
     assert paper.loc["3", ["time", "WQL", "MASE"]].tolist() == [0.346, 1.034, 0.988]
     assert paper.loc["7", ["time", "WQL", "MASE"]].tolist() == [0.494, 1.021, 0.949]
+    assert "unhealed; grey: the paper's Table 3" in drawn.caption  # attention compressed is hollow, too
     peers = json.loads((CARRIED / "peers.json").read_text())["rows"]
     models = drawn.frame[drawn.frame["panel"] == "models"]
     assert sorted(models["MASE"]) == sorted(row["MASE"] for row in peers)
