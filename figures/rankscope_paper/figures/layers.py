@@ -117,7 +117,7 @@ def fig5c(settings: Settings) -> Drawn:
         )
         about = described(checkpoint)
     rows = report.stack("encoder")
-    if not rows or report.signal == "images":
+    if not rows or report.modality != "series":
         raise DataError(f"{report.model}: figure 5c needs the layers of an encoder that reads series.")
     key = next(iter(rows[0].eps_ranks))
     ranks = ", ".join(str(row.eps_ranks[key]) for row in rows)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SWEEP_EPS = (0.1, 0.05, 0.01, 0.001)
 ALL = "all"
-"""Group of every W_Q that the family trains; the others are ``encoder.self``, ``decoder.self`` and ``decoder.cross``."""
+"""Group of every trained W_Q of a model; the others are ``encoder.self``, ``decoder.self`` and ``decoder.cross``."""
 
 MODELS = "models"
 """Name of a report that `measure_models` made."""

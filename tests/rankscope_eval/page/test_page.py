@@ -301,3 +301,20 @@ def test_theorems_that_do_not_apply_are_not_counted_as_failed(one_document: Call
     assert html.count("1 of 1 check of theorems hold; 1 not applicable.") == 2
     assert "not applicable; k = 1 is needed" in html
     assert ">no<" not in html
+
+
+def test_ranks_of_embeddings_are_out_of_the_largest_possible(results: Path, one_document: Callable[..., Path]) -> None:
+    embed = json.loads((results / "embed.json").read_text())
+    embed["rows"] = embed["rows"][:1]
+    row = embed["rows"][0]
+    row["tokens"] = row["d_model"] - 3
+    html = build_page(one_document(embed)).html
+    rank = next(iter(row["eps_ranks"].values()))
+    assert f"{rank} of {row['d_model'] - 3}." in html
+    assert f"{rank} of {row['d_model']}." not in html
+
+
+def test_the_flow_of_images_is_of_images(results: Path, one_document: Callable[..., Path]) -> None:
+    flow = json.loads((results / "flow.json").read_text())
+    html = build_page(one_document({**flow, "modality": "image", "signal": "images"})).html
+    assert "(2 generated images)" in html
