@@ -303,7 +303,7 @@ def _flow(probe: Probe, single: bool = False) -> Found:
         scores = max(scores, bounds.score_norm(layer.w_q, layer.w_k, layer.heads))
         values = max(values, *(float(torch.linalg.matrix_norm(v, 2)) for v in layer.w_v.chunk(layer.heads)))
     d, tokens = layers[0].inputs.shape[1:]
-    missed = (f"d = {d} > L = {tokens}",) if d > tokens else ()
+    missed: tuple[str, ...] = (f"d = {d} > L = {tokens}",) if d > tokens else ()
     if layers[0].w_v.shape[0] != d:
         missed += (f"h·d_h = {layers[0].w_v.shape[0]} ≠ d = {d}",)
     if single and depth > 1:

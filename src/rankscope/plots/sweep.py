@@ -96,7 +96,11 @@ def ranks_by_heads(report: SweepReport, *, group: str = "all", start: SweepRepor
         _mean_ranks(whole, report, "model.num_heads", group, start)
         _lines(single, report, "model.num_heads", _head_rank(report, group), start)
         widths = sorted({(_at(row, "model.num_heads"), _at(row, "model.d_kv")) for row in report.done})
-        thin = {"color": "black", "linewidth": 0.6, "zorder": 3}  # over the lines of small ε, which follow it
+        thin: dict[str, Any] = {
+            "color": "black",
+            "linewidth": 0.6,
+            "zorder": 3,
+        }  # over the lines of small ε, which follow it
         single.plot(*zip(*widths, strict=True), label="width of a head", gid="head-width", **thin)
         single.legend(handles=single.lines[-1:], loc="upper right")
         single.set_ylabel("mean ε-rank of one head")

@@ -1,6 +1,7 @@
 """Before and after training: both are drawn, and drawn apart without colour."""
 
 import copy
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_labels_do_not_meet_and_markers_are_whole(start: Any, end: Any) -> None:
     fig.draw_without_rendering()
     top, below = fig.axes
     boxes = sorted((text.get_window_extent() for text in top.texts[:3]), key=lambda box: float(box.y0))
-    assert all(one.y1 <= other.y0 + 1 for one, other in zip(boxes, boxes[1:], strict=False))
+    assert all(one.y1 <= other.y0 + 1 for one, other in itertools.pairwise(boxes))
     assert not any(text.get_bbox_patch() for text in top.texts[:3])
     most = max(max(line.get_ydata()) for line in below.lines)
     room = below.transData.transform((0, below.get_ylim()[1]))[1] - below.transData.transform((0, most))[1]
