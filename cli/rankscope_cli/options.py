@@ -105,10 +105,13 @@ LinearSites = Annotated[
     ),
 ]
 Signal = Annotated[
-    str, value("--signal", "NAME|FILE", "Input series: sine, exponential, constant, noise, mixed, or a file.")
+    str | None,
+    value("--signal", "NAME|FILE", "Input series: sine (default), exponential, constant, noise, mixed, or a file."),
 ]
 Count = Annotated[int, count("--n", "Number of input series.")]
-Length = Annotated[int, count("--length", "Length of each series.")]
+Length = Annotated[int | None, count("--length", "Length of each series (default: 512).")]
+LENGTH = 512
+"""Default of --length."""
 Text = Annotated[str | None, value("--text", "FILE", "Corpus for text models: UTF-8 text, optionally gzipped.")]
 Samples = Annotated[int, count("--num-samples", "Sample paths per series (sampling models only).")]
 Horizon = Annotated[int, value("--horizon", "STEPS", "Forecast horizon in steps.", short="-H", min=1)]
@@ -208,7 +211,7 @@ def whole_numbers(
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def signal_or_file(signal: str) -> tuple[str, str | None]:
+def signal_or_file(signal: str | None) -> tuple[str, str | None]:
     """Split the value of ``--signal`` into a signal name and a file path.
 
     Raises:
@@ -221,8 +224,8 @@ def signal_or_file(signal: str) -> tuple[str, str | None]:
 
     from rankscope.series.signals import SIGNALS
 
-    if signal in SIGNALS:
-        return signal, None
+    if signal is None or signal in SIGNALS:
+        return signal or "sine", None
     if Path(signal).suffix or Path(signal).exists():
         return "user", signal
     raise OptionError(unknown_choice("--signal", signal, SIGNALS, "Or give a file of series."))

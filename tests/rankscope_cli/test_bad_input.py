@@ -397,3 +397,10 @@ def test_pretrain_keeps_the_snapshots_of_an_unfinished_run(refused: Callable[...
         snapshot.mkdir()
     assert "--resume" in refused("pretrain", "bundled", "--out", "out")
     assert snapshot.exists()
+
+
+def test_options_about_series_are_refused_for_models_of_images(cli, refused):
+    for verb in ("flow", "embed"):
+        assert "--signal requires a model of series or text" in refused(verb, "bundled-vit", "--signal", "noise")
+        assert "--length requires a model of series or text" in refused(verb, "bundled-vit", "--length", "64")
+    assert cli("flow", "bundled-vit", "--n", "2").stdout.startswith("bundled-vit: 2 generated images\n")

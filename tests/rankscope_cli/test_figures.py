@@ -45,6 +45,12 @@ def test_one_figure(document: Callable[..., dict[str, Any]], bolt_folder: Path, 
     assert drawn["failed"] == []
 
 
+def test_the_seed_is_that_of_what_is_drawn(document: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    drawn = document("figures", "9", "13", "15", "--seed", "3", "--out", tmp_path)
+    saved = json.loads((CARRIED / "f1.json").read_text())
+    assert [one["seed"] for one in drawn["figures"]] == [saved["seed"], None, 3]
+
+
 def test_the_caption_is_printed(cli: Cli, tmp_path: Path) -> None:
     result = cli("figures", "13", "--out", tmp_path)
     assert result.exit_code == 0
@@ -67,6 +73,13 @@ def test_the_caption_is_printed(cli: Cli, tmp_path: Path) -> None:
         (("5a", "--list"), "--list takes no figure numbers"),
         (("5a", "--model", "bundeld"), "no model 'bundeld': did you mean 'bundled'"),
         (("15", "--device", "gpu"), "device 'gpu' is not known: did you mean 'cpu'?"),
+        (("5a", "--seed", "0"), "--seed does not apply to figure 5a, which takes --model"),
+        (("9", "--seed", "5"), "--seed does not change the saved result that figure 9 is drawn from: add --rerun"),
+        (
+            ("9", "--rerun", "--data", "x"),
+            "--rerun does not change the saved result that figure 9 is drawn from: leave",
+        ),
+        (("2a", "--quick", "--data", "x"), "--quick does not change the saved result that figure 2a is drawn from"),
         (("15", "--rerun"), "--rerun does not apply to figure 15, which takes --seed"),
     ],
 )

@@ -52,6 +52,8 @@ def test_bad_input(refused: Any) -> None:
     assert "did you mean 'thm2'" in refused("theory", "thm22")
     assert "mutually exclusive" in refused("theory", "thm2", "--all")
     assert "leave it out with --model" in refused("theory", "--model", "bundled-bolt", "-n", "3")
+    assert "leave one out" in refused("theory", "thm2", "--quick", "-n", "3")
+    assert "no meaning for experiments" in refused("theory", "f3", "-n", "3")
     assert "--revision requires --model MODEL" in refused("theory", "thm2", "--revision", "main")
 
 

@@ -25,9 +25,9 @@ IMAGES = 1000
 
 def run(
     models: opt.Models = None,
-    signal: opt.Signal = "sine",
+    signal: opt.Signal = None,
     n: opt.Count = 64,
-    length: opt.Length = 512,
+    length: opt.Length = None,
     freq: opt.Freq = None,
     id_column: opt.IdColumn = None,
     time_column: opt.TimeColumn = None,
@@ -74,11 +74,13 @@ def run(
             checkpoints = [opt.open_model(model, revision) for model in models or ["bundled"]]
             if all(one.family.modality != "image" for one in checkpoints):
                 refuse({"n_images": n_images}, "an image model")
+            if all(one.family.modality == "image" for one in checkpoints):
+                refuse({"signal": signal, "length": length}, "a model of series or text, and these read images")
             report = measure_embedding(
                 checkpoints,
                 kind,
                 n=n,
-                length=length,
+                length=length or opt.LENGTH,
                 eps=tolerances,
                 seed=seed,
                 file=file,

@@ -59,7 +59,7 @@ def run(
     force: Annotated[bool, opt.switch("--force", "Overwrite existing files in --out.", opt.OUTPUT)] = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
-    seed: opt.Seed = 0,
+    seed: Annotated[int | None, opt.value("--seed", "N", "Random seed (default: 0).", opt.RUNTIME, min=0)] = None,
     debug: opt.Debug = False,
 ) -> None:
     """Reproduce the paper's figures.
@@ -74,7 +74,7 @@ def run(
         rankscope figures --all --out figures/
     """
     from rankscope.engine.device import resolve_device
-    from rankscope_paper.figures import FIGURES, Settings, choose, state
+    from rankscope_paper.figures import FIGURES, Settings, check_options, choose, state
 
     with Output(json) as output:
         if list_ or not (ids or all_):
@@ -87,7 +87,9 @@ def run(
             raise OptionError("--all draws every figure; leave out the numbers.")
         chosen = tuple(FIGURES.values()) if all_ else choose(ids or ())
         file, where = None if data is None else Path(data), resolve_device(device)
-        asked = Settings(tuple(model or ()), file, quick, rerun, seed, where)
+        asked = Settings(tuple(model or ()), file, quick, rerun, seed or 0, where)
+        given = {"model": bool(model), "data": file is not None, "quick": quick, "rerun": rerun}
+        check_options(chosen, {**given, "seed": seed is not None}, asked)
         report = _draw(chosen, asked, Path(out), force, keep_going=all_)
         output.deliver(report, report.show)
         output.wrote([Path(file) for one in report.figures for file in one["files"]])
@@ -137,16 +139,14 @@ def _draw(
     """Draw and save figures; with ``keep_going``, report failures instead of raising.
 
     Raises:
-        RankscopeError: an option applies to none of the figures, a figure cannot be drawn, or an output file exists.
+        RankscopeError: a figure cannot be drawn, or an output file exists.
     """
     from rankscope_paper.figures import caption_head, draw, refuse_existing_files, write_drawn
 
-    given = {"model": bool(asked.models), "data": asked.data is not None, "quick": asked.quick, "rerun": asked.rerun}
-    _check(chosen, given)
     if asked.data is not None and len(chosen) > 1:
         raise OptionError("--data applies to a single figure; give one figure number.")
     for recipe in chosen:
-        refuse_existing_files(recipe, folder, force)
+        refuse_existing_files(recipe, asked, folder, force)
     figures: list[dict[str, Any]] = []
     failed: list[str] = []
     with progress_bar("drawing") as progress:
@@ -154,8 +154,9 @@ def _draw(
             settings = replace(
                 asked,
                 models=asked.models if "model" in recipe.takes else (),
-                quick=asked.quick and "quick" in recipe.takes,
-                rerun=asked.rerun and "rerun" in recipe.takes,
+                quick=asked.quick and recipe.heeds("quick", asked),
+                rerun=asked.rerun and recipe.heeds("rerun", asked),
+                seed=asked.seed if recipe.heeds("seed", asked) else 0,
                 progress=progress,
             )
             try:
@@ -163,23 +164,13 @@ def _draw(
                     files = write_drawn(recipe, drawn, folder, force=force)
                     caption = f"{caption_head(recipe)} {drawn.caption}"
                     figures.append(
-                        {"id": recipe.id, "caption": caption, "seed": asked.seed, "files": [str(f) for f in files]}
+                        {"id": recipe.id, "caption": caption, "seed": drawn.seed, "files": [str(f) for f in files]}
                     )
             except RankscopeError as error:
                 if not keep_going:
                     raise
                 failed.append(f"figure {recipe.id} failed: {error}")
     return _Report(tuple(figures), tuple(failed))
-
-
-def _check(chosen: tuple[Recipe, ...], given: dict[str, bool]) -> None:
-    for option, present in given.items():
-        if present and not any(option in recipe.takes for recipe in chosen):
-            numbers = ", ".join(recipe.id for recipe in chosen)
-            takes = (
-                ", ".join(f"--{one}" for one in dict.fromkeys(one for r in chosen for one in r.takes)) or "no options"
-            )
-            raise OptionError(f"--{option} does not apply to figure {numbers}, which takes {takes}.")
 
 
 def show_figures(states: Sequence[FigureState], console: Console) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
-from rankscope_cli.own_series import reading
+from rankscope_cli.own_series import reading, refuse
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where, width
 
@@ -24,9 +24,9 @@ FIGURES = ("flow_encoder", "flow_decoder")
 
 def run(
     model: opt.Model = None,
-    signal: opt.Signal = "sine",
+    signal: opt.Signal = None,
     n: opt.Count = 64,
-    length: opt.Length = 512,
+    length: opt.Length = None,
     freq: opt.Freq = None,
     id_column: opt.IdColumn = None,
     time_column: opt.TimeColumn = None,
@@ -63,11 +63,20 @@ def run(
     with Output(json, out, force, signed=True) as output:
         tolerances = opt.numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
+            checkpoint = opt.open_model(model, revision)
+            modality = checkpoint.family.modality
+            if modality == "image":
+                refuse(
+                    {"signal": signal, "length": length},
+                    f"a model of series or text, and {checkpoint.source} reads images",
+                )
+            elif text is not None:
+                refuse({"signal": signal}, "a model of series, or no --text")
             report = measure_flow(
-                opt.open_model(model, revision),
+                checkpoint,
                 kind,
                 n=n,
-                length=length,
+                length=length or opt.LENGTH,
                 eps=tolerances,
                 seed=seed,
                 file=file,
@@ -90,8 +99,8 @@ def _figures(report: FlowReport) -> dict[str, Figure]:
 def show_flow(report: FlowReport, console: Console) -> None:
     """Print the ε-ranks of every layer's input, and of its weights at the first ε, in one table if it fits."""
     roles = list(dict.fromkeys(role for row in report.layers for role in row.weight_eps_ranks))
-    title = f"{report.model}: {report.n} series of {report.length} values, signal {report.signal}"
-    console.print(title, style="bold", markup=False)
+    signal = {"series": f", signal {report.signal}", "text": f" of {report.signal}"}.get(report.modality, "")
+    console.print(f"{report.model}: {report.corpus}{signal}", style="bold", markup=False)
     both = _flow_table(report, inputs=True, roles=roles)
     if width(both, console) <= console.width:
         print_table(both, console)
@@ -111,15 +120,13 @@ def _legend(report: FlowReport, weights: bool) -> Iterator[str]:
     yield "layer's input, one row per token: σ₁ largest singular value, ε=E ε-rank at E, eff. effective rank"
     if weights:
         yield f"under a role: ε-rank of that weight at ε={report.eps[0]!r} (s. self-, c. cross-, g. group attention)"
+    raised = "--n" if report.modality == "image" else "--n or --length"
     for stack in dict.fromkeys(row.stack for row in report.layers):
         first = report.stack(stack)[0]
         if first.tokens <= FEWEST:
-            yield f"{stack}: {first.tokens} tokens, too few for ranks to mean anything; raise --n or --length"
+            yield f"{stack}: {first.tokens} tokens, too few for ranks to mean anything; raise {raised}"
         elif first.tokens < first.d_model:
-            yield (
-                f"{stack}: {first.tokens} tokens of width {first.d_model} bound the ranks of inputs; "
-                "raise --n or --length"
-            )
+            yield (f"{stack}: {first.tokens} tokens of width {first.d_model} bound the ranks of inputs; raise {raised}")
 
 
 def _flow_table(report: FlowReport, inputs: bool, roles: list[str]) -> Table:

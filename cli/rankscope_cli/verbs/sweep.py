@@ -176,7 +176,7 @@ def show_sweep(report: SweepReport, console: Console) -> None:
     scores = [name for name in _SHOWN_SCORES if any(name in row.scores for row in report.points)]
     table = plain_table(
         title=f"{report.name}: {report.about}" if report.about else report.name,
-        caption="Mean ε-rank of W_Q over all layers; heads: per head, at the first ε.",
+        caption="Mean ε-rank of W_Q over all trained layers; heads: per head, at the first ε.",
     )
     ranks = [f"ε={key}" for key in keys]
     header = ["point", "state", "parameters", "steps", "loss", *ranks, "heads", "embed."]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from rankscope.measure.sweep import SweepReport
 from rankscope.measure.tradeoff import Table2Report
 from rankscope.train.rank_layouts import DesignReport
 from rankscope_eval.bench import BenchReport
+from rankscope_eval.page.numbers import plural
 from rankscope_eval.report import EvalReport
 
 _WORD = re.compile(r"[A-Za-z0-9_.+ -]{1,60}")
@@ -33,8 +34,14 @@ class TheoryCheck:
     worst_ratio: float
     passed: bool
     title: str = ""
+    unmet: tuple[str, ...] = ()
 
-    KEYS: ClassVar = ("id", "instances", "worst_ratio", "pass=passed", "title")
+    KEYS: ClassVar = ("id", "instances", "worst_ratio", "pass=passed", "title", "unmet")
+
+    @property
+    def applies(self) -> bool:
+        """True if anything was evaluated."""
+        return self.instances > 0 and not self.unmet
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,14 @@ class TheoryReport:
     checks: tuple[TheoryCheck, ...]
 
     SCHEMA: ClassVar = "rankscope/theory@1"
+
+
+def checks_held(checks: Sequence[TheoryCheck]) -> str:
+    """Count the checks that hold among those that apply, in a sentence."""
+    applied = [check for check in checks if check.applies]
+    held = f"{sum(check.passed for check in applied)} of {plural(len(applied), 'check')} of theorems hold"
+    rest = len(checks) - len(applied)
+    return f"{held}; {rest} not applicable." if rest else f"{held}."
 
 
 def _spectrum(read: SpectrumReport) -> None:

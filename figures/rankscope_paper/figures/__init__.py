@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,6 +42,7 @@ __all__ = [
     "Settings",
     "caption_head",
     "carried",
+    "check_options",
     "choose",
     "draw",
     "refuse_existing_files",
@@ -60,7 +62,7 @@ FIGURES: dict[str, Recipe] = {
 }
 """Every figure by its number in the paper."""
 
-ENDINGS = (".png", ".svg", ".csv", ".txt")
+ENDINGS = (".png", ".svg", ".csv", ".txt", ".parquet")
 CAPTION_WIDTH = 100
 """Columns of a caption's file."""
 
@@ -120,11 +122,9 @@ def draw(recipe: Recipe, settings: Settings) -> tuple[Drawn, ...]:
         "data": settings.data is not None,
         "quick": settings.quick,
         "rerun": settings.rerun,
+        "seed": settings.seed != 0,
     }
-    for option, present in given.items():
-        if present and option not in recipe.takes:
-            takes = ", ".join(f"--{one}" for one in recipe.takes) or "no options"
-            raise OptionError(f"--{option} has no meaning for figure {recipe.id}, which takes {takes}.")
+    check_options((recipe,), given, settings)
     both = bool(recipe.models and recipe.data)
     if settings.models and settings.data is not None and not both:
         raise OptionError(f"figure {recipe.id}: give --model or --data, not both.")
@@ -144,6 +144,25 @@ def draw(recipe: Recipe, settings: Settings) -> tuple[Drawn, ...]:
     return (drawn,) if isinstance(drawn, Drawn) else drawn
 
 
+def check_options(recipes: Sequence[Recipe], given: Mapping[str, bool], settings: Settings) -> None:
+    """Refuse an option that was given and changes none of the figures.
+
+    Raises:
+        OptionError: there is one.
+    """
+    numbers = ", ".join(recipe.id for recipe in recipes)
+    for option, present in given.items():
+        if not present or any(recipe.heeds(option, settings) for recipe in recipes):
+            continue
+        if any(option in recipe.takes for recipe in recipes):
+            way = "leave one out" if settings.data is not None else "add --rerun"
+            raise OptionError(
+                f"--{option} does not change the saved result that figure {numbers} is drawn from: {way}."
+            )
+        takes = ", ".join(f"--{one}" for one in dict.fromkeys(one for recipe in recipes for one in recipe.takes))
+        raise OptionError(f"--{option} does not apply to figure {numbers}, which takes {takes or 'no options'}.")
+
+
 def state(recipe: Recipe) -> FigureState:
     """State of a recipe: models or results that it would use, and those missing."""
     try:
@@ -155,12 +174,12 @@ def state(recipe: Recipe) -> FigureState:
     return FigureState(recipe, (*models, *recipe.data))
 
 
-def refuse_existing_files(recipe: Recipe, folder: Path, force: bool) -> None:
+def refuse_existing_files(recipe: Recipe, settings: Settings, folder: Path, force: bool) -> None:
     """Raise `OutputError` where a file of the recipe exists and may not be replaced; call it before long work."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"--out {folder} is a file: name a folder.")
-    for ending in ENDINGS:
-        file = folder / f"{recipe.stem}{ending}"
+    for name, ending in product(recipe.names(settings), ENDINGS):
+        file = folder / f"{_stem(recipe, name)}{ending}"
         if file.exists() and not force:
             raise OutputError(f"--out: {file} exists already: choose another folder, or pass --force.")
 
@@ -173,7 +192,7 @@ def write_drawn(recipe: Recipe, drawn: Drawn, folder: Path, *, force: bool = Fal
     Raises:
         OutputError: a file exists (without ``force``), or the place cannot be written.
     """
-    stem = f"{recipe.stem}_{drawn.name}" if drawn.name else recipe.stem
+    stem = _stem(recipe, drawn.name)
     text = textwrap.fill(f"{caption_head(recipe)} {drawn.caption}", CAPTION_WIDTH, break_on_hyphens=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -191,6 +210,10 @@ def write_drawn(recipe: Recipe, drawn: Drawn, folder: Path, *, force: bool = Fal
             drawn.compact.to_parquet(place(".parquet"), index=False, compression="zstd")
             made.append(folder / f"{stem}.parquet")
         return sorted([*made, *save_figure(drawn.figure, folder / stem, force=force)])
+
+
+def _stem(recipe: Recipe, name: str) -> str:
+    return f"{recipe.stem}_{name}" if name else recipe.stem
 
 
 def caption_head(recipe: Recipe) -> str:

@@ -33,6 +33,7 @@ from rankscope_paper.figures.recipe import (
     described,
     labels,
     listed,
+    of_series,
     sigma_frame,
     text_model,
 )
@@ -79,7 +80,8 @@ def fig2a(settings: Settings) -> Drawn:
         ranks.append(f"{row.model} {_rank(row.eps_ranks, 0.1)} of {row.largest_rank}{first}")
     caption = (
         "Top: relative singular values σ_j/σ_1 of embedded inputs; bottom: their ε-ranks over the largest possible, "
-        "ε = 0.1, trained (filled) and before training (crosses). Inputs: of series models "
+        "ε = 0.1, trained (the mark of the model, dots of the others) and before training (crosses). Inputs: of "
+        "series models "
         f"{corpus_of(report)}; of image models generated images; of text models the vocabulary. ε-ranks: "
         f"{'; '.join(ranks)}. Measured on {about}."
     )
@@ -89,13 +91,16 @@ def fig2a(settings: Settings) -> Drawn:
         for trained, rows in ((True, report.rows), (False, before.values()))
         for row in rows
     ]
-    return Drawn(modalities(report, start), pd.concat(parts, ignore_index=True), caption)
+    return Drawn(modalities(report, start), pd.concat(parts, ignore_index=True), caption, seed=report.seed)
 
 
 def _projection(settings: Settings, points: str) -> Drawn:
     report, start, about = _report(settings)
     matrix = "vocabulary" if any(row.matrix == "vocabulary" for row in report.rows) else "corpus"
     named = labels(list(dict.fromkeys(row.model for row in report.rows)))
+    without = set(named) - {row.model for row in report.rows if row.matrix == matrix}
+    if without:
+        raise DataError(f"{', '.join(sorted(without))} has no vocabulary, as the others have: draw it by itself.")
     both = [] if start is None else [replace(row, model=named[row.model] + BEFORE) for row in start.rows]
     both += [replace(row, model=named[row.model] + (", trained" if start else "")) for row in report.rows]
     rows = [row for row in both if row.matrix == matrix]
@@ -121,7 +126,9 @@ def _projection(settings: Settings, points: str) -> Drawn:
         for row in rows
     ]
     shown_rows = replace(report, rows=tuple(rows))
-    return Drawn(embedding_projection(shown_rows, matrix=matrix), pd.concat(parts, ignore_index=True), caption)
+    return Drawn(
+        embedding_projection(shown_rows, matrix=matrix), pd.concat(parts, ignore_index=True), caption, seed=report.seed
+    )
 
 
 fig2b = Recipe(
@@ -158,11 +165,14 @@ fig2c = Recipe(
 )
 def fig3b(settings: Settings) -> Drawn:
     """Angles between embedded patches of sinusoids and of noise, and between random vectors."""
-    checkpoints = settings.checkpoints()
+    checkpoints = of_series(settings.checkpoints(), "3b")
+    one = checkpoints[0]
+    if one.family.patch_size(one.config) == 1:
+        raise DataError(f"{one.source} embeds single values: figure 3b compares patches, of Chronos-Bolt for one.")
     maps: dict[str, np.ndarray] = {}
     for signal, title in SIGNALS.items():
         report = measured(checkpoints, signal, settings)
-        (row,) = corpora(report, checkpoints, "3b").values()
+        (row,) = corpora(report).values()
         maps[title] = row.angles
     width, patch, items = row.d_model, row.patch_size, len(row.angles)
     drawn = torch.Generator().manual_seed(settings.seed)
@@ -175,7 +185,7 @@ def fig3b(settings: Settings) -> Drawn:
         f"hidden space. Mean angle: {means}. Measured on {described(checkpoints[0])}; patches of {patch} values, "
         f"d = {width}, seed {settings.seed}."
     )
-    return Drawn(angle_maps(maps, axis="patch"), angle_frame(maps), caption)
+    return Drawn(angle_maps(maps, axis="patch"), angle_frame(maps), caption, seed=settings.seed)
 
 
 def measured(
@@ -210,17 +220,9 @@ def measured_start(
     }
 
 
-def corpora(report: EmbeddingReport, checkpoints: Sequence[Checkpoint], number: str) -> dict[str, EmbeddingSpectrum]:
-    """Embedded corpus of each checkpoint, by its name.
-
-    Raises:
-        DataError: one embeds no series, which figure ``number`` compares.
-    """
-    found = {row.model: row for row in report.rows if row.matrix == "corpus"}
-    for checkpoint in checkpoints:
-        if checkpoint.source not in found:
-            raise DataError(f"{checkpoint.source} embeds no series: figure {number} compares embedded signals.")
-    return found
+def corpora(report: EmbeddingReport) -> dict[str, EmbeddingSpectrum]:
+    """Embedded corpus of each checkpoint, by its name."""
+    return {row.model: row for row in report.rows if row.matrix == "corpus"}
 
 
 def inputs_of(report: EmbeddingReport) -> EmbeddingReport:

@@ -192,7 +192,7 @@ def _recipe(
         size = "reduced size" if result.quick else "published size"
         saved = "" if settings.rerun or settings.quick else ", read from the saved result"
         caption = f"{text(result)} Random matrices, no checkpoint; {size}, seed {result.seed}{saved}."
-        return Drawn(plot(result), result.to_frame(), caption)
+        return Drawn(plot(result), result.to_frame(), caption, seed=result.seed)
 
     options: tuple[Option, ...] = ("data", "quick", "rerun", "seed")
     return Recipe(draw, number, title, shows, options, data=(f"{name}.json",), make=make)

@@ -49,8 +49,8 @@ def fig14(settings: Settings) -> Drawn:
     else:
         maps, about = read_angles(settings.data or carried(DATA, MAKE))
     inside = []
-    for title, (heads, angles) in maps.items():
-        same = _same_head(len(angles), heads)
+    for title, (widths, angles) in maps.items():
+        same = _same_head(widths)
         within, across = mean_angle(np.where(same, angles, np.nan)), mean_angle(np.where(same, np.nan, angles))
         inside.append(f"{title} {np.rad2deg(within):.0f}° and {np.rad2deg(across):.0f}°")
     caption = (
@@ -61,7 +61,12 @@ def fig14(settings: Settings) -> Drawn:
     )
     plain = {title: angles for title, (_, angles) in maps.items()}
     figure = angle_maps(plain, axis="row of $W_Q$", columns=2 if len(maps) < 6 else 3, least=LEAST)
-    return Drawn(figure, angle_frame(plain, "model"), caption, compact=compact_angles(maps, about))
+    even = all(len(set(widths)) == 1 for widths, _ in maps.values())  # the table has no place for widths that differ
+    return Drawn(figure, angle_frame(plain, "model"), caption, compact=compact_angles(maps, about) if even else None)
+
+
+AngleMaps = dict[str, tuple[tuple[int, ...], np.ndarray]]
+"""Title → widths of the heads, and angles between the rows of W_Q."""
 
 
 @partial(
@@ -72,6 +77,7 @@ def fig14(settings: Settings) -> Drawn:
     takes=("model", "data"),
     data=("heads.json",),
     make=command("heads"),
+    names=lambda settings: ("",) if settings.models else ("", "angles"),
 )
 def fig16(settings: Settings) -> tuple[Drawn, ...]:
     """Draw ranks against heads, and, where angles are there, those of the model with the fewest heads."""
@@ -80,34 +86,34 @@ def fig16(settings: Settings) -> tuple[Drawn, ...]:
         name="heads.json",
         make=command("heads"),
         field="model.num_heads",
-        what="the number of heads h (left) and of one head's rows (right, grey: the width of a head)",
+        what="the number of heads h (left) and of one head's rows (right, thin black: the width of a head)",
         plot=ranks_by_heads,
         by_head=True,
     )
     if settings.models or (settings.data is not None and not settings.data.is_dir()):
         return (drawn,)
     maps, about = read_angles(carried(DATA, MAKE)) if settings.data is None else _swept(settings.data)
-    title = min(maps, key=lambda one: maps[one][0])
+    title = min(maps, key=lambda one: len(maps[one][0]))
     plain = {title: maps[title][1]}
     caption = f"Angles between all pairs of rows of W_Q in the first encoder layer of the model with {title}. {about}"
     figure = angle_maps(plain, axis="row of $W_Q$", columns=1, least=LEAST)
     return drawn, Drawn(figure, angle_frame(plain, "model"), caption, name="angles")
 
 
-def compact_angles(maps: dict[str, tuple[int, np.ndarray]], about: str) -> pd.DataFrame:
+def compact_angles(maps: AngleMaps, about: str) -> pd.DataFrame:
     """Angles as whole tenths of a degree, each pair once: what `read_angles` reads."""
     rows = []
-    for title, (heads, angles) in maps.items():
+    for title, (widths, angles) in maps.items():
         tenths = np.rint(np.rad2deg(angles) * 10)
         if np.isnan(tenths).any():
             raise DataError(f"{title}: a row of W_Q is zero and has no direction: nothing to save.")
         whole = tenths.astype(np.uint16)
-        rows += [(SCHEMA, title, heads, i, whole[i, i + 1 :], about) for i in range(len(whole))]
+        rows += [(SCHEMA, title, len(widths), i, whole[i, i + 1 :], about) for i in range(len(whole))]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def read_angles(path: Path) -> tuple[dict[str, tuple[int, np.ndarray]], str]:
-    """Read what `compact_angles` made and was written as Parquet: model → heads and angles, and the caption's end.
+def read_angles(path: Path) -> tuple[AngleMaps, str]:
+    """Read what `compact_angles` made and was written as Parquet: model → widths and angles, and the caption's end.
 
     Raises:
         DataError: it is no such table.
@@ -120,16 +126,17 @@ def read_angles(path: Path) -> tuple[dict[str, tuple[int, np.ndarray]], str]:
     if list(frame.columns) != list(COLUMNS) or set(frame["schema"]) != {SCHEMA}:
         found = frame["schema"].iloc[0] if "schema" in frame and len(frame) else "no schema"
         raise DataError(f"{file}: expected a table of schema {SCHEMA!r}, got {found!r}.")
-    maps = {}
+    maps: AngleMaps = {}
     for title, part in frame.groupby("model", sort=False):
         angles = np.zeros((len(part), len(part)))
         for row, tenths in zip(part["row"], part["tenths"], strict=True):
             angles[row, row + 1 :] = np.deg2rad(np.asarray(tenths) / 10)
-        maps[str(title)] = (int(part["heads"].iloc[0]), angles + angles.T)
+        heads = int(part["heads"].iloc[0])
+        maps[str(title)] = ((len(part) // heads,) * heads, angles + angles.T)
     return maps, str(frame["about"].iloc[0])
 
 
-def _swept(path: Path) -> tuple[dict[str, tuple[int, np.ndarray]], str]:
+def _swept(path: Path) -> tuple[AngleMaps, str]:
     report = read_sweep_report(path)
     folder = path if path.is_dir() else path.parent
     done = sorted(report.done, key=lambda row: int(row.config["model"]["num_heads"]))
@@ -140,31 +147,31 @@ def _swept(path: Path) -> tuple[dict[str, tuple[int, np.ndarray]], str]:
         raise DataError(
             f"{folder} has no checkpoint {absent}: figure 14 needs the folder that `rankscope sweep` wrote."
         )
-    found = {}
+    found: AngleMaps = {}
     for row in done:
-        heads, angles = _angles(open_checkpoint(folder / row.folder))
-        title = f"h = {heads}"
-        found[title if title not in found else f"{title}, {row.point}"] = (heads, angles)
+        widths, angles = _angles(open_checkpoint(folder / row.folder))
+        title = f"h = {len(widths)}"
+        found[title if title not in found else f"{title}, {row.point}"] = (widths, angles)
     return found, measured_on(report)
 
 
-def _measured(checkpoints: list[Checkpoint]) -> dict[str, tuple[int, np.ndarray]]:
-    found = {}
+def _measured(checkpoints: list[Checkpoint]) -> AngleMaps:
+    found: AngleMaps = {}
     for checkpoint in checkpoints:
-        heads, angles = _angles(checkpoint)
-        found[f"{short_names([checkpoint.source])[0]}, h = {heads}"] = (heads, angles)
+        widths, angles = _angles(checkpoint)
+        found[f"{short_names([checkpoint.source])[0]}, h = {len(widths)}"] = (widths, angles)
     return found
 
 
-def _angles(checkpoint: Checkpoint) -> tuple[int, np.ndarray]:
+def _angles(checkpoint: Checkpoint) -> tuple[tuple[int, ...], np.ndarray]:
     sites = [site for site in checkpoint.sites(("q", "encoder", "self")) if site.layer == 0]
     if not sites:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q: figure 14 needs one.")
     matrix = checkpoint.matrix(sites[0])
     dense = matrix if isinstance(matrix, torch.Tensor) else matrix.dense()
-    return sites[0].heads or 1, row_angles(dense).numpy()
+    return sites[0].head_widths or (len(dense),), row_angles(dense).numpy()
 
 
-def _same_head(rows: int, heads: int) -> np.ndarray:
-    head = np.arange(rows) * heads // rows
+def _same_head(widths: tuple[int, ...]) -> np.ndarray:
+    head = np.repeat(np.arange(len(widths)), widths)
     return np.asarray(head[:, None] == head[None, :])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -29,7 +30,7 @@ CUT_VARIANTS = ("slt", "linear")
 EPS = "0.1"
 Row = TypeVar("Row", RankRow, CurveRow)
 Line = tuple[list[float], list[float], list[float]]
-"""Places, means over seeds there, standard deviations (0 of one seed)."""
+"""Places, means over seeds there, standard deviations (NaN where unknown, as of one seed)."""
 Lines = Mapping[str, Line]
 
 
@@ -116,7 +117,11 @@ def _line(
     rows: Mapping[int, Row] | Mapping[float, Row], mean: Callable[[Row], float], std: Callable[[Row], float | None]
 ) -> Line:
     found = sorted(rows.items(), key=lambda item: item[0])
-    return [float(x) for x, _ in found], [mean(row) for _, row in found], [std(row) or 0.0 for _, row in found]
+    return [float(x) for x, _ in found], [mean(row) for _, row in found], [_known(std(row)) for _, row in found]
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _frame(panels: Mapping[str, Lines]) -> pd.DataFrame:

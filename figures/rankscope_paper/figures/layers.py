@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from rankscope.measure.flow import FlowReport, measure_flow
 from rankscope.measure.spectrum import SpectrumReport, measure_spectrum
 from rankscope.numerics import eps_rank
 from rankscope.plots import flow, histograms, ranks_by_layer, training_spectra
-from rankscope.plots.histograms import HISTOGRAM_ROLES
+from rankscope.plots.histograms import HISTOGRAM_ROLES, MOST_LAYERS
 from rankscope_paper.figures.recipe import (
     BOLT,
     REFERENCE,
@@ -30,6 +31,7 @@ from rankscope_paper.figures.recipe import (
     described,
     labels,
     listed,
+    of_series,
     sigma_frame,
     text_model,
 )
@@ -49,9 +51,14 @@ def _ranks(settings: Settings) -> Drawn:
     if not queries:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q: nothing is drawn against layers.")
     ranks = ", ".join(str(row.eps_ranks[repr(EPS)]) for row in queries)
+    idle = (
+        f"Grey: {len(report.untrained)} matrices that no gradient reaches, with the ranks of their random start. "
+        if report.untrained
+        else ""
+    )
     caption = (
         f"ε-rank of every attention matrix against its layer, ε = {EPS:g}. W_Q of the encoder, first layer to last: "
-        f"{ranks} of {min(queries[0].shape)}. Measured on {described(checkpoint)}; no random choice enters."
+        f"{ranks} of {min(queries[0].shape)}. {idle}Measured on {described(checkpoint)}; no random choice enters."
     )
     frame = report.to_frame()
     kept = [name for name in frame.columns if not name.startswith(("head_eps_ranks", "size_ratio"))]
@@ -96,7 +103,7 @@ def fig5c(settings: Settings) -> Drawn:
         report = codec.read(FlowReport, settings.data, "flow.json")
         about = f"{report.model}, as saved in {settings.data.name}"
     else:
-        (checkpoint,) = settings.checkpoints()
+        (checkpoint,) = of_series(settings.checkpoints(), "5c")
         length = 128 if settings.quick else 512
         report = measure_flow(
             checkpoint,
@@ -110,6 +117,8 @@ def fig5c(settings: Settings) -> Drawn:
         )
         about = described(checkpoint)
     rows = report.stack("encoder")
+    if not rows or report.modality != "series":
+        raise DataError(f"{report.model}: figure 5c needs the layers of an encoder that reads series.")
     key = next(iter(rows[0].eps_ranks))
     ranks = ", ".join(str(row.eps_ranks[key]) for row in rows)
     small = ", ".join(str(int(eps_rank(torch.from_numpy(row.sigma), SMALL))) for row in rows)
@@ -119,7 +128,7 @@ def fig5c(settings: Settings) -> Drawn:
         f"{report.length} values); bottom: its ε-rank beside those of the layer's weights, ε = {key}. Ranks of the "
         f"inputs, first layer to last: {ranks}; ε = {SMALL:g}: {small}. Measured on {about}; seed {report.seed}."
     )
-    return Drawn(flow(report), _flow_frame(report), caption)
+    return Drawn(flow(report), _flow_frame(report), caption, seed=report.seed)
 
 
 @partial(
@@ -156,8 +165,8 @@ def fig12(settings: Settings) -> Drawn:
     )
     caption = (
         "Histograms of the relative singular values σ_j/σ_1 of W_Q of self-attention and of the first matrix of the "
-        "feed-forward layer (W_MLP) in every encoder layer, first layer at the top, one shade per decade. Share of "
-        f"all that exceed 0.1: {shares}. Measured on {listed(checkpoints)}."
+        f"feed-forward layer (W_MLP) in {_layers_drawn(reports)}, first layer at the top, one shade per decade. "
+        f"Share of all that exceed 0.1: {shares}. Measured on {listed(checkpoints)}."
     )
     named = [replace(report, model=names[report.model]) for report in reports]
     return Drawn(histograms(named), pd.concat(frames, ignore_index=True), caption)
@@ -184,8 +193,8 @@ def fig13(settings: Settings) -> Drawn:
     own = f"{described(open_checkpoint(TRAINED))} while it was trained"
     about = own if settings.data is None else f"the model trained in {path}"
     caption = (
-        "Histograms of all absolute singular values of W_Q in the encoder's layers, at several steps of the "
-        f"training. σ_1 over the layers: {growth}. Measured on {about}; read from {source}."
+        f"Histograms of all absolute singular values of W_Q in {_some_of(chosen['layer'].nunique())}, at several steps "
+        f"of the training. σ_1 over the layers: {growth}. Measured on {about}; read from {source}."
     )
     return Drawn(figure, chosen.reset_index(drop=True), caption)
 
@@ -210,6 +219,17 @@ def _weights(checkpoint: Checkpoint, settings: Settings) -> SpectrumReport:
     if not found:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q or W_MLP: nothing is drawn of it.")
     return SpectrumReport(report.model, report.family, report.eps, report.ranks_only, found)
+
+
+def _layers_drawn(reports: Sequence[SpectrumReport]) -> str:
+    counts = {one.model: len({row.site.layer for row in one.sites}) for one in reports}
+    if max(counts.values()) <= MOST_LAYERS:
+        return "every encoder layer"
+    return ", ".join(f"{_some_of(count)} of {model}" for model, count in counts.items())
+
+
+def _some_of(layers: int) -> str:
+    return "every encoder layer" if layers <= MOST_LAYERS else f"{MOST_LAYERS} of {layers} encoder layers"
 
 
 def _share_above(report: SpectrumReport, role: str) -> float:

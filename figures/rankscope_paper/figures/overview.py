@@ -33,8 +33,8 @@ from rankscope_paper.figures.recipe import (
 from rankscope_paper.figures.results import MAKE_TABLE, TABLES
 
 EPS = 0.1
-METHODS = {"svd": "SVD", "whitened": "whitened", "joint": "joint"}
-"""Methods of Table 2 that are drawn: the paper's, and two that use calibration statistics."""
+METHODS = {"svd": ("SVD", "uniform-eps"), "whitened": ("whitened", "energy"), "joint": ("joint", "sensitivity")}
+"""Methods of Table 2 that are drawn, the paper's and two that use calibration statistics: title, default allocation."""
 
 
 @partial(
@@ -67,10 +67,12 @@ def fig1(settings: Settings) -> Drawn:
         f"series models, of the vocabulary or of generated images for the others; share above {EPS:g}: {shares}. (b) "
         f"ε-rank of W_Q over the width in every encoder layer, ε = {EPS:g}, first to last: {spans}. (c) WQL of "
         f"{table.model} over the original's after compression, against the share of the attention's numbers that is "
-        f"left. Panels a and b measured on {listed(checkpoints)}, seed {settings.seed}; c from the saved "
-        f"Table 2 of {table.model}."
+        f"left, ranks chosen as each method does by default. Panels a and b measured on {listed(checkpoints)}, "
+        f"seed {settings.seed}; c from the saved Table 2 of {table.model}."
     )
-    return Drawn(overview(embeddings, depth, cost, start), _frame(embeddings, depth, cost, start), caption)
+    return Drawn(
+        overview(embeddings, depth, cost, start), _frame(embeddings, depth, cost, start), caption, seed=settings.seed
+    )
 
 
 def _share(sigma: np.ndarray) -> str:
@@ -92,17 +94,17 @@ def _ranks(checkpoint: Checkpoint, device: str) -> list[float]:
 
 def _cost(table: Table2Report) -> dict[str, tuple[list[float], list[float]]]:
     found: dict[str, tuple[list[float], list[float]]] = {}
-    for method, title in METHODS.items():
-        best: dict[float, tuple[float, float]] = {}
+    for method, (title, default) in METHODS.items():
+        points: dict[str, list[tuple[float, float]]] = {}
         for row in table.rows:
             size, score = row.median.reached, row.median.relative_WQL
-            if row.method != method or size is None or score is None:
-                continue
-            if row.ratio not in best or score < best[row.ratio][1]:
-                best[row.ratio] = (size, score)
-        if best:
-            sizes, scores = zip(*sorted(best.values()), strict=True)
-            found[title] = (list(sizes), list(scores))
+            if row.method == method and size is not None and score is not None:
+                points.setdefault(row.allocation, []).append((size, score))
+        if points:
+            # one line is one way to choose ranks: the better of two at each size is no method that anyone could run
+            allocation = default if default in points else next(iter(points))
+            sizes, scores = zip(*sorted(points[allocation]), strict=True)
+            found[title if allocation == default else f"{title}, {allocation}"] = (list(sizes), list(scores))
     return found
 
 

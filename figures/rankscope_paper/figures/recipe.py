@@ -65,6 +65,7 @@ class Drawn:
         caption: what was measured, on which checkpoint or saved result, with which ε and seed; one paragraph.
         name: what tells it from the other figures of its recipe; empty for the only one.
         compact: table that ``--data`` of the same recipe reads, where that is not the saved result itself.
+        seed: of the random choices in it, None where there are none.
     """
 
     figure: Figure
@@ -72,6 +73,7 @@ class Drawn:
     caption: str
     name: str = ""
     compact: pd.DataFrame | None = None
+    seed: int | None = None
 
 
 Draw = Callable[[Settings], Drawn | tuple[Drawn, ...]]
@@ -94,6 +96,7 @@ class Recipe:
             both are drawn.
         make: command that makes the saved result.
         published: hub ids of the paper's own checkpoints.
+        names: what tells its figures apart, as `Drawn.name`, as far as the settings say before anything is drawn.
     """
 
     draw: Draw
@@ -106,6 +109,7 @@ class Recipe:
     data: tuple[str, ...] = ()
     make: str = ""
     published: tuple[str, ...] = ()
+    names: Callable[[Settings], tuple[str, ...]] = lambda settings: ("",)
 
     @property
     def source(self) -> Source:
@@ -121,6 +125,14 @@ class Recipe:
         ('fig4a', 'table2')
         """
         return f"fig{self.id}" if self.id[0].isdigit() else self.id
+
+    def heeds(self, option: str, settings: Settings) -> bool:
+        """Return True if an option that is given changes what is drawn."""
+        if option not in self.takes:
+            return False
+        if option in ("quick", "rerun", "seed") and settings.data is not None and not (self.models and self.data):
+            return False  # a saved result is drawn as it is
+        return option != "seed" or "rerun" not in self.takes or settings.quick or settings.rerun
 
     def own_models(self) -> tuple[str, ...]:
         """Names of the checkpoints that are measured by default.
@@ -158,6 +170,18 @@ def text_model() -> tuple[str, ...]:
 def of_modality(modality: str) -> tuple[str, ...]:
     """First bundled checkpoint that reads ``series``, ``text`` or ``image``; nothing without one."""
     return next(((name,) for name in list_bundled() if describe(name).family.modality == modality), ())
+
+
+def of_series(checkpoints: list[Checkpoint], number: str) -> list[Checkpoint]:
+    """Return the checkpoints of a figure that is about series.
+
+    Raises:
+        DataError: one reads text or images.
+    """
+    for one in checkpoints:
+        if one.family.modality != "series":
+            raise DataError(f"{one.source} embeds no series, but {one.family.modality}: figure {number} needs series.")
+    return checkpoints
 
 
 def described(checkpoint: Checkpoint) -> str:

@@ -23,6 +23,7 @@ from rankscope.plots.bench import CostPoint
 from rankscope.plots.labels import short_names
 from rankscope.plots.pareto import front
 from rankscope.plots.style import MARKS, Mark, figure, styled
+from rankscope.plots.tradeoff import drawn_score
 from rankscope_paper.figures.recipe import Drawn, Recipe, Settings, carried
 from rankscope_paper.figures.sweeps import measured_on
 
@@ -69,7 +70,7 @@ def fig6(settings: Settings) -> Drawn:
     caption = (
         "Top: Chronos-Bolt with heads of width r(i) = ⌈r₀(1+i)^α⌉ in place of 64, relative to the same network with "
         f"full heads at equal steps (12,000 steps of 32 generated series, seed 0; eleven development sets): {ours}; "
-        "beside them that network compressed to the size of each, its attention alone or all of it, unhealed; hollow: "
+        "beside them that network compressed to the size of each, its attention alone or all of it, unhealed; grey: "
         "the paper's Table 3 (Chronos-T5 base, 200,000 steps, in-domain scores). Below: the bundled models as they "
         f"are and compressed, beside local methods, relative to {peers['reference']}, in seconds per series of a batch "
         f"of {peers['batch']} on {peers['machine']['cores']} cores; whiskers span {peers['rounds']} rounds; scores "
@@ -87,6 +88,7 @@ def fig6(settings: Settings) -> Drawn:
     takes=("model", "data"),
     data=tuple(TABLES.values()),
     make=MAKE_TABLE,
+    names=lambda settings: () if settings.data else tuple(short_names([one])[0] for one in settings.models or TABLES),
 )
 def table(settings: Settings) -> tuple[Drawn, ...]:
     """Draw Table 2 of the models that the settings name, or of both bundled ones."""
@@ -104,12 +106,15 @@ def _table(report: Table2Report) -> Drawn:
     best = []
     done = [row for row in report.rows if row.median.relative_WQL is not None and row.median.reached is not None]
     for ratio in sorted({row.ratio for row in done}):
-        row = min((one for one in done if one.ratio == ratio), key=lambda one: one.median.relative_WQL or 0.0)
-        best.append(f"{row.median.relative_WQL:.3f} at {row.median.reached:.3f} ({row.method})")
+        row = min((one for one in done if one.ratio == ratio), key=lambda one: drawn_score(one, "relative_WQL"))
+        best.append(f"{drawn_score(row, 'relative_WQL'):.3f} at {row.median.reached:.3f} ({row.method})")
     seeds = sorted({point.seed for point in report.points if point.seed is not None})
     spans = f"span seeds {', '.join(map(str, seeds)) or 'none'}"
     if report.judgements:
-        spans = f"are 95 % intervals over data sets and series, means over seeds {', '.join(map(str, seeds)) or 'none'}"
+        spans = (
+            "are 95 % intervals over data sets and series, means over seeds "
+            f"{', '.join(map(str, seeds)) or 'none'}; points are set aside by up to 4 % of the size for legibility"
+        )
     suite = Path(str(report.settings.get("suite", "?"))).name
     caption = (
         "Score over the original's against the share of the attention's numbers that is left, one line per method; "

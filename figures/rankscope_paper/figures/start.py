@@ -22,6 +22,7 @@ EPS = (0.1, 0.01)
     shows="not in the paper: what the low rank of W_Q owes to training",
     takes=("model",),
     models=REFERENCE,
+    names=lambda settings: tuple(name.lower() for name in labels(settings.models or REFERENCE).values()),
 )
 def study(settings: Settings) -> tuple[Drawn, ...]:
     """Draw spectra and ranks of the encoder's W_Q before and after training, a figure for every model."""

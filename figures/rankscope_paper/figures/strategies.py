@@ -16,7 +16,7 @@ from rankscope.measure.embedding import EmbeddingSpectrum
 from rankscope.plots.labels import plain_ticks
 from rankscope.plots.style import MARKS, figure, styled
 from rankscope_paper.figures.embedding import SIGNALS, angle_frame, corpora, mean_angle, measured, measured_start
-from rankscope_paper.figures.recipe import BOLT, T5, Drawn, Recipe, Settings, labels, listed, sigma_frame
+from rankscope_paper.figures.recipe import BOLT, T5, Drawn, Recipe, Settings, labels, listed, of_series, sigma_frame
 
 COMPARED = ("chronos-t5", "chronos-bolt", "wavetoken", "time-moe")
 """Families of the paper's four strategies."""
@@ -43,9 +43,9 @@ def stand_ins() -> tuple[str, ...]:
 )
 def fig8(settings: Settings) -> Drawn:
     """Angles and spectra of every model under both signals."""
-    checkpoints = settings.checkpoints()
+    checkpoints = of_series(settings.checkpoints(), "8")
     reports = {kind: measured(checkpoints, kind, settings, ITEMS) for kind in reversed(SIGNALS)}
-    rows = {kind: corpora(report, checkpoints, "8") for kind, report in reports.items()}
+    rows = {kind: corpora(report) for kind, report in reports.items()}
     first = measured_start(checkpoints, list(rows), settings, ITEMS)
     start = {kind: {row.model: row for row in first[kind].rows if row.matrix == "corpus"} for kind in first}
     angles, ranks = [], []
@@ -65,7 +65,7 @@ def fig8(settings: Settings) -> Drawn:
         f"Mean angles: {'; '.join(angles)}. ε-ranks, ε = {EPS}: "
         f"{'; '.join(ranks)}. Measured on {listed(checkpoints)}."
     )
-    return Drawn(strategies(rows, start), _frame(rows, start), caption)
+    return Drawn(strategies(rows, start), _frame(rows, start), caption, seed=settings.seed)
 
 
 def _frame(

@@ -97,7 +97,9 @@ def fig15(settings: Settings) -> Drawn:
         f"embeddings, X = Σ u_j T_j(x/{LIMIT:g}) over j = 1 … k with random orthonormal u_j, for ranks k = "
         f"{', '.join(map(str, RANKS))}. Computed by the formula of App. H; no checkpoint; seed {settings.seed}."
     )
-    return Drawn(embedded_line(numbers.numpy(), points), pd.concat(parts, ignore_index=True), caption)
+    return Drawn(
+        embedded_line(numbers.numpy(), points), pd.concat(parts, ignore_index=True), caption, seed=settings.seed
+    )
 
 
 def embed_numbers(checkpoint: Checkpoint) -> tuple[Float[Tensor, " points"], Float[Tensor, "points d_model"], str]:

@@ -66,6 +66,7 @@ class Check:
             seconds=seconds,
             worst=worst,
             printed=printed,
+            unmet=() if evaluated else (f"none of {skipped} instances met them",),
         )
 
 
@@ -95,7 +96,7 @@ class CheckResult:
         worst: where the worst ratio was; ``seed`` and instance number make it again.
         printed: the statement as printed.
         model: checkpoint, of checks on one.
-        unmet: hypotheses that the checkpoint does not meet, with numbers; the theorem then says nothing about it.
+        unmet: hypotheses that the checkpoint, or every instance, does not meet; the theorem then says nothing about it.
         notes: what else was found or assumed on the way, with numbers.
     """
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -50,6 +51,14 @@ class Probe:
     module: nn.Module
     series: Float[Tensor, "series time"]
     seed: int
+
+    def sites(self) -> tuple[Site, ...]:
+        """Every site, for families too that have none of some kind."""
+        return self.checkpoint.sites("all")
+
+    def self_attention(self) -> tuple[Site, ...]:
+        """Sites of the encoder's self-attention."""
+        return tuple(site for site in self.sites() if site.stack == "encoder" and site.role.startswith("self."))
 
     def entering(self, sites: Sequence[Site]) -> dict[str, Float[Tensor, "tokens d_in"]]:
         """Inputs of the projections of these sites, one row per token, float64; the corpus runs once."""
@@ -107,7 +116,7 @@ def check_model(
     Raises:
         OptionError: the model does not read series.
     """
-    if checkpoint.family.strategy not in ("quantisation", "continuous"):
+    if checkpoint.family.modality != "series":
         raise OptionError(f"{checkpoint.source} does not read series: name a time-series model, e.g. bundled-bolt.")
     probe = Probe(checkpoint, checkpoint.module(), corpus(signal, n, length, seed), seed)
     chosen, report = list(ids or CHECKS), progress or silent
@@ -120,7 +129,7 @@ def check_model(
         outcome = CHECKS[name].result(
             found.instances, int(bool(found.unmet)), found.worst_ratio, found.worst, seconds, found.printed
         )
-        results.append(replace(outcome, model=checkpoint.source, unmet=found.unmet, notes=found.notes))
+        results.append(replace(outcome, model=checkpoint.source, unmet=found.unmet or outcome.unmet, notes=found.notes))
     report(len(chosen), len(chosen), "")
     return tuple(results)
 
@@ -146,7 +155,7 @@ def _construction(probe: Probe) -> Found:
 
 def _patch_embedding(probe: Probe) -> Found:
     """Theorem 2 on the patch embedding; biases are one more row of ones in X."""
-    sites = {site.role: site for site in probe.checkpoint.sites("embedding") if site.role.startswith("patch_")}
+    sites = {site.role: site for site in probe.sites() if site.role.startswith("patch_")}
     if not {"patch_in", "patch_out", "patch_residual"} <= set(sites):
         return Found(unmet=("the model has no two-layer residual MLP as embedding",))
     first, second, skip = (sites[role] for role in ("patch_in", "patch_out", "patch_residual"))
@@ -200,7 +209,7 @@ def _bias(module: nn.Module, site: Site) -> Float[Tensor, " d_out"]:
 
 
 def _attention_layers(probe: Probe) -> Iterator[AttentionLayer]:
-    sites = [s for s in probe.checkpoint.sites("attention") if s.stack == "encoder" and s.role.startswith("self.")]
+    sites = probe.self_attention()
     by_layer: dict[int | None, dict[str, Site]] = {}
     for site in sites:
         by_layer.setdefault(site.layer, {})[site.role[-1]] = site
@@ -225,13 +234,22 @@ def _single_heads(probe: Probe) -> Found:
     return _compression(probe, split=True)
 
 
+_T5_ATTENTION = ".SelfAttention."
+"""Part of the names of T5's attention, also where it reads series."""
+
+
 def _form_unmet(probe: Probe) -> tuple[str, ...]:
     """Hypotheses on the form of attention that the encoder does not meet."""
     if "self" in probe.checkpoint.family.rotary:
         return ("queries and keys are turned by rotary positions, so scores are not UᵀW_QᵀW_KU",)
-    sites = [s for s in probe.checkpoint.sites("attention") if s.stack == "encoder" and s.role.startswith("self.")]
+    sites = probe.self_attention()
     if not sites:
         return ("the model has no encoder self-attention",)
+    biased = [s.name for s in sites if s.role[-1] in "qkv" and f"{s.module}.bias" in probe.checkpoint.index]
+    if biased:
+        return (f"{biased[0]} has a bias, so scores or values are not those of UᵀW_QᵀW_KU and W_VU",)
+    if any(_T5_ATTENTION not in site.name for site in sites):
+        return ("its attention is not T5's, the only one known here to take softmax(UᵀW_QᵀW_KU), undivided",)
     uneven = [site.name for site in sites if site.uneven]
     return (f"heads of {uneven[0]} have different widths",) if uneven else ()
 
@@ -272,41 +290,42 @@ def _compression(probe: Probe, split: bool = False) -> Found:
     return Found(notes=notes, instances=count, worst_ratio=worst, worst=where)
 
 
-def _flow(probe: Probe) -> Found:
-    """Theorem 4: its hypotheses on each encoder layer, and its bound where they are met."""
+def _flow(probe: Probe, single: bool = False) -> Found:
+    """Theorem 4, or for a single layer Corollary 1: hypotheses on each encoder layer, and the bound if they are met."""
     unmet = _form_unmet(probe)
     if unmet:
         return Found(unmet=unmet)
     layers = list(_attention_layers(probe))
-    depth = float(len(layers))
+    depth, heads = float(len(layers)), layers[0].heads
     top, scores, values = 0.0, 0.0, 0.0
     for layer in layers:
         top = max(top, float(torch.linalg.matrix_norm(layer.inputs, 2).max()))
         scores = max(scores, bounds.score_norm(layer.w_q, layer.w_k, layer.heads))
         values = max(values, *(float(torch.linalg.matrix_norm(v, 2)) for v in layer.w_v.chunk(layer.heads)))
     d, tokens = layers[0].inputs.shape[1:]
-    short = (f"d = {d} > L = {tokens}",) if d > tokens else ()
-    missed = short + bounds.theorem4_unmet(top, scores=scores, values=values, heads=layers[0].heads, depth=depth)
+    missed: tuple[str, ...] = (f"d = {d} > L = {tokens}",) if d > tokens else ()
+    if layers[0].w_v.shape[0] != d:
+        missed += (f"h·d_h = {layers[0].w_v.shape[0]} ≠ d = {d}",)
+    if single and depth > 1:
+        missed += (f"D = 1 is needed, the encoder has {depth:g} layers",)
+    deep = math.inf if single else depth  # Corollary 1 asks nothing of √D
+    missed += bounds.theorem4_unmet(top, scores=scores, values=values, heads=heads, depth=deep)
     if missed:
         return Found(unmet=missed)
     worst, where = -math.inf, ""
     for layer in layers:
         for series, u in enumerate(layer.inputs):
             sigma = torch.linalg.svdvals(u)
-            y = bounds.multi_head_attention(u / sigma[0], layer.w_q * sigma[0] ** 2, layer.w_k, layer.w_v, layer.heads)
+            y = bounds.multi_head_attention(u / sigma[0], layer.w_q * sigma[0] ** 2, layer.w_k, layer.w_v, heads)
             z = torch.linalg.svdvals(u / sigma[0] + y / depth**0.5)
-            limit = bounds.theorem4_upper(sigma / sigma[0], layer.heads, depth)
-            ratio = float((z / z[0] / limit).max())
+            if single:
+                limit = bounds.corollary1_upper(sigma / sigma[0], heads)
+            else:
+                limit = z[0] * bounds.theorem4_upper(sigma / sigma[0], heads, depth)
+            ratio = float((z / limit).max())
             if not ratio <= worst:
                 worst, where = ratio, f"{layer.name}, series {series}"
     return Found(instances=len(layers) * len(probe.series), worst_ratio=worst, worst=where)
-
-
-def _single_layer(probe: Probe) -> Found:
-    found = _flow(probe)
-    layers = len({s.layer for s in probe.checkpoint.sites("attention") if s.stack == "encoder"})
-    wrong = () if layers == 1 else (f"D = 1 is needed, the encoder has {layers} layers",)
-    return Found(unmet=(*wrong, *(text for text in found.unmet if "√D" not in text)))
 
 
 _ON_MODELS: dict[str, Callable[[Probe], Found]] = {
@@ -318,7 +337,7 @@ _ON_MODELS: dict[str, Callable[[Probe], Found]] = {
     "thm3-lower": _construction,
     "thm4-upper": _flow,
     "thm4-lower": _construction,
-    "cor1": _single_layer,
+    "cor1": partial(_flow, single=True),
     "cor1-lower": _construction,
     "thm5": _compression,
     "one-token": _construction,

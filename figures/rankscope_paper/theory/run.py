@@ -97,8 +97,8 @@ def run_theory(
         progress: progress callback.
 
     Raises:
-        OptionError: an unknown id; an experiment asked of a checkpoint; a theorem asked by id of a checkpoint that does
-            not meet its hypotheses.
+        OptionError: an unknown id; options that contradict each other; an experiment asked of a checkpoint; a theorem
+            asked by id of a checkpoint that does not meet its hypotheses.
     """
     chosen = list(dict.fromkeys(ids)) if ids else list(CHECKS)
     for name in chosen:
@@ -106,6 +106,11 @@ def run_theory(
             raise OptionError(unknown_choice("check", name, known_ids()))
     if checkpoint is not None:
         return _on_checkpoint(chosen, checkpoint, strict=bool(ids), seed=seed, quick=quick, progress=progress)
+    tried = [name for name in chosen if name in CHECKS]
+    if instances is not None and not tried:
+        raise OptionError("--instances has no meaning for experiments: leave it out, or name a theorem.")
+    if instances is not None and quick and len(tried) == len(chosen):
+        raise OptionError("--quick and --instances both set the number of instances: leave one out.")
     checks: list[CheckResult] = []
     experiments: list[ExperimentResult] = []
     for name in chosen:

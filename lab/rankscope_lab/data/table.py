@@ -55,6 +55,18 @@ class VariableTable:
         return found.hexdigest()[:16]
 
 
+def check_digest(recorded: str, current: str, source: str) -> None:
+    """Refuse a run that was made on another table; one recorded without a digest passes.
+
+    Raises:
+        DataError: the digests differ.
+    """
+    if recorded not in ("", current):
+        raise DataError(
+            f"{source} is of another table: give the table that it was run on, or choose another folder for the runs."
+        )
+
+
 def read_table(path: str | Path, columns: Sequence[str] | None = None, *, ignore_times: bool = False) -> VariableTable:
     """Read a CSV with one time column, ``date``, and one column per variable.
 

@@ -42,10 +42,11 @@ class Part:
 
 @dataclass(frozen=True)
 class RunData:
-    """Training and validation parts."""
+    """Training and validation parts, and the digest of their table; empty for generated series."""
 
     train: Part
     validation: Part
+    digest: str = ""
 
 
 def run_data(spec: RunSpec, etth1: str | Path | None = None) -> RunData:
@@ -77,7 +78,8 @@ def _synthetic(spec: RunSpec) -> RunData:
         raise OptionError(f"{spec.series} series leave none to train on: at least {held + 1} are needed.")
     order = torch.randperm(spec.series, generator=torch.Generator().manual_seed(spec.seed))  # as ``random_split`` draws
     parts = order.split([spec.series - held, held])
-    return RunData(*(Part(inputs[rows], targets[rows]) for rows in parts))
+    train, validation = (Part(inputs[rows], targets[rows]) for rows in parts)
+    return RunData(train, validation)
 
 
 @functools.lru_cache(maxsize=2)
@@ -90,13 +92,13 @@ def etth1_data(path: str) -> RunData:
         DataError: columns are missing, times have gaps, or there are too few rows for one window in each part.
     """
     table = read_table(path, ETT)
-    train, validation = (slice(*ends) for ends in _ends(table))
-    mean, deviation = table.values[train].mean(0), table.values[train].std(0) + 1e-8
+    known, held = (slice(*ends) for ends in _ends(table))
+    mean, deviation = table.values[known].mean(0), table.values[known].std(0) + 1e-8
     scaled = ((table.values - mean) / deviation).astype(np.float32)
     target = scaled[:, table.columns.index(TARGET)]
-    edges = bin_edges(target[train])
+    edges = bin_edges(target[known])
     labels = bin_of(target, edges)
-    return RunData(*(_windows(scaled[rows], labels[rows]) for rows in (train, validation)))
+    return RunData(_windows(scaled[known], labels[known]), _windows(scaled[held], labels[held]), table.digest)
 
 
 def _ends(table: VariableTable) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -125,6 +125,7 @@ class RunResult:
         diagnostics: name → numbers, measured on the weights after the last epoch; empty where the run diverged.
         machine: device and how many runs shared it.
         precision: of matrix products: ``float32``, as published, or ``bfloat16``.
+        digest: of the table's columns and values; empty for generated series, and in results that were written without.
     """
 
     spec: RunSpec
@@ -136,11 +137,12 @@ class RunResult:
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     machine: str = ""
     precision: str = FLOAT32
+    digest: str = ""
 
     SCHEMA: ClassVar = "rankscope/lab-encoder-run@1"
     KEYS: ClassVar = (
         *("cell=spec", "points", "parameters", "encoder_parameters", "seconds", "stopped", "diagnostics", "machine"),
-        "precision",
+        *("precision", "digest"),
     )
 
     @property

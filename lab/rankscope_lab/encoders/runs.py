@@ -20,10 +20,11 @@ from rankscope.engine import Progress, silent
 from rankscope.engine.fan_out import fan_out
 from rankscope.engine.pool import Engine, Tick, available_cores
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
+from rankscope_lab.data.table import check_digest
 from rankscope_lab.encoders.data import RunData, run_data
 from rankscope_lab.encoders.diagnostics import diagnose
 from rankscope_lab.encoders.models import AuditModel
-from rankscope_lab.encoders.run_spec import SYNTHETIC, RunResult, RunSpec
+from rankscope_lab.encoders.run_spec import ETTH1, SYNTHETIC, RunResult, RunSpec
 from rankscope_lab.encoders.stacked import stack_size, train_stacked
 from rankscope_lab.encoders.training import ComputeOptions, Trained, train
 from rankscope_lab.kernels import library
@@ -68,7 +69,7 @@ def run_specs(
 
     Raises:
         OptionError: bad options; ETTh1 is needed and not given; a result in the folder has another precision.
-        DataError: ETTh1 cannot be used, or a result in the folder is damaged.
+        DataError: ETTh1 cannot be used, or a result in the folder is damaged or of another table.
         RankscopeError: another process makes runs in the folder; a single run does not fit on the GPU.
     """
     how, engine, folder = how or ComputeOptions(), engine or Engine(jobs=1), Path(folder)
@@ -76,7 +77,7 @@ def run_specs(
         raise OptionError(unknown_choice("precision", how.precision, PRECISIONS))
     unique = list(dict.fromkeys(specs))
     with run_store(folder, AUDIT).open():
-        ready = {} if force else _ready(folder, unique, how)
+        ready = {} if force else _ready(folder, unique, how, etth1)
         waiting = [spec for spec in unique if spec not in ready]
         for spec in {replace(spec, seed=0) for spec in waiting if spec.data != SYNTHETIC}:
             run_data(spec, etth1)  # a table that cannot be used is refused before anything runs, or is forgotten
@@ -92,7 +93,9 @@ def run_specs(
     return [ready[spec] for spec in specs]
 
 
-def _ready(folder: Path, specs: Sequence[RunSpec], how: ComputeOptions) -> dict[RunSpec, RunResult]:
+def _ready(
+    folder: Path, specs: Sequence[RunSpec], how: ComputeOptions, etth1: str | Path | None
+) -> dict[RunSpec, RunResult]:
     """Results that need no further training."""
     stored = stored_runs(folder, specs)
     for one in stored:
@@ -101,6 +104,8 @@ def _ready(folder: Path, specs: Sequence[RunSpec], how: ComputeOptions) -> dict[
                 f"{one.spec.id} was run in {one.precision}, not in {how.precision}: choose another --out, that "
                 "--precision, or --force."
             )
+        if one.spec.data == ETTH1 and etth1 is not None:
+            check_digest(one.digest, run_data(one.spec, etth1).digest, str(run_store(folder, AUDIT).path(one.spec.id)))
     return {one.spec: one for one in stored if not _goes_on(folder, one, how)}
 
 
@@ -198,6 +203,7 @@ def finish(spec: RunSpec, trained: Trained, data: RunData, precision: str, machi
         stopped=trained.epochs if trained.epochs < spec.epochs else 0,
         machine=machine,
         precision=precision,
+        digest=data.digest,
     )
     return result if result.diverged else replace(result, diagnostics=measured(spec, trained.model, data))
 

@@ -83,7 +83,7 @@ def train_stacked(
     held = [one.validation.to(how.device) for one in data]
     points: list[list[Point]] = [[] for _ in specs]
     models, generators = [model for model, _ in made], [order for _, order in made]
-    begun = _begun(specs, how, snapshots or ())
+    begun = _begun(specs, data, how, snapshots or ())
     last = max(how.last(specs[0]), begun[0].epoch if begun else 0)
     if begun:
         for path, one, order in zip(snapshots or (), begun, generators, strict=True):
@@ -109,7 +109,9 @@ def train_stacked(
                 tensors = stack_tensors(models, stack, step.adam)
                 for index, (path, spec, spent) in enumerate(zip(snapshots, specs, seconds(), strict=True)):
                     kept = tensors[index] | random_tensors(generators[index])
-                    Begun(spec.id, epoch, tuple(points[index]), spent, how.precision, kept).write(path)
+                    Begun(spec.id, epoch, tuple(points[index]), spent, how.precision, data[index].digest, kept).write(
+                        path
+                    )
         progress(1)
     _unstack(models, stack)
     return [
@@ -118,9 +120,14 @@ def train_stacked(
     ]
 
 
-def _begun(specs: Sequence[RunSpec], how: ComputeOptions, snapshots: Sequence[Path]) -> list[Begun]:
+def _begun(
+    specs: Sequence[RunSpec], data: Sequence[RunData], how: ComputeOptions, snapshots: Sequence[Path]
+) -> list[Begun]:
     """The states of the runs; none where none of them has begun."""
-    found = [read_begun(path, spec, how.precision) for path, spec in zip(snapshots, specs, strict=False)]
+    found = [
+        read_begun(path, spec, how.precision, one.digest)
+        for path, spec, one in zip(snapshots, specs, data, strict=False)
+    ]
     there = [one for one in found if one is not None]
     if len(there) not in (0, len(specs)) or len({one.epoch for one in there}) > 1:
         raise OptionError("only runs that have come equally far can go on in one stack.")

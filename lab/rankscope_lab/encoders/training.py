@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rankscope.errors import DataError
 from rankscope.io import codec
+from rankscope_lab.data.table import check_digest
 from rankscope_lab.encoders.data import Part, RunData
 from rankscope_lab.encoders.models import AuditModel, build
 from rankscope_lab.encoders.run_spec import MSE, Point, RunSpec
@@ -150,6 +151,7 @@ class Begun:
         points: validations so far.
         seconds: that it took so far.
         precision: of matrix products.
+        digest: of the table, as in the run's result.
         tensors: weights, state of the optimiser, states of the random generators.
     """
 
@@ -158,20 +160,21 @@ class Begun:
     points: tuple[Point, ...]
     seconds: float
     precision: str = FLOAT32
+    digest: str = ""
     tensors: Mapping[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
-    KEYS: ClassVar = ("cell=run", "epoch", "points", "seconds", "precision")
+    KEYS: ClassVar = ("cell=run", "epoch", "points", "seconds", "precision", "digest")
 
     def write(self, path: Path) -> None:
         """Write it in place of the state before, in one step."""
         write_state(path, self.tensors, codec.plain(self))
 
 
-def read_begun(path: Path, spec: RunSpec, precision: str) -> Begun | None:
+def read_begun(path: Path, spec: RunSpec, precision: str, digest: str) -> Begun | None:
     """Read the state of a run; None if there is no such file.
 
     Raises:
-        DataError: the file is damaged, of another run, or of a run in another precision.
+        DataError: the file is damaged, of another run, or of a run in another precision or on another table.
     """
     found = read_state(path)
     if found is None:
@@ -181,6 +184,7 @@ def read_begun(path: Path, spec: RunSpec, precision: str) -> Begun | None:
         raise DataError(f"{path} is of the run {begun.run}, not of {spec.id}: delete it.")
     if begun.precision != precision:
         raise DataError(f"{path} is of a run in {begun.precision}, not in {precision}: delete it, or run that one on.")
+    check_digest(begun.digest, digest, str(path))
     return begun
 
 
@@ -209,7 +213,7 @@ def train(
     began, before = time.perf_counter(), 0.0
     points: list[Point] = []
     epoch = 0
-    if snapshot is not None and (found := read_begun(snapshot, spec, how.precision)) is not None:
+    if snapshot is not None and (found := read_begun(snapshot, spec, how.precision, data.digest)) is not None:
         with restoring(snapshot):
             restore_training(found.tensors, model, adam)
             restore_random(found.tensors, order)
@@ -227,7 +231,7 @@ def train(
             seconds = before + time.perf_counter() - began
             if snapshot is not None:
                 tensors = training_tensors(model, adam) | random_tensors(order)
-                Begun(spec.id, epoch, tuple(points), seconds, how.precision, tensors).write(snapshot)
+                Begun(spec.id, epoch, tuple(points), seconds, how.precision, data.digest, tensors).write(snapshot)
         progress(1)
     return Trained(model, points, before + time.perf_counter() - began, epoch)
 

@@ -42,6 +42,7 @@ class RankedRun:
         spec: of an encoder or SLT run; None otherwise.
         stopped: epoch after which the run was cut; None of whole ones.
         source: file that it was read from.
+        digest: of the table that an encoder or SLT run was made on; empty where none is recorded.
     """
 
     study: str
@@ -54,6 +55,7 @@ class RankedRun:
     spec: EncoderSpec | SltSpec | None = None
     stopped: int | None = None
     source: str = ""
+    digest: str = ""
 
     @property
     def weights(self) -> Path | None:
@@ -173,6 +175,7 @@ def _encoder(file: Path) -> RankedRun | None:
         spec=spec,
         stopped=result.stopped if result.cut else None,
         source=str(file),
+        digest=result.digest,
     )
 
 
@@ -184,7 +187,17 @@ def _slt(file: Path) -> RankedRun | None:
     setting = replace(spec, model="slt", seed=0, epochs=max(spec.epochs, 1)).id
     setting = setting.removesuffix("-s0").replace("-slt-", "-")
     ranks = codec.parse(ModelRanks, result.ranks, str(file)) if result.ranks else None
-    return RankedRun(SLT, setting, spec.model, spec.seed, result.chosen.test.mse, ranks, spec=spec, source=str(file))
+    return RankedRun(
+        SLT,
+        setting,
+        spec.model,
+        spec.seed,
+        result.chosen.test.mse,
+        ranks,
+        spec=spec,
+        source=str(file),
+        digest=result.digest,
+    )
 
 
 def _table_of(document: Any) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError
+from rankscope_lab.data.table import check_digest
 from rankscope_lab.encoders import data as encoder_data
 from rankscope_lab.encoders import models as encoder_models
 from rankscope_lab.encoders.run_spec import ETTH1, SYNTHETIC
@@ -58,14 +59,14 @@ def restored(run: RankedRun, data: str | Path | None) -> Restored | None:
         data: folder of the tables (ETTh1.csv and so on); synthetic data need none.
 
     Raises:
-        DataError: weights or table cannot be used.
+        DataError: weights or table cannot be used, or the table is not that of the run.
     """
     weights, spec = run.weights, run.spec
     if weights is None or spec is None:
         return None
     if isinstance(spec, EncoderSpec):
-        return _encoder(spec, weights, data)
-    return None if data is None else _forecaster(spec, weights, Path(data))
+        return _encoder(run, spec, weights, data)
+    return None if data is None else _forecaster(run, spec, weights, Path(data))
 
 
 def with_ranks(found: RunSet, data: str | Path | None, progress: Progress = silent) -> RunSet:
@@ -101,11 +102,12 @@ def curves_of(
     return tuple(curves)
 
 
-def _encoder(spec: EncoderSpec, weights: Path, data: str | Path | None) -> Restored | None:
+def _encoder(run: RankedRun, spec: EncoderSpec, weights: Path, data: str | Path | None) -> Restored | None:
     if spec.data == ETTH1 and data is None:
         return None
     table = None if spec.data == SYNTHETIC else Path(data or "") / "ETTh1.csv"
     parts = encoder_data.run_data(spec, table)
+    check_digest(run.digest, parts.digest, run.source)
     model = _with_weights(lambda: encoder_models.build(spec), weights)
 
     def score(one: nn.Module) -> float:
@@ -117,8 +119,9 @@ def _encoder(spec: EncoderSpec, weights: Path, data: str | Path | None) -> Resto
     return Restored(model, parts.validation.inputs[:RANKED], tuple(known[rows].split(BATCH)), score)
 
 
-def _forecaster(spec: SltSpec, weights: Path, data: Path) -> Restored:
+def _forecaster(run: RankedRun, spec: SltSpec, weights: Path, data: Path) -> Restored:
     parts = slt_data(spec, data, ignore_times=True)  # as the run may have done
+    check_digest(run.digest, parts.digest, run.source)
     model = _with_weights(lambda: new_model(spec, parts.season), weights)
     inputs, targets = parts.test.batch(_spread(len(parts.test), SCORED))
     known = parts.train.batch(_spread(len(parts.train), CALIBRATED))[0]

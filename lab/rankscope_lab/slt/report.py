@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rankscope_lab.slt.ablations import CHOICE, TIME, VALIDATED, Ablation, Setting, Side, ablation
 from rankscope_lab.slt.models import MODELS, PATCHTST, SLT
-from rankscope_lab.slt.published import Verdict, published_gain, published_speed_up, verdict
+from rankscope_lab.slt.published import Verdict, published_gain, published_mse, published_speed_up, verdict
 from rankscope_lab.slt.run_spec import RunResult
 from rankscope_lab.statistics import Paired, Spread, paired, spread
 
@@ -184,15 +184,17 @@ def _speed_up(dataset: str, name: str, found: Found) -> list[SpeedUp]:
     seconds = mean(lambda one: one.seconds_per_epoch)
     rates = mean(lambda one: one.windows_per_second[0])
     mse = mean(lambda one: one.chosen.test.mse)
+    # published ratios are of the published settings
+    published = all(published_mse(one.spec) is not None for results in both for one in results)
     return [
         SpeedUp(
             dataset,
             name,
             seconds[1] / seconds[0],
             rates[0] / rates[1],
-            published_speed_up(dataset),
+            published_speed_up(dataset) if published else None,
             1 - mse[0] / mse[1],
-            published_gain(dataset),
+            published_gain(dataset) if published else None,
         )
     ]
 

@@ -53,7 +53,12 @@ class LayerFlow(RowSpectrum):
 
 @dataclass(frozen=True)
 class FlowReport:
-    """Flow of ranks of one checkpoint under one signal."""
+    """Flow of ranks of one checkpoint under one signal.
+
+    Attributes:
+        signal: name of the series, path of a text, or ``images``.
+        modality: what the model reads: ``series``, ``text`` or ``image``.
+    """
 
     model: str
     signal: str
@@ -62,8 +67,17 @@ class FlowReport:
     seed: int
     eps: tuple[float, ...]
     layers: tuple[LayerFlow, ...]
+    modality: str = "series"
 
     SCHEMA: ClassVar = "rankscope/flow@1"
+
+    @property
+    def corpus(self) -> str:
+        """How much of what the model read, in words."""
+        if self.modality == "image":
+            return f"{self.n} generated images"
+        what = "texts of {} tokens" if self.modality == "text" else "series of {} values"
+        return f"{self.n} {what.format(self.length)}"
 
     def stack(self, name: str) -> tuple[LayerFlow, ...]:
         """Layers of one stack, first to last."""
@@ -144,7 +158,7 @@ def measure_flow(
     for layer in parallel_map(work, triangles.items()):
         layers.append(layer)
         report(len(layers), len(triangles), "inputs")
-    return FlowReport(checkpoint.source, name, n, length, seed, levels, tuple(layers))
+    return FlowReport(checkpoint.source, name, n, length, seed, levels, tuple(layers), family.modality)
 
 
 def _layer_flow(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SWEEP_EPS = (0.1, 0.05, 0.01, 0.001)
 ALL = "all"
-"""Group of every W_Q of a model; the others are ``encoder.self``, ``decoder.self`` and ``decoder.cross``."""
+"""Group of every trained W_Q of a model; the others are ``encoder.self``, ``decoder.self`` and ``decoder.cross``."""
 
 MODELS = "models"
 """Name of a report that `measure_models` made."""
@@ -51,7 +51,7 @@ class PointRanks:
     Attributes:
         attention_parameters: numbers stored in attention matrices.
         bytes: size of the weights on disk.
-        mean_ranks: group of W_Q → ε → mean ε-rank over its layers; the group ``all`` is every W_Q.
+        mean_ranks: group of W_Q → ε → mean ε-rank over its layers; the group ``all`` is every trained W_Q.
         layer_ranks: group → ε → ε-rank of each layer.
         head_ranks: group → ε → ε-ranks of the heads of each layer.
         embeddings: the embedding over a corpus, and the vocabulary of a model that has one.
@@ -137,7 +137,7 @@ class SweepReport:
         return tuple(row for row in self.points if row.state == "failed")
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per point: its fields, then numbers; ``rank@ε`` is the mean over all W_Q."""
+        """One row per point: its fields, then numbers; ``rank@ε`` is the mean over all trained W_Q."""
         import pandas as pd
 
         return pd.DataFrame([_flat(row, [eps_key(eps) for eps in self.eps]) for row in self.points])
@@ -155,7 +155,7 @@ def read_sweep_report(path: str | Path) -> SweepReport:
 def measure_point(
     model: Checkpoint | str | Path, eps: Sequence[float] = SWEEP_EPS, *, device: str = "cpu"
 ) -> PointRanks:
-    """ε-ranks of every W_Q, of its heads, and of the embedding, of one checkpoint.
+    """ε-ranks of every trained W_Q, of its heads, and of the embedding, of one checkpoint.
 
     Args:
         model: an open checkpoint, or what `open_checkpoint` takes.
@@ -163,7 +163,8 @@ def measure_point(
         device: where matrices are decomposed.
     """
     checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model)
-    rows = measure_spectrum(checkpoint, eps, ("q",), device=device).sites
+    report = measure_spectrum(checkpoint, eps, ("q",), device=device)
+    rows = [row for row in report.sites if report.is_trained(row)]  # the others have the ranks of their random start
     groups: dict[str, list[SiteSpectrum]] = {}
     for row in rows:
         groups.setdefault(f"{row.site.stack}.{row.site.role.partition('.')[0]}", []).append(row)
@@ -176,7 +177,7 @@ def measure_point(
         bytes=checkpoint.bytes,
         mean_ranks={
             name: {key: fmean(row.eps_ranks[key] for row in group) for key in keys}
-            for name, group in {**groups, ALL: list(rows)}.items()
+            for name, group in {**groups, ALL: rows}.items()
         },
         layer_ranks={
             name: {key: [row.eps_ranks[key] for row in group] for key in keys} for name, group in groups.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from math import ceil
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 from matplotlib import colormaps
@@ -104,19 +104,26 @@ def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, heig
     row = 1.15 * POINTS / (72 * height)
     for i, place in zip(right, spread([ends[i][1] for i in right], row, 0.01, 0.99), strict=True):
         x, y = ends[i]
-        _write(ax, lines[i], labels[i], [(x, y), (1.01, y), (1.045, place)], (1.06, place))
+        _write(ax, lines[i], labels[i], [(x, y), (1.01, y), (1.045, place)], (1.06, place), None)
     wide = 0.022 * max((len(label) for label in labels), default=0)
     below = [i for i, (x, _) in enumerate(ends) if x <= 0.9]
     for i, place in zip(below, spread([ends[i][0] + 0.02 for i in below], wide, 0.02, 0.95), strict=True):
         x, y = ends[i]
-        _write(ax, lines[i], labels[i], [(x, y), (place, row)], (place, row))
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}  # lines pass below these labels
+        _write(ax, lines[i], labels[i], [(x, y), (place, row)], (place, row), box)
 
 
-def _write(ax: Axes, line: Line2D, label: str, leader: list[tuple[float, float]], place: tuple[float, float]) -> None:
+def _write(
+    ax: Axes,
+    line: Line2D,
+    label: str,
+    leader: list[tuple[float, float]],
+    place: tuple[float, float],
+    box: dict[str, Any] | None,
+) -> None:
     path = Line2D(*zip(*leader, strict=True), transform=ax.transAxes, color=line.get_color(), lw=0.5, clip_on=False)
     path.set_in_layout(False)
     ax.add_artist(path)
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}
     ax.text(*place, label, transform=ax.transAxes, size=POINTS, va="center", ha="left", bbox=box)
 
 

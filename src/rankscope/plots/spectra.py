@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from rankscope.plots.style import MARKS, figure, styled
 if TYPE_CHECKING:
     from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 
+START_COLOUR = "#9a9a9a"
+"""Colour of matrices as they were drawn at random."""
 FLOOR = 1e-6
 """Relative singular values below this are rounding of float32 weights."""
 
@@ -76,7 +79,7 @@ def _layer_title(layer: int | None) -> str:
 
 
 def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figure:
-    """ε-rank of W_Q, W_K, W_V and W_O against layer, one panel per stack and kind of attention.
+    """ε-rank of W_Q, W_K, W_V and W_O against layer, one panel per stack and kind of attention; untrained ones grey.
 
     Args:
         report: from `rankscope.measure.spectrum.measure_spectrum`.
@@ -89,15 +92,22 @@ def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figur
     if not panels:
         raise OptionError("the report holds no attention matrix: measure sites q, k, v or o.")
     key = eps_key(eps, report.sites[0].eps_ranks)
+    idle: dict[str, set[str]] = defaultdict(set)
+    for row in report.sites:
+        if not report.is_trained(row):
+            idle[row.site.stack].add(row.site.role)
     with styled():
         fig, axes = figure(1, len(panels), sharey=True)
         for ax, ((stack, scope), roles) in zip(axes, panels.items(), strict=True):
             for letter, mark in zip(LETTERS, MARKS, strict=False):
                 if letter in roles:
                     layers, ranks = zip(*sorted(roles[letter].items()), strict=True)
-                    ax.plot(
-                        layers, ranks, label=f"$W_{letter.upper()}$", gid=f"{stack}.{scope}.{letter}", **mark.kwargs()
-                    )
+                    look, label = mark.kwargs(), f"$W_{letter.upper()}$"
+                    if f"{scope}.{letter}" in idle[stack]:
+                        look |= {"color": START_COLOUR, "linestyle": ":"}
+                        look |= {"markerfacecolor": START_COLOUR if mark.filled else "white"}
+                        label += ", never trained"
+                    ax.plot(layers, ranks, label=label, gid=f"{stack}.{scope}.{letter}", **look)
             ax.set_title(f"{stack}, {scope}")
             ax.set_xlabel("layer")
             ax.margins(x=0.08)
@@ -105,7 +115,7 @@ def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figur
         axes[0].set_ylabel(f"ε-rank, ε = {key}")
         axes[0].set_ylim(bottom=0)
         named = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-        fig.legend(named.values(), named.keys(), loc="outside upper center", ncols=4)
+        fig.legend(named.values(), named.keys(), loc="outside upper center", ncols=4 if len(named) == 4 else 3)
     return fig
 
 
@@ -164,7 +174,6 @@ def size_of_report(report: SpectrumReport, eps: Sequence[float] | None = None) -
     return levels, [size_ratio(shapes, column.tolist()) for column in ranks.T]
 
 
-START_COLOUR = "#9a9a9a"
 MOST_LABELS = 8
 
 
@@ -219,7 +228,7 @@ def _both_spectra(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum
     ax.set_xlabel("index $j$ of the singular value")
     ax.set_ylabel(r"$\sigma_j / \sigma_1$")
     shown = thinned(len(after), MOST_LABELS)
-    label_ends(ax, [lines[i] for i in shown], [f"layer {after[i].site.layer}" for i in shown], height=1.7)
+    label_ends(ax, [lines[i] for i in shown], [f"layer {after[i].site.layer}" for i in shown], height=1.45)
     ax.annotate("grey, dashed: before training", (0.03, 0.04), xycoords="axes fraction", size=7)
 
 
@@ -233,6 +242,6 @@ def _both_ranks(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum],
         ax.plot(layers, [row.eps_ranks[key] for row in before], label=f"ε = {key}, before", **grey)
     ax.set_xlabel("layer")
     ax.set_ylabel("ε-rank")
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, 1.08 * max(max(row.eps_ranks[key] for key in keys) for row in [*before, *after]))
     ax.margins(x=0.08)
     whole_numbers(ax, most=6)

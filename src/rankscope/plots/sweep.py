@@ -81,7 +81,7 @@ def ranks_by_vocabulary(report: SweepReport, *, group: str = "all", start: Sweep
 def ranks_by_heads(report: SweepReport, *, group: str = "all", start: SweepReport | None = None) -> Figure:
     """Mean ε-rank of W_Q (left) and of one head's rows of it (right) against the number of heads (Fig. 16).
 
-    The grey line on the right is the width of a head, the most that its rank can be.
+    The thin black line on the right is the width of a head, the most that its rank can be.
 
     Args:
         report: a sweep over ``model.num_heads``.
@@ -96,7 +96,13 @@ def ranks_by_heads(report: SweepReport, *, group: str = "all", start: SweepRepor
         _mean_ranks(whole, report, "model.num_heads", group, start)
         _lines(single, report, "model.num_heads", _head_rank(report, group), start)
         widths = sorted({(_at(row, "model.num_heads"), _at(row, "model.d_kv")) for row in report.done})
-        single.plot(*zip(*widths, strict=True), color=CONTOUR, linewidth=1.0, zorder=0, gid="head-width")
+        thin: dict[str, Any] = {
+            "color": "black",
+            "linewidth": 0.6,
+            "zorder": 3,
+        }  # over the lines of small ε, which follow it
+        single.plot(*zip(*widths, strict=True), label="width of a head", gid="head-width", **thin)
+        single.legend(handles=single.lines[-1:], loc="upper right")
         single.set_ylabel("mean ε-rank of one head")
         for ax in (whole, single):
             ax.set_xlabel("heads $h$")

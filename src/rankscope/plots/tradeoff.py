@@ -84,7 +84,7 @@ def _at(row: Table2Row, measure: str, which: str = "median") -> float:
     return float(getattr(getattr(row, which), measure))
 
 
-def _score(row: Table2Row, measure: str) -> float:
+def drawn_score(row: Table2Row, measure: str) -> float:
     """Mean over the seeds where the row was judged, else the median."""
     return float(getattr(row.judgement, measure, _at(row, measure)))
 
@@ -102,7 +102,7 @@ def _draw(ax: Axes, rows: Sequence[Table2Row], measure: str, name: str, position
     # Intervals are wider than ranges: side by side, those of several methods at one size do not cover each other.
     aside = 1.012 ** (position - 3) if any(row.judgement for row in rows) else 1.0
     x = [_at(row, "reached") * aside for row in rows]
-    y = [_score(row, measure) for row in rows]
+    y = [drawn_score(row, measure) for row in rows]
     ends = [_span(row, measure) for row in rows]
     spans = [
         [max(0.0, middle - low) for (low, _), middle in zip(ends, y, strict=True)],

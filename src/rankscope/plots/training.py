@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError, unknown_choice
+from rankscope.plots.histograms import MOST_LAYERS
 from rankscope.plots.labels import thinned
 from rankscope.plots.style import MARKS, figure, styled
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = ("step", "site", "stack", "layer", "role", "index", "sigma")
 """Columns of ``spectra.parquet``, which a run writes into its checkpoint folder."""
 BINS_PER_DECADE = 4
-MOST_STEPS, MOST_LAYERS = 4, 6
+MOST_STEPS = 4
 
 
 def training_spectra(

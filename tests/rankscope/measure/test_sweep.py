@@ -73,6 +73,13 @@ def test_bolt_has_no_vocabulary(bolt_folder):
     assert [one.matrix for one in measure_point(str(bolt_folder), EPS).embeddings] == ["corpus"]
 
 
+def test_queries_that_no_gradient_reaches_are_in_no_mean(bolt_folder):
+    ranks = measure_point(str(bolt_folder), EPS)
+    assert set(ranks.mean_ranks) == {"encoder.self", "decoder.cross", "all"}
+    trained = [rank for name in ("encoder.self", "decoder.cross") for rank in ranks.layer_ranks[name]["0.1"]]
+    assert ranks.mean_ranks["all"]["0.1"] == pytest.approx(statistics.fmean(trained))
+
+
 def rows(ranks: PointRanks) -> tuple[SweepRow, ...]:
     done = SweepRow(
         point="d-16",

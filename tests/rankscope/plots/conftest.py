@@ -66,7 +66,7 @@ def spectrum_report() -> Any:
                     site = Site(name, stack, layer, f"{scope}.{letter}", 4, 6, int(letter == "o"))  # type: ignore[arg-type]
                     shape = (WIDTH, WIDTH)
                     sites.append(SimpleNamespace(site=site, shape=shape, sigma=sigma, eps_ranks=ranks(sigma)))
-    return SimpleNamespace(sites=tuple(sites), eps=EPS)
+    return SimpleNamespace(sites=tuple(sites), eps=EPS, is_trained=lambda row: True)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Before and after training: both are drawn, and drawn apart without colour."""
 
 import copy
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +45,21 @@ def test_both_spectra_of_every_layer_are_drawn_and_their_ranks(start: Any, end: 
     assert [text.get_text() for text in fig.legends[0].get_texts()] == [
         f"ε = {eps}, {when}" for eps in rows[0].eps_ranks for when in ("trained", "before")
     ]
+
+
+def test_labels_do_not_meet_and_markers_are_whole(start: Any, end: Any) -> None:
+    for report in (start, end):
+        for row in report.sites:
+            row.sigma = np.ones(24)  # all labels are wanted at one place
+    fig = start_and_end(start, end)
+    fig.draw_without_rendering()
+    top, below = fig.axes
+    boxes = sorted((text.get_window_extent() for text in top.texts[:3]), key=lambda box: float(box.y0))
+    assert all(one.y1 <= other.y0 + 1 for one, other in itertools.pairwise(boxes))
+    assert not any(text.get_bbox_patch() for text in top.texts[:3])
+    most = max(max(line.get_ydata()) for line in below.lines)
+    room = below.transData.transform((0, below.get_ylim()[1]))[1] - below.transData.transform((0, most))[1]
+    assert room * 72 / fig.dpi > 2.5  # half a marker, in points
 
 
 def test_two_networks_are_refused(start: Any, end: Any) -> None:

@@ -62,6 +62,8 @@ def test_ranks_of_one_head_stand_beside_its_width(sweep_report):
     drawn = lines(single)
     assert drawn["ε = 0.1"].get_ydata().tolist() == [1.5, 2.5]  # heads of rank 1 and 2, then 2 and 3
     assert drawn["head-width"].get_ydata().tolist() == [8.0, 8.0]
+    assert drawn["head-width"].get_zorder() > max(line.get_zorder() for name, line in drawn.items() if name[0] == "ε")
+    assert [text.get_text() for text in single.get_legend().get_texts()] == ["width of a head"]
 
 
 def test_spectra_by_patch_are_relative_and_in_order(sweep_report):

@@ -292,3 +292,29 @@ def test_commands_come_in_the_order_in_which_they_can_be_run(results: Path, one_
     one_document({**made, "model": "a", "out": "b"}, "3.json")
     html = build_page(one_document({**moments, "model": "a", "command": "rankscope calibrate a"}, "4.json")).html
     assert re.findall(r"# (\d)\.json", html) == ["4", "3", "2", "1"]
+
+
+def test_theorems_that_do_not_apply_are_not_counted_as_failed(one_document: Callable[..., Path]) -> None:
+    check = {"id": "thm2", "instances": 10, "worst_ratio": 0.5, "pass": True}
+    none = {"id": "cor2", "instances": 0, "worst_ratio": None, "pass": False, "unmet": ["k = 1 is needed"]}
+    html = build_page(one_document({"schema": "rankscope/theory@1", "checks": [check, none]})).html
+    assert html.count("1 of 1 check of theorems hold; 1 not applicable.") == 2
+    assert "not applicable; k = 1 is needed" in html
+    assert ">no<" not in html
+
+
+def test_ranks_of_embeddings_are_out_of_the_largest_possible(results: Path, one_document: Callable[..., Path]) -> None:
+    embed = json.loads((results / "embed.json").read_text())
+    embed["rows"] = embed["rows"][:1]
+    row = embed["rows"][0]
+    row["tokens"] = row["d_model"] - 3
+    html = build_page(one_document(embed)).html
+    rank = next(iter(row["eps_ranks"].values()))
+    assert f"{rank} of {row['d_model'] - 3}." in html
+    assert f"{rank} of {row['d_model']}." not in html
+
+
+def test_the_flow_of_images_is_of_images(results: Path, one_document: Callable[..., Path]) -> None:
+    flow = json.loads((results / "flow.json").read_text())
+    html = build_page(one_document({**flow, "modality": "image", "signal": "images"})).html
+    assert "(2 generated images)" in html

@@ -17,7 +17,15 @@ from rankscope_lab.encoders import stacked as stacked_module
 from rankscope_lab.encoders.data import etth1_data, run_data
 from rankscope_lab.encoders.run_spec import Point, RunResult, RunSpec, etth1_spec
 from rankscope_lab.encoders.stacked import stack_bytes, stack_size, train_stacked
-from rankscope_lab.encoders.training import ComputeOptions, fresh, learning_rate, loss_of, score, train, validated
+from rankscope_lab.encoders.training import (
+    ComputeOptions,
+    fresh,
+    learning_rate,
+    loss_of,
+    score,
+    train,
+    validated,
+)
 
 SMALL = RunSpec("linear", series=48, epochs=4)
 

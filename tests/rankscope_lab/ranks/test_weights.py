@@ -94,6 +94,21 @@ def test_forecasters_are_scored_on_windows_of_the_test_part(tmp_path: Path) -> N
     assert ranked.ranks.stream("input")[0].tokens == 16 * 5
 
 
+def test_runs_of_another_table_are_not_scored(tmp_path: Path) -> None:
+    table = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=500, freq="h"), "a": np.arange(500.0)})
+    table.to_csv(tmp_path / "toy.csv", index=False)
+    spec, scores = SltSpec("toy", "slt", epochs=1, lookback=48, horizon=8), Score(1.0, 1.0)
+    at = tmp_path / "runs"
+    at.mkdir()
+    save_file(dict(build_model("slt", 24, 48, 8).state_dict()), at / f"{spec.id}.safetensors")
+    epochs = (Epoch(1, scores, scores, scores, 1.0),)
+    result = SltResult(spec, epochs, 1, 1, WindowCounts(1, 1, 1), digest="of another")
+    (at / f"{spec.id}.json").write_text(codec.text(result))
+    (run,) = read_runs([at]).runs
+    with pytest.raises(DataError, match=r"toy.*\.json is of another table: give the table"):
+        restored(run, tmp_path)
+
+
 def test_weights_of_another_model_are_refused(audit: Path) -> None:
     (run,) = read_runs([audit]).runs
     other = replace(run, spec=replace(SPEC, d_model=32))

@@ -98,6 +98,12 @@ def test_ratios_are_above_1_where_slt_is_faster() -> None:
     assert ratio.published == 1.36
 
 
+def test_published_ratios_stand_beside_the_published_settings_only() -> None:
+    runs = [ran(model, 0, [0.9, 0.4], epochs=2, lookback=48) for model in ("slt", "patchtst")]
+    (ratio,) = study_report(runs).speed_ups
+    assert (ratio.published, ratio.published_gain) == (None, None)
+
+
 def test_tables_and_protocols_are_kept_apart() -> None:
     runs = [*RUNS, ran("slt", 0, [0.2], dataset="ETTh2"), ran("slt", 0, [0.3], protocol="field", revin=True)]
     rows = {(row.dataset, row.protocol, row.model): row for row in study_report(runs).rows}

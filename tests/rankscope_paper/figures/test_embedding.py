@@ -12,8 +12,9 @@ import torch
 from rankscope import measure_embedding, open_checkpoint
 from rankscope.errors import DataError
 from rankscope.io import codec
+from rankscope.measure.tradeoff import read_table2
 from rankscope.series.signals import corpus
-from rankscope_paper.figures import FIGURES, Settings, draw
+from rankscope_paper.figures import CARRIED, FIGURES, Settings, draw
 from rankscope_paper.figures.embedding import angle_frame
 
 
@@ -37,6 +38,7 @@ def test_spectra_of_several_models(bolt_folder: Path, chronos_t5_folder: Path) -
     np.testing.assert_allclose(ours["relative_sigma"], sigma / sigma[0], atol=1e-7)
     assert f"{models[0]} {int((sigma > 0.1 * sigma[0]).sum())} of 16" in drawn.caption
     assert "8 series of 256 values, seed 0" in drawn.caption
+    assert "trained (the mark of the model, dots of the others)" in drawn.caption
 
 
 def test_a_saved_report_is_drawn_as_it_was_measured(bolt_folder: Path, tmp_path: Path) -> None:
@@ -88,6 +90,12 @@ def test_angle_frame_holds_each_pair_once() -> None:
     assert frame.values.tolist() == [["m", 0, 1, 30.0], ["m", 0, 2, 45.0], ["m", 1, 2, 60.0]]
 
 
+def test_models_with_and_without_a_vocabulary_are_no_one_figure(bolt_folder: Path, chronos_t5_folder: Path) -> None:
+    models = (str(bolt_folder), str(chronos_t5_folder))
+    with pytest.raises(DataError, match="chronos-bolt has no vocabulary, as the others have: draw it by itself"):
+        draw(FIGURES["2b"], Settings(models=models, quick=True))
+
+
 def test_strategies_under_both_signals(bolt_folder: Path, chronos_t5_folder: Path) -> None:
     models = (str(chronos_t5_folder), str(bolt_folder))
     (drawn,) = draw(FIGURES["8"], Settings(models=models, quick=True))
@@ -101,10 +109,16 @@ def test_strategies_under_both_signals(bolt_folder: Path, chronos_t5_folder: Pat
     assert sum(bool(ax.images) for ax in drawn.figure.axes) == 4
 
 
-def test_a_text_model_embeds_no_signal(t5_folder: Path) -> None:
-    for number in ("3b", "8"):
-        with pytest.raises(DataError, match="embeds no series"):
-            draw(FIGURES[number], Settings(models=(str(t5_folder),), quick=True))
+def test_models_of_text_and_images_embed_no_signal(t5_folder: Path) -> None:
+    for model in (str(t5_folder), "bundled-vit"):
+        for number in ("3b", "5c", "8"):
+            with pytest.raises(DataError, match=f"embeds no series, but .*: figure {number} needs series"):
+                draw(FIGURES[number], Settings(models=(model,), quick=True))
+
+
+def test_angles_of_patches_need_patches(chronos_t5_folder: Path) -> None:
+    with pytest.raises(DataError, match="embeds single values: figure 3b compares patches"):
+        draw(FIGURES["3b"], Settings(models=(str(chronos_t5_folder),), quick=True))
 
 
 def test_the_overview_repeats_its_three_measurements(bolt_folder: Path, chronos_t5_folder: Path) -> None:
@@ -120,4 +134,8 @@ def test_the_overview_repeats_its_three_measurements(bolt_folder: Path, chronos_
         weight = checkpoint.tensor(f"encoder.block.{int(layer)}.layer.0.SelfAttention.q.weight").double().numpy()
         sigma = np.linalg.svd(weight, compute_uv=False)
         assert share == pytest.approx((sigma > 0.1 * sigma[0]).sum() / min(weight.shape))
-    assert set(frame[frame["panel"] == "c"]["line"]) == {"SVD", "whitened", "joint"}
+    c = frame[frame["panel"] == "c"]
+    assert set(c["line"]) == {"SVD", "whitened", "joint"}
+    table = read_table2(CARRIED / "table2_bundled-bolt.json")
+    default = [row for row in table.rows if (row.method, row.allocation) == ("joint", "sensitivity")]
+    assert sorted(c[c["line"] == "joint"]["value"]) == sorted(row.median.relative_WQL for row in default)

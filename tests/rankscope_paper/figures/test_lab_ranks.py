@@ -55,6 +55,8 @@ def test_the_numbers_drawn_are_those_of_the_study(saved: Path) -> None:
     assert set(linear["std"]) == {0.5}
     book = frame.loc[("codebooks", "codebook, ε = 0.1")]
     assert (book["x"].tolist(), book["mean"].tolist()) == ([64, 1024], [16.0, 256.0])
+    assert book["std"].isna().all()  # the study records no deviation of ε-ranks
+    drawn.figure.draw_without_rendering()
     cut = drawn.frame[drawn.frame["panel"] == "cuts"]
     assert cut["line"].tolist() == ["attention, whitened"]  # the plain SVD is in the study, not in the figure
     assert (cut["x"].item(), cut["mean"].item()) == (0.49, 1.25)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,6 +31,11 @@ def test_ranks_by_layer(number: str, t5_folder: Path) -> None:
     assert queries["eps_rank@0.1"].tolist() == ranks
     assert f"first layer to last: {ranks[0]}, {ranks[1]} of 8" in drawn.caption
     assert "ε = 0.1" in drawn.caption
+
+
+def test_the_flow_needs_an_encoder() -> None:
+    with pytest.raises(DataError, match="bundled-timesfm: figure 5c needs the layers of an encoder"):
+        draw(FIGURES["5c"], Settings(models=("bundled-timesfm",), quick=True))
 
 
 def test_the_flow_of_a_constant_signal(chronos_t5_folder: Path, tmp_path: Path) -> None:
@@ -98,3 +105,16 @@ def test_a_model_without_an_encoder(chronos_t5_folder: Path, monkeypatch) -> Non
     for number in ("5a", "12"):
         with pytest.raises(DataError, match="has no encoder with a W_Q"):
             draw(FIGURES[number], Settings(models=(str(chronos_t5_folder),)))
+
+
+def test_captions_say_of_how_many_layers_some_are_drawn(
+    tiny_config: Callable[..., Any], write_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    deep = write_checkpoint(tmp_path / "deep", tiny_config("t5", num_layers=8))
+    (drawn,) = draw(FIGURES["12"], Settings(models=(str(deep),)))
+    assert f"(W_MLP) in 6 of 8 encoder layers of {deep}, first" in drawn.caption
+    columns = ["step", "site", "stack", "layer", "role", "index", "sigma"]
+    rows = [(step, "q", "encoder", layer, "self.q", 0, 1.0) for step in (0, 7) for layer in range(8)]
+    pd.DataFrame(rows, columns=columns).to_parquet(tmp_path / "spectra.parquet")
+    (drawn,) = draw(FIGURES["13"], Settings(data=tmp_path))
+    assert "of W_Q in 6 of 8 encoder layers, at" in drawn.caption

@@ -38,11 +38,11 @@ def test_numbers_are_found_however_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("number", "settings", "part"),
     [
-        ("4c", Settings(models=("x",)), "--model has no meaning for figure 4c, which takes --data"),
-        ("15", Settings(data=Path("x")), "--data has no meaning for figure 15, which takes --seed"),
+        ("4c", Settings(models=("x",)), "--model does not apply to figure 4c, which takes --data"),
+        ("15", Settings(data=Path("x")), "--data does not apply to figure 15, which takes --seed"),
         ("5a", Settings(models=("x", "y")), "figure 5a takes at most 1 models, got 2"),
         ("2a", Settings(models=("x",), data=Path("y")), "figure 2a: give --model or --data, not both"),
-        ("13", Settings(quick=True), "--quick has no meaning for figure 13"),
+        ("13", Settings(quick=True), "--quick does not apply to figure 13"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(number: str, settings: Settings, part: str) -> None:

@@ -13,6 +13,9 @@ import pytest
 
 from rankscope import open_checkpoint
 from rankscope.errors import DataError
+from rankscope.families import FAMILIES, HeadWidth
+from rankscope.families.weight_layout import low_rank_config
+from rankscope.lowrank import LowRankT5Config, LowRankT5ForConditionalGeneration
 from rankscope_paper.figures import FIGURES, Settings, draw, write_drawn
 from rankscope_paper.figures.heads import SCHEMA, compact_angles, read_angles
 
@@ -98,7 +101,7 @@ def test_angles_of_a_folder_survive_their_compact_table(
     files = write_drawn(FIGURES["14"], drawn, tmp_path / "out")
     saved = next(file for file in files if file.suffix == ".parquet")
     maps, about = read_angles(saved)
-    assert [(title, heads) for title, (heads, _) in maps.items()] == [("h = 2", 2), ("h = 4", 4)]
+    assert [(title, widths) for title, (widths, _) in maps.items()] == [("h = 2", (4, 4)), ("h = 4", (2, 2, 2, 2))]
     assert "2 chronos-t5 models" in about
     weight = open_checkpoint(folder / "points" / "p0").tensor("encoder.block.0.layer.0.SelfAttention.q.weight")
     rows = weight.double().numpy()
@@ -116,14 +119,14 @@ def test_angles_of_a_folder_survive_their_compact_table(
 def test_angles_within_and_across_heads(tmp_path: Path) -> None:
     angles = np.radians([[0, 10, 80, 80], [10, 0, 80, 80], [80, 80, 0, 30], [80, 80, 30, 0]])
     file = tmp_path / "a.parquet"
-    compact_angles({"h = 2": (2, angles)}, "Made up.").to_parquet(file)
+    compact_angles({"h = 2": ((2, 2), angles)}, "Made up.").to_parquet(file)
     (drawn,) = draw(FIGURES["14"], Settings(data=file))
     assert "h = 2 20° and 80°. Made up." in drawn.caption
 
 
 def test_angles_that_cannot_be_read(tmp_path: Path, sweep_folder: Sweep) -> None:
     file = tmp_path / "a.parquet"
-    table = compact_angles({"h = 2": (2, np.zeros((4, 4)))}, "")
+    table = compact_angles({"h = 2": ((2, 2), np.zeros((4, 4)))}, "")
     table.assign(schema="rankscope/head-angles@0").to_parquet(file)
     with pytest.raises(DataError, match=f"expected a table of schema '{SCHEMA}', got 'rankscope/head-angles@0'"):
         draw(FIGURES["14"], Settings(data=file))
@@ -151,3 +154,14 @@ def test_finished_models_in_place_of_a_sweep(
             ranks.append((sigma > 0.1 * sigma[0]).sum())
         assert mean == np.mean(ranks)
     assert f"Measured on finished checkpoints: {folders[0]} (" in drawn.caption
+
+
+def test_heads_of_different_widths_are_blocks_of_their_own(tiny_config: Callable[..., Any], tmp_path: Path) -> None:
+    layouts = {"encoder.block.0.layer.0.SelfAttention": HeadWidth((1, 5), (4, 4))}
+    config = low_rank_config(tiny_config("chronos-t5"), FAMILIES["chronos-t5"], layouts, "joint")
+    LowRankT5ForConditionalGeneration(LowRankT5Config.from_dict(config)).save_pretrained(tmp_path / "uneven")
+    (drawn,) = draw(FIGURES["14"], Settings(models=(str(tmp_path / "uneven"),)))
+    inside = drawn.frame.query("row >= 1")["degrees"].mean()
+    across = drawn.frame.query("row == 0")["degrees"].mean()
+    assert f"{inside:.0f}° and {across:.0f}°" in drawn.caption
+    assert drawn.compact is None

@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.errors import OutputError
 from rankscope.plots import figure, styled
-from rankscope_paper.figures import FIGURES, Drawn, refuse_existing_files, write_drawn
+from rankscope_paper.figures import FIGURES, Drawn, Settings, refuse_existing_files, write_drawn
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_four_files(drawn: Drawn, tmp_path: Path) -> None:
 def test_nothing_is_replaced_without_force(drawn: Drawn, tmp_path: Path) -> None:
     (tmp_path / "fig4a.txt").write_text("mine")
     for attempt in (
-        lambda: refuse_existing_files(FIGURES["4a"], tmp_path, force=False),
+        lambda: refuse_existing_files(FIGURES["4a"], Settings(), tmp_path, force=False),
         lambda: write_drawn(FIGURES["4a"], drawn, tmp_path),
     ):
         with pytest.raises(OutputError, match=r"fig4a\.txt exists already"):
@@ -47,6 +47,21 @@ def test_nothing_is_replaced_without_force(drawn: Drawn, tmp_path: Path) -> None
     assert [file.name for file in tmp_path.iterdir()] == ["fig4a.txt"]
     write_drawn(FIGURES["4a"], drawn, tmp_path, force=True)
     assert (tmp_path / "fig4a.txt").read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("number", "file"),
+    [
+        ("14", "fig14.parquet"),
+        ("16", "fig16_angles.csv"),
+        ("table2", "table2_bundled-bolt.png"),
+        ("start-end", "start-end_chronos-t5.txt"),
+    ],
+)
+def test_files_of_all_figures_of_a_recipe_are_looked_for(number: str, file: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text("mine")
+    with pytest.raises(OutputError, match=f"{file} exists already"):
+        refuse_existing_files(FIGURES[number], Settings(), tmp_path, force=False)
 
 
 def test_a_failure_on_the_way_leaves_nothing(drawn: Drawn, tmp_path: Path, monkeypatch) -> None:
@@ -63,4 +78,4 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_text("")
     with pytest.raises(OutputError, match="is a file: name a folder"):
-        refuse_existing_files(FIGURES["4a"], file, force=True)
+        refuse_existing_files(FIGURES["4a"], Settings(), file, force=True)

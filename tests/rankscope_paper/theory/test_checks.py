@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from rankscope_paper import bounds
 from rankscope_paper.theory.check import CheckResult, instance, run_check, verdict
 from rankscope_paper.theory.checks import CHECKS
 from rankscope_paper.theory.checks.embedding import ACTIVATIONS
-from rankscope_paper.theory.run import run_theory
+from rankscope_paper.theory.run import TheoryReport, run_theory
 
 FEW = {"cor2": 25, "thm2": 150, "thm6-lower": 24, "thm6-upper": 24, "thm4-lower": 30, "cor1-lower": 30}
 
@@ -113,6 +114,12 @@ def test_activations_meet_the_hypothesis_of_theorem_2() -> None:
     x = torch.linspace(-30, 30, 60_001, dtype=torch.float64)
     for name, act in ACTIVATIONS.items():
         assert bool((act(x).abs() <= x.abs() * (1 + 1e-12)).all()), name
+
+
+def test_a_check_that_no_instance_meets_says_nothing() -> None:
+    result = run_check(replace(CHECKS["thm2"], ratio=lambda case: None), 3)
+    assert result.unmet == ("none of 3 instances met them",)
+    assert TheoryReport(0, False, (result,)).passed
 
 
 def test_a_ratio_that_is_no_number_fails() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import OptionError
@@ -94,3 +95,36 @@ def test_experiments_and_text_models_are_refused(
     folder = write_checkpoint(tmp_path / "t5", tiny_config("t5"))
     with pytest.raises(OptionError, match="does not read series"):
         check_model(open_checkpoint(folder))
+
+
+@pytest.mark.parametrize(
+    ("model", "unmet"),
+    [
+        ("bundled-patchtst", "q_proj.weight has a bias"),
+        ("bundled-autoformer", "q_proj.weight has a bias"),
+        ("bundled-patchtsmixer", "the model has no encoder self-attention"),
+        ("bundled-totem", "the model has no encoder self-attention"),
+    ],
+)
+def test_attention_of_another_form_is_out_of_reach(model: str, unmet: str) -> None:
+    results = check_model(open_checkpoint(model), ["thm2", "thm3", "cor1"], n=1, length=96)
+    assert [one.applies for one in results] == [False] * 3
+    assert all(unmet in one.unmet[0] for one in results[1:])
+
+
+def test_a_single_layer_within_the_hypotheses_is_evaluated(
+    tiny_config: Callable[..., Any], write_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    config = tiny_config("chronos-t5", num_layers=1, d_kv=8)
+    folder = write_checkpoint(tmp_path / "flat", config)
+    weights = load_file(folder / "model.safetensors")
+    attention = "encoder.block.0.layer.0.SelfAttention"
+    for letter, size in (("q", 1e-6), ("v", 0.1)):
+        weights[f"{attention}.{letter}.weight"] *= size / weights[f"{attention}.{letter}.weight"].norm()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    (result,) = check_model(open_checkpoint(folder), ["cor1"], n=2, length=32)
+    assert result.unmet == ()
+    assert result.instances == 2
+    assert result.passed
+    # W_V is so small that Z is nearly U: the first ratio is 1 over the bound's constant
+    assert result.worst_ratio == pytest.approx(1 / (1 + bounds.head_factor(2)), rel=0.1)

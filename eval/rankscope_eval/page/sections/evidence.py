@@ -14,7 +14,7 @@ from rankscope.measure.sweep import SweepReport
 from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row
 from rankscope_eval.bench import BenchReport
 from rankscope_eval.page.charts import plain_text, shortened, times
-from rankscope_eval.page.documents import TheoryReport
+from rankscope_eval.page.documents import TheoryReport, checks_held
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.numbers import MISSING, count, duration, percent, plural, ratio, significant, size
 from rankscope_eval.page.parts import Cell, Part, Row, Section, Table, number
@@ -141,15 +141,14 @@ def theory_part(report: TheoryReport, name: str) -> Part:
             one.title or MISSING,
             number(one.instances, count(one.instances)),
             number(one.worst_ratio, significant(one.worst_ratio, 4)),
-            "yes" if one.passed else "no",
+            ("yes" if one.passed else "no") if one.applies else "; ".join(("not applicable", *one.unmet)),
         ]
         for one in report.checks
     ]
     heads = ["check", "what", "instances", "worst measured / bound", "holds"]
-    held = sum(one.passed for one in report.checks)
     return Part(
         "Theorems, checked on numbers",
-        text=f"{held} of {plural(len(report.checks), 'check')} hold.",
+        text=checks_held(report.checks),
         tables=[Table("Measured over bound, at its worst", heads, rows, f"{name}-table", (1, 4))],
     )
 

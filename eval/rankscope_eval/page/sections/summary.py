@@ -6,6 +6,7 @@ import math
 
 from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row, Verdict
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
+from rankscope_eval.page.documents import checks_held
 from rankscope_eval.page.lineage import Group, Library
 from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, short_count, size
 from rankscope_eval.page.parts import KeyNumber, Part, Section
@@ -28,8 +29,7 @@ def summary_section(library: Library) -> Section:
     ]
     theory = [check for one in library.of("theory") for check in one.content.checks]
     if theory:
-        held = sum(check.passed for check in theory)
-        parts.append(Part(text=f"{held} of {plural(len(theory), 'check')} of theorems hold."))
+        parts.append(Part(text=checks_held(theory)))
     return Section("summary", "Summary", "Summary", parts)
 
 

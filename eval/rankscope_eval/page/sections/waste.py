@@ -120,7 +120,7 @@ def flow_part(report: FlowReport, name: str) -> Part:
         for place, row in enumerate(report.layers)
     ]
     caption = f"ε-ranks of the inputs of each layer of {report.model}, of at most {report.layers[0].d_model}"
-    series = f"{report.n} series of {report.length} values, {signal}"
+    series = report.corpus if report.modality == "image" else f"{report.corpus}, {signal}"
     bounded = [
         f"The {stack} reads {first.tokens} tokens of width {first.d_model}: no rank there can be larger"
         + (", and so few say nothing." if first.tokens <= FEWEST else ".")
@@ -153,7 +153,9 @@ def embedding_part(report: EmbeddingReport, name: str) -> Part:
         for row in report.rows
     ]
     named = replace(report, rows=tuple(replace(row, model=plain_text(shortened(row.model))) for row in report.rows))
-    said = "; ".join(f"{row.model} ({row.matrix}): {row.eps_ranks[keys[0]]} of {row.d_model}" for row in report.rows)
+    said = "; ".join(
+        f"{row.model} ({row.matrix}): {row.eps_ranks[keys[0]]} of {row.largest_rank}" for row in report.rows
+    )
     signal = SIGNALS.get(report.signal, report.signal)
     title = f"Singular values of the embeddings, {signal}"
     return Part(
