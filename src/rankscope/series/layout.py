@@ -133,10 +133,15 @@ def find_layout(
 
 
 def without_nameless(rows: Rows, layout: TableLayout) -> Rows:
-    """Move rows of the long layout without an id to the broken rows."""
+    """Move rows of the long layout without an id, or with a list in its place, to the broken rows."""
+    import pandas as pd
+
     if layout.form != "long" or not len(rows.frame):
         return rows
-    nameless = rows.frame[layout.id].isna().to_numpy()
+    ids = rows.frame[layout.id]
+    nameless = ids.isna().to_numpy()
+    if ids.dtype == object and pd.api.types.infer_dtype(ids).startswith("mixed"):
+        nameless |= ids.map(lambda cell: isinstance(cell, (list, tuple, dict, np.ndarray))).to_numpy(dtype=bool)
     if not nameless.any():
         return rows
     reason = f"no name of a series in column {layout.id!r}"
