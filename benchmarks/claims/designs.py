@@ -77,7 +77,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/howto/choosing.md",
         "by-design",
-        "| by design, r₀ = 7, against full heads after equal steps (development sets) | {parameters:.2f} | {WQL:.3f} "
+        "| by design, r₀ = 7, against full heads after equal steps | {parameters:.2f} | {WQL:.3f} "
         "({WQL_interval[0]:.3f}–{WQL_interval[1]:.3f}) | {MASE:.3f} ({MASE_interval[0]:.3f}–{MASE_interval[1]:.3f}) |",
         lambda found: designs(found)["r7"],
     ),

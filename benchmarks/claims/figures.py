@@ -323,8 +323,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "table2-bundled-bolt",
-        "`joint` stays at {t5_joint:.3f} at 0.15 for the earlier Chronos-T5 and, healed, at {healed:.3f} for the "
-        "earlier Bolt",
+        "`joint` at 0.15 multiplies it by {t5_joint:.3f} for Chronos-T5 and, healed, by {healed:.3f} for Bolt",
         tables,
         also=("table2-bundled",),
     ),

@@ -284,7 +284,7 @@ CLAIMS: tuple[Claim, ...] = (
         Prose(
             "docs/howto/choosing.md",
             "together-bundled-bolt",
-            f"| `joint+stream` at {size} (development sets) | {{parameters:.2f}} | {{WQL:.3f}} | {{MASE:.3f}} |",
+            f"| `joint+stream` at {size} | {{parameters:.2f}} | {{WQL:.3f}} | {{MASE:.3f}} |",
             lambda found, size=size: found["forms"][f"joint+stream-{size}"],
         )
         for size in (0.3, 0.15, 0.07)
@@ -292,7 +292,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/howto/choosing.md",
         "storage-accuracy-bundled-bolt",
-        "| int8 (of a bfloat16 checkpoint; development sets) | {bytes:.2f} | {WQL:.3f} | {MASE:.3f} |",
+        "| int8 (of a bfloat16 checkpoint) | {bytes:.2f} | {WQL:.3f} | {MASE:.3f} |",
         lambda found: found["forms"]["int8"],
     ),
     Prose(
