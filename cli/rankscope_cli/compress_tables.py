@@ -22,10 +22,11 @@ _SUGGESTED = 0.3
 def show_compress(report: CompressReport, console: Console) -> None:
     """Print the report."""
     how = report.method if report.eps is None else f"{report.method} at ε={report.eps:g}"
+    how = how if report.sites else "other number formats"
     table = plain_table(title=f"{report.model} → {report.out}, {how}")
     add_columns(table, ["", "before", "after", "after/before"])
     sizes = {"selected matrices": report.selected_parameters, "all parameters": report.parameters}
-    if report.selected_parameters == report.parameters:
+    if report.selected_parameters == report.parameters or not report.sites:
         del sizes["selected matrices"]
     for name, counts in sizes.items():
         before, after = counts["before"], counts["after"]
@@ -35,8 +36,9 @@ def show_compress(report: CompressReport, console: Console) -> None:
     table.add_row(disk, size(before), size(after), ratio_text(after / before, 3))
     print_table(table, console)
     console.print()
-    print_table(_removed(report) if report.method == "depth" else _by_role(report), console)
-    console.print()
+    if report.sites:
+        print_table(_removed(report) if report.method == "depth" else _by_role(report), console)
+        console.print()
     if report.search is not None:
         print_table(_steps(report.search), console)
         console.print()

@@ -181,6 +181,19 @@ def test_series_that_nobody_looks_at_are_refused(
     assert not (tmp_path / "small").exists()
 
 
+def test_number_formats_alone_are_said_to_be_that(cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:
+    result = cli("compress", bolt_folder, "--storage", "int8", "--out", tmp_path / "int8")
+    assert result.exit_code == 0, result.stderr
+    assert "other number formats" in result.stdout
+    assert "selected matrices" not in result.stdout
+    assert "Stored in other number formats; nothing was cut." in (tmp_path / "int8" / "README.md").read_text()
+    page = cli("report", tmp_path / "int8", "--out", tmp_path / "page.html")
+    assert page.exit_code == 0, page.stderr
+    text = (tmp_path / "page.html").read_text()
+    assert "bytes of weights, by number formats alone" in text
+    assert "All 0 matrices" not in text
+
+
 @pytest.mark.slow
 def test_the_search_is_lines_and_shown(
     cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

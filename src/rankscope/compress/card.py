@@ -86,11 +86,13 @@ def _usage(family: Family, name: str) -> Iterator[str]:
 def _compression(report: CompressReport, name: str) -> Iterator[str]:
     seen = "" if report.calibration is None else f", calibrated on `{report.calibration}`"
     refined = f"; {report.refined} matrices refitted to the original's residual stream" if report.refined else ""
-    yield (
-        f"Method `{report.method}`, allocation `{report.allocation}`{seen}{refined}. "
-        f"[{RECIPE}]({RECIPE}) has all options and the release, [{REPORT}]({REPORT}) the rank and the error of every "
-        "matrix. Again:"
-    )
+    if not report.sites:
+        yield f"Stored in other number formats; nothing was cut. [{RECIPE}]({RECIPE}) has the options. Again:"
+    else:
+        yield (
+            f"Method `{report.method}`, allocation `{report.allocation}`{seen}{refined}. [{RECIPE}]({RECIPE}) has all "
+            f"options and the release, [{REPORT}]({REPORT}) the rank and the error of every matrix. Again:"
+        )
     yield f"```console\n$ rankscope compress {shlex.quote(report.model)} --recipe {RECIPE} --out {name}\n```"
     yield from report.notes
 

@@ -115,7 +115,7 @@ def results(
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document))
     for place in (
-        "figures/rankscope_paper/figures/data/table2_bundled.json",
+        "figures/rankscope_paper/figures/data/table2_bundled-bolt.json",
         "benchmarks/results/by-design-sweep.json",
     ):
         shutil.copy(ROOT / place, folder)

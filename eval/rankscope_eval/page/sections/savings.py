@@ -37,7 +37,9 @@ def compress_part(report: CompressReport, name: str, path: str) -> Part:
         notes=report.notes,
         maps=[_map([row for row in kept if row.stack == stack], stack, f"{name}-{stack}") for stack in stacks],
         lead=None if report.search is None else _steps(report.search, f"{name}-steps"),
-        folded=(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", _matrices(report, f"{name}-table")),
+        folded=(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", _matrices(report, f"{name}-table"))
+        if report.sites
+        else None,
     )
 
 
@@ -47,9 +49,12 @@ def compress_sentence(report: CompressReport) -> str:
     level = f" at ε = {report.eps:g}" if report.eps is not None else ""
     stored = ", linear layers in int8" if report.storage == "int8" else ""
     before, after = report.parameters["before"], report.parameters["after"]
-    return (
+    cut = (
         f"Method {report.method}{level}, ranks by {report.allocation}{looked}{stored}: the selected matrices keep "
-        f"{percent(report.selected_ratio)} of their numbers; the whole model goes from {count(before)} to "
+        f"{percent(report.selected_ratio)} of their numbers"
+    )
+    return (
+        f"{cut if report.sites else 'Other number formats' + stored}; the whole model goes from {count(before)} to "
         f"{count(after)} parameters ({change(before, after)}) and from {size(report.bytes['before'])} to "
         f"{size(report.bytes['after'])} ({change(report.bytes['before'], report.bytes['after'])}). It took "
         f"{duration(report.seconds)}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from rankscope.compress import CompressReport
 from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row, Verdict
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
 from rankscope_eval.page.documents import checks_held
@@ -60,7 +61,9 @@ def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
         KeyNumber(
             change(before, after), f"parameters of the whole model: {short_count(before)} → {short_count(after)}"
         ),
-        KeyNumber(percent(one.selected_ratio), f"of the numbers in the selected matrices, method {one.method}"),
+        KeyNumber(percent(one.selected_ratio), f"of the numbers in the selected matrices, method {one.method}")
+        if one.sites
+        else KeyNumber(change(one.bytes["before"], one.bytes["after"]), "bytes of weights, by number formats alone"),
     ]
     score = next((row for row in _relative(library, group) if library.resolve(row.model) == out), None)
     if score is not None:
@@ -127,11 +130,16 @@ def _embeddings(library: Library, group: Group) -> list[str]:
 def _sizes(library: Library, group: Group) -> list[str]:
     made = [document.content for document in library.about("compress", group)]
     return [
-        f"{one.out}: method {one.method} keeps {percent(one.selected_ratio)} of the numbers in the selected matrices; "
-        f"the weights go from {size(one.bytes['before'])} to {size(one.bytes['after'])} "
+        f"{one.out}: {_kept(one)}; the weights go from {size(one.bytes['before'])} to {size(one.bytes['after'])} "
         f"({change(one.bytes['before'], one.bytes['after'])})."
         for one in made
     ]
+
+
+def _kept(one: CompressReport) -> str:
+    if not one.sites:
+        return "other number formats"
+    return f"method {one.method} keeps {percent(one.selected_ratio)} of the numbers in the selected matrices"
 
 
 def _tables(library: Library, group: Group) -> list[str]:
