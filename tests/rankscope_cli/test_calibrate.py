@@ -240,8 +240,9 @@ def test_what_a_text_model_lacks(refused: Callable[..., str], cli: Any, t5_folde
     assert "has no tokenizer" in refused("compress", t5_folder, *out, "--calibration", f"text:{_book(tmp_path)}")
     moments = tmp_path / "m.safetensors"
     assert cli("calibrate", t5_folder, "--calibration", f"text:{ids}:4", "--out", moments).exit_code == 0
-    how = ("--calibration", moments, "--allocation", "sensitivity")
-    assert "give a probe, text:FILE" in refused("compress", t5_folder, *out, *how)
+    how = ("--calibration", moments, "--allocation", "sensitivity")  # probed with the text that the moments name
+    probed = cli("compress", t5_folder, *out[:-1], tmp_path / "probed", *how)
+    assert probed.exit_code == 0, probed.stderr
     assert "draws no sample paths" in refused(
         "compress", t5_folder, *out, "--calibration", f"text:{ids}:4", "--decoder", "sampled"
     )

@@ -19,7 +19,7 @@ from rankscope.checkpoints.tensors import SHARDED, SINGLE
 from rankscope.compress.heal.config import FILE
 from rankscope.compress.heal.student import KEPT
 from rankscope.compress.recipe import RECIPE
-from rankscope.compress.write import _COMPANIONS, REPORT
+from rankscope.compress.write import COMPANIONS, REPORT
 from rankscope.errors import OutputError
 from rankscope.io import atomic
 from rankscope.io.atomic import atomic_file, atomic_folder, publish_folder, refuse_existing, sweep
@@ -158,7 +158,7 @@ def test_force_spares_folders_that_only_look_like_ours(names: list[str], why: st
 
 def test_force_replaces_whatever_the_library_writes(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    files = (*_COMPANIONS, *KEPT, REPORT, RECIPE, FILE, RECORD, RUN, DESIGN, LOSSES, SCORES, SPECTRA, SINGLE, SHARDED)
+    files = (*COMPANIONS, *KEPT, REPORT, RECIPE, FILE, RECORD, RUN, DESIGN, LOSSES, SCORES, SPECTRA, SINGLE, SHARDED)
     for name in (*files, KEPT_MODELS, TENSORBOARD, INDEX):
         (tmp_path / "out" / name).touch()
     with atomic_folder(tmp_path / "out", force=True) as folder:
