@@ -91,22 +91,25 @@ def by_truth(found: Document) -> dict[str, list[tuple[str, Document]]]:
     return forms
 
 
-def truth_alone_leaves_sets_worse(found: Document) -> bool:
-    """True if the best mean WQL is one of the truth alone, and every such form has a set a fifth worse."""
-    best = {truth: min(form["relative"]["all"]["WQL"] for _, form in some) for truth, some in by_truth(found).items()}
-    worst = [max(form["worst"][one][1] for one in METRICS) for _, form in by_truth(found)["1"]]
-    return min(best, key=lambda truth: best[truth]) == "1" and min(worst) > 1.2
+def truth_alone_is_worst(found: Document) -> bool:
+    """True if every form of the truth alone loses more in the mean than all others, and has a set twice as bad."""
+    means = {truth: [form["relative"]["all"]["WQL"] for _, form in some] for truth, some in by_truth(found).items()}
+    worst = [form["worst"]["WQL"][1] for _, form in by_truth(found)["1"]]
+    others = [mean for truth, some in means.items() if truth != "1" for mean in some]
+    return min(means["1"]) > max(others) and min(worst) >= 2
 
 
-def default_is_best_without_a_bad_set(found: Document) -> bool:
-    """True if half and half at 4e-4 has the least WQL and MASE of the forms that leave no set a tenth worse."""
-    fine = [
-        (name, form["relative"]["all"])
-        for some in by_truth(found).values()
-        for name, form in some
-        if all(form["worst"][one][1] < 1.1 for one in METRICS)
-    ]
-    return all(min(fine, key=lambda one: one[1][metric])[0] == "0.0004-0.5" for metric in METRICS)
+def default_is_best(found: Document) -> bool:
+    """True if half and half at 4e-4 has the least WQL and MASE of all forms, and the mildest worst set of either."""
+    forms = [pair for some in by_truth(found).values() for pair in some]
+    return all(
+        min(forms, key=lambda one: of(one[1]))[0] == "0.0004-0.5"
+        for metric in METRICS
+        for of in (
+            lambda form, metric=metric: form["relative"]["all"][metric],
+            lambda form, metric=metric: form["worst"][metric][1],
+        )
+    )
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -125,14 +128,14 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "heal-grid-bundled-bolt",
-        "The truth alone gives the best mean WQL and leaves single sets more than a fifth worse than the original",
-        holds=truth_alone_leaves_sets_worse,
+        "The truth alone loses most, and leaves a data set twice as bad as the original",
+        holds=truth_alone_is_worst,
     ),
     Prose(
         PAGE,
         "heal-grid-bundled-bolt",
-        "Half and half at 4e-4, the default, has the best means of those that leave no set a tenth worse",
-        holds=default_is_best_without_a_bad_set,
+        "Half and half at 4e-4, the default, has the best means and the mildest worst sets",
+        holds=default_is_best,
     ),
     Block(PAGE, "healed", ("heal-bundled-bolt",), healed),
     Block(PAGE, "held-out", ("heal-bundled-bolt",), held_out),
