@@ -4,7 +4,7 @@ Every checkpoint is scored in the runtime and number format it is timed in, on t
 suite, relative to seasonal naive; then all are timed in turns: at the context they are scored at, 512 values or as many
 as the model reads, and once more at the shortest of these contexts, the same for all.
 
-    python benchmarks/peers.py --suite backtest.yaml --data DIR --out benchmarks/results/peers.json
+    python benchmarks/peers.py --suite dev.yaml --data DIR --out benchmarks/results/peers.json
     python benchmarks/peers.py --scores benchmarks/results/peers.json    # times alone, of the same models
     python benchmarks/peers.py --draw benchmarks/results/peers.json figures/out/peers
 """

@@ -16,7 +16,7 @@ RESULTS: tuple[Result, ...] = (
     Result("runtime-slow", "benchmarks/runtime.py --slow --sizes tiny --batches 1,8 --rounds 3", minutes=6, timed=True),
     Result("runtime-mini-small", "benchmarks/runtime.py --sizes mini,small --rounds 3", minutes=40, older=True),
     Result("parts", "benchmarks/parts.py", minutes=1, timed=True),
-    Result("peers", "benchmarks/peers.py --suite {six}/backtest.yaml --data {six} --rounds 5", minutes=15, timed=True),
+    Result("peers", "benchmarks/peers.py --suite {dev}/dev.yaml --data {dev} --rounds 5", minutes=7, timed=True),
     Result("growth", "benchmarks/growth.py --figure figures/out/growth", minutes=10, timed=True),
     Result(
         "stream", "benchmarks/stream.py --series 120000 --rounds 3 --figure figures/out/stream", minutes=6, timed=True
