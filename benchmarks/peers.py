@@ -53,8 +53,7 @@ def scored(text: str, options: argparse.Namespace) -> dict[str, Any]:
     report = evaluate(
         [case.model], options.suite, how, data=options.data, max_series=options.max_series, baseline=REFERENCE
     )
-    rows = [one for one in codec.plain(report)["summary"] if one["model"] == case.model]
-    row = next(one for one in rows if one["benchmark"] == options.benchmark)
+    row = [one for one in codec.plain(report)["summary"] if one["model"] == case.model][-1]  # all data sets
     return {name: row[key] for name, key in SCORES.items()}
 
 
@@ -79,7 +78,6 @@ def main() -> None:
     """Measure, print and save."""
     words = parser(__doc__, batch=8, rounds=3)
     suite_options(words)
-    words.add_argument("--benchmark", default="all", help="part of the suite whose scores are printed")
     words.add_argument("--max-series", type=int, default=10, help="of every task")
     words.add_argument(
         "--scores", type=Path, metavar="FILE", help="an earlier result of the same models: take its scores"
