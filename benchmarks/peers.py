@@ -146,7 +146,6 @@ def main() -> None:
         **origin("peers", "eval/rankscope_eval/bench", *SCORING, *COMPRESSION, *bundled("bundled", "bundled-bolt")),
         "conditions": {"before": before, "after": conditions()},
         "suite": told.get("suite", Path(options.suite).name),
-        "benchmark_of_scores": told.get("benchmark_of_scores", options.benchmark),
         "scores_from": {name: told[name] for name in ("date", "commit")} if told else None,
         "max_series": told.get("max_series", options.max_series),
         "reference": REFERENCE,
