@@ -62,6 +62,10 @@ def pareto_of_points(points: Sequence[CostPoint], *, relative_to: str = "seasona
 def _draw(ax: Axes, points: Sequence[CostPoint], metric: str) -> None:
     ax.set_xscale("log")
     places = [(one.seconds, float(getattr(one, metric))) for one in points]
+    low, high = min(y for _, y in places), max(y for _, y in places)
+    if low > 0 and high > WIDE * low:  # one that explodes would flatten all others
+        ax.set_yscale("log")
+        plain_ticks(ax.yaxis, [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if low / 2 < tick < 2 * high])
     for one, (x, y) in zip(points, places, strict=True):
         look = MARKS[int(one.reference)].kwargs() | {"linestyle": "none", "markersize": 4.5}
         ax.plot([x], [y], gid=one.name, **look)
@@ -69,6 +73,8 @@ def _draw(ax: Axes, points: Sequence[CostPoint], metric: str) -> None:
     draw_front(ax, [one.name for one in points], places)
 
 
+WIDE = 5
+"""Ratio of the largest to the least score from which on the axis is logarithmic."""
 GUIDE = "#b5b5b5"
 COLUMNS = 2
 
