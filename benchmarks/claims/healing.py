@@ -101,15 +101,12 @@ def truth_alone_is_worst(found: Document) -> bool:
 
 def default_is_best(found: Document) -> bool:
     """True if half and half at 4e-4 has the least WQL and MASE of all forms, and the mildest worst set of either."""
-    forms = [pair for some in by_truth(found).values() for pair in some]
-    return all(
-        min(forms, key=lambda one: of(one[1]))[0] == "0.0004-0.5"
-        for metric in METRICS
-        for of in (
-            lambda form, metric=metric: form["relative"]["all"][metric],
-            lambda form, metric=metric: form["worst"][metric][1],
-        )
-    )
+    forms = {
+        name: [*(form["relative"]["all"][one] for one in METRICS), *(form["worst"][one][1] for one in METRICS)]
+        for some in by_truth(found).values()
+        for name, form in some
+    }
+    return forms["0.0004-0.5"] == [min(column) for column in zip(*forms.values(), strict=True)]
 
 
 CLAIMS: tuple[Claim, ...] = (

@@ -21,12 +21,12 @@ _SUGGESTED = 0.3
 
 def show_compress(report: CompressReport, console: Console) -> None:
     """Print the report."""
-    how = report.method if report.eps is None else f"{report.method} at ε={report.eps:g}"
-    how = how if report.sites else "other number formats"
+    cut = report.method if report.eps is None else f"{report.method} at ε={report.eps:g}"
+    how = "other number formats" if report.recast else cut
     table = plain_table(title=f"{report.model} → {report.out}, {how}")
     add_columns(table, ["", "before", "after", "after/before"])
     sizes = {"selected matrices": report.selected_parameters, "all parameters": report.parameters}
-    if report.selected_parameters == report.parameters or not report.sites:
+    if report.selected_parameters == report.parameters or report.recast:
         del sizes["selected matrices"]
     for name, counts in sizes.items():
         before, after = counts["before"], counts["after"]
@@ -36,7 +36,7 @@ def show_compress(report: CompressReport, console: Console) -> None:
     table.add_row(disk, size(before), size(after), ratio_text(after / before, 3))
     print_table(table, console)
     console.print()
-    if report.sites:
+    if not report.recast:
         print_table(_removed(report) if report.method == "depth" else _by_role(report), console)
         console.print()
     if report.search is not None:

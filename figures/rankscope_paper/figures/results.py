@@ -74,7 +74,7 @@ def fig6(settings: Settings) -> Drawn:
         "the paper's Table 3 (Chronos-T5 base, 200,000 steps, in-domain scores). Below: the bundled models as they "
         f"are and compressed, beside local methods, relative to {peers['reference']}, in seconds per series of a batch "
         f"of {peers['batch']} on {peers['machine']['cores']} cores; whiskers span {peers['rounds']} rounds; scores "
-        f"that no faster model reaches are filled. Scores below: six public data sets, first {peers['max_series']} "
+        f"that no faster model reaches are filled. Scores below: the same data sets, first {peers['max_series']} "
         f"series of each; measured {peers['date']}."
     )
     return Drawn(frontier(design, models), pd.DataFrame(rows), caption)

@@ -86,7 +86,7 @@ def _usage(family: Family, name: str) -> Iterator[str]:
 def _compression(report: CompressReport, name: str) -> Iterator[str]:
     seen = "" if report.calibration is None else f", calibrated on `{report.calibration}`"
     refined = f"; {report.refined} matrices refitted to the original's residual stream" if report.refined else ""
-    if not report.sites:
+    if report.recast:
         yield f"Stored in other number formats; nothing was cut. [{RECIPE}]({RECIPE}) has the options. Again:"
     else:
         yield (

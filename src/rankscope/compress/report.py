@@ -170,6 +170,11 @@ class CompressReport:
     SCHEMA: ClassVar = "rankscope/compress@2"
     OLDER: ClassVar = {"rankscope/compress@1": _whole_ratios}
 
+    @property
+    def recast(self) -> bool:
+        """True if numbers were stored in other formats, and nothing was selected to be cut."""
+        return not self.sites
+
     def to_frame(self) -> pd.DataFrame:
         """One row per selected site."""
         import pandas as pd

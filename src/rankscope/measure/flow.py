@@ -73,7 +73,7 @@ class FlowReport:
 
     @property
     def corpus(self) -> str:
-        """How much of what the model read, in words."""
+        """Size of the corpus that the model read, in words."""
         if self.modality == "image":
             return f"{self.n} generated images"
         what = "texts of {} tokens" if self.modality == "text" else "series of {} values"

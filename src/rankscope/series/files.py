@@ -94,8 +94,7 @@ def open_file(path: str | Path, size: int | None, *, format: str | None = None, 
         raise DataError(f"{file}: the file is empty.")
     with _named(file, name, [0]):
         source = FORMATS[name][1](file, size, texts)
-    seen = [0]
-    return Source(file, source.unit, source.rows, _guarded(source.batches, file, name, seen), source.share)
+    return Source(file, source.unit, source.rows, _guarded(source.batches, file, name, [0]), source.share)
 
 
 def data_files(folder: Path) -> list[Path]:

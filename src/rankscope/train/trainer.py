@@ -35,9 +35,6 @@ MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
 activations that are computed again, and compiled networks, round differently.
 """
 
-RUNTIME = "teacher_runtime"
-"""Setting that says by what runtime the teacher answers."""
-
 
 @dataclass(frozen=True)
 class PretrainReport:
@@ -124,8 +121,7 @@ def pretrain(
     # joins the processes, which are counted then
     arguments = training_arguments(replace(config, precision=precision), run, device, workers)
     read = processes.on_main(lambda: read_checksums(config))
-    runtime = begun_with.get(RUNTIME) if begun_with else "auto"
-    kept = training_run(config, target, precision, processes.count(), read, runtime)
+    kept = training_run(config, target, precision, processes.count(), read)
     with contextlib.ExitStack() as held:
         if resume and (report := processes.on_main(lambda: _finished(config, kept))) is not None:
             return report
@@ -142,9 +138,10 @@ def pretrain(
         if opened is None:
             opened = processes.together(lambda: open_corpus(config, run, skip_damaged, progress))
         if config.teacher.asked:
-            # a run from before there was a choice goes on as it began
-            where = {"device": str(arguments.device), "runtime": runtime} if runtime else {}
-            opened = processes.together(lambda: Taught(opened, config, answers(config, opened, run, progress, **where)))
+            where = str(arguments.device)
+            opened = processes.together(
+                lambda: Taught(opened, config, answers(config, opened, run, progress, where, "auto"))
+            )
         place = run / logs.TENSORBOARD if tensorboard and processes.is_main() else None
         written = logs.Events(place, start.step if start else 0)
         trainer = _trainer(config, model, arguments, opened, start, _Beside(kept, progress, validate, spectra, written))
@@ -168,7 +165,6 @@ def training_run(
     precision: str,
     processes: int,
     read: Mapping[str, str] | None = None,
-    runtime: str | None = None,
 ) -> TrainingRun:
     """The run of a config into a folder.
 
@@ -178,7 +174,6 @@ def training_run(
         precision: ``fp32`` or ``bf16``: what ``auto`` means on the device.
         processes: that train together.
         read: `read_checksums` of what the config names.
-        runtime: that a teacher answers by.
     """
     settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
     if not config.teacher.model:  # runs from before there were teachers, or groups, go on
@@ -189,8 +184,6 @@ def training_run(
         settings["corpus_version"] = CORPUS_VERSION
     if read:
         settings[CHECKSUMS] = dict(read)
-    if config.teacher.asked and runtime:
-        settings[RUNTIME] = runtime
     return TrainingRun(target, "a training run", "rankscope/pretrain-run@1", settings, MAY_CHANGE)
 
 

@@ -215,7 +215,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(teacher, tmp_path, same_weights):
     assert not (tmp_path / "half.run").exists()
 
 
-def test_a_new_run_asks_by_the_fast_runtime_and_an_earlier_one_goes_on_as_it_began(teacher, monkeypatch, tmp_path):
+def test_the_teacher_answers_by_the_fast_runtime_on_the_run_s_device(teacher, monkeypatch, tmp_path):
     asked = []
 
     def load(model, **how):
@@ -224,14 +224,7 @@ def test_a_new_run_asks_by_the_fast_runtime_and_an_earlier_one_goes_on_as_it_beg
 
     monkeypatch.setattr("rankscope.load_pipeline", load)
     pretrain(taught(teacher), tmp_path / "new", device="cpu")
-    settings = taught(teacher)
-    earlier = training_run(settings, tmp_path / "old", "fp32", 1)
-    with earlier.open(resume=False, force=False):
-        (earlier.folder / FOLDER).mkdir()
-    pretrain(settings, tmp_path / "old", device="cpu", resume=True)
-    assert asked == [{"device": "cpu", "runtime": "auto"}, {"device": "cpu", "runtime": "stock"}]
-    found = training_run(settings, tmp_path / "x", "fp32", 1, None, "auto").store.settings
-    assert found["teacher_runtime"] == "auto"
+    assert asked == [{"device": "cpu", "runtime": "auto"}]
 
 
 def test_a_run_without_a_teacher_has_the_settings_that_it_had_before_there_were_any(tmp_path):

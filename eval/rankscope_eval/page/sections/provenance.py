@@ -92,7 +92,7 @@ def _compress(one: Any) -> list[Any]:
         "compress",
         one.model,
         *size,
-        *(["--method", one.method, "--allocation", one.allocation] if one.sites else []),
+        *([] if one.recast else ["--method", one.method, "--allocation", one.allocation]),
         *more,
         "--out",
         one.out,

@@ -37,9 +37,9 @@ def compress_part(report: CompressReport, name: str, path: str) -> Part:
         notes=report.notes,
         maps=[_map([row for row in kept if row.stack == stack], stack, f"{name}-{stack}") for stack in stacks],
         lead=None if report.search is None else _steps(report.search, f"{name}-steps"),
-        folded=(f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", _matrices(report, f"{name}-table"))
-        if report.sites
-        else None,
+        folded=None
+        if report.recast
+        else (f"All {plural(len(report.sites), 'matrix', 'matrices')} of {path}", _matrices(report, f"{name}-table")),
     )
 
 
@@ -54,7 +54,7 @@ def compress_sentence(report: CompressReport) -> str:
         f"{percent(report.selected_ratio)} of their numbers"
     )
     return (
-        f"{cut if report.sites else 'Other number formats' + stored}; the whole model goes from {count(before)} to "
+        f"{'Other number formats' + stored if report.recast else cut}; the whole model goes from {count(before)} to "
         f"{count(after)} parameters ({change(before, after)}) and from {size(report.bytes['before'])} to "
         f"{size(report.bytes['after'])} ({change(report.bytes['before'], report.bytes['after'])}). It took "
         f"{duration(report.seconds)}."

@@ -61,9 +61,9 @@ def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
         KeyNumber(
             change(before, after), f"parameters of the whole model: {short_count(before)} → {short_count(after)}"
         ),
-        KeyNumber(percent(one.selected_ratio), f"of the numbers in the selected matrices, method {one.method}")
-        if one.sites
-        else KeyNumber(change(one.bytes["before"], one.bytes["after"]), "bytes of weights, by number formats alone"),
+        KeyNumber(change(one.bytes["before"], one.bytes["after"]), "bytes of weights, by number formats alone")
+        if one.recast
+        else KeyNumber(percent(one.selected_ratio), f"of the numbers in the selected matrices, method {one.method}"),
     ]
     score = next((row for row in _relative(library, group) if library.resolve(row.model) == out), None)
     if score is not None:
@@ -137,7 +137,7 @@ def _sizes(library: Library, group: Group) -> list[str]:
 
 
 def _kept(one: CompressReport) -> str:
-    if not one.sites:
+    if one.recast:
         return "other number formats"
     return f"method {one.method} keeps {percent(one.selected_ratio)} of the numbers in the selected matrices"
 
