@@ -10,6 +10,7 @@ command, with ``--resume`` where the verb has that, then makes what an undisturb
 With ``--kills`` a verb is killed at random moments instead, and goes on, again and again.
 
 The process is its own server: it starts again with the shim loaded, imports the command line, and forks for every run.
+What the first run of a verb imports beside, it imports, too, before the others.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import ctypes
 import fnmatch
 import hashlib
 import importlib
+import multiprocessing
 import os
 import random
 import re
@@ -33,6 +35,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,6 +68,7 @@ class Done:
         points: calls that could have failed.
         fired: whether the fault was met.
         connections: to other machines, and look-ups of their names.
+        modules: what it imported.
     """
 
     code: int
@@ -72,6 +76,7 @@ class Done:
     points: int
     fired: bool
     connections: int
+    modules: tuple[str, ...] = ()
 
 
 @dataclass
@@ -94,11 +99,11 @@ def run(
     After ``patience`` seconds it is killed, with the processes that it started.
     """
     with tempfile.TemporaryDirectory() as place:
-        state, said = Path(place) / "state", Path(place) / "said"
+        state, said, imported = (Path(place) / name for name in ("state", "said", "imported"))
         state.write_bytes(STATE.pack(0, at, kind, 0, 0, 0))
         child = os.fork()
         if not child:
-            _become(words, folder, state, said, module)
+            _become(words, folder, state, said, imported, module)
         deadline = time.monotonic() + patience
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -113,13 +118,18 @@ def run(
             time.sleep(0.002)
         points, _, _, fired, _, connections = STATE.unpack(state.read_bytes())
         return Done(
-            os.waitstatus_to_exitcode(status), said.read_text("utf-8", "replace"), points, bool(fired), connections
+            os.waitstatus_to_exitcode(status),
+            said.read_text("utf-8", "replace"),
+            points,
+            bool(fired),
+            connections,
+            tuple(imported.read_text().split()) if imported.exists() else (),
         )
 
 
-def _become(words: str, folder: Path, state: Path, said: Path, module: str) -> None:
+def _become(words: str, folder: Path, state: Path, said: Path, imported: Path, module: str) -> None:
     """Run the command and end; of the child."""
-    code = 70
+    code, before = 70, {*sys.modules}
     try:
         os.setsid()
         os.chdir(folder)
@@ -136,6 +146,7 @@ def _become(words: str, folder: Path, state: Path, said: Path, module: str) -> N
         code = leave.code if isinstance(leave.code, int) else 0
     finally:
         sys.stderr.flush()
+        imported.write_text("\n".join(name for name in sys.modules if name not in before))
         os._exit(code)
 
 
@@ -193,6 +204,9 @@ class Bench:
         undisturbed = self._succeed(verb.words, first)
         self.seconds = time.monotonic() - begun
         self.points, self.connections = undisturbed.points, undisturbed.connections
+        for name in undisturbed.modules:
+            with contextlib.suppress(ImportError):  # a name that only stands for a module
+                importlib.import_module(name)
         self._succeed(verb.words, second)
         self.whole = self.listing(first)
         other = self.listing(second)
@@ -303,10 +317,9 @@ def serve(options: argparse.Namespace) -> int:
         import fev  # noqa: F401
 
     torch.set_num_threads(1)
-    wrong = 0
     settings = {"seed": options.seed, "sample": options.sample, "kills": options.kills}
     tried = counts.load(options.out, settings)
-    rng = random.Random(options.seed)
+    wrong = 0
     with tempfile.TemporaryDirectory() as made:
         home = Path(made).resolve()
 
@@ -317,32 +330,38 @@ def serve(options: argparse.Namespace) -> int:
 
         inputs(home / "inputs", make)
         names = [name for name in named(options.only) if name not in tried]
-        for number, name in enumerate(names, 1):
-            begun = time.monotonic()
-            place = home / name
-            place.mkdir()
-            (place / "inputs").symlink_to(home / "inputs")
-            bench, row = Bench(VERBS[name], place), Row()
-            row.points, row.connections = bench.points, bench.connections
-            if options.kills:
-                bench.kill(options.kills, rng, row)
-            for at, kind in () if options.kills else trials(bench.points, options.sample, rng):
-                bench.trial(at, kind, row)
-            found = [*row.losses, *row.litter, *row.messages]
-            found += [f"connected, or looked up a name, {row.connections} times"] if row.connections else []
-            wrong += len(found)
-            print(
-                f"[{number}/{len(names)}] {name}: {row.points} points, {row.runs} runs, {len(row.losses)} losses, "
-                f"{len(row.litter)} litter, {len(row.messages)} messages wrong, {time.monotonic() - begun:.0f} s",
-                flush=True,
-            )
-            for said, count in Counter(found).most_common(options.show):
-                print(f"    {said}" + (f" ({count} times)" if count > 1 else ""), flush=True)
-            shutil.rmtree(place)
-            if options.out is not None:
-                tried[name] = {one: many if isinstance(many, int) else len(many) for one, many in vars(row).items()}
-                counts.save(options.out, "tests.faults", settings, tried)
+        with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
+            ended = as_completed([pool.submit(_try, name, home, options) for name in names])
+            for number, (name, row, seconds) in enumerate((one.result() for one in ended), 1):
+                found = [*row.losses, *row.litter, *row.messages]
+                found += [f"connected, or looked up a name, {row.connections} times"] if row.connections else []
+                wrong += len(found)
+                print(
+                    f"[{number}/{len(names)}] {name}: {row.points} points, {row.runs} runs, {len(row.losses)} losses, "
+                    f"{len(row.litter)} litter, {len(row.messages)} messages wrong, {seconds:.0f} s",
+                    flush=True,
+                )
+                for said, count in Counter(found).most_common(options.show):
+                    print(f"    {said}" + (f" ({count} times)" if count > 1 else ""), flush=True)
+                if options.out is not None:
+                    tried[name] = {one: many if isinstance(many, int) else len(many) for one, many in vars(row).items()}
+                    counts.save(options.out, "tests.faults", settings, tried)
     return int(wrong > 0)
+
+
+def _try(name: str, home: Path, options: argparse.Namespace) -> tuple[str, Row, float]:
+    """Try one verb; its name, what was found, and seconds."""
+    begun, place = time.monotonic(), home / name
+    place.mkdir()
+    (place / "inputs").symlink_to(home / "inputs")
+    bench, row, rng = Bench(VERBS[name], place), Row(), random.Random(f"{options.seed} {name}")
+    row.points, row.connections = bench.points, bench.connections
+    if options.kills:
+        bench.kill(options.kills, rng, row)
+    for at, kind in () if options.kills else trials(bench.points, options.sample, rng):
+        bench.trial(at, kind, row)
+    shutil.rmtree(place)
+    return name, row, time.monotonic() - begun
 
 
 def main() -> int:
@@ -352,6 +371,7 @@ def main() -> int:
     words.add_argument("--sample", type=int, help="faults of a verb; all by default")
     words.add_argument("--kills", type=int, help="kill each verb so many times instead")
     words.add_argument("--seed", type=int, default=0)
+    words.add_argument("--jobs", type=int, default=os.cpu_count(), help="verbs at once (default: one per core)")
     words.add_argument("--show", type=int, default=8, help="findings of a verb to print")
     words.add_argument("--out", type=Path, help="JSON file for the counts; verbs that are in it are left out")
     options = words.parse_args()

@@ -23,7 +23,7 @@ pytestmark = [
 
 def searched(out: Path, *words: str) -> tuple[int, str, dict[str, dict[str, int]]]:
     """Exit code, output and counts of a search."""
-    command = [sys.executable, "-m", "tests.faults", "--out", str(out), *words]
+    command = [sys.executable, "-m", "tests.faults", "--out", str(out), "--jobs", "1", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr, json.loads(out.read_text())["counts"] if out.exists() else {}
 
