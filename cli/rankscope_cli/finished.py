@@ -13,6 +13,7 @@ from rankscope.io import codec
 
 if TYPE_CHECKING:
     from rankscope_eval import Suite
+    from rankscope_eval.metrics import Windows
     from rankscope_eval.suites import Task
 
 FEV, GIFT = "fev:", "gift-eval"
@@ -41,31 +42,36 @@ class Wanted:
         may_lack: whether it is left out if the hub does not answer.
         benchmark: of the suite; empty for fev and GIFT-Eval.
         prediction_length: steps of every window; None for fev and GIFT-Eval.
-        num_rolls: windows of every series.
-        season: season length, read from the series where the suite names none.
+        read: test windows; None where nothing but the hub has them.
     """
 
     may_lack: bool = False
     benchmark: str = ""
     prediction_length: int | None = None
-    num_rolls: int = 1
-    season: Callable[[], int | None] = lambda: None
+    read: Callable[[], Windows | None] = lambda: None
 
     def differs(self, row: Mapping[str, Any]) -> str | None:
         """Say in what a row of results was scored otherwise; None if it was not, or does not say."""
         if self.prediction_length is None or row.get("benchmark") != self.benchmark:
             return None
-        series = row.get("series")
-        windows = self.num_rolls * series if isinstance(series, int) else None
-        wanted = {"prediction_length": lambda: self.prediction_length, "windows": lambda: windows}
-        for name, value in {**wanted, "season_length": self.season}.items():
-            found = row.get(name)
-            if found is not None and (other := value()) is not None and found != other:
-                return f"{name} {found}, not {other}"
-        return None
+        wanted: dict[str, int | None] = {"prediction_length": self.prediction_length}
+        windows = self.read()
+        if windows is not None:
+            wanted |= {"series": len(windows.series), "windows": len(windows.contexts)}
+            wanted |= {"season_length": windows.season}
+        return next(
+            (
+                f"{name} {_text(row[name])}, not {_text(value)}"
+                for name, value in wanted.items()
+                if name in row and _text(row[name]) != _text(value)
+            ),
+            None,
+        )
 
 
-def data_sets(suite: str | Suite, data: str | None, tasks: Sequence[str] | None) -> dict[str, Wanted]:
+def data_sets(
+    suite: str | Suite, data: str | None, tasks: Sequence[str] | None, max_series: int | None
+) -> dict[str, Wanted]:
     """Return a suite's data sets by their names."""
     if isinstance(suite, str) and suite.startswith(FEV):
         from rankscope_eval.fev_suite.tasks import read_tasks
@@ -85,20 +91,18 @@ def data_sets(suite: str | Suite, data: str | None, tasks: Sequence[str] | None)
             task.hf_repo is not None,
             task.benchmark,
             task.prediction_length,
-            task.num_rolls,
-            partial(_season, task, chosen, folder),
+            partial(_windows, task, chosen, folder, max_series),
         )
         for task in chosen.tasks
     }
 
 
-def _season(task: Task, suite: Suite, folder: Path | None) -> int | None:
-    """Season length of a task; None where nothing but the hub knows it."""
-    if task.season_length is not None or task.hf_repo is not None:
-        return task.season_length
+def _windows(task: Task, suite: Suite, folder: Path | None, max_series: int | None) -> Windows | None:
+    if task.hf_repo is not None:
+        return None
     from rankscope_eval.sources import LoadedSuite
 
-    return LoadedSuite(suite, folder).windows(task).season
+    return LoadedSuite(suite, folder, max_series).windows(task)
 
 
 def check_finished(
@@ -133,6 +137,7 @@ def check_finished(
         except (OSError, DataError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise _other(out, "and holds no results that can be read") from error
         told |= {name: document[name] for name in settings if name in document}
+        told |= {name: row[name] for row in document["rows"][:1] for name in settings if name in row}
     _compare(out, "model", found[0], given, given)
     _compare(out, "data set", found[1], least, data_sets)
     for name, wanted in data_sets.items():
@@ -140,8 +145,8 @@ def check_finished(
         if other is not None:
             raise _other(out, f"with {other} of data set {name!r}")
     for name, value in told.items():
-        if value != settings[name]:
-            raise _other(out, f"with {name} {value!r}, not {settings[name]!r}")
+        if _text(value) != _text(settings[name]):
+            raise _other(out, f"with {name} {_text(value)}, not {_text(settings[name])}")
 
 
 def _compare(out: str, what: str, found: set[str], least: Iterable[str], most: Iterable[str]) -> None:
@@ -162,6 +167,13 @@ def _document(file: Path) -> Mapping[str, Any]:
         pd.read_parquet(file) if file.suffix.lower() == ".parquet" else pd.read_csv(file, dtype=str, na_filter=False)
     )
     return {"rows": frame.to_dict("records")}
+
+
+def _text(value: object) -> str:
+    """Text of a setting, the same of a table's cell and of a number."""
+    if value is None or value in ("", "none") or value != value:
+        return "none"
+    return str(int(value)) if isinstance(value, float) else str(value)
 
 
 def _plain(model: str) -> str:

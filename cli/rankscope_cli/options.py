@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -281,3 +281,18 @@ def forecasting(
 
     where = resolve_device(device), resolve_dtype(dtype)
     return Forecasting(num_samples, batch_size, seed, *where, runtime, revision)
+
+
+def refuse_without_weights(models: Sequence[str], about_weights: Mapping[str, str | None]) -> None:
+    """Refuse options about weights where no model has any.
+
+    Raises:
+        OptionError: one is given.
+    """
+    from rankscope_eval.baselines import BASELINES
+
+    if any(model not in BASELINES for model in models):
+        return
+    for name, value in about_weights.items():
+        if value not in (None, "auto"):
+            raise OptionError(f"--{name} has no effect: {models[0]} has no weights; leave it out.")

@@ -95,7 +95,7 @@ def forecast_values(
     season_length: int | None,
     where: str = "",
 ) -> np.ndarray:
-    """Return mean and quantiles, ``[series, 1 + levels, horizon]``, computed per season length.
+    """Return mean and quantiles, ``[series, 1 + levels, horizon]``.
 
     Args:
         forecaster: model.
@@ -108,26 +108,18 @@ def forecast_values(
     Raises:
         DataError: the model fails on the numbers of some series.
     """
-    values = np.empty((len(series), 1 + len(levels), horizon))
-    seasons = np.array([season_length or seasonality(one.start.freqstr) for one in series], dtype=int)
-    for season in np.unique(seasons).tolist():
-        places = np.flatnonzero(seasons == season).tolist()
-        some = [series[place] for place in places]
-        try:
-            values[places] = _values(forecaster, some, horizon, levels, season)
-        except ArithmeticError as error:
-            between = f"between series {some[0].item_id!r} and {some[-1].item_id!r}"
-            raise DataError(f"{where}model {forecaster.name!r} fails {between}: {error}.") from error
-    return values
-
-
-def _values(
-    forecaster: Forecaster, series: Sequence[Series], horizon: int, levels: Sequence[float], season: int
-) -> np.ndarray:
+    if not series:
+        return np.empty((0, 1 + len(levels), horizon))
+    seasons = [season_length or seasonality(one.start.freqstr) for one in series]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # pandas on business-day periods
-        forecasts = forecaster.forecast([one.entry for one in series], horizon, season, levels)
-        return np.array([[one.mean, *(one.quantile(str(level)) for level in levels)] for one in forecasts], dtype=float)
+        forecasts = forecaster.forecast([one.entry for one in series], horizon, seasons, levels)
+        try:
+            rows = [[one.mean, *(one.quantile(str(level)) for level in levels)] for one in forecasts]
+        except ArithmeticError as error:
+            between = f"between series {series[0].item_id!r} and {series[-1].item_id!r}"
+            raise DataError(f"{where}model {forecaster.name!r} fails {between}: {error}.") from error
+    return np.array(rows, dtype=float)
 
 
 def spreadsheet_safe(name: str) -> str:

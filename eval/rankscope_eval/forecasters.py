@@ -65,16 +65,39 @@ class Forecaster:
     """Arguments of `open_forecaster` that open the model in another process; None if it lives in this one alone."""
 
     def forecast(
-        self, entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float] = QUANTILES
+        self,
+        entries: Sequence[Entry],
+        horizon: int,
+        seasons: int | Sequence[int],
+        levels: Sequence[float] = QUANTILES,
     ) -> Iterator[Any]:
         """Yield GluonTS forecasts of the entries, in order, batch by batch as they are read.
 
         The random state is reset to the seed before the first, so results do not depend on earlier calls.
+
+        Args:
+            entries: series.
+            horizon: steps.
+            seasons: season length, of all entries or of each. Where they differ, entries of one length are forecast
+                together, and all are held until the last.
+            levels: quantile levels.
         """
         import torch
 
-        torch.manual_seed(self.seed)
-        yield from self.run(entries, horizon, season_length, levels)
+        if isinstance(seasons, int):
+            torch.manual_seed(self.seed)
+            yield from self.run(entries, horizon, seasons, levels)
+            return
+        if len({*seasons}) == 1:
+            yield from self.forecast(entries, horizon, seasons[0], levels)
+            return
+        found: list[Any] = [None] * len(entries)
+        for length in sorted({*seasons}):
+            places = [place for place, season in enumerate(seasons) if season == length]
+            some = [entries[place] for place in places]
+            for place, one in zip(places, self.forecast(some, horizon, length, levels), strict=True):
+                found[place] = one
+        yield from found
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.opening is None:

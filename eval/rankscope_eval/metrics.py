@@ -61,27 +61,29 @@ class Windows:
         """Values to forecast; missing ones are masked."""
         return self._cut[1]
 
-    @property
-    def season(self) -> int:
-        """Season length of the task, or GluonTS' for the frequency of the first series."""
-        return self._season(self.series[0].start.freqstr)
+    @cached_property
+    def seasons(self) -> list[int]:
+        """Season length of each window: the task's, or GluonTS' for the frequency of the series."""
+        return [self.task.season_length or seasonality(entry["start"].freqstr) for entry in self.contexts]
 
-    def _season(self, freq: str) -> int:
-        return self.task.season_length or seasonality(freq)
+    @property
+    def season(self) -> int | None:
+        """Season length of all windows; None where it differs."""
+        lengths = {*self.seasons}
+        return lengths.pop() if len(lengths) == 1 else None
 
     @cached_property
     def seasonal_errors(self) -> Float[np.ndarray, "windows 1"]:
-        """Mean absolute seasonal difference of each context, by the task's season or that of the series' frequency."""
+        """Mean absolute seasonal difference of each context."""
         from gluonts.ev.ts_stats import seasonal_error
 
-        seasons = {freq: self._season(freq) for freq in {one.start.freqstr for one in self.series}}
         errors = []
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # the mean of no difference
-            for entry in self.contexts:
+            for entry, season in zip(self.contexts, self.seasons, strict=True):
                 target = entry["target"]
                 known = target if np.isfinite(target).all() else np.ma.masked_invalid(target)  # masked arrays are slow
-                errors.append(seasonal_error(known, seasonality=seasons[entry["start"].freqstr], time_axis=-1))
+                errors.append(seasonal_error(known, seasonality=season, time_axis=-1))
         return np.array(errors)
 
 

@@ -34,6 +34,9 @@ _DrawsByName = dict[str, tuple[Draws | None, Draws | None]]
 ALL = "all"
 METRICS = ("MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage")
 """Metrics of a row."""
+PROTOCOL = ("benchmark", "series", "windows", "prediction_length", "season_length")
+SETTINGS = ("baseline", "seed", "num_samples", "batch_size", "max_series")
+"""How rows were made: by row, and of a report."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class EvalRow:
     series: int
     windows: int
     prediction_length: int
-    season_length: int
+    season_length: int | None
+    """None where it differs from series to series."""
     seconds: float
     unscaled: int = 0
     """Windows with zero seasonal error (constant context), excluded from MASE."""
@@ -167,15 +171,17 @@ class EvalReport:
     SCHEMA: ClassVar = "rankscope/eval@1"
 
     def to_frame(self) -> pd.DataFrame:
-        """Convert rows to a table."""
+        """Convert rows to a table, with the settings of the report in every row."""
         import pandas as pd
 
-        return pd.DataFrame([vars(row) for row in self.rows]).drop(columns=["bands", "steps"])
+        made = {name: getattr(self, name) for name in SETTINGS}
+        return pd.DataFrame([{**vars(row), **made} for row in self.rows]).drop(columns=["bands", "steps"])
 
     def to_csv(self, path: str | Path | None = None, *, force: bool = False) -> str:
-        """Export rows in the layout that chronos-forecasting publishes, sorted by data set, with further metrics.
+        """Export rows in the layout that chronos-forecasting publishes, sorted by data set, with further columns.
 
-        The columns are dataset, model, MASE, WQL, then SQL, WAPE, MSIS and coverage.
+        The columns are dataset, model, MASE, WQL, then SQL, WAPE, MSIS, coverage, and how the row was made: benchmark,
+        series, windows, prediction_length, season_length, baseline, seed, num_samples, batch_size, max_series.
 
         Args:
             path: file to write atomically; None only returns the text.
@@ -186,10 +192,14 @@ class EvalReport:
         """
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["dataset", "model", *METRICS])
+        writer.writerow(["dataset", "model", *METRICS, *PROTOCOL, *SETTINGS])
+        made = [getattr(self, name) for name in SETTINGS]
         for row in sorted(self.rows, key=lambda row: row.dataset):
             scores = (getattr(row, name) for name in METRICS)
-            writer.writerow([row.dataset, row.model, *("" if one is None else repr(one) for one in scores)])
+            told = (getattr(row, name) for name in PROTOCOL)
+            writer.writerow(
+                [row.dataset, row.model, *("" if one is None else repr(one) for one in scores), *told, *made]
+            )
         text = stream.getvalue()
         if path is not None:
             from rankscope.io.atomic import atomic_file

@@ -39,7 +39,7 @@ def score_task(forecaster: Forecaster, windows: Windows) -> EvalRow:
     """Score a model on a task, forecasts as they come."""
     task, meter = windows.task, Meter()
     try:
-        forecasts = forecaster.forecast(windows.contexts, task.prediction_length, windows.season)
+        forecasts = forecaster.forecast(windows.contexts, task.prediction_length, windows.seasons)
         scores = score(meter.read(forecasts), windows)
     except DataError as error:
         raise DataError(f"model {forecaster.name!r} on task {task.name!r}: {error}") from error

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from rankscope.series import Series
+from rankscope.series.frequency import seasonality
 from rankscope_eval.relative import FEWEST, LEVEL, Interval, geometric_mean, interval, log_ratios, resample
 from rankscope_eval.report import EvalRow, Slice
 from rankscope_eval.sources import LoadedSuite
@@ -46,7 +47,7 @@ def worst_slices(
     tasks = {f"{task.benchmark}/{task.name}": task for task in suite.suite.tasks}
     found = {(row.model, row.key): row for row in rows}
     keys = dict.fromkeys(row.key for row in rows)
-    parts = _parts({key: _properties(suite.series(tasks[key]), tasks[key], found[baseline, key]) for key in keys})
+    parts = _parts({key: _properties(suite.series(tasks[key]), tasks[key]) for key in keys})
     slices: list[Slice] = []
     for model in dict.fromkeys(models):
         if model != baseline:
@@ -55,9 +56,10 @@ def worst_slices(
     return tuple(slices)
 
 
-def _properties(series: Sequence[Series], task: Task, row: EvalRow) -> dict[Part, Bool[np.ndarray, " series"]]:
+def _properties(series: Sequence[Series], task: Task) -> dict[Part, Bool[np.ndarray, " series"]]:
     """Parts that series of a task belong to."""
-    every = np.ones(len(series), dtype=bool)
+    freqs = np.array([one.start.freqstr for one in series])
+    seasons = np.array([task.season_length or seasonality(freq) for freq in freqs.tolist()])
     histories = [one.target[: len(one) + task.offset] for one in series]
     sizes = np.array([len(one) for one in histories])
     known = np.array([np.isfinite(one).sum() for one in histories])
@@ -66,8 +68,8 @@ def _properties(series: Sequence[Series], task: Task, row: EvalRow) -> dict[Part
         sparse = known / moved >= INTERMITTENT
     short, long = LENGTHS
     return {
-        ("frequency", series[0].start.freqstr): every,
-        ("season", str(row.season_length)): every,
+        **{("frequency", freq): freqs == freq for freq in np.unique(freqs).tolist()},
+        **{("season", str(season)): seasons == season for season in np.unique(seasons).tolist()},
         ("length", f"below {short}"): sizes < short,
         ("length", f"{short} to {long - 1}"): (sizes >= short) & (sizes < long),
         ("length", f"{long} and more"): sizes >= long,

@@ -80,7 +80,8 @@ class LoadedSuite:
         )
         if source not in self.held:
             paths = self.files(task)
-            found = _read(task, paths, bool(paths) and paths[0].parent == (self.folder or Path()) / task.name)
+            in_folder = bool(paths) and not task.file and paths[0].parent == (self.folder or Path()) / task.name
+            found = _read(task, paths, in_folder)
             check_series(found, where)
             self.held[source] = len(found), found[: self.max_series]
         count, series = self.held[source]
@@ -143,6 +144,8 @@ def read_suite(
     chosen = (suite if isinstance(suite, Suite) else load_suite(suite)).select(None if tasks is None else list(tasks))
     if data is not None and not Path(data).is_dir():
         raise DataError(f"data folder {data} does not exist.")
+    if data is not None and all(task.embedded for task in chosen.tasks):
+        raise OptionError(f"data folder {data} is not used: suite {chosen.name!r} has its data; leave it out.")
     loaded = LoadedSuite(chosen, chosen.folder if data is None else Path(data), max_series)
     local = [task for task in chosen.tasks if loaded.files(task)]
     for task in local:

@@ -139,8 +139,9 @@ def series_suite(
     """
     path, names = Path(file), columns or Columns()
     folder, files = (path, data_files(path)) if path.is_dir() else (path.parent, [path])
+    name = path.resolve().stem
     fields = {
-        "name": path.stem,
+        "name": name,
         "prediction_length": horizon,
         "offset": -horizon * windows,
         "num_rolls": windows,
@@ -151,7 +152,7 @@ def series_suite(
         "time_column": names.time,
         "target_column": names.target,
     }
-    return Suite(path.stem, (parse_task(fields, str(path), path.stem),), folder)
+    return Suite(name, (parse_task(fields, str(path), name),), folder)
 
 
 def parse_task(item: Any, where: str, benchmark: str) -> Task:

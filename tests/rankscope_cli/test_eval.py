@@ -99,10 +99,10 @@ def test_finished_results_of_another_run_are_not_taken_for_this_one(
         "with model 'seasonal-naive' as well": (*naive, "--baseline", "naive"),
         "without data set 'air_passengers'": (*naive, "--tasks", "air_passengers"),
         "with data set 'co2' as well": (*naive[:3], "nile", *naive[4:]),
+        "with seed 0, not 1": (*naive, "--seed", "1"),
+        "with max_series none, not 1": (*naive, "--max-series", "1"),
+        "with baseline seasonal-naive, not naive": (*naive, "seasonal-naive", "--baseline", "naive"),
     }
-    if suffix == ".json":
-        others["with seed 0, not 1"] = (*naive, "--seed", "1")
-        others["with baseline 'seasonal-naive', not 'naive'"] = (*naive, "seasonal-naive", "--baseline", "naive")
     for how, words in others.items():
         assert f"{done}{how}: {other}" in refused(*words, "--resume")
     assert Path(naive[-1]).read_bytes() == before
@@ -170,7 +170,7 @@ def test_a_file_of_series_that_cannot_be_used(
     assert message in refused(*words)
 
 
-@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
 def test_finished_results_of_other_windows_are_not_taken_for_these(
     suffix: str, cli: Any, refused: Any, sales: pd.DataFrame
 ) -> None:
@@ -184,6 +184,7 @@ def test_finished_results_of_other_windows_are_not_taken_for_these(
         "prediction_length 3, not 5": ("--horizon", "5", "--season-length", "7"),
         "windows 2, not 4": ("--horizon", "3", "--windows", "2"),
         "season_length 12, not 7": ("--horizon", "3", "--season-length", "7"),
+        "series 2, not 1": ("--horizon", "3", "--max-series", "1"),
     }
     for how, words in others.items():
         line = refused(*own, *words, "--resume")
@@ -191,6 +192,26 @@ def test_finished_results_of_other_windows_are_not_taken_for_these(
     assert Path(out).read_bytes() == before
     assert cli(*own, "--horizon", "3", "--season-length", "7", "--force").exit_code == 0
     assert "with season_length 7, not 12 of data set" in refused(*own, "--horizon", "3", "--resume")
+
+
+def test_a_finished_document_is_printed_again(cli: Any, refused: Any, sales: pd.DataFrame) -> None:
+    words = (*SALES, "-H", "6", "--id-column", "shop", "--json")
+    first = cli(*words, "--out", "scores.json")
+    assert cli(*words, "--out", "scores.json", "--resume").stdout == first.stdout == Path("scores.json").read_text()
+    assert cli(*words, "--out", "scores.csv").exit_code == 0
+    assert "scores.csv is finished, and lacks what --json prints" in refused(*words, "--out", "scores.csv", "--resume")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--dtype", "bfloat16"), "--dtype has no effect: naive has no weights"),
+        (("--revision", "main"), "--revision has no effect: naive has no weights"),
+        (("--data", "."), "data folder . is not used: suite 'embedded' has its data"),
+    ],
+)
+def test_options_that_do_nothing(words: tuple[str, ...], message: str, refused: Any) -> None:
+    assert message in refused("eval", "naive", *words)
 
 
 def test_tasks_of_fev(cli: Any, refused: Any, sales: pd.DataFrame) -> None:
@@ -314,7 +335,7 @@ def test_metrics_are_chosen_and_all_are_in_files(cli: Any, refused: Any, tmp_pat
     assert "SQL  coverage" in table.stdout
     assert "MASE     WQL" not in table.stdout
     frame = pd.read_csv(tmp_path / "s.csv")
-    assert list(frame.columns[4:]) == ["SQL", "WAPE", "MSIS", "coverage"]
+    assert list(frame.columns[4:8]) == ["SQL", "WAPE", "MSIS", "coverage"]
     assert frame["SQL"].to_list() == pytest.approx(frame["MASE"].to_list(), rel=1e-6)  # of point forecasts
     assert "did you mean 'WAPE'" in refused(*options, "--metrics", "WAPPE")
     assert "--metrics is for suites of rankscope" in refused(

@@ -216,3 +216,47 @@ def test_no_validation_no_file_of_it(refused: Any) -> None:
     Path("run.yaml").write_text(RUN)
     words = ("--input", "plain.csv", "--horizon", "4")
     assert "--input has no effect: validation.every is 0" in refused(*SCORED["pretrain"], *words)
+
+
+def by_frequency(folder: Path, hourly: str, monthly: str) -> None:
+    """Write an hourly and a monthly series with their seasons, under names that decide which is read first."""
+    folder.mkdir()
+    for name, freq, season in ((hourly, "h", 24), (monthly, "MS", 12)):
+        times = pd.date_range("2015-01-01", periods=120, freq=freq)
+        values = 10 + 5 * np.sin(2 * np.pi * np.arange(120) / season) + np.random.default_rng(0).normal(0, 0.1, 120)
+        rows = {"item_id": freq, "timestamp": times, "target": values}
+        pd.DataFrame(rows).to_csv(folder / f"{name}.csv", index=False)
+
+
+def test_every_series_is_forecast_by_its_own_season(cli: Any) -> None:
+    by_frequency(Path("hours"), "a", "b")
+    by_frequency(Path("months"), "b", "a")
+    found = []
+    for folder in ("hours", "months"):
+        result = cli("eval", "seasonal-naive", "--input", folder, "-H", "6", "--windows", "2", "--json")
+        assert result.exit_code == 0, result.stderr
+        (row,) = json.loads(result.stdout)["rows"]
+        assert row["season_length"] is None
+        found.append((row["MASE"], row["WQL"]))
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert found[0][0] < 2
+
+
+def test_the_folder_one_works_in_is_a_data_set(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_frequency(Path("both"), "a", "b")
+    monkeypatch.chdir("both")
+    result = cli("eval", "naive", "--input", ".", "-H", "6", "--json")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert (document["suite"], document["rows"][0]["dataset"]) == ("both", "both")
+
+
+def test_windows_without_a_scale_are_told(cli: Any) -> None:
+    days = pd.date_range("2024-01-01", periods=20)
+    rows = [pd.DataFrame({"item_id": name, "timestamp": days, "target": 1.0}) for name in ("a", "b")]
+    rows[0]["target"] = np.arange(20.0)
+    pd.concat(rows).to_csv("flat.csv", index=False)
+    result = cli("eval", "naive", "--input", "flat.csv", "-H", "2")
+    assert "1 of 2 windows of flat do not count in MASE: the values before them are constant or missing." in (
+        result.stdout
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -130,6 +131,8 @@ def run(
     chosen = models or ["bundled"]
     reference = baseline or "seasonal-naive"
     every = list(dict.fromkeys([*chosen, reference]))
+    named = {} if suite == GIFT else {"dtype": dtype}  # which a submission states
+    opt.refuse_without_weights(every, {**named, "runtime": runtime, "revision": revision})
     folder = _submission_folder(every, out, force or resume) if suite == GIFT and out is not None else None
     how = opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     where = Engine(engine, jobs=jobs, address=address, device=how.device)
@@ -144,9 +147,15 @@ def run(
             "batch_size": batch_size,
             "max_series": max_series,
         }
-        check_finished(out, done, every, data_sets(series, data, opt.words(tasks)), settings)
+        check_finished(out, done, every, data_sets(series, data, opt.words(tasks), max_series), settings)
+        if json and Path(out).suffix.lower() != ".json":
+            raise OutputError(
+                f"{out} is finished, and lacks what --json prints: leave --json out, or use --out FILE.json."
+            )
         sweep(Path(out).parent, Path(out).name)
         say(f"{out} is finished: nothing to resume.")
+        if json:
+            sys.stdout.write(Path(out).read_text(encoding="utf-8"))
         return
     common: dict[str, Any] = {
         "data": data,
@@ -292,6 +301,13 @@ def show_eval(report: EvalReport, console: Console, metrics: Sequence[str] = ("M
             console.print(
                 f"{row.model} failed to fit in {row.fallbacks} of {row.windows} windows of {row.dataset}: "
                 "replaced by seasonal-naive.",
+                markup=False,
+            )
+    for row in {row.key: row for row in report.rows}.values():
+        if row.unscaled:
+            console.print(
+                f"{row.unscaled} of {row.windows} windows of {row.dataset} do not count in MASE: "
+                "the values before them are constant or missing.",
                 markup=False,
             )
 

@@ -147,13 +147,9 @@ def _refuse_idle(model: str, season_length: int | None, about_weights: dict[str,
     """Raise `OptionError` for an option that this kind of model does not look at."""
     from rankscope_eval.baselines import BASELINES
 
-    if model not in BASELINES:
-        if season_length is not None:
-            raise OptionError(f"--season-length has no effect: {model} finds seasons itself; leave it out.")
-        return
-    for name, value in about_weights.items():
-        if value not in (None, "auto"):
-            raise OptionError(f"--{name} has no effect: {model} has no weights; leave it out.")
+    if model not in BASELINES and season_length is not None:
+        raise OptionError(f"--season-length has no effect: {model} finds seasons itself; leave it out.")
+    opt.refuse_without_weights([model], about_weights)
 
 
 def _names_folder(out: str) -> bool:
