@@ -76,14 +76,17 @@ def forecast_series(
     quiet_imports()
     forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, how)
     check_context(context, forecaster.context, forecaster.name)
+    for one in series:
+        one.timestamps(len(one) + horizon - 1, 1)  # too late ones are refused before the forecasts
     shown = [one.last(context or forecaster.context) for one in series]
     there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
     values = np.full((len(series), 1 + len(levels), horizon), np.nan)
     some = [one for one, number in zip(shown, there, strict=True) if number]
     values[there] = forecast_values(forecaster, some, horizon, levels, season_length)
-    lost = there & np.isnan(values).any(axis=(1, 2))
+    lost = there & ~np.isfinite(values).all(axis=(1, 2))
     if lost.any():
-        raise DataError(f"model {forecaster.name!r} returned NaN for series {series[lost.argmax()].item_id!r}.")
+        name = series[lost.argmax()].item_id
+        raise DataError(f"model {forecaster.name!r} returned NaN or infinite values for series {name!r}.")
     return forecast_rows(series, values, levels)
 
 

@@ -58,6 +58,7 @@ CASES = {
     "a column of years": wide("Year,flow 1871,1120 1872,1160 1873,963", {"flow": [1120, 1160, 963]}, "1871"),
     "a column of months": wide("month,y 2020-01,1 2020-02,2 2020-03,4", {"y": [1, 2, 4]}, "2020-01"),
     "quarters": wide("period,y 2020Q1,1 2020Q2,2 2020Q3,4", {"y": [1, 2, 4]}, "2020Q1"),
+    "months without dashes": wide("time,y 202011,1 202012,2 202101,4", {"y": [1, 2, 4]}, "2020-11"),
     "days without dashes": wide("date,y 20200131,1 20200201,2 20200202,4", {"y": [1, 2, 4]}, "2020-01-31"),
     "text and truth values are no series": wide(
         "date,a,note,on @1,1,x,True @2,2,y,False @3,4,z,True", {"a": [1, 2, 4]}, "2020-01-01"
@@ -149,8 +150,15 @@ CASES = {
     ),
     "a day twice in a series": Case("id,date,y a,@1,1 a,@2,2 a,@2,3", f"'a' has 2020-01-02 .*{REPEATED}"),
     "an hour twice when clocks change": wide(
-        "date,y 2020-10-25T02:00:00+02:00,1 2020-10-25T02:00:00+01:00,2", REPEATED
+        "date,y 2020-10-25T02:00:00+02:00,1 2020-10-25T02:00:00+01:00,2",
+        f"{REPEATED}.*clocks go back: write times in UTC",
     ),
+    "hours, and days as another series": Case(
+        "id,date,y a,@1T00:00,1 a,@1T01:00,2 a,@1T02:00,3 b,@1,5 b,@2,7 b,@3,8",
+        "series 'b' has no value within 24 steps of another by freq 'h', which is that of the first series",
+    ),
+    "times of the day": Case("time,y 00:00,1 01:00,2 02:00,4", "'00:00' in column 'time' has no date"),
+    "semicolons": Case("id;date;y a;@1;1 a;@2;2", "columns are separated by ';': separate them by commas"),
     "far apart": wide("date,y 1900-01-01,1 1900-01-02,2 1900-01-03,2 @3,3", "4 values over"),
     "day or month": Case("date,y 01/02/2020,1 02/02/2020,2 03/02/2020,4", "may begin with the day or the month"),
     "no date": Case("id,date,y a,@1,1 a,@2,2 a,2020-13-77,4", f"line 4: .*'2020-13-77' {NO_DATE}"),

@@ -89,9 +89,9 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
     some = [one for one, number in zip(shown, there, strict=True) if number]
     where = f"{job.path}: "
     values[there] = forecast_values(forecaster, some, job.horizon, job.levels, job.season_length, where)
-    lost = there & np.isnan(values).any(axis=(1, 2))
+    lost = there & ~np.isfinite(values).all(axis=(1, 2))
     for one in (series[place] for place in np.flatnonzero(lost).tolist()):
-        reason = f"{job.path}: model {forecaster.name!r} returned NaN for series {one.item_id!r}."
+        reason = f"{job.path}: model {forecaster.name!r} returned NaN or infinite values for series {one.item_id!r}."
         bad.append(BadRow(0, one.item_id, reason))
     if bad and job.stop:
         return Part(chunk.number, b"", 0, 0, tuple(bad))

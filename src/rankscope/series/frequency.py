@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import warnings
 from collections.abc import Iterator
@@ -102,8 +103,13 @@ def seasonality(freq: str) -> int:
     """
     from gluonts.time_feature.seasonality import get_seasonality
 
-    with quiet():
-        return int(get_seasonality(period_freq(freq)))
+    log = logging.getLogger(get_seasonality.__module__)
+    before, log.disabled = log.disabled, True  # it warns that three days, say, have no season
+    try:
+        with quiet():
+            return int(get_seasonality(period_freq(freq)))
+    finally:
+        log.disabled = before
 
 
 def infer_freq(stamps: pd.DatetimeIndex) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -61,6 +62,8 @@ class TableLayout:
         freq: frequency of the series; in the list layout, None uses each row's own.
         grid: frequency for detecting gaps: ``freq``, or seconds for step counts.
         writing: time format, see `way_of_writing`.
+        inferred: True if ``grid`` was inferred from the times of one series, the first.
+        zoned: True if times have a zone, which is dropped.
     """
 
     form: str
@@ -70,6 +73,8 @@ class TableLayout:
     freq: str | None
     grid: str | None
     writing: str = "ISO8601"
+    inferred: bool = False
+    zoned: bool = False
 
 
 def find_layout(
@@ -120,16 +125,17 @@ def find_layout(
         raise DataError(f"{where} has no numeric column; its columns are {_names(frame)}.")
     writing = "ISO8601" if time is None else way_of_writing(frame[time], where)
     grid = None if writing == STEPS else freq
+    zoned = time is not None and _has_zone(frame[time])
     if name is None or name == time:
         fields = numeric if columns.target is None else [columns.target]
-        return TableLayout("wide", None, time, tuple(fields), freq, grid, writing)
+        return TableLayout("wide", None, time, tuple(fields), freq, grid, writing, zoned=zoned)
     named = columns.target or next((one for one in TARGET_NAMES if one in numeric), None)
     if named is None and len(numeric) > 1:
         raise DataError(
             f"{where} has several numeric columns ({', '.join(map(str, numeric))}); name the target column "
             "(target_column, --target-column), or rename it to target."
         )
-    return TableLayout("long", name, time, (named or numeric[0],), freq, grid, writing)
+    return TableLayout("long", name, time, (named or numeric[0],), freq, grid, writing, zoned=zoned)
 
 
 def without_nameless(rows: Rows, layout: TableLayout) -> Rows:
@@ -158,7 +164,8 @@ def with_grid(layout: TableLayout, rows: Rows) -> TableLayout:
     for part in [slice(None)] if layout.form == "wide" else rows_by_name(rows.frame[layout.id]):
         found = infer_freq(read_times(column.iloc[part], layout.writing).dropna().unique().sort_values())
         if found is not None:
-            return replace(layout, grid=found, freq=layout.freq if layout.writing == STEPS else found)
+            steps = layout.writing == STEPS
+            return replace(layout, grid=found, freq=layout.freq if steps else found, inferred=not steps)
     return layout
 
 
@@ -188,6 +195,13 @@ def _names(frame: pd.DataFrame) -> str:
 def _holds_dates(column: pd.Series, where: str) -> bool:
     form = way_of_writing(column, where)
     return form != STEPS and 2 * int(read_times(column, form).notna().sum()) > len(column)
+
+
+def _has_zone(column: pd.Series) -> bool:
+    if column.dtype.kind == "M":
+        return getattr(column.dtype, "tz", None) is not None
+    cell = next(iter(column.dropna()), None)
+    return isinstance(cell, str) and re.search(r":\d.*(Z|[+-]\d\d:?\d\d)$", cell.strip()) is not None
 
 
 def _holds_lists(column: pd.Series) -> bool:
@@ -257,7 +271,7 @@ def way_of_writing(column: pd.Series, where: str) -> str:
     """Detect the time format of a column: `STEPS`, or a format of `pandas.to_datetime`.
 
     Raises:
-        DataError: the order of day and month is ambiguous.
+        DataError: the order of day and month is ambiguous, or there are times of the day alone.
     """
     from pandas.tseries.api import guess_datetime_format
 
@@ -266,11 +280,17 @@ def way_of_writing(column: pd.Series, where: str) -> str:
     if mostly_numbers(cells):
         numbers = column_numbers(cells)[0]
         numbers = numbers[~np.isnan(numbers)]
-        for form, low, high in (("%Y", 1000, 3000), ("%Y%m%d", 10**7, 10**8 - 1)):
-            if ((numbers >= low) & (numbers <= high)).all():
+        for form, low, high in (("%Y", 1000, 3000), ("%Y%m", 100_001, 300_012), ("%Y%m%d", 10**7, 10**8 - 1)):
+            months = form != "%Y%m" or ((numbers % 100 >= 1) & (numbers % 100 <= 12)).all()
+            if months and ((numbers >= low) & (numbers <= high)).all():
                 return form
         return STEPS
     cells = cells.head(SAMPLED)
+    if all(isinstance(cell, str) and re.match(r"\s*\d{1,2}:\d\d", cell) for cell in cells.head(LOOKED_AT)):
+        raise DataError(
+            f"{where}: {cells.iloc[0]!r} in column {column.name!r} has no date: write ISO dates and times such as "
+            "2024-01-31 13:00."
+        )
     if 2 * read_times(cells, "ISO8601").notna().sum() >= len(cells):
         return "ISO8601"
     texts = [cell for cell in cells.head(LOOKED_AT) if isinstance(cell, str)]
@@ -301,7 +321,7 @@ def read_times(column: pd.Series, form: str) -> pd.DatetimeIndex:
         warnings.simplefilter("ignore")  # unknown and mixed formats warn
         if column.dtype.kind == "M":
             times = pd.DatetimeIndex(column)
-        elif form == STEPS or form in ("%Y", "%Y%m%d"):
+        elif form == STEPS or form in ("%Y", "%Y%m", "%Y%m%d"):
             numbers, _ = column_numbers(column)
             largest = MOST_STEPS if form == STEPS else 10**8
             whole = pd.Series(np.where(np.abs(numbers) < largest, numbers, 0.5)).astype("float64")

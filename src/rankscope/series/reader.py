@@ -94,7 +94,8 @@ def to_series(
 ) -> tuple[list[Series], list[BadRow]]:
     """Convert rows to series, and collect invalid rows.
 
-    In the long layout a damaged row invalidates its series: dropping the row would silently change the history.
+    In the long layout a damaged row invalidates its series: dropping the row would silently change the history. Where
+    its name cannot be read, the series of the rows before and after it are meant.
 
     Args:
         rows: rows of complete series; in the long layout in any order, all with an id.
@@ -104,11 +105,17 @@ def to_series(
         dated: reject series without a frequency.
     """
     place = list(rows.frame.columns).index(layout.id) if layout.form == "long" else 0
-    bad = []
+    bad, torn = [], set()
     for one in rows.broken:
-        name = one.cells[place] if place < len(one.cells) else ""
-        bad.append(BadRow(one.line, name, f"{path}: {unit} {one.line} has {one.reason}."))
-    torn = {one.item_id for one in bad if one.item_id}
+        name, beside = one.cells[place] if place < len(one.cells) else "", ""
+        if name:
+            torn.add(name)
+        elif layout.form == "long" and len(rows.frame):
+            after = int(np.searchsorted(rows.lines, one.line))
+            names = rows.frame[layout.id].iloc[max(0, after - 1) : after + 1].map(str).unique().tolist()
+            torn.update(names)
+            beside = f", beside series {' and '.join(map(repr, names))}"
+        bad.append(BadRow(one.line, name, f"{path}: {unit} {one.line} has {one.reason}{beside}."))
     made = {"list": _from_lists, "long": _from_long, "wide": _from_wide}[layout.form]
     found = list(made(rows, layout, path, unit, torn, dated))
     bad += [one for one in found if isinstance(one, BadRow)]
@@ -270,7 +277,8 @@ def _on_grid(
     if not times.is_unique:
         raise DataError(
             f"{where}: {whose} has {_shown(times[times.duplicated()][0], layout)} twice"
-            + ("." if key else "; several series in one column need a column of item ids (id_column, --id-column).")
+            + ("" if key else "; several series in one column need a column of item ids (id_column, --id-column)")
+            + ("; local time does so when clocks go back: write times in UTC." if layout.zoned else ".")
         )
     if steps is None:
         return start, values, first
@@ -283,6 +291,12 @@ def _on_grid(
     if odd.any():
         rule = "its other steps" if first is None else f"freq {layout.grid!r}"
         raise DataError(f"{where}: {whose} does not follow {rule} at {_shown(times[int(odd.argmax())], layout)}.")
+    closest = int(np.diff(places).min()) if layout.inferred and len(places) > 2 else 1
+    if closest > 1:
+        raise DataError(
+            f"{where}: {whose} has no value within {closest} steps of another by freq {layout.grid!r}, which is that "
+            "of the first series: give freq (--freq), or a file for each frequency."
+        )
     length = int(places[-1]) + 1
     if length == len(values):
         return start, values, first

@@ -52,9 +52,9 @@ class Series:
             return self._timestamps(first, steps)
         except pd.errors.OutOfBoundsDatetime as error:
             raise DataError(
-                f"series {self.item_id!r}: {len(self):,} values from {self.start} with frequency {self.start.freqstr} "
-                f"end too late for timestamps, which end in {pd.Timestamp.max.year}: give an earlier start or another "
-                "freq (--freq)."
+                f"series {self.item_id!r}: {steps:,} steps after {first:,} values from {self.start} with frequency "
+                f"{self.start.freqstr} end too late for timestamps, which end in {pd.Timestamp.max.year}: give fewer "
+                "steps (--horizon), an earlier start or another freq (--freq)."
             ) from error
 
     def _timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:

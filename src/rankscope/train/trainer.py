@@ -357,5 +357,6 @@ def _save(
             shutil.copytree(run / logs.TENSORBOARD, folder / logs.TENSORBOARD)
         for weights in folder.glob("*.safetensors"):  # safetensors writes them for the owner alone
             weights.chmod((folder / "config.json").stat().st_mode)
-    kept.store.note(replaces=None)  # first: a kill while the snapshots go must not have them made again
+    if kept.replaces:
+        kept.store.note(replaces=None)  # first: a kill while the snapshots go must not have them made again
     kept.store.discard()
