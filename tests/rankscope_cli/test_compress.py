@@ -316,6 +316,10 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
         (("--latency", "2x"), "time 2 must lie in (0, 1]"),
         (("--ratio", "0.5", "--batch", "8"), "--batch requires --latency"),
         (("--layers", "3", "--ratio", "0.5"), "give one size"),
+        (("--storage", "int8", "--sites", "zzz"), "--sites requires a size, such as --ratio 0.3: --storage or --dtype"),
+        (("--storage", "int8", "--multiple", "8"), "--multiple requires a size"),
+        (("--dtype", "bfloat16", "--allocation", "energy"), "--allocation requires a size"),
+        (("--dtype", "bfloat16", "--refine"), "--refine requires a size"),
     ],
 )
 def test_what_is_refused(

@@ -263,6 +263,9 @@ def run(
         if value is not None and (not looks or (recasts and (storage or dtype))):
             how = "--storage or --dtype alone" if recasts else f"method {given.completed().method}"
             raise OptionError(f"--{name} has no effect with {how}: leave it out, or take a method that reads series.")
+    if recasts and (storage or dtype):
+        ranks = {"multiple": None if multiple == 1 else multiple, "allocation": allocation, "refine": refine or None}
+        refuse({"sites": sites, **ranks}, "a size, such as --ratio 0.3: --storage or --dtype alone cuts nothing")
     if recipe is not None and (latency is not None or max_loss is not None or given != CompressOptions()):
         raise OptionError("--recipe holds all options: leave out all others but --out, --force, --device and --json.")
     if not needs_calibration(given.completed().method) and allocation != "sensitivity" and max_loss is None:
