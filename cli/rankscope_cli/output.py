@@ -138,7 +138,7 @@ class Output:
             self.wrote(files)
 
     def console(self) -> Console:
-        """Return a console on the real stdout, at the terminal's width or unwrapped if piped."""
+        """Return a console on the real stdout, at the terminal's width or unwrapped if piped; it reads no markup."""
         from rich.console import Console, ConsoleOptions, RenderableType
         from rich.segment import Segment
 
@@ -152,7 +152,7 @@ class Output:
                     yield Segment(text if control else "\n".join(map(printable, text.split("\n"))), style, control)
 
         width = None if self._stdout.isatty() else _PIPE_WIDTH
-        return Pipe(file=self._stdout, width=width, highlight=False, soft_wrap=False)
+        return Pipe(file=self._stdout, width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
 
     def wrote(self, files: Sequence[Path]) -> None:
         """Report written files on stderr; ignore a closed stderr."""

@@ -150,7 +150,7 @@ class _DelayedBar:
                 return
             self._bar = Bar(
                 SpinnerColumn(),
-                TextColumn("{task.description}", table_column=Column(max_width=44, no_wrap=True)),
+                TextColumn("{task.description}", markup=False, table_column=Column(max_width=44, no_wrap=True)),
                 BarColumn(bar_width=20),
                 TextColumn("{task.fields[count]}"),
                 TimeRemainingColumn(),

@@ -19,7 +19,7 @@ from rankscope import __version__
 from rankscope.errors import OutputError
 from rankscope_cli.options import numbers, words
 from rankscope_cli.output import Output, write_frame
-from rankscope_cli.tables import figures, plain_table, print_table, size, spread
+from rankscope_cli.tables import figures, plain_table, print_table, size, spread, width
 
 
 def test_only_the_result_reaches_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,6 +170,23 @@ def test_names_from_files_cannot_steer_the_terminal(capsys: pytest.CaptureFixtur
     printed = capsys.readouterr()
     assert not {"\x1b", "\x07"} & {*printed.out, *printed.err}
     assert all(name in printed.out for name in ("title", "name", "series"))
+
+
+def test_names_with_brackets_and_colons_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["[/bold]", "[red]name", "an:x:", "[dim]", "a:x:b"]
+
+    def show(console: Console) -> None:
+        table = plain_table(title=names[0], caption=names[3])
+        table.add_column(names[1])
+        table.add_row(names[2])
+        assert width(table, console) == len(names[1])
+        print_table(table, console)
+        console.print(names[4], markup=False)
+
+    with Output(as_json=False) as output:
+        output.deliver({}, show)
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if "─" not in line] == names
 
 
 def test_a_narrow_console_loses_no_digit() -> None:

@@ -55,6 +55,18 @@ def test_the_bar_waits_then_shows_what_is_done(monkeypatch: pytest.MonkeyPatch, 
         assert "3/9" in text
 
 
+def test_names_with_brackets_stay_whole_in_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with progress_bar("work", delay=0.02) as report:
+        report(1, 4, "reading x[/bold] and [red]y")
+        time.sleep(0.6)
+        report(2, 4, "reading x[/bold] and [red]y")
+    assert "reading x[/bold] and [red]y" in screen.getvalue()
+
+
 def test_lines_come_at_a_pace_and_say_what_is_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
