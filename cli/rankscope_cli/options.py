@@ -20,6 +20,8 @@ TRAINING_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 """Training ``--dtype`` → value of the config's ``precision``."""
 OUTPUT, RUNTIME, SCORES, SPREAD, SERIES = "Output", "Runtime", "Scores", "Execution", "Input series"
 """Help panels shared by several verbs."""
+LARGEST_SEED = 2**32 - 1
+"""Largest seed, that of configs of runs (`rankscope.train.config.LARGEST_SEED`)."""
 _WIDEST = 24
 """Widest list of choices, in columns, shown as a metavar."""
 
@@ -144,7 +146,7 @@ Figures = Annotated[str | None, value("--figures", "DIR", "Also save figures to 
 Json = Annotated[bool, switch("--json", "Print the result as JSON on stdout.", OUTPUT)]
 Force = Annotated[bool, switch("--force", "Overwrite existing output.", OUTPUT)]
 BatchSize = Annotated[int, count("--batch-size", "Series per batch.", RUNTIME)]
-Seed = Annotated[int, value("--seed", "N", "Random seed.", RUNTIME, min=0)]
+Seed = Annotated[int, value("--seed", "N", "Random seed.", RUNTIME, min=0, max=LARGEST_SEED)]
 Device = Annotated[str, value("--device", "|".join(DEVICES), "Device to run on.", RUNTIME, callback=known_device)]
 Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Model dtype.", RUNTIME)]
 TrainingDtype = Annotated[

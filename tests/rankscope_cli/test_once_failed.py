@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from rankscope.train.config import LARGEST_SEED
+from rankscope_cli import options
+
 Refused = Callable[..., str]
 
 T5 = {"model_type": "t5", "d_model": 16, "d_kv": 8, "d_ff": 32, "num_heads": 2, "num_layers": 2, "vocab_size": 64}
@@ -127,6 +130,23 @@ def test_run(refused: Refused, tmp_path: Path, case: str) -> None:
 )
 def test_path(refused: Refused, words: tuple[Any, ...]) -> None:
     assert refused(*words).startswith("error: ")
+
+
+@pytest.mark.parametrize("seed", [LARGEST_SEED + 1, 2**64])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("forecast", "bundled", "--input", "no.csv", "--horizon", 2),
+        ("figures", 15, "--out", "out"),
+        ("theory", "--quick"),
+        ("pretrain", "bundled", "--out", "out"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_seed(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, seed: int) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert str(LARGEST_SEED) in refused(*words, "--seed", seed)
+    assert options.LARGEST_SEED == LARGEST_SEED
 
 
 @pytest.mark.parametrize("header", ["date,a,a", "date,date,a", "item_id,date,target,target", "item_id,item_id,date,a"])

@@ -59,7 +59,10 @@ def run(
     force: Annotated[bool, opt.switch("--force", "Overwrite existing files in --out.", opt.OUTPUT)] = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
-    seed: Annotated[int | None, opt.value("--seed", "N", "Random seed (default: 0).", opt.RUNTIME, min=0)] = None,
+    seed: Annotated[
+        int | None,
+        opt.value("--seed", "N", "Random seed (default: 0).", opt.RUNTIME, min=0, max=opt.LARGEST_SEED),
+    ] = None,
     debug: opt.Debug = False,
 ) -> None:
     """Reproduce the paper's figures.
