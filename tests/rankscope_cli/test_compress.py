@@ -191,6 +191,8 @@ def test_number_formats_alone_are_said_to_be_that(cli: Callable[..., Any], bolt_
     assert page.exit_code == 0, page.stderr
     text = (tmp_path / "page.html").read_text()
     assert "bytes of weights, by number formats alone" in text
+    assert text.count("other number formats, int8<") == 2  # of the models and of their sizes
+    assert "svd" not in text
     assert "All 0 matrices" not in text
 
 

@@ -156,6 +156,15 @@ def test_scores_on_a_file_of_series_name_no_suite(one_document: Callable[..., Pa
     assert "--suite" not in html
 
 
+def test_scores_of_the_baseline_alone_are_compared_with_nothing(one_document: Callable[..., Path]) -> None:
+    from rankscope_eval import evaluate
+
+    html = build_page(one_document(codec.plain(evaluate(["seasonal-naive"], tasks=["nile", "co2", "elnino"])))).html
+    assert "3 data sets, seed 0. Lower is better.</p>" in html
+    assert "Scores over those of" not in html
+    assert "<tbody></tbody>" not in html
+
+
 @pytest.mark.slow
 def test_the_same_results_give_the_same_bytes(results: Path, page: Page, tmp_path: Path) -> None:
     copy = tmp_path / results.name

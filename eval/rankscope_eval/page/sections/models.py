@@ -9,6 +9,7 @@ from rankscope.families import FAMILIES
 from rankscope_eval.page.lineage import Group, Library
 from rankscope_eval.page.numbers import MISSING, count, size
 from rankscope_eval.page.parts import Part, Row, Section, Table, number
+from rankscope_eval.page.sections.savings import method_name
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ def _origin(library: Library, name: str) -> str:
     made = document.content
     if document.kind == "heal":
         return f"{parent}, healed for {count(made.steps)} steps"
-    whole = " + int8" if made.storage == "int8" else ""
-    return f"{parent}, {made.method}{whole} to {made.ratio:.3f} of all parameters"
+    kept = "" if made.recast else f" to {made.ratio:.3f} of all parameters"
+    return f"{parent}, {method_name(made)}{kept}"
 
 
 def _sizes(library: Library, name: str, alone: Group, what: str) -> Iterator[int]:

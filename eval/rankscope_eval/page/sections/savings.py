@@ -61,6 +61,13 @@ def compress_sentence(report: CompressReport) -> str:
     )
 
 
+def method_name(report: CompressReport) -> str:
+    """Name the method of a compression, and int8 where linear layers are stored in it."""
+    if report.recast:
+        return "other number formats" + (", int8" if report.storage == "int8" else "")
+    return report.method + (" + int8" if report.storage == "int8" else "")
+
+
 def design_part(report: DesignReport, name: str) -> Part:
     """A network by design beside the stock one."""
     before, after = report.parameters.get("before", 0), report.parameters.get("after", 0)
@@ -93,7 +100,7 @@ def _overview(reports: list[CompressReport]) -> Table:
             [
                 one.out,
                 one.model,
-                one.method + (" + int8" if one.storage == "int8" else ""),
+                method_name(one),
                 number(one.ratio, ratio(one.ratio)),
                 number(before, count(before)),
                 Cell(bar(after / before if before else 1.0, count(after)), float(after)),

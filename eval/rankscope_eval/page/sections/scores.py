@@ -22,15 +22,17 @@ def eval_part(report: EvalReport, name: str) -> Part:
     over = f", relative to {report.baseline}" if report.baseline else ""
     cut = f", first {report.max_series} series of each data set" if report.max_series else ""
     skipped = [f"{one.benchmark}/{one.dataset}: {one.reason}" for one in report.skipped]
-    means = "; relative scores are geometric means of score over baseline’s score" if report.summary else ""
-    spans = ", 95 % intervals by bootstrap over data sets and series." if _known(report) else "."
+    relative, slices = _summary(report, f"{name}-summary"), _slices(report, f"{name}-slices")
+    compared = bool(relative.rows)
+    means = "; relative scores are geometric means of score over baseline’s score" if compared else ""
+    spans = ", 95 % intervals by bootstrap over data sets and series." if compared and _known(report) else "."
     return Part(
         f"Scores on {report.suite}{over}",
         text=f"{_sets(report)}{cut}. Lower is better{means}{spans}",
-        notes=_rule(report),
-        lead=_summary(report, f"{name}-summary") if report.summary else None,
+        notes=_rule(report) if compared else [],
+        lead=relative if compared else None,
         charts=[*_dots(report, name), *_coverage(report, name)],
-        tables=[_slices(report, f"{name}-slices")] if report.slices else [],
+        tables=[slices] if slices.rows else [],
         left=f"Left out: {'; '.join(skipped)}." if skipped else "",
         folded=("Every data set", _scores(report, f"{name}-table")),
     )
