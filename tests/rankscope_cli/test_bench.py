@@ -130,6 +130,19 @@ def test_scores_are_read_in_every_form_that_eval_writes(form: str, cli: Cli, tmp
     assert scores["naive"][0] > 0
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_scores_are_over_the_baseline_of_the_evaluation(form: str, cli: Cli, tmp_path: Path) -> None:
+    from rankscope_eval.bench.report import read_scores
+
+    file = tmp_path / f"scores.{form}"
+    cli("eval", "seasonal-naive", "--baseline", "naive", "--tasks", "nile,co2", "--out", file)
+    baseline, scores = read_scores(file)
+    assert (baseline, scores["naive"]) == ("naive", (1.0, 1.0))
+    if form == "json":  # it names its baseline, wherever that stands among the models
+        cli("eval", "naive", "seasonal-naive", "--baseline", "naive", "--tasks", "nile", "--out", file, "--force")
+        assert read_scores(file)[0] == "naive"
+
+
 def test_points_are_geometric_means_and_seconds_of_one_series(report: BenchReport, tmp_path: Path) -> None:
     from rankscope_eval.bench.report import read_scores, scored_points
 
@@ -183,6 +196,10 @@ BAD_SCORES = {
     "none.json": (b"{}", "is not a table of scores"),
     "text.json": (b'{"rows": [{"dataset": "a", "model": "b", "MASE": [1], "WQL": 1}]}', "must hold numbers"),
     "column.json": (b'{"rows": [{"dataset": "a", "model": "b", "MASE": 1}]}', "has no column WQL"),
+    "base.json": (
+        b'{"baseline": ["c"], "rows": [{"dataset": "a", "model": "b", "MASE": 1, "WQL": 1}]}',
+        "has no scores of its baseline",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope.errors import DataError, one_line
 from rankscope.io import codec
-from rankscope_eval.baselines import BASELINE, BASELINES
+from rankscope_eval.baselines import BASELINES
 from rankscope_eval.bench.roofline import Rates
 from rankscope_eval.bench.turns import Spread
 from rankscope_eval.relative import relative_scores
@@ -125,15 +125,19 @@ def read_scores(file: str | Path) -> tuple[str, dict[str, tuple[float, float]]]:
     """Read scores written by ``rankscope eval … --out FILE`` (.csv, .parquet or .json).
 
     Returns:
-        The baseline (seasonal-naive if scored, else the first model), and relative WQL and MASE by model, geometric
-        means over data sets.
+        The baseline (of JSON the evaluation's, of other tables the last model, as eval writes them), and relative WQL
+        and MASE by model, geometric means over data sets.
 
     Raises:
-        DataError: not a table of scores.
+        DataError: not a table of scores, or without those of its baseline.
     """
-    frame = _table(Path(file))
+    frame, named = _table(Path(file))
     models = list(dict.fromkeys(str(name) for name in frame["model"]))
-    baseline = BASELINE if BASELINE in models else models[0]
+    baseline = models[-1] if named is None else str(named)
+    if baseline not in models:
+        raise DataError(
+            f"{file} has no scores of its baseline {baseline!r}; create it with rankscope eval … --out {file}."
+        )
     keys = frame["benchmark"].astype(str) + "/" if "benchmark" in frame else ""
     frame = frame.assign(key=keys + frame["dataset"].astype(str))
 
@@ -151,14 +155,17 @@ def read_scores(file: str | Path) -> tuple[str, dict[str, tuple[float, float]]]:
     return baseline, relative
 
 
-def _table(file: Path) -> pd.DataFrame:
+def _table(file: Path) -> tuple[pd.DataFrame, object]:
+    """Read a table of scores, and the baseline that a document names."""
     import pandas as pd
 
+    baseline = None
     try:
         if file.suffix.lower() == ".parquet":
             frame = pd.read_parquet(file)
         elif file.suffix.lower() == ".json":
-            frame = pd.DataFrame(codec.loads(file.read_text(encoding="utf-8"))["rows"])
+            document = codec.loads(file.read_text(encoding="utf-8"))
+            frame, baseline = pd.DataFrame(document["rows"]), document.get("baseline")
         else:
             frame = pd.read_csv(file)
     except (ValueError, KeyError, TypeError, OSError, NotImplementedError) as error:
@@ -180,7 +187,7 @@ def _table(file: Path) -> pd.DataFrame:
                 f"{file}: column {name} must hold numbers ({one_line(error)[:120]}); create it with "
                 f"rankscope eval … --out {file.name}."
             ) from error
-    return frame
+    return frame, baseline
 
 
 def scored_points(report: BenchReport, relative: Mapping[str, tuple[float, float]], batch: int) -> list[CostPoint]:
