@@ -59,6 +59,9 @@ def test_who_reads_what_is_said(
     assert "none of these models reads images: " in refused("embed", bolt_folder, "--images", "cifar10")
     for folder in (bolt_folder, text_folder):
         assert "--n-images requires an image model" in refused("embed", folder, "--n-images", 5)
+    for more in ((), ("--text", book)):
+        assert "--signal requires a model of series." in refused("embed", text_folder, "--signal", "noise", *more)
+    assert "--length requires --text FILE, or a model of series." in refused("embed", text_folder, "--length", 64)
     assert "did you mean 'mixed'" in refused("embed", bolt_folder, "--signal", "mixd")
     assert "cannot be read: No such file" in refused("embed", text_folder, "--text", tmp_path / "no.txt")
     assert "does not exist" in refused("embed", bolt_folder, "--signal", tmp_path / "no.csv")

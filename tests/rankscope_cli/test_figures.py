@@ -80,6 +80,10 @@ def test_the_caption_is_printed(cli: Cli, tmp_path: Path) -> None:
             "--rerun does not change the saved result that figure 9 is drawn from: leave",
         ),
         (("2a", "--quick", "--data", "x"), "--quick does not change the saved result that figure 2a is drawn from"),
+        (("--list", "--model", "nosuch", "--data", "nosuch", "--quick"), "--model requires a figure to draw: its"),
+        (("--model", "nosuch"), "--model requires a figure to draw"),
+        (("--list", "--rerun"), "--rerun requires a figure to draw"),
+        ((), "--out requires a figure to draw"),
         (("15", "--rerun"), "--rerun does not apply to figure 15, which takes --seed"),
     ],
 )

@@ -72,10 +72,14 @@ def run(
         tolerances = opt.numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
             checkpoints = [opt.open_model(model, revision) for model in models or ["bundled"]]
-            if all(one.family.modality != "image" for one in checkpoints):
+            read_by = {one.family.modality for one in checkpoints}
+            if "image" not in read_by:
                 refuse({"n_images": n_images}, "an image model")
-            if all(one.family.modality == "image" for one in checkpoints):
+            if read_by == {"image"}:
                 refuse({"signal": signal, "length": length}, "a model of series or text, and these read images")
+            elif "series" not in read_by and file is None:
+                refuse({"signal": signal}, "a model of series")
+                refuse({"length": length if text is None else None}, "--text FILE, or a model of series")
             report = measure_embedding(
                 checkpoints,
                 kind,

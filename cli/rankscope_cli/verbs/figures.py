@@ -13,6 +13,7 @@ from rankscope.errors import OptionError, RankscopeError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import BAD_INPUT, say
 from rankscope_cli.output import Output
+from rankscope_cli.own_series import refuse
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import add_columns, plain_table, print_table
 
@@ -83,6 +84,9 @@ def run(
         if list_ or not (ids or all_):
             if ids or all_:
                 raise OptionError("--list takes no figure numbers and no --all.")
+            source = {"model": model, "data": data, "quick": quick or None, "rerun": rerun or None}
+            place = {"out": None if out == OUT else out, "force": force or None}
+            refuse({**source, **place, "seed": seed}, "a figure to draw: its number, or --all")
             listed = _List(tuple(state(recipe) for recipe in FIGURES.values()))
             output.deliver(listed, listed.show)
             return
