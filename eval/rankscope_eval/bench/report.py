@@ -125,15 +125,15 @@ def read_scores(file: str | Path) -> tuple[str, dict[str, tuple[float, float]]]:
     """Read scores written by ``rankscope eval … --out FILE`` (.csv, .parquet or .json).
 
     Returns:
-        The baseline (of JSON the evaluation's, of other tables the last model, as eval writes them), and relative WQL
-        and MASE by model, geometric means over data sets.
+        The baseline (the evaluation's; of tables that name none, the last model), and relative WQL and MASE by model,
+        geometric means over data sets.
 
     Raises:
         DataError: not a table of scores, or without those of its baseline.
     """
-    frame, named = _table(Path(file))
+    frame = _table(Path(file))
     models = list(dict.fromkeys(str(name) for name in frame["model"]))
-    baseline = models[-1] if named is None else str(named)
+    baseline = str(frame["baseline"].iloc[0]) if "baseline" in frame else models[-1]
     if baseline not in models:
         raise DataError(
             f"{file} has no scores of its baseline {baseline!r}; create it with rankscope eval … --out {file}."
@@ -155,17 +155,16 @@ def read_scores(file: str | Path) -> tuple[str, dict[str, tuple[float, float]]]:
     return baseline, relative
 
 
-def _table(file: Path) -> tuple[pd.DataFrame, object]:
-    """Read a table of scores, and the baseline that a document names."""
+def _table(file: Path) -> pd.DataFrame:
     import pandas as pd
 
-    baseline = None
     try:
         if file.suffix.lower() == ".parquet":
             frame = pd.read_parquet(file)
         elif file.suffix.lower() == ".json":
             document = codec.loads(file.read_text(encoding="utf-8"))
-            frame, baseline = pd.DataFrame(document["rows"]), document.get("baseline")
+            frame = pd.DataFrame(document["rows"])
+            frame = frame.assign(baseline=document["baseline"]) if "baseline" in document else frame
         else:
             frame = pd.read_csv(file)
     except (ValueError, KeyError, TypeError, OSError, NotImplementedError) as error:
@@ -176,7 +175,7 @@ def _table(file: Path) -> tuple[pd.DataFrame, object]:
     if missing or frame.empty:
         what = f"no column {missing[0]}" if missing else "no row"
         raise DataError(f"{file} has {what}; create it with rankscope eval … --out {file.name}.")
-    twice = [name for name in (*COLUMNS, "benchmark") if list(frame.columns).count(name) > 1]
+    twice = [name for name in (*COLUMNS, "benchmark", "baseline") if list(frame.columns).count(name) > 1]
     if twice:
         raise DataError(f"{file} has several columns {twice[0]}; create it with rankscope eval … --out {file.name}.")
     for name in ("MASE", "WQL"):
@@ -187,7 +186,7 @@ def _table(file: Path) -> tuple[pd.DataFrame, object]:
                 f"{file}: column {name} must hold numbers ({one_line(error)[:120]}); create it with "
                 f"rankscope eval … --out {file.name}."
             ) from error
-    return frame, baseline
+    return frame
 
 
 def scored_points(report: BenchReport, relative: Mapping[str, tuple[float, float]], batch: int) -> list[CostPoint]:

@@ -12,9 +12,9 @@ the long layout: target, value, y, or the only remaining numeric column; several
 index written by pandas: it is the time column if it holds dates and there is no other, and is ignored otherwise.
 
 **Time.** ISO dates; years (integers from 1000 to 3000); months (202401); days (20240131); or any other date format that
-is the same in all rows and in which day and month cannot be confused. Other integers below ten million are step counts, which imply
-no frequency. Time zones are dropped, keeping local time. In the list layout the time of a row is that of its first
-value, or a list with one time per value.
+is the same in all rows and in which day and month cannot be confused. Other integers below ten million are step counts,
+which imply no frequency. Time zones are dropped, keeping local time. In the list layout the time of a row is that of
+its first value, or a list with one time per value.
 
 **Frequency.** The ``freq`` argument, else the ``freq`` column of the list layout, else inferred from the times; in the
 long layout, the first series with more than one time decides for all; a series whose values are all further apart than
