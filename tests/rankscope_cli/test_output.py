@@ -132,7 +132,7 @@ def test_spectrum_as_a_table(cli: Any, chronos_t5_folder: Path, tmp_path: Path, 
 def test_eval_csv_has_the_published_columns(cli: Any, tmp_path: Path) -> None:
     assert cli("eval", "naive", "--tasks", "nile", "--out", tmp_path / "scores.csv").exit_code == 0
     header, *rows = (tmp_path / "scores.csv").read_text().splitlines()
-    assert header == "dataset,model,MASE,WQL,SQL,WAPE,MSIS,coverage"
+    assert header.startswith("dataset,model,MASE,WQL,SQL,WAPE,MSIS,coverage,benchmark,")
     assert [row.split(",")[:2] for row in rows] == [["nile", "naive"], ["nile", "seasonal-naive"]]
 
 
