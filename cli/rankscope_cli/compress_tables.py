@@ -99,8 +99,8 @@ def _ranks(sites: list[SiteReport]) -> str:
 
 
 def warn_elsewhere(recipe: Recipe | None, device: str) -> None:
-    """Warn where a recipe's prices were measured on another machine."""
-    if recipe is None or recipe.prices is None or recipe.sought is None or recipe.sought.conditions is None:
+    """Warn where a recipe's times were measured on another machine."""
+    if recipe is None or recipe.sought is None or recipe.sought.conditions is None:
         return
     from rankscope_eval.bench.clock import here
 

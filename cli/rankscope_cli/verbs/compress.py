@@ -116,7 +116,7 @@ def run(
             "--method",
             choices.Method,
             "Compression method; all but svd and random need calibration data (default: joint+stream for a size of the "
-            "whole model; svd with --eps or --attention-ratio; else joint).",
+            "whole model, a loss or a time; svd with --eps or --attention-ratio; else joint).",
             short="-m",
         ),
     ] = None,
@@ -195,9 +195,9 @@ def run(
     paper's truncated SVD of the attention matrices. The output folder loads in chronos-forecasting after
     `import rankscope`.
 
-    --method joint narrows heads and feed-forward blocks alone (the default with --sites, --cache-bytes and
-    --latency), --method stream the residual stream alone. The other methods replace each selected matrix by two
-    low-rank factors if that takes fewer parameters.
+    --method joint narrows heads and feed-forward blocks alone (the default with --sites and --cache-bytes), --method
+    stream the residual stream alone. The other methods replace each selected matrix by two low-rank factors if that
+    takes fewer parameters.
 
     --method depth removes whole layers, each time the one whose absence changes the forecasts least for its size.
     --layers N says how many stay, with --sites decoder of the decoder alone. Compress the result with joint or stream.
@@ -207,8 +207,8 @@ def run(
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
-    whose measured loss is within the limit; the result is only as representative as the series. --latency times random
-    models of the shapes in question and spends a time in place of parameters; it holds for this machine and --batch.
+    whose measured loss is within the limit; the result is only as representative as the series. --latency times
+    models of the shapes in question until one fits; it holds for this machine and --batch.
 
     The output folder has all options in recipe.yaml; compress MODEL --recipe FILE makes the same model again.
 

@@ -168,6 +168,22 @@ class JointStream:
         widths = dict.fromkeys(self.bases, kept_width(0, self.slicing.d_model, self.how.multiple))
         return self.slicing.numbers(shapes_of(self.prepared, self.slicing, plan), widths) / self.source.parameters
 
+    def choose(self, budget: Budget) -> Split:
+        """Of all pairs of a cut and a slicing that meet a size the one that costs least.
+
+        Raises:
+            OptionError: the size is out of reach.
+        """
+        share = self._share(budget)
+        found = min(
+            splits(self.prepared, self.slicing, self.bases, share, self._alone(budget)),
+            key=lambda one: one.lost + one.sliced,
+            default=None,
+        )
+        if found is None:
+            raise OptionError(self._out_of_reach(budget, share))
+        return found
+
     def write(
         self, budget: Budget, out: str | Path, *, force: bool = False, begin: float | None = None, progress: Progress
     ) -> CompressReport:
@@ -187,20 +203,12 @@ class JointStream:
         sized = replace(self.how, method=JOINT_STREAM, ratio=None, budget=budget)
         if budget.kind == "ratio":
             sized = replace(self.how, method=JOINT_STREAM, ratio=float(budget.limit), budget=None)
-        prepared = replace(self.prepared, progress=progress)
-        share = self._share(budget)
-        found = min(
-            splits(prepared, self.slicing, self.bases, share, self._alone(prepared, budget)),
-            key=lambda one: one.lost + one.sliced,
-            default=None,
-        )
-        if found is None:
-            raise OptionError(self._out_of_reach(budget, share))
+        prepared, found = replace(self.prepared, progress=progress), self.choose(budget)
         with atomic_folder(out, force) as folder:
             place = folder / _CANDIDATES
             place.mkdir()
             if not found.widths:  # the streams are worth more than what the cuts can spare
-                last = write_folder(self._written(prepared), found.plan, place / "found")
+                last = write_folder(replace(self.written, progress=progress), found.plan, place / "found")
                 sites = last.sites
             else:
                 first = write_folder(prepared, found.plan, place / JOINT)
@@ -243,23 +251,25 @@ class JointStream:
             f"{'--storage int8, or with ' if shorter else ''}--layers N (method {DEPTH}) first and this on the result."
         )
 
-    def _alone(self, prepared: Prepared, budget: Budget) -> Plan | None:
+    @property
+    def written(self) -> Prepared:
+        """The measured cuts, to be written in the number formats that are asked for."""
+        how = replace(self.prepared.how, storage=self.how.storage, dtype=self.how.dtype)
+        return replace(self.prepared, how=how)
+
+    def _alone(self, budget: Budget) -> Plan | None:
         """The joint cut that meets a budget with whole streams."""
         try:
-            return self._written(prepared).by_budget(budget)
+            return self.written.by_budget(budget)
         except OptionError:
             return None
-
-    def _written(self, prepared: Prepared) -> Prepared:
-        """The same, written in the formats that are asked for."""
-        return replace(prepared, how=replace(prepared.how, storage=self.how.storage, dtype=self.how.dtype))
 
     def _share(self, budget: Budget) -> float:
         """Share of all parameters that a budget leaves; of bytes as if all numbers were as long."""
         if budget.kind == "ratio":
             return float(budget.limit)
         uncut = [site_plan(one, one.rank_now) for one in self.prepared.flat]
-        return min(budget.limit / self._written(self.prepared).whole(budget).used(uncut), 1.0)
+        return min(budget.limit / self.written.whole(budget).used(uncut), 1.0)
 
 
 def compress_joint_stream(

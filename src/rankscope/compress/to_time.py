@@ -1,31 +1,41 @@
 """The largest checkpoint whose forecasts take no more than a share of the original's time, as a clock says.
 
-Time is not linear in parameters: a hidden unit of an encoder costs milliseconds, one of a decoder that reads a single
-token nearly nothing. So ranks have prices, per kind of cut, from models of the shapes in question: all cuts of one kind
-at a quarter of their ranks, everything else as it is, timed beside the original. Numbers do not matter to a clock, so
-these models are random. The allocation then spends the time as it would spend parameters, and the plan that it finds is
-timed as well, and corrected until it fits. After ZipLM (arXiv:2302.04089), which prices structures by a table of times.
+Numbers do not matter to a clock, so models of the shapes in question are timed with random weights, beside the
+original, until one fits.
+
+Method ``joint+stream`` is asked for shares of all parameters. What it writes is measured on the cut model and has other
+widths than were planned, at the same size, so it is timed once more, and made smaller until it fits.
+
+Method ``joint`` spends time itself. Time is not linear in parameters: a hidden unit of an encoder costs milliseconds,
+one of a decoder that reads a single token nearly nothing. So ranks have prices, per kind of cut, from models in which
+all cuts of one kind are at a quarter of their ranks and everything else is as it is. The allocation then spends time as
+it would spend parameters. After ZipLM (arXiv:2302.04089), which prices structures by a table of times.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from rankscope.checkpoints import Checkpoint
+from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import adopt, jobs_of, layouts_of, write_folder
-from rankscope.compress.options import SENSITIVITY, TIME, Budget, CompressOptions
+from rankscope.compress.joint_stream import JointStream, Split, shapes_of, suited
+from rankscope.compress.options import JOINT_STREAM, SENSITIVITY, TIME, Budget, CompressOptions
 from rankscope.compress.plan import Plan, Spectrum, kind_of, site_plan
 from rankscope.compress.prepare import Prepared, prepare, priced
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
-from rankscope.compress.write import Job, write_companions, write_jobs
+from rankscope.compress.slicing import Slicing
+from rankscope.compress.write import Job, TensorSpec, encoding_of, write_companions, write_jobs
 from rankscope.engine import Progress, silent
+from rankscope.engine.device import resolve_dtype
 from rankscope.errors import OptionError
 from rankscope.families.weight_layout import low_rank_config
 from rankscope.io.atomic import atomic_folder, refuse_existing
@@ -36,6 +46,8 @@ PRICED_AT = 4
 """Every kind of cut is priced at this fraction of its ranks."""
 TRIES, CLOSE = 6, 0.95
 """Plans that are timed at most, and the share of the time allowed that is near enough."""
+WRITTEN, SMALLER = 3, 0.98
+"""Folders that are written at most, and what one that is too slow is asked for beyond the excess."""
 SHORTEST = 1e-3
 """Least share that is planned for, however little the prices leave."""
 SPREAD = 0.05
@@ -81,19 +93,29 @@ def compress_to_time(
         raise OptionError(f"latency searches for the size; remove {' and '.join(how.sizes)}.")
     Budget(TIME, most)
     refuse_existing(out, force)
-    prepared = prepare(checkpoint, how, progress=progress)
-    if prepared.allocation not in ("energy", SENSITIVITY):
-        raise OptionError(f"allocation {prepared.allocation} knows no prices: use energy or sensitivity.")
+    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    narrowed = how if how.method == JOINT_STREAM else None
+    if narrowed is None and how.prices is None:
+        narrowed = suited(source, replace(how, ratio=1.0))
+    measured: JointStream | Prepared
+    if narrowed is not None:
+        measured = JointStream(source, narrowed, tell)
+    else:
+        measured = prepare(source, how, progress=progress)
+        if measured.allocation not in ("energy", SENSITIVITY):
+            raise OptionError(f"allocation {measured.allocation} knows no prices: use energy or sensitivity.")
     with atomic_folder(out, force) as folder:
         place = folder / _CANDIDATES
         place.mkdir()
-        if how.prices is None:
-            tell(0, TRIES, "timing every kind of cut")
-            prices = measure_prices(prepared, timer, place)
-            prepared = priced(replace(prepared, how=replace(prepared.how, prices=prices)))
-        plan, asked, steps = _fitting(prepared, timer, most, place, tell)
-        prepared = replace(prepared, how=replace(prepared.how, budget=Budget(TIME, asked)))
-        found = write_folder(prepared, plan, place / "found")
+        if isinstance(measured, JointStream):
+            found, steps = _written(_Sliced(measured), timer, most, place, tell)
+        else:
+            if how.prices is None:
+                tell(0, TRIES, "timing every kind of cut")
+                prices = measure_prices(measured, timer, place)
+                measured = priced(replace(measured, how=replace(measured.how, prices=prices)))
+            asked, plan, steps = _fitting(_Priced(measured), timer, most, place, tell)
+            found = _Priced(measured).write(asked, plan, place / "found", tell)
         search = LossSearch(measure, most - 1, steps[-1].score, tuple(steps))
         seconds = round(time.perf_counter() - begin, 3)
         report = adopt(
@@ -101,6 +123,121 @@ def compress_to_time(
         )
         shutil.rmtree(place)
     return report
+
+
+class _Way(Protocol):
+    """What a search asks for, and how that is planned, shaped for a clock, and written."""
+
+    @property
+    def least(self) -> float:
+        """What cannot be gone below."""
+
+    @property
+    def lower(self) -> str:
+        """What goes lower."""
+
+    def plan(self, asked: float) -> Any:
+        """Plan of what is asked for."""
+
+    def ratio(self, plan: Any) -> float:
+        """Share of all parameters that it leaves."""
+
+    def shape(self, plan: Any, folder: Path) -> Path:
+        """Write a model of the plan's shapes with random weights."""
+
+    def write(self, asked: float, plan: Any, out: Path, tell: Progress) -> CompressReport:
+        """Write the model."""
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """A share of the time, by prices."""
+
+    prepared: Prepared
+    lower: str = "compress what method stream or --layers made"
+
+    @property
+    def least(self) -> float:
+        return max(self.prepared.least(TIME), SHORTEST)
+
+    def plan(self, asked: float) -> Plan:
+        return self.prepared.by_budget(Budget(TIME, asked))
+
+    def ratio(self, plan: Plan) -> float:
+        return _left(self.prepared, plan)
+
+    def shape(self, plan: Plan, folder: Path) -> Path:
+        return write_shape(self.prepared, plan, folder)
+
+    def write(self, asked: float, plan: Plan, out: Path, tell: Progress) -> CompressReport:
+        how = replace(self.prepared.how, budget=Budget(TIME, asked))
+        return write_folder(replace(self.prepared, how=how, progress=tell), plan, out)
+
+
+@dataclass(frozen=True)
+class _Sliced:
+    """A share of all parameters, of cuts and streams together."""
+
+    both: JointStream
+    lower: str = "compress what --layers made"
+
+    @property
+    def least(self) -> float:
+        return self.both.least
+
+    def plan(self, asked: float) -> Split:
+        return self.both.choose(Budget("ratio", max(asked, self.least)))
+
+    def ratio(self, plan: Split) -> float:
+        both = self.both
+        if not plan.widths:
+            return _left(both.prepared, plan.plan)
+        shapes = shapes_of(both.prepared, both.slicing, plan.plan)
+        return both.slicing.numbers(shapes, plan.widths) / both.source.parameters
+
+    def shape(self, plan: Split, folder: Path) -> Path:
+        if not plan.widths:
+            return write_shape(self.both.written, plan.plan, folder)
+        narrow = write_shape(self.both.prepared, plan.plan, folder.with_name(f"{folder.name}-cut"))
+        how, slicing = self.both.how, Slicing(open_checkpoint(narrow))
+        storage, dtype = how.storage or self.both.source.storage, resolve_dtype(how.dtype)
+        made = (
+            TensorSpec(name, shape, slicing.dtypes.get(name, slicing.source.dtype))
+            for name, shape in slicing.sliced(plan.widths).items()
+        )
+        folder.mkdir()
+        encoding = encoding_of(slicing.source, slicing.layouts(plan.widths), storage, dtype)
+        write_jobs(folder, _drawn([one] for one in made), encoding, workers=1)
+        write_companions(folder, slicing.source, slicing.config(plan.widths, storage), dtype, storage)
+        shutil.rmtree(narrow)
+        return folder
+
+    def write(self, asked: float, plan: Split, out: Path, tell: Progress) -> CompressReport:
+        return self.both.write(Budget("ratio", max(asked, self.least)), out, progress=tell)
+
+
+def _left(prepared: Prepared, plan: Plan) -> float:
+    whole = prepared.source.parameters
+    return (whole - plan.before + plan.after) / whole
+
+
+def _written(
+    way: _Sliced, timer: Timer, most: float, place: Path, tell: Progress
+) -> tuple[CompressReport, list[LossStep]]:
+    """Write the plan that fits into ``found``, and smaller ones until what is written fits; all that were timed."""
+    asked, plan, steps = _fitting(way, timer, most, place, tell)
+    for _ in range(WRITTEN):
+        report = way.write(asked, plan, place / "found", tell)
+        (share,) = timer([place / "found"])
+        steps.append(LossStep(report.ratio, share, share <= most))
+        if share <= most or asked <= way.least:
+            break
+        shutil.rmtree(place / "found")
+        asked = max(asked * SMALLER * most / share, way.least)
+        plan = way.plan(asked)
+    if not steps[-1].holds:
+        raise OptionError(_out_of_reach(way, most, steps))
+    return replace(report, asked={TIME: most}), steps
 
 
 def measure_prices(prepared: Prepared, timer: Timer, place: Path) -> dict[str, float]:
@@ -132,19 +269,21 @@ def write_shape(prepared: Prepared, plan: Plan, folder: Path) -> Path:
     """Write a model of a plan's shapes with random weights, for a clock."""
     source = prepared.source
     changed, layouts = layouts_of(prepared, plan)
-    generator = torch.Generator().manual_seed(0)
-
-    def drawn(job: Job) -> Job:
-        def make(_: object) -> Mapping[str, Tensor]:
-            return {one.name: torch.randn(one.shape, generator=generator) * SPREAD for one in job.made}
-
-        return Job(job.made, make)
-
     folder.mkdir()
-    write_jobs(folder, [drawn(job) for job in jobs_of(source, changed)], prepared.encoding(layouts), workers=1)
+    write_jobs(folder, _drawn(job.made for job in jobs_of(source, changed)), prepared.encoding(layouts), workers=1)
     config = low_rank_config(source.config, source.family, layouts, prepared.how.method, prepared.storage)
     write_companions(folder, source, config, prepared.dtype, prepared.storage)
     return folder
+
+
+def _drawn(made: Iterable[Sequence[TensorSpec]]) -> list[Job]:
+    """Random tensors."""
+    generator = torch.Generator().manual_seed(0)
+
+    def make(specs: Sequence[TensorSpec], _: object) -> Mapping[str, Tensor]:
+        return {one.name: torch.randn(one.shape, generator=generator) * SPREAD for one in specs}
+
+    return [Job(tuple(specs), partial(make, specs)) for specs in made]
 
 
 def _thin(prepared: Prepared, kinds: set[str]) -> Plan:
@@ -156,27 +295,24 @@ def _thin(prepared: Prepared, kinds: set[str]) -> Plan:
     return Plan(None, tuple(site_plan(one, rank(one)) for one in prepared.flat), prepared.allocation)
 
 
-def _fitting(
-    prepared: Prepared, timer: Timer, most: float, place: Path, tell: Progress
-) -> tuple[Plan, float, list[LossStep]]:
-    """The slowest plan that was timed and fits, the time that it was planned for, and all that were timed, it last."""
-    least = max(prepared.least(TIME), SHORTEST)
-    asked, best = max(most, least), None  # prices only estimate what the least takes
+def _fitting(way: _Way, timer: Timer, most: float, place: Path, tell: Progress) -> tuple[float, Any, list[LossStep]]:
+    """What was asked for the slowest plan that was timed and fits, that plan, and all that were timed, it last."""
+    least = way.least
+    asked, best = max(most, least), None  # only estimates what the least takes
     aim = most * (1 + CLOSE) / 2
-    low: tuple[float, float] | None = None  # planned and measured
+    low: tuple[float, float] | None = None  # asked and measured
     high = (1.0, 1.0)
     steps: list[LossStep] = []
     for number in range(TRIES):
-        plan = prepared.by_budget(Budget(TIME, asked))
-        shape = write_shape(prepared, plan, place / f"plan-{number}")
-        tell(number, TRIES, f"timing a plan for {asked:.3f} of the time")
+        plan = way.plan(asked)
+        shape = way.shape(plan, place / f"plan-{number}")
+        tell(number, TRIES, f"timing a plan of {way.ratio(plan):.3f} of all parameters")
         (share,) = timer([shape])
         shutil.rmtree(shape)
-        whole = prepared.source.parameters
-        step = LossStep((whole - plan.before + plan.after) / whole, share, share <= most)
+        step = LossStep(way.ratio(plan), share, share <= most)
         steps.append(step)
         if step.holds and (best is None or share > best[2].score):
-            best = plan, asked, step
+            best = asked, plan, step
         if (step.holds and share > CLOSE * most) or (not step.holds and asked == least):
             break
         low, high = ((asked, share), high) if step.holds else (low, (asked, share))
@@ -185,10 +321,14 @@ def _fitting(
         else:
             asked = low[0] + (high[0] - low[0]) * (aim - low[1]) / max(high[1] - low[1], 1e-9)
     if best is None:
-        nearest = min(step.score for step in steps)
-        raise OptionError(
-            f"a time of {most:g} is out of reach: of {len(steps)} plans that were timed the fastest took {nearest:.3f} "
-            "of the original's; ask for more, or compress what method stream or --layers made."
-        )
-    plan, asked, step = best
-    return plan, asked, [*(one for one in steps if one is not step), step]
+        raise OptionError(_out_of_reach(way, most, steps))
+    asked, plan, step = best
+    return asked, plan, [*(one for one in steps if one is not step), step]
+
+
+def _out_of_reach(way: _Way, most: float, steps: Sequence[LossStep]) -> str:
+    nearest = min(step.score for step in steps)
+    return (
+        f"a time of {most:g} is out of reach: of {len(steps)} plans that were timed the fastest took {nearest:.3f} of "
+        f"the original's; ask for more, or {way.lower}."
+    )

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from rankscope import load_pipeline, open_checkpoint
 from rankscope.compress import Budget, CompressOptions, compress, compress_to_time, read_recipe
+from rankscope.compress.joint_stream import JointStream, suited
 from rankscope.compress.plan import kind_of
 from rankscope.compress.prepare import prepare
 from rankscope.compress.recipe import Sought
-from rankscope.compress.to_time import Timer, measure_prices, write_shape
+from rankscope.compress.to_time import Timer, _Sliced, measure_prices, write_shape
+from rankscope.engine import silent
 from rankscope.errors import OptionError
 
-HOW = CompressOptions(calibration="mixture:8", probe="mixture:4")
+HOW = CompressOptions(method="joint", calibration="mixture:8", probe="mixture:4")
+BOTH = CompressOptions(calibration="mixture:8", probe="mixture:4")
 QK, UNITS = "encoder.block.*.layer.0.SelfAttention:qk", "encoder.block.*.layer.1.DenseReluDense"
 
 
@@ -99,7 +104,7 @@ def test_wrong_prices_are_corrected_by_the_clock(
 ) -> None:
     prices = measure_prices(prepare(bolt_folder, HOW), clock(), tmp_path)
     wrong = {kind: factor * price for kind, price in prices.items()}
-    how = CompressOptions(prices=wrong, calibration="mixture:8", probe="mixture:4")
+    how = CompressOptions(method="joint", prices=wrong, calibration="mixture:8", probe="mixture:4")
     report = compress_to_time(bolt_folder, how, out=tmp_path / "small", most=0.7, timer=clock())
     assert report.search is not None
     assert not 0.65 < report.search.steps[0].score <= 0.7
@@ -112,7 +117,7 @@ def test_the_least_is_timed_where_prices_say_that_it_is_too_slow(
 ) -> None:
     timer = clock(0.5)
     prices = measure_prices(prepare(bolt_folder, HOW), timer, tmp_path)
-    how = CompressOptions(prices=prices, calibration="mixture:8", probe="mixture:4")
+    how = CompressOptions(method="joint", prices=prices, calibration="mixture:8", probe="mixture:4")
     prepared = prepare(bolt_folder, how)
     estimate = prepared.least("time")
     (real,) = timer([write_shape(prepared, prepared.by_budget(Budget("time", estimate)), tmp_path / "least")])
@@ -167,7 +172,8 @@ def test_models_for_the_clock_have_the_shapes_of_the_plan(bolt_folder: Path, tmp
 @pytest.mark.parametrize(
     ("most", "options", "said"),
     [
-        (0.05, {}, "out of reach"),
+        (0.05, {}, "out of reach: .* or compress what --layers made"),
+        (0.05, {"method": "joint"}, "out of reach: .* or compress what method stream or --layers made"),
         (0.0, {}, "must lie in"),
         (1.5, {}, "must lie in"),
         (0.5, {"ratio": 0.5}, "latency searches for the size; remove ratio"),
@@ -197,3 +203,84 @@ def test_a_clock_that_breaks_leaves_nothing(bolt_folder: Path, tmp_path: Path) -
 def test_a_budget_of_time_without_prices_is_refused(bolt_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="needs prices, which compress_to_time"):
         compress(bolt_folder, CompressOptions(budget=Budget("time", 0.5), calibration="mixture:8"), out=tmp_path / "x")
+
+
+@pytest.fixture
+def sizes(bolt_folder: Path) -> Callable[..., tuple[Timer, list[tuple[str, float]]]]:
+    """``sizes(slower=1)``: a timer that sees the parameters, finished folders as so much slower, and what it timed."""
+    whole = open_checkpoint(bolt_folder).parameters
+
+    def make(slower: float = 1.0) -> tuple[Timer, list[tuple[str, float]]]:
+        seen: list[tuple[str, float]] = []
+
+        def share(folder: Path) -> float:
+            found = 0.1 + 0.9 * open_checkpoint(folder).parameters / whole
+            found *= slower if folder.name == "found" else 1.0
+            seen.append((folder.name, found))
+            return found
+
+        return lambda folders: [share(folder) for folder in folders], seen
+
+    return make
+
+
+def test_streams_share_the_time(bolt_folder: Path, sizes: Callable[..., Any], tmp_path: Path) -> None:
+    timer, seen = sizes()
+    out = tmp_path / "small"
+    report = compress_to_time(bolt_folder, BOTH, out=out, most=0.5, timer=timer, measure="a clock")
+    assert report.search is not None
+    assert (report.method, report.asked) == ("joint+stream", {"time": 0.5})
+    assert 0.95 * 0.5 < report.search.score == seen[-1][1] <= 0.5
+    assert seen[-1][0] == "found"
+    assert [step.score for step in report.search.steps][-1] == report.search.score
+    assert (0.1 + 0.9 * report.ratio) == pytest.approx(report.search.score)
+    assert open_checkpoint(out).config["rankscope"]["stream"]
+    assert not (out / ".candidates").exists()
+    recipe = read_recipe(out)
+    assert recipe.sought == Sought("a clock", 0.5, None)
+    compress(bolt_folder, recipe.options(open_checkpoint(bolt_folder)), out=tmp_path / "again")
+    first, second = ((tmp_path / one / "model.safetensors").read_bytes() for one in ("small", "again"))
+    assert first == second
+
+
+def test_what_is_written_is_timed_and_made_smaller_until_it_fits(
+    bolt_folder: Path, sizes: Callable[..., Any], tmp_path: Path
+) -> None:
+    timer, seen = sizes(1.1)
+    report = compress_to_time(bolt_folder, BOTH, out=tmp_path / "small", most=0.5, timer=timer)
+    written = [share for name, share in seen if name == "found"]
+    assert written[0] > 0.5
+    assert 0.45 < written[-1] <= 0.5
+    assert report.search is not None
+    assert report.search.score == written[-1]
+    with pytest.raises(OptionError, match=r"out of reach: of \d+ plans that were timed the fastest took"):
+        compress_to_time(bolt_folder, BOTH, out=tmp_path / "none", most=0.3, timer=sizes(9.0)[0])
+    assert not list(tmp_path.glob("*none*"))
+
+
+def test_cuts_alone_may_fit(bolt_folder: Path, sizes: Callable[..., Any], tmp_path: Path) -> None:
+    report = compress_to_time(bolt_folder, BOTH, out=tmp_path / "small", most=0.97, timer=sizes()[0])
+    assert report.search is not None
+    assert 0.9 < report.search.score <= 0.97
+    assert report.method == "joint+stream"
+
+
+def test_shapes_of_both_are_those_that_are_written(bolt_folder: Path, tmp_path: Path) -> None:
+    """Cuts have the very shapes; streams, measured anew on what the cuts leave, the same numbers to a few."""
+    way = _Sliced(JointStream(open_checkpoint(bolt_folder), suited_both(bolt_folder), silent))
+    plan = way.plan(0.5)
+    shape = open_checkpoint(way.shape(plan, tmp_path / "shape"))
+    assert shape.parameters == pytest.approx(way.ratio(plan) * open_checkpoint(bolt_folder).parameters)
+    way.write(0.5, plan, tmp_path / "real", silent)
+    real = open_checkpoint(tmp_path / "real")
+    assert shape.index.keys() == real.index.keys()
+    assert shape.parameters == pytest.approx(real.parameters, rel=0.05)
+    assert not list(tmp_path.glob("*-cut"))
+    found = load_pipeline(tmp_path / "shape", runtime="fast").predict_quantiles(torch.rand(2, 32), prediction_length=8)
+    assert torch.isfinite(found[0]).all()
+
+
+def suited_both(folder: Path) -> CompressOptions:
+    found = suited(open_checkpoint(folder), replace(BOTH, ratio=1.0))
+    assert found is not None
+    return found

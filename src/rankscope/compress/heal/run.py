@@ -112,7 +112,8 @@ def heal(
         fingerprints["data"] = checksums((name, Path(name)) for name in options.files)
     settings = _settings(options, fingerprints, plan.precision, CORPUS_VERSION)
     kept = TrainingRun(target, "a healing", "rankscope/heal-run@1", settings, MAY_CHANGE)
-    if resume and (report := _finished(kept)) is not None:
+    in_place = pupil.folder.resolve() == target.resolve()  # once it is healed, the same command would heal it again
+    if (resume or in_place) and (report := _finished(kept)) is not None:
         return report
     start = kept.check(resume, force)
     set_seed(options.seed)

@@ -175,6 +175,23 @@ def test_a_folder_is_healed_in_place_where_out_names_it(teacher, student, short,
     assert same(small, tmp_path / "student-healed")
 
 
+def test_what_was_healed_in_place_before_a_kill_is_healed_again_by_the_next_command_only(
+    teacher, student, short, tmp_path, monkeypatch
+):
+    whole = teacher("chronos-bolt")
+    small = student(whole)
+    how = {"device": "cpu", "force": True}
+    heal(small, whole, short(), device="cpu")
+    with monkeypatch.context() as broken:
+        broken.setattr("rankscope.io.run_store.RunStore.discard", lambda self: None)  # killed before it cleans up
+        report = heal(small, whole, short(), out=small, **how)
+    assert heal(small, whole, short(), out=small, **how) == report
+    assert not (tmp_path / "student.run").exists()
+    assert same(small, tmp_path / "student-healed")
+    assert len(heal(small, whole, short(), out=small, **how).earlier) == 1
+    assert not same(small, tmp_path / "student-healed")
+
+
 def test_force_without_out_replaces_what_an_earlier_healing_wrote(teacher, student, short, tmp_path):
     whole = teacher("chronos-bolt")
     small = student(whole)
