@@ -200,7 +200,8 @@ def inputs(folder: Path, run: Callable[[str, Path], None]) -> None:
     write_chronos(folder / "t5", "chronos-t5")
     (folder / "suite.yaml").write_text(SUITE)
     (folder / "train.yaml").write_text(json.dumps(TRAINING))
-    sweep = {"about": "two widths", "base": TRAINING, "axes": {"model.d_ff": [16, 32]}}
+    base = {**TRAINING, "max_steps": 2}  # one snapshot of each point
+    sweep = {"about": "two widths", "base": base, "axes": {"model.d_ff": [16, 32]}}
     (folder / "sweep.yaml").write_text(json.dumps(sweep))
     rng = np.random.default_rng(0)
     rows = [f"{item},2024-{month:02d}-01,{rng.normal():.3f}" for item in "abcdef" for month in range(1, 13)]
