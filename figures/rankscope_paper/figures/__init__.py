@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError, one_line, unknown_choice
-from rankscope.io.atomic import atomic_file
+from rankscope.io.atomic import atomic_file, sweep
 from rankscope.plots import save_figure
 from rankscope_paper.figures import (
     embedding,
@@ -198,6 +198,7 @@ def write_drawn(recipe: Recipe, drawn: Drawn, folder: Path, *, force: bool = Fal
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write into {folder}: {error.strerror or error}.") from error
+    sweep(folder)
     with contextlib.ExitStack() as together:
 
         def place(ending: str) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rankscope.errors import OutputError
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_file, disk_error, refuse_existing, sync
+from rankscope.io.atomic import atomic_file, disk_error, refuse_existing, sweep, sync
 from rankscope.io.run_store import MANIFEST, RunStore, refuse_both
 
 SUFFIX = ".run"
@@ -175,6 +175,11 @@ class TrainingRun:
                     text = f"cannot write {self.folder}: {reason}. Make room, and go on with --resume."
                     raise OutputError(text) from error
                 raise
+
+    def clean(self) -> None:
+        """Remove the run, whose result is in place, and what a kill left beside that."""
+        sweep(self.target.parent, self.target.name)
+        self.store.discard()
 
     def _may_change(self, name: str, was: Any, now: Any) -> bool:
         found, step = self.store.manifest() or {}, self.snapshot.step if self.snapshot else 0

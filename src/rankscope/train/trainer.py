@@ -249,7 +249,7 @@ def _finished(config: PretrainConfig, kept: TrainingRun) -> PretrainReport | Non
         report = replace(codec.parse(PretrainReport, found["report"]), folder=str(kept.target))
     except (ValueError, KeyError, TypeError):
         return None
-    kept.store.discard()
+    kept.clean()
     return report
 
 
@@ -359,4 +359,4 @@ def _save(
             weights.chmod((folder / "config.json").stat().st_mode)
     if kept.replaces:
         kept.store.note(replaces=None)  # first: a kill while the snapshots go must not have them made again
-    kept.store.discard()
+    kept.clean()

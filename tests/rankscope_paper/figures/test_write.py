@@ -64,6 +64,14 @@ def test_files_of_all_figures_of_a_recipe_are_looked_for(number: str, file: str,
         refuse_existing_files(FIGURES[number], Settings(), tmp_path, force=False)
 
 
+def test_what_a_kill_left_is_removed(drawn: Drawn, tmp_path: Path) -> None:
+    left = tmp_path / ".fig4a.csv.ab12cd34.partial"
+    left.mkdir()
+    (left / "fig4a.csv").write_text("half")
+    write_drawn(FIGURES["4a"], drawn, tmp_path)
+    assert not left.exists()
+
+
 def test_a_failure_on_the_way_leaves_nothing(drawn: Drawn, tmp_path: Path, monkeypatch) -> None:
     def full(*args: object, **options: object) -> None:
         raise OSError(28, "No space left on device")

@@ -222,7 +222,7 @@ def _finished(kept: TrainingRun) -> HealReport | None:
     before = {**now, **{name: begun[name] for name in ("student", "teacher") if name in begun}}
     if all(any(name not in MAY_CHANGE for name, *_ in differences(done, one)) for one in (now, before)):
         return None
-    kept.store.discard()
+    kept.clean()
     return replace(report, out=str(kept.target))
 
 
@@ -270,4 +270,4 @@ def _save(student: Checkpoint, module: Any, report: HealReport, kept: TrainingRu
         codec.write(folder / FILE, report, indent=2)
         shutil.copyfile(kept.folder / logs.LOSSES, folder / logs.LOSSES)
         write_card(folder, kept.target)
-    kept.store.discard()
+    kept.clean()

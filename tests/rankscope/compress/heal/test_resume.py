@@ -185,7 +185,10 @@ def test_what_was_healed_in_place_before_a_kill_is_healed_again_by_the_next_comm
     with monkeypatch.context() as broken:
         broken.setattr("rankscope.io.run_store.RunStore.discard", lambda self: None)  # killed before it cleans up
         report = heal(small, whole, short(), out=small, **how)
+    replaced = tmp_path / ".student.ab12cd34.partial"
+    replaced.mkdir()
     assert heal(small, whole, short(), out=small, **how) == report
+    assert not replaced.exists()
     assert not (tmp_path / "student.run").exists()
     assert same(small, tmp_path / "student-healed")
     assert len(heal(small, whole, short(), out=small, **how).earlier) == 1
