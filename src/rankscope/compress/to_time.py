@@ -296,7 +296,10 @@ def _thin(prepared: Prepared, kinds: set[str]) -> Plan:
 
 
 def _fitting(way: _Way, timer: Timer, most: float, place: Path, tell: Progress) -> tuple[float, Any, list[LossStep]]:
-    """What was asked for the slowest plan that was timed and fits, that plan, and all that were timed, it last."""
+    """The most that was asked for of all that fits, its plan, and all plans that were timed, it last.
+
+    Clocks are noisy: of two plans that fit the larger is taken, not the one that seemed slower.
+    """
     least = way.least
     asked, best = max(most, least), None  # only estimates what the least takes
     aim = most * (1 + CLOSE) / 2
@@ -311,13 +314,13 @@ def _fitting(way: _Way, timer: Timer, most: float, place: Path, tell: Progress) 
         shutil.rmtree(shape)
         step = LossStep(way.ratio(plan), share, share <= most)
         steps.append(step)
-        if step.holds and (best is None or share > best[2].score):
+        if step.holds and (best is None or asked > best[0]):
             best = asked, plan, step
         if (step.holds and share > CLOSE * most) or (not step.holds and asked == least):
             break
         low, high = ((asked, share), high) if step.holds else (low, (asked, share))
         if low is None:
-            asked = max(asked + aim - share, least)
+            asked = least if number == TRIES - 2 else max(asked * aim / share, least)
         else:
             asked = low[0] + (high[0] - low[0]) * (aim - low[1]) / max(high[1] - low[1], 1e-9)
     if best is None:

@@ -258,6 +258,21 @@ def test_what_is_written_is_timed_and_made_smaller_until_it_fits(
     assert not list(tmp_path.glob("*none*"))
 
 
+def test_of_what_fits_the_largest_is_taken(bolt_folder: Path, tmp_path: Path) -> None:
+    """A clock that takes small models for slow ones."""
+    whole = open_checkpoint(bolt_folder).parameters
+    seen: list[float] = []
+
+    def share(folder: Path) -> float:
+        seen.append(open_checkpoint(folder).parameters / whole)
+        return 0.9 if seen[-1] > 0.4 else 0.3 - seen[-1] / 2
+
+    report = compress_to_time(
+        bolt_folder, BOTH, out=tmp_path / "small", most=0.5, timer=lambda folders: [share(one) for one in folders]
+    )
+    assert report.ratio == pytest.approx(max(one for one in seen if one <= 0.4), rel=0.05)
+
+
 def test_cuts_alone_may_fit(bolt_folder: Path, sizes: Callable[..., Any], tmp_path: Path) -> None:
     report = compress_to_time(bolt_folder, BOTH, out=tmp_path / "small", most=0.97, timer=sizes()[0])
     assert report.search is not None
