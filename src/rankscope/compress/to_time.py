@@ -45,7 +45,7 @@ Timer = Callable[[Sequence[Path]], list[float]]
 PRICED_AT = 4
 """Every kind of cut is priced at this fraction of its ranks."""
 TRIES, CLOSE = 6, 0.95
-"""Plans that are timed at most, and the share of the time allowed that is near enough."""
+"""Plans that are timed at most, and the share of the time allowed, or of what was too much, that is near enough."""
 WRITTEN, SMALLER = 3, 0.98
 """Folders that are written at most, and what one that is too slow is asked for beyond the excess."""
 SHORTEST = 1e-3
@@ -319,6 +319,8 @@ def _fitting(way: _Way, timer: Timer, most: float, place: Path, tell: Progress) 
         if (step.holds and share > CLOSE * most) or (not step.holds and asked == least):
             break
         low, high = ((asked, share), high) if step.holds else (low, (asked, share))
+        if low is not None and low[0] > CLOSE * high[0]:
+            break
         if low is None:
             asked = least if number == TRIES - 2 else max(asked * aim / share, least)
         else:
