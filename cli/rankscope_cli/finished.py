@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rankscope.errors import DataError, OutputError
 from rankscope.io import codec
+from rankscope.io.atomic import sweep
+from rankscope_cli.exits import say
 
 if TYPE_CHECKING:
     from rankscope_eval import Suite
@@ -137,7 +140,6 @@ def check_finished(
         except (OSError, DataError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise _other(out, "and holds no results that can be read") from error
         told |= {name: document[name] for name in settings if name in document}
-        told |= {name: row[name] for row in document["rows"][:1] for name in settings if name in row}
     _compare(out, "model", found[0], given, given)
     _compare(out, "data set", found[1], least, data_sets)
     for name, wanted in data_sets.items():
@@ -147,6 +149,20 @@ def check_finished(
     for name, value in told.items():
         if _text(value) != _text(settings[name]):
             raise _other(out, f"with {name} {_text(value)}, not {_text(settings[name])}")
+
+
+def leave_finished(out: str, json: bool) -> None:
+    """Say that there is nothing left to do, print the document if it is asked for, and remove what a kill left.
+
+    Raises:
+        OutputError: a document is asked for, and the result is a table.
+    """
+    if json and Path(out).suffix.lower() != ".json":
+        raise OutputError(f"{out} is finished, and lacks what --json prints: leave --json out, or use --out FILE.json.")
+    sweep(Path(out).parent, Path(out).name)
+    say(f"{out} is finished: nothing to resume.")
+    if json:
+        sys.stdout.write(Path(out).read_text(encoding="utf-8"))
 
 
 def _compare(out: str, what: str, found: set[str], least: Iterable[str], most: Iterable[str]) -> None:
@@ -166,7 +182,8 @@ def _document(file: Path) -> Mapping[str, Any]:
     frame = (
         pd.read_parquet(file) if file.suffix.lower() == ".parquet" else pd.read_csv(file, dtype=str, na_filter=False)
     )
-    return {"rows": frame.to_dict("records")}
+    rows = frame.to_dict("records")
+    return {**(rows[0] if rows else {}), "rows": rows}  # tables repeat the settings in every row
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from rankscope import choices
-from rankscope.choices import DEVICES
+from rankscope.choices import DEVICES, LARGEST_SEED
 from rankscope.errors import OptionError, unknown_choice
 from rankscope_cli.exits import say
 
@@ -20,8 +20,6 @@ TRAINING_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 """Training ``--dtype`` → value of the config's ``precision``."""
 OUTPUT, RUNTIME, SCORES, SPREAD, SERIES = "Output", "Runtime", "Scores", "Execution", "Input series"
 """Help panels shared by several verbs."""
-LARGEST_SEED = 2**32 - 1
-"""Largest seed, that of configs of runs (`rankscope.train.config.LARGEST_SEED`)."""
 _WIDEST = 24
 """Widest list of choices, in columns, shown as a metavar."""
 

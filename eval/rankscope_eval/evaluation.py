@@ -121,11 +121,11 @@ def _name(model: str | Forecaster) -> str:
 
 def _with_published(rows: Sequence[EvalRow], published: Sequence[PublishedScore]) -> list[EvalRow]:
     """Rows with the published scores of their models."""
-    known = {(one.dataset, one.model): one for one in published}
+    known = {(one.benchmark, one.dataset, one.model): one for one in published}
     return [
         row if one is None else replace(row, published_MASE=one.MASE, published_WQL=one.WQL)
         for row in rows
-        for one in [known.get((row.dataset, row.model))]
+        for one in [known.get((row.benchmark, row.dataset, row.model), known.get(("", row.dataset, row.model)))]
     ]
 
 

@@ -35,8 +35,9 @@ ALL = "all"
 METRICS = ("MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage")
 """Metrics of a row."""
 PROTOCOL = ("benchmark", "series", "windows", "prediction_length", "season_length")
+"""Fields of a row that name its data set and windows."""
 SETTINGS = ("baseline", "seed", "num_samples", "batch_size", "max_series")
-"""How rows were made: by row, and of a report."""
+"""Fields of a report that its tables repeat in every row."""
 
 
 @dataclass(frozen=True)

@@ -67,3 +67,6 @@ PartFormat = Literal["parquet", "csv", "arrow"]
 PART_FORMATS: tuple[PartFormat, ...] = get_args(PartFormat)
 OnDamage = Literal["stop", "skip"]
 ON_DAMAGE: tuple[OnDamage, ...] = get_args(OnDamage)
+
+LARGEST_SEED = 2**32 - 1
+"""Largest seed that numpy's global generator takes, which transformers seeds."""

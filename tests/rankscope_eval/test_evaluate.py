@@ -19,7 +19,7 @@ from rankscope.io import codec
 from rankscope_eval import evaluate
 from rankscope_eval.forecasters import Forecaster, Forecasting, pipeline_forecaster
 from rankscope_eval.report import EvalReport
-from rankscope_eval.suites import Suite, Task
+from rankscope_eval.suites import PublishedScore, Suite, Task
 
 
 def write_suite(folder: Path, frame: pd.DataFrame, **fields: Any) -> Suite:
@@ -114,6 +114,18 @@ def test_csv_has_the_published_layout(small_report: EvalReport, tmp_path: Path) 
     assert {float(row["MASE"]) for row in rows} == {row.MASE for row in small_report.rows}
     with pytest.raises(OutputError):
         small_report.to_csv(tmp_path / "r.csv")
+
+
+def test_published_scores_are_those_of_the_benchmark(tmp_path: Path) -> None:
+    """Two benchmarks may hold a data set of one name; scores without a benchmark are of any."""
+    suite = write_suite(tmp_path, frame(np.arange(20.0)))
+    tasks = (*suite.tasks, replace(suite.tasks[0], benchmark="c"))
+    scores = [PublishedScore("t", "naive", 1.0, 1.0, "b"), PublishedScore("t", "naive", 2.0, 2.0, "c")]
+    found = []
+    for published in (scores, [replace(scores[0], benchmark="")]):
+        rows = evaluate(["naive"], suite=replace(suite, tasks=tasks, published=tuple(published))).rows
+        found.append([row.published_MASE for row in rows if row.model == "naive"])
+    assert found == [[1.0, 2.0], [1.0, 1.0]]
 
 
 def test_the_baseline_is_evaluated_once_and_only_summarised_when_asked_for() -> None:

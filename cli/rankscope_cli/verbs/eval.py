@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankscope.errors import OptionError, OutputError, RankscopeError, unknown_choice
-from rankscope.io.atomic import sweep
 from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.exits import say
-from rankscope_cli.finished import FEV, GIFT, check_finished, data_sets, result_files
+from rankscope_cli.finished import FEV, GIFT, check_finished, data_sets, leave_finished, result_files
 from rankscope_cli.output import TABLE_SUFFIXES, Output
 from rankscope_cli.own_series import INPUT, own_suite, reading
 from rankscope_cli.progress import progress_bar
@@ -140,22 +138,10 @@ def run(
     again = kept is not None and resume and kept.exists()
     places = None if folder is None else [folder / _folder_name(model) for model in every]
     if resume and out is not None and not again and (done := result_files(Path(out), places)):
-        settings: dict[str, Any] = {
-            "baseline": reference,
-            "seed": seed,
-            "num_samples": num_samples,
-            "batch_size": batch_size,
-            "max_series": max_series,
-        }
+        settings: dict[str, Any] = {"baseline": reference, "seed": seed, "num_samples": num_samples}
+        settings |= {"batch_size": batch_size, "max_series": max_series}
         check_finished(out, done, every, data_sets(series, data, opt.words(tasks), max_series), settings)
-        if json and Path(out).suffix.lower() != ".json":
-            raise OutputError(
-                f"{out} is finished, and lacks what --json prints: leave --json out, or use --out FILE.json."
-            )
-        sweep(Path(out).parent, Path(out).name)
-        say(f"{out} is finished: nothing to resume.")
-        if json:
-            sys.stdout.write(Path(out).read_text(encoding="utf-8"))
+        leave_finished(out, json)
         return
     common: dict[str, Any] = {
         "data": data,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from rankscope.choices import LARGEST_SEED
 from rankscope.errors import OptionError, RankscopeError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import BAD_INPUT, say
@@ -62,7 +63,7 @@ def run(
     device: opt.Device = "auto",
     seed: Annotated[
         int | None,
-        opt.value("--seed", "N", "Random seed (default: 0).", opt.RUNTIME, min=0, max=opt.LARGEST_SEED),
+        opt.value("--seed", "N", "Random seed (default: 0).", opt.RUNTIME, min=0, max=LARGEST_SEED),
     ] = None,
     debug: opt.Debug = False,
 ) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,64 +97,31 @@ def compress_to_time(
     narrowed = how if how.method == JOINT_STREAM else None
     if narrowed is None and how.prices is None:
         narrowed = suited(source, replace(how, ratio=1.0))
-    measured: JointStream | Prepared
     if narrowed is not None:
-        measured = JointStream(source, narrowed, tell)
+        search = partial(_by_size, JointStream(source, narrowed, tell))
     else:
-        measured = prepare(source, how, progress=progress)
-        if measured.allocation not in ("energy", SENSITIVITY):
-            raise OptionError(f"allocation {measured.allocation} knows no prices: use energy or sensitivity.")
+        prepared = prepare(source, how, progress=progress)
+        if prepared.allocation not in ("energy", SENSITIVITY):
+            raise OptionError(f"allocation {prepared.allocation} knows no prices: use energy or sensitivity.")
+        search = partial(_by_price, prepared)
     with atomic_folder(out, force) as folder:
         place = folder / _CANDIDATES
         place.mkdir()
-        if isinstance(measured, JointStream):
-            found, steps = _written(_Sliced(measured), timer, most, place, tell)
-        else:
-            if how.prices is None:
-                tell(0, TRIES, "timing every kind of cut")
-                prices = measure_prices(measured, timer, place)
-                measured = priced(replace(measured, how=replace(measured.how, prices=prices)))
-            asked, plan, steps = _fitting(_Priced(measured), timer, most, place, tell)
-            found = _Priced(measured).write(asked, plan, place / "found", tell)
-        search = LossSearch(measure, most - 1, steps[-1].score, tuple(steps))
+        found, steps = search(timer, most, place, tell)
+        tried = LossSearch(measure, most - 1, steps[-1].score, tuple(steps))
         seconds = round(time.perf_counter() - begin, 3)
-        report = adopt(
-            folder, place / "found", replace(found, out=str(out), seconds=seconds, search=search), conditions
-        )
+        report = adopt(folder, place / "found", replace(found, out=str(out), seconds=seconds, search=tried), conditions)
         shutil.rmtree(place)
     return report
 
 
-class _Way(Protocol):
-    """What a search asks for, and how that is planned, shaped for a clock, and written."""
-
-    @property
-    def least(self) -> float:
-        """What cannot be gone below."""
-
-    @property
-    def lower(self) -> str:
-        """What goes lower."""
-
-    def plan(self, asked: float) -> Any:
-        """Plan of what is asked for."""
-
-    def ratio(self, plan: Any) -> float:
-        """Share of all parameters that it leaves."""
-
-    def shape(self, plan: Any, folder: Path) -> Path:
-        """Write a model of the plan's shapes with random weights."""
-
-    def write(self, asked: float, plan: Any, out: Path, tell: Progress) -> CompressReport:
-        """Write the model."""
-
-
 @dataclass(frozen=True)
 class _Priced:
-    """A share of the time, by prices."""
+    """Plans for a share of the time, by prices."""
 
     prepared: Prepared
-    lower: str = "compress what method stream or --layers made"
+    lower = "compress what method stream or --layers made"
+    """What a message recommends where the time is out of reach."""
 
     @property
     def least(self) -> float:
@@ -169,31 +136,28 @@ class _Priced:
     def shape(self, plan: Plan, folder: Path) -> Path:
         return write_shape(self.prepared, plan, folder)
 
-    def write(self, asked: float, plan: Plan, out: Path, tell: Progress) -> CompressReport:
-        how = replace(self.prepared.how, budget=Budget(TIME, asked))
-        return write_folder(replace(self.prepared, how=how, progress=tell), plan, out)
-
 
 @dataclass(frozen=True)
 class _Sliced:
-    """A share of all parameters, of cuts and streams together."""
+    """Plans for a share of all parameters, of cuts and streams together."""
 
     both: JointStream
-    lower: str = "compress what --layers made"
+    lower = "compress what --layers made"
 
     @property
     def least(self) -> float:
         return self.both.least
 
     def plan(self, asked: float) -> Split:
-        return self.both.choose(Budget("ratio", max(asked, self.least)))
+        return self.both.choose(Budget("ratio", asked))
 
     def ratio(self, plan: Split) -> float:
         both = self.both
         if not plan.widths:
             return _left(both.prepared, plan.plan)
-        shapes = shapes_of(both.prepared, both.slicing, plan.plan)
-        return both.slicing.numbers(shapes, plan.widths) / both.source.parameters
+        return both.slicing.numbers(shapes_of(both.prepared, both.slicing, plan.plan), plan.widths) / (
+            both.source.parameters
+        )
 
     def shape(self, plan: Split, folder: Path) -> Path:
         if not plan.widths:
@@ -212,29 +176,40 @@ class _Sliced:
         shutil.rmtree(narrow)
         return folder
 
-    def write(self, asked: float, plan: Split, out: Path, tell: Progress) -> CompressReport:
-        return self.both.write(Budget("ratio", max(asked, self.least)), out, progress=tell)
-
 
 def _left(prepared: Prepared, plan: Plan) -> float:
+    """Share of all parameters that a cut leaves."""
     whole = prepared.source.parameters
     return (whole - plan.before + plan.after) / whole
 
 
-def _written(
-    way: _Sliced, timer: Timer, most: float, place: Path, tell: Progress
+def _by_price(
+    prepared: Prepared, timer: Timer, most: float, place: Path, tell: Progress
 ) -> tuple[CompressReport, list[LossStep]]:
-    """Write the plan that fits into ``found``, and smaller ones until what is written fits; all that were timed."""
-    asked, plan, steps = _fitting(way, timer, most, place, tell)
+    """Write the plan that fits into ``found``; return its report and all plans that were timed, it last."""
+    if prepared.how.prices is None:
+        tell(0, TRIES, "timing every kind of cut")
+        prices = measure_prices(prepared, timer, place)
+        prepared = priced(replace(prepared, how=replace(prepared.how, prices=prices)))
+    asked, plan, steps = _fitting(_Priced(prepared), timer, most, place, tell)
+    prepared = replace(prepared, how=replace(prepared.how, budget=Budget(TIME, asked)))
+    return write_folder(prepared, plan, place / "found"), steps
+
+
+def _by_size(
+    both: JointStream, timer: Timer, most: float, place: Path, tell: Progress
+) -> tuple[CompressReport, list[LossStep]]:
+    """The same, of streams too; what is written is timed, and smaller ones are written until one fits."""
+    way = _Sliced(both)
+    asked, _, steps = _fitting(way, timer, most, place, tell)
     for _ in range(WRITTEN):
-        report = way.write(asked, plan, place / "found", tell)
+        report = both.write(Budget("ratio", asked), place / "found", progress=tell)
         (share,) = timer([place / "found"])
         steps.append(LossStep(report.ratio, share, share <= most))
         if share <= most or asked <= way.least:
             break
         shutil.rmtree(place / "found")
         asked = max(asked * SMALLER * most / share, way.least)
-        plan = way.plan(asked)
     if not steps[-1].holds:
         raise OptionError(_out_of_reach(way, most, steps))
     return replace(report, asked={TIME: most}), steps
@@ -295,7 +270,9 @@ def _thin(prepared: Prepared, kinds: set[str]) -> Plan:
     return Plan(None, tuple(site_plan(one, rank(one)) for one in prepared.flat), prepared.allocation)
 
 
-def _fitting(way: _Way, timer: Timer, most: float, place: Path, tell: Progress) -> tuple[float, Any, list[LossStep]]:
+def _fitting(
+    way: _Priced | _Sliced, timer: Timer, most: float, place: Path, tell: Progress
+) -> tuple[float, Any, list[LossStep]]:
     """The most that was asked for of all that fits, its plan, and all plans that were timed, it last.
 
     Clocks are noisy: of two plans that fit the larger is taken, not the one that seemed slower.
@@ -307,7 +284,7 @@ def _fitting(way: _Way, timer: Timer, most: float, place: Path, tell: Progress) 
     high = (1.0, 1.0)
     steps: list[LossStep] = []
     for number in range(TRIES):
-        plan = way.plan(asked)
+        plan: Any = way.plan(asked)
         shape = way.shape(plan, place / f"plan-{number}")
         tell(number, TRIES, f"timing a plan of {way.ratio(plan):.3f} of all parameters")
         (share,) = timer([shape])
@@ -331,7 +308,7 @@ def _fitting(way: _Way, timer: Timer, most: float, place: Path, tell: Progress) 
     return asked, plan, [*(one for one in steps if one is not step), step]
 
 
-def _out_of_reach(way: _Way, most: float, steps: Sequence[LossStep]) -> str:
+def _out_of_reach(way: _Priced | _Sliced, most: float, steps: Sequence[LossStep]) -> str:
     nearest = min(step.score for step in steps)
     return (
         f"a time of {most:g} is out of reach: of {len(steps)} plans that were timed the fastest took {nearest:.3f} of "

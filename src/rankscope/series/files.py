@@ -258,9 +258,8 @@ def _csv(file: Path, size: int | None, texts: Collection[str]) -> Source:
 
     with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         header = next(csv.reader(text), [])
-    other = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
-    if other is not None:
-        raise DataError(f"columns are separated by {other!r}: separate them by commas.")
+    if len(header) == 1 and (others := {*header[0]} & {*";\t|"}):
+        raise DataError(f"columns are separated by {min(others)!r}: separate them by commas.")
     source = pa.OSFile(str(file))
     whole = file.stat().st_size
     block = CSV_BLOCK if size is not None else min(LARGEST_BLOCK, max(CSV_BLOCK, whole + 1))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankscope.choices import PRECISIONS
+from rankscope.choices import LARGEST_SEED, PRECISIONS
 from rankscope.errors import DataError, OptionError, check_least, unknown_choice
 from rankscope.io import codec
 from rankscope.train.data.mixture import Mixture
@@ -31,8 +31,6 @@ NOT_NEGATIVE = (
     "learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "decay_steps", "bank_kernels", "seed"
 )  # fmt: skip
 """Fields of a `PretrainConfig` that are at least 1, and at least 0."""
-LARGEST_SEED = 2**32 - 1
-"""Largest seed that numpy's global generator takes, which transformers seeds."""
 
 
 @dataclass(frozen=True)

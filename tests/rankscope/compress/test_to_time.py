@@ -286,7 +286,7 @@ def test_shapes_of_both_are_those_that_are_written(bolt_folder: Path, tmp_path: 
     plan = way.plan(0.5)
     shape = open_checkpoint(way.shape(plan, tmp_path / "shape"))
     assert shape.parameters == pytest.approx(way.ratio(plan) * open_checkpoint(bolt_folder).parameters)
-    way.write(0.5, plan, tmp_path / "real", silent)
+    way.both.write(Budget("ratio", 0.5), tmp_path / "real", progress=silent)
     real = open_checkpoint(tmp_path / "real")
     assert shape.index.keys() == real.index.keys()
     assert shape.parameters == pytest.approx(real.parameters, rel=0.05)
