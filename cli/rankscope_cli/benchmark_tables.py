@@ -24,12 +24,12 @@ def show_fev(report: FevReport, console: Console) -> None:
     from rankscope_eval.fev_suite.report import metric_of
 
     tasks = {row["task_name"] for row in report.rows}
-    console.print(f"against {report.baseline}, tasks of {report.suite}: {len(tasks)}", style="bold", markup=False)
+    console.print(f"against {report.baseline}, tasks of {report.suite}: {len(tasks)}", style="bold")
     pairs = [(pair.model, report.metric, pair.errors) for pair in report.pairs]
     _show_judged(pairs, ("source of data", "sources of data"), console)
     for pair in report.pairs:
         wins = f"{ratio_text(pair.win_rate, 2)} ({_span(pair.win_rate_interval, 2)})"
-        console.print(f"{pair.model} beats it on {wins} of the tasks, ties counted half", markup=False)
+        console.print(f"{pair.model} beats it on {wins} of the tasks, ties counted half")
     console.print()
     console.print("leaderboard, as fev computes it", style="bold")
     table = plain_table()
@@ -50,7 +50,7 @@ def show_fev(report: FevReport, console: Console) -> None:
     rows = [(row["model_name"], row["task_name"], row, row["inference_time_s"]) for row in report.rows]
     _show_scores("task", {name: name for name in shown}, rows, console)
     for note in report.notes:
-        console.print(note, markup=False)
+        console.print(note)
 
 
 def show_gift(report: GiftReport, console: Console) -> None:
@@ -58,7 +58,7 @@ def show_gift(report: GiftReport, console: Console) -> None:
     from rankscope_eval.gift_eval.report import CRPS, MASE
 
     names = {row.dataset for row in report.rows}
-    console.print(f"against {report.baseline}, configurations of GIFT-Eval: {len(names)}", style="bold", markup=False)
+    console.print(f"against {report.baseline}, configurations of GIFT-Eval: {len(names)}", style="bold")
     pairs = [
         (pair.model, metric, judged)
         for pair in report.pairs
@@ -67,14 +67,14 @@ def show_gift(report: GiftReport, console: Console) -> None:
     _show_judged(pairs, ("data set", "data sets"), console)
     for model, metric, judged in pairs:
         if judged.left_out:
-            console.print(f"left out of {metric} of {model}: {', '.join(judged.left_out)} (no ratio).", markup=False)
+            console.print(f"left out of {metric} of {model}: {', '.join(judged.left_out)} (no ratio).")
     console.print()
     rows = [(row.model, row.dataset, row.scores, row.seconds) for row in report.rows]
     metrics = {"MASE": MASE, "CRPS": CRPS, "ND": "ND[0.5]", "MSIS": "MSIS"}
     _show_scores("configuration", metrics, rows, console)
     if report.missing:
         count, first = len(report.missing), report.missing[0]
-        console.print(f"not in the data folder: {count} configurations, {first} first.", markup=False)
+        console.print(f"not in the data folder: {count} configurations, {first} first.")
 
 
 def _show_judged(pairs: Sequence[tuple[str, str, Judged]], sources: tuple[str, str], console: Console) -> None:
@@ -107,11 +107,9 @@ def _show_judged(pairs: Sequence[tuple[str, str, Judged]], sources: tuple[str, s
         last = model
     print_table(table, console)
     bases = max(judged.bases for _, _, judged in pairs)
-    console.print(
-        f"ratio: geometric mean over {bases} {sources[bases != 1]}, which its interval resamples", markup=False
-    )
+    console.print(f"ratio: geometric mean over {bases} {sources[bases != 1]}, which its interval resamples")
     if any(judged.interval is None for _, _, judged in pairs):
-        console.print(f"{MISSING}: an interval needs {FEWEST} {sources[1]}", markup=False)
+        console.print(f"{MISSING}: an interval needs {FEWEST} {sources[1]}")
 
 
 def _show_scores(

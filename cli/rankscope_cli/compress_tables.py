@@ -45,18 +45,17 @@ def show_compress(report: CompressReport, console: Console) -> None:
     from rankscope.families import FAMILIES
 
     if not FAMILIES[report.family].forecastable:
-        console.print(f"{report.ratio:.3f} of all parameters. To measure log-perplexity across sizes:", markup=False)
-        console.print(f"  rankscope table2 {shlex.quote(report.model)} --text FILE --out table/", markup=False)
+        console.print(f"{report.ratio:.3f} of all parameters. To measure log-perplexity across sizes:")
+        console.print(f"  rankscope table2 {shlex.quote(report.model)} --text FILE --out table/")
         return
     before, after = report.parameters["before"], report.parameters["after"]
     if "eps" in report.asked and after > before * _SUGGESTED:
         console.print(
             f"--eps left {after:,} of {before:,} parameters; --ratio {_SUGGESTED:g} would cut the whole model to "
-            f"{int(before * _SUGGESTED):,} by narrower heads, feed-forward blocks and streams.",
-            markup=False,
+            f"{int(before * _SUGGESTED):,} by narrower heads, feed-forward blocks and streams."
         )
-    console.print(f"{report.ratio:.3f} of all parameters. To evaluate forecast accuracy:", markup=False)
-    console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.model)}", markup=False)
+    console.print(f"{report.ratio:.3f} of all parameters. To evaluate forecast accuracy:")
+    console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.model)}")
 
 
 def _by_role(report: CompressReport) -> Table:

@@ -52,7 +52,7 @@ def print_table(table: Table, console: Console) -> None:
         cells = [column.header, *column.cells]
         longest = max(cell_len(line) for cell in cells for line in str(cell).splitlines() or [""])
         column.min_width = longest if column.no_wrap else min(longest, column.min_width or longest)
-    console.print(table, crop=False, markup=False)
+    console.print(table, crop=False)
 
 
 def width(table: Table, console: Console) -> int:

@@ -162,7 +162,7 @@ def test_names_from_files_cannot_steer_the_terminal(capsys: pytest.CaptureFixtur
 
     def show(console: Console) -> None:
         print_table(table, console)
-        console.print("b\x1b[2K", markup=False)
+        console.print("b\x1b[2K")
 
     with Output(as_json=False) as output:
         output.deliver({}, show)
@@ -181,7 +181,7 @@ def test_names_with_brackets_and_colons_are_no_markup(capsys: pytest.CaptureFixt
         table.add_row(names[2])
         assert width(table, console) == len(names[1])
         print_table(table, console)
-        console.print(names[4], markup=False)
+        console.print(names[4])
 
     with Output(as_json=False) as output:
         output.deliver({}, show)

@@ -137,16 +137,15 @@ def show_bench(report: BenchReport, console: Console) -> None:
             console.print()
         rows = [row for row in report.rows if row.batch == batch]
         sizes = f"{rows[0].context} values → {rows[0].horizon} steps, {report.rounds} rounds, {_where(report, rows[0])}"
-        console.print(f"batch {batch}: {sizes}", style="bold", markup=False)
+        console.print(f"batch {batch}: {sizes}", style="bold")
         _show_batch(report, rows, console)
     base = next(one.baseline for one in report.ratios) if report.ratios else "none"
     console.print(
         f"\nms: of one forecast of the batch; MB: peak memory above the imports; ratios: to {base};\n"
-        "roof: least time that the work can take at the rates of this machine / median.",
-        markup=False,
+        "roof: least time that the work can take at the rates of this machine / median."
     )
     for failure in report.failures:
-        console.print(f"failed at batch {failure.batch}: {failure.reason}", markup=False)
+        console.print(f"failed at batch {failure.batch}: {failure.reason}")
 
 
 def _show_batch(report: BenchReport, rows: list[BenchRow], console: Console) -> None:

@@ -148,9 +148,8 @@ def show_calibration(report: CalibrationReport, console: Console) -> None:
         )
     print_table(table, console)
     console.print()
-    console.print("Next:", markup=False)
+    console.print("Next:")
     console.print(
         f"  rankscope compress {shlex.quote(report.model)} --ratio 0.3 --calibration "
-        f"{shlex.quote(report.out)} --out small/",
-        markup=False,
+        f"{shlex.quote(report.out)} --out small/"
     )

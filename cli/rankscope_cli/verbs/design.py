@@ -155,9 +155,9 @@ def _show(report: DesignReport, console: Console) -> None:
         table.add_row("", name, "", f"{before:,}", f"{after:,}", ratio_text(after / before, 3), ratio_text(cache, 3))
     print_table(table, console)
     console.print()
-    console.print(f"size ratio {report.size_ratio:.3f}. To train it:", markup=False)
+    console.print(f"size ratio {report.size_ratio:.3f}. To train it:")
     run = shlex.quote(str(Path(report.out) / "pretrain.yaml"))
-    console.print(f"  rankscope pretrain {run} --out trained/", markup=False)
+    console.print(f"  rankscope pretrain {run} --out trained/")
 
 
 def _in_words(design: RankDesign) -> str:

@@ -137,4 +137,4 @@ def show_embedding(report: EmbeddingReport, console: Console) -> None:
         console.print(f"of max.: ε-rank at ε={levels[0]} / smaller dimension. patch: values per token.")
     others = dict.fromkeys(row.source for row in report.rows if row.source and row.modality != "series")
     if others:
-        console.print(f"Other corpora: {'; '.join(others)}.", markup=False)
+        console.print(f"Other corpora: {'; '.join(others)}.")

@@ -281,26 +281,24 @@ def show_eval(report: EvalReport, console: Console, metrics: Sequence[str] = ("M
     console.print()
     _show_summary(report, console)
     for skipped in report.skipped:
-        console.print(f"skipped {skipped.benchmark}/{skipped.dataset}: {skipped.reason}", markup=False)
+        console.print(f"skipped {skipped.benchmark}/{skipped.dataset}: {skipped.reason}")
     for row in report.rows:
         if row.fallbacks:
             console.print(
                 f"{row.model} failed to fit in {row.fallbacks} of {row.windows} windows of {row.dataset}: "
-                "replaced by seasonal-naive.",
-                markup=False,
+                "replaced by seasonal-naive."
             )
     for row in {row.key: row for row in report.rows}.values():
         if row.unscaled:
             console.print(
                 f"{row.unscaled} of {row.windows} windows of {row.dataset} do not count in MASE: "
-                "the values before them are constant or missing.",
-                markup=False,
+                "the values before them are constant or missing."
             )
 
 
 def _show_rows(report: EvalReport, console: Console, metrics: Sequence[str]) -> None:
     cut = f", first {report.max_series} series of each" if report.max_series else ""
-    console.print(f"suite {report.suite}{cut}, seed {report.seed}", style="bold", markup=False)
+    console.print(f"suite {report.suite}{cut}, seed {report.seed}", style="bold")
     # Published scores cover all series.
     published = (
         tuple(metrics) == ("MASE", "WQL") and not cut and any(row.published_MASE is not None for row in report.rows)
@@ -327,7 +325,7 @@ def _show_rows(report: EvalReport, console: Console, metrics: Sequence[str]) -> 
 def _show_summary(report: EvalReport, console: Console) -> None:
     from rankscope_eval.relative import FEWEST
 
-    console.print(f"relative to {report.baseline}: geometric means, lower is better", style="bold", markup=False)
+    console.print(f"relative to {report.baseline}: geometric means, lower is better", style="bold")
     table = plain_table()
     add_columns(table, ["model", "benchmark", "", "ratio", "95 %", "wins", "verdict"], left=3, folds=True)
     table.columns[-1].justify = "left"
@@ -341,13 +339,13 @@ def _show_summary(report: EvalReport, console: Console) -> None:
             table.add_row(*first, metric, *cells)
     print_table(table, console)
     for line in (*_legend(report.summary), *_worst_slices(report.slices)):
-        console.print(line, markup=False)
+        console.print(line)
     if any(row.WQL_interval is None and 0 < row.datasets < FEWEST for row in report.summary):
-        console.print(f"–: an interval needs {FEWEST} data sets, or {FEWEST} series of a single one", markup=False)
+        console.print(f"–: an interval needs {FEWEST} data sets, or {FEWEST} series of a single one")
     for row in report.summary:
         if row.left_out:
             names = ", ".join(row.left_out)
-            console.print(f"left out of {row.model} on {row.benchmark}: {names} (no usable ratio).", markup=False)
+            console.print(f"left out of {row.model} on {row.benchmark}: {names} (no usable ratio).")
 
 
 _MEASURED = ("relative_{}", "{}_interval", "{}_win_rate", "{}_verdict")

@@ -133,7 +133,7 @@ class _Report:
     def show(self, console: Console) -> None:
         """Print the captions."""
         for one in self.figures:
-            console.print(one["caption"], markup=False, soft_wrap=not console.is_terminal)
+            console.print(one["caption"], soft_wrap=not console.is_terminal)
 
 
 def _draw(
@@ -190,7 +190,7 @@ def show_figures(states: Sequence[FigureState], console: Console) -> None:
     print_table(table, console)
     for one in states:
         if one.missing:
-            console.print(f"{one.recipe.id}: {one.missing}", markup=False)
+            console.print(f"{one.recipe.id}: {one.missing}")
 
 
 def _drawn_from(one: FigureState) -> str:

@@ -100,7 +100,7 @@ def show_flow(report: FlowReport, console: Console) -> None:
     """Print the ε-ranks of every layer's input, and of its weights at the first ε, in one table if it fits."""
     roles = list(dict.fromkeys(role for row in report.layers for role in row.weight_eps_ranks))
     signal = {"series": f", signal {report.signal}", "text": f" of {report.signal}"}.get(report.modality, "")
-    console.print(f"{report.model}: {report.corpus}{signal}", style="bold", markup=False)
+    console.print(f"{report.model}: {report.corpus}{signal}", style="bold")
     both = _flow_table(report, inputs=True, roles=roles)
     if width(both, console) <= console.width:
         print_table(both, console)
@@ -110,7 +110,7 @@ def show_flow(report: FlowReport, console: Console) -> None:
         print_table(_flow_table(report, inputs=False, roles=roles), console)
     console.print()
     for line in _legend(report, bool(roles)):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def _legend(report: FlowReport, weights: bool) -> Iterator[str]:

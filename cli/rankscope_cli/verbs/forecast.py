@@ -183,8 +183,7 @@ def _show(report: StreamReport, console: Console) -> None:
     left = f", {report.left_out:,} rows skipped" if report.left_out else ""
     console.print(
         f"{report.model}, {report.horizon} steps: {report.series:,} series in {report.parts:,} parts{kept}{left}; "
-        f"{report.series_per_second:,.0f} series/s, {report.seconds:,.0f} s",
-        markup=False,
+        f"{report.series_per_second:,.0f} series/s, {report.seconds:,.0f} s"
     )
 
 

@@ -181,10 +181,10 @@ def show_audit(report: AuditReport, console: Console) -> None:
     if report.findings is not None:
         _show_findings(report.findings, console)
     diverged = f", {report.diverged} diverged" if report.diverged else ""
-    console.print(f"{report.runs} of {report.needed} runs{diverged}", markup=False)
+    console.print(f"{report.runs} of {report.needed} runs{diverged}")
     _show_agreement(report, console)
     if report.warning:
-        console.print(report.warning, style="bold", markup=False)
+        console.print(report.warning, style="bold")
 
 
 def _show_agreement(report: AuditReport, console: Console) -> None:
@@ -196,7 +196,7 @@ def _show_agreement(report: AuditReport, console: Console) -> None:
         return
     counts = {name: judged.count(name) for name in dict.fromkeys(judged)}
     said = ", ".join(f"{count} × {name}" for name, count in counts.items())
-    console.print(f"{len(judged)} numbers without constants and repeats: {said}", markup=False)
+    console.print(f"{len(judged)} numbers without constants and repeats: {said}")
     tested = [row for row in report.counted if row.p is not None]
     if not tested:
         return
@@ -204,8 +204,7 @@ def _show_agreement(report: AuditReport, console: Console) -> None:
     clear = sum(row.adjusted is not None and row.adjusted < ALPHA for row in apart)
     console.print(
         f"Welch's t-test on {len(tested)} of them: {len(apart)} differ at {ALPHA:g}, {clear} by Holm. "
-        "Few seeds find only large differences.",
-        markup=False,
+        "Few seeds find only large differences."
     )
     if not apart:
         return
@@ -220,12 +219,12 @@ def _show_agreement(report: AuditReport, console: Console) -> None:
 
 def _show_table(result: TableResult, console: Console) -> None:
     named = f"Table {result.id}" if result.id.isdigit() else result.id
-    console.print(f"{named}: {result.title}", style="bold", markup=False)
+    console.print(f"{named}: {result.title}", style="bold")
     for title, rows in groupby(_by_measure(result.rows), key=lambda row: row.title):
         _show_rows(title, list(rows), console)
     if result.checks:
         held = ", ".join(f"{check.subject} {check.seeds}/{check.n}" for check in result.checks)
-        console.print(f"Seeds with {result.checks[0].claim}, as published: {held}", markup=False)
+        console.print(f"Seeds with {result.checks[0].claim}, as published: {held}")
     _show_notes(result.notes, console)
 
 
@@ -284,7 +283,7 @@ def _printed(value: Published | None, digits: int) -> str:
 
 
 def _show_paired(result: PairedTable, console: Console) -> None:
-    console.print("Paired tests by seed: NLL(worse) − NLL(better)", style="bold", markup=False)
+    console.print("Paired tests by seed: NLL(worse) − NLL(better)", style="bold")
     table = plain_table()
     add_columns(table, ["better", "other", "ours", "p", "wins", "print", "p", "wins", "same"], left=2)
     settings = list(dict.fromkeys(row.published.setting for row in result.rows))
@@ -304,9 +303,9 @@ def _show_paired(result: PairedTable, console: Console) -> None:
             {True: "yes", False: "no", None: ""}[row.agrees],
         )
     print_table(table, console)
-    console.print("Same: at level 0.05 both find no difference, or one of the same sign.", markup=False)
+    console.print("Same: at level 0.05 both find no difference, or one of the same sign.")
     if any(row.published.stated != PAPER for row in result.rows):
-        console.print("*: not in the paper's text, computed from its released runs.", markup=False)
+        console.print("*: not in the paper's text, computed from its released runs.")
     _show_notes(result.notes, console)
 
 
@@ -329,14 +328,14 @@ def _p(value: float | None) -> str:
 
 
 def _show_findings(result: FindingsTable, console: Console) -> None:
-    console.print("Findings, compared with the paper's", style="bold", markup=False)
+    console.print("Findings, compared with the paper's", style="bold")
     for topic, rows in groupby(result.rows, key=lambda row: row.topic):
-        console.print(_TOPICS[topic], markup=False)
+        console.print(_TOPICS[topic])
         _show_topic(list(rows), console)
     _show_notes(result.notes, console)
-    console.print("Where the paper's text and its released runs differ:", markup=False)
+    console.print("Where the paper's text and its released runs differ:")
     for one in result.disagreements:
-        console.print(f"- {one.about}: text: {one.paper}; runs: {one.released}.", markup=False)
+        console.print(f"- {one.about}: text: {one.paper}; runs: {one.released}.")
 
 
 def _show_topic(rows: list[Finding], console: Console) -> None:
@@ -369,5 +368,5 @@ def _places(value: float | None) -> int:
 
 def _show_notes(notes: Sequence[str], console: Console) -> None:
     for note in notes:
-        console.print(note, markup=False)
+        console.print(note)
     console.print()

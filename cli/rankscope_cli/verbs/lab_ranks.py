@@ -80,7 +80,7 @@ def show_ranks(study: RankStudy, console: Console) -> None:
     """Print ranks by depth and codebook, losses by truncated rank, and the findings."""
     counts = ", ".join(f"{count} of {name}" for name, count in study.runs.items())
     kinds = f"{study.diverged} diverged, {study.unmeasured} without ranks, {study.cut_short} cut short"
-    console.print(f"Runs: {counts}; {kinds}", markup=False)
+    console.print(f"Runs: {counts}; {kinds}")
     for setting, rows in _by_setting(study.rows).items():
         _streams(setting, rows, study.eps, console)
     for setting, curves in _by_setting(study.curves).items():
@@ -140,8 +140,8 @@ def _findings(findings: Sequence[Finding], console: Console) -> None:
         asked = [one for one in findings if one.question == letter]
         clear = [one for one in asked if one.verdict != "unclear"]
         console.print()
-        console.print(f"({letter}) {question}", style="bold", markup=False)
-        console.print(f"{len(clear)} of {len(asked)} claims are significant (adjusted p < 0.05).", markup=False)
+        console.print(f"({letter}) {question}", style="bold")
+        console.print(f"{len(clear)} of {len(asked)} claims are significant (adjusted p < 0.05).")
         if not clear:
             continue
         table = plain_table()

@@ -144,9 +144,7 @@ def show_slt(report: SltReport, console: Console) -> None:
     for title in dict.fromkeys(one.title for one in report.comparisons):
         _compared(title, [one for one in report.comparisons if one.title == title], console)
     if report.diverged:
-        console.print(
-            f"{len(report.diverged)} of {report.runs} runs diverged and are excluded from means.", markup=False
-        )
+        console.print(f"{len(report.diverged)} of {report.runs} runs diverged and are excluded from means.")
 
 
 def _errors(dataset: str, protocol: str, rows: list[Row], console: Console) -> None:
@@ -160,9 +158,9 @@ def _errors(dataset: str, protocol: str, rows: list[Row], console: Console) -> N
             row.model, _spread(row.mse), f"{row.mae.mean:.3f}" if row.mae.n else MISSING, best, count, *beside
         )
     print_table(table, console)
-    console.print(BEST, markup=False, style="dim")
+    console.print(BEST, style="dim")
     for basis in dict.fromkeys(row.verdict.basis for row in rows if row.verdict and row.verdict.basis):
-        console.print(TOLERANCES[basis], markup=False, style="dim")
+        console.print(TOLERANCES[basis], style="dim")
     console.print()
 
 
@@ -175,7 +173,7 @@ def _cost(rows: tuple[Row, ...], console: Console) -> None:
         table.add_row(row.dataset, row.protocol, row.model, f"{row.parameters:,}", seconds, rate)
     print_table(table, console)
     for machine in dict.fromkeys(row.machine for row in rows):
-        console.print(f"on {machine}{_rounded(rows)}", markup=False, style="dim")
+        console.print(f"on {machine}{_rounded(rows)}", style="dim")
 
 
 def _rounded(rows: Sequence[Row]) -> str:
@@ -197,7 +195,7 @@ def _ratios(ratios: tuple[SpeedUp, ...], console: Console) -> None:
 
 def _compared(title: str, found: list[Comparison], console: Console) -> None:
     console.print()
-    console.print(f"{title}: MSE, first − second", style="bold", markup=False)
+    console.print(f"{title}: MSE, first − second", style="bold")
     table = plain_table()
     add_columns(table, ["table", "protocol", "first", "second", "difference", "%", "p", "wins"], left=4)
     for one in found:
@@ -214,7 +212,7 @@ def _compared(title: str, found: list[Comparison], console: Console) -> None:
         )
     print_table(table, console)
     if any(" & " in one.first for one in found):
-        console.print("two models in a cell: the mean of their errors", markup=False, style="dim")
+        console.print("two models in a cell: the mean of their errors", style="dim")
 
 
 def _spread(value: Spread, digits: int = 4, sign: bool = False) -> str:

@@ -114,7 +114,7 @@ SHORT = {"linear-regression": "regression"}
 
 def show_tokenizers(report: TokenizerReport, console: Console) -> None:
     """Print the codebooks, then the other components with their baselines."""
-    console.print(report.data, style="bold", markup=False)
+    console.print(report.data, style="bold")
     coded = [row for row in report.rows if row.codes]
     if coded:
         _codebooks(coded, console)
@@ -122,9 +122,7 @@ def show_tokenizers(report: TokenizerReport, console: Console) -> None:
     if others:
         _others(others, console)
     if report.diverged:
-        console.print(
-            f"{len(report.diverged)} of {len(report.runs)} runs diverged and are excluded from means.", markup=False
-        )
+        console.print(f"{len(report.diverged)} of {len(report.runs)} runs diverged and are excluded from means.")
 
 
 def _codebooks(rows: list[Row], console: Console) -> None:

@@ -215,6 +215,5 @@ def _show(report: PretrainReport, console: Console) -> None:
     left_out = f", {report.skipped:,} damaged shard files skipped" if report.skipped else ""
     console.print(
         f"{report.folder}: {report.parameters:,} parameters, {report.steps:,} steps in {report.seconds:.0f} s, "
-        f"loss {report.loss:.3f}{left_out}",
-        markup=False,
+        f"loss {report.loss:.3f}{left_out}"
     )

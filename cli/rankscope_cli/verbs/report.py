@@ -67,6 +67,6 @@ def run(
 def show_page(page: Page, console: Console) -> None:
     """Print the summary and the number of files used."""
     for line in page.summary:
-        console.print(line, markup=False)
+        console.print(line)
     used, left = len(page.used) + len(page.checkpoints), len(page.unused)
-    console.print(f"{used} results on the page, {left} files not used.", markup=False)
+    console.print(f"{used} results on the page, {left} files not used.")

@@ -103,7 +103,7 @@ def show_spectrum(report: SpectrumReport, console: Console) -> None:
     """Print the spectrum as one table if it fits the console, else as two (ranks; heads and sizes)."""
     keys = list(report.size_ratio)
     whole = _table(report, keys, ("rank", "heads", "size"), lambda row, key: [_rank(row, key), *_heads(row, key)])
-    console.print(report.model, style="bold", markup=False)
+    console.print(report.model, style="bold")
     if width(whole, console) <= console.width:
         print_table(whole, console)
     else:
@@ -116,8 +116,7 @@ def show_spectrum(report: SpectrumReport, console: Console) -> None:
         idle = dict.fromkeys(f"{row.site.stack} {row.site.role}" for row in report.sites if not report.is_trained(row))
         console.print(
             f"never trained, not in the means: {', '.join(idle)} ({len(report.untrained)} matrices); no gradient "
-            "reaches them, their ranks are those of the random start",
-            markup=False,
+            "reaches them, their ranks are those of the random start"
         )
 
 

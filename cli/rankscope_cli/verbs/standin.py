@@ -61,6 +61,5 @@ def _show(report: ProxyReport, console: Console) -> None:
     console.print(
         f"{report.out}: {report.family}, {report.parameters:,} parameters, {report.steps:,} steps in "
         f"{report.seconds:.0f} s; loss {report.loss_start:.3f} → {report.loss_end:.3f}, held out "
-        f"{report.held_out_before:.3f} → {report.held_out_after:.3f}",
-        markup=False,
+        f"{report.held_out_before:.3f} → {report.held_out_after:.3f}"
     )

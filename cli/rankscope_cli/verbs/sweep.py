@@ -167,7 +167,7 @@ def show_plan(plan: SweepPlan, console: Console) -> None:
         table.add_row(point.point, changes, *numbers, point.state)
     print_table(table, console)
     left = sum(point.steps_left for point in plan.points)
-    console.print(f"{len(plan.points)} points, {left:,} steps left", markup=False)
+    console.print(f"{len(plan.points)} points, {left:,} steps left")
 
 
 def show_sweep(report: SweepReport, console: Console) -> None:

@@ -146,25 +146,21 @@ class Check:
     def show(self, console: Console) -> None:
         """Print damaged files and the totals."""
         for line in self.damaged:
-            console.print(line, markup=False)
+            console.print(line)
         console.print(
-            f"{self.folder}: {self.shards:,} valid shards with {self.series:,} series, {len(self.damaged):,} damaged",
-            markup=False,
+            f"{self.folder}: {self.shards:,} valid shards with {self.series:,} series, {len(self.damaged):,} damaged"
         )
 
 
 def _show(report: SynthReport, console: Console) -> None:
-    console.print(
-        f"{report.folder}: {report.series:,} series in {report.shards:,} shards, {size(report.bytes)}", markup=False
-    )
+    console.print(f"{report.folder}: {report.series:,} series in {report.shards:,} shards, {size(report.bytes)}")
     if report.written:
         console.print(
             f"wrote {report.written:,} in {report.seconds:,.1f} s: {report.series_per_second:,.0f} series/s, "
-            f"{report.mb_per_second:,.1f} MB/s",
-            markup=False,
+            f"{report.mb_per_second:,.1f} MB/s"
         )
     else:
-        console.print("nothing to do: all shards exist", markup=False)
+        console.print("nothing to do: all shards exist")
     for reason, count in report.left_out.items():
         if count:
-            console.print(f"skipped {count:,} {reason} series of the files", markup=False)
+            console.print(f"skipped {count:,} {reason} series of the files")

@@ -195,7 +195,7 @@ def show_table2(report: Table2Report, console: Console) -> None:
     """Print one row per ratio, method and allocation, and the reasons for missing points."""
     judged = bool(report.judgements)
     what = "geometric means over data sets" if judged else "medians over seeds (min–max)"
-    console.print(f"{report.model}: relative to the original, {what}", style="bold", markup=False)
+    console.print(f"{report.model}: relative to the original, {what}", style="bold")
     table = plain_table()
     shown = [name for name in _COLUMNS if any(getattr(row.median, name) is not None for row in report.rows)]
     if judged:
@@ -217,7 +217,7 @@ def show_table2(report: Table2Report, console: Console) -> None:
         last = row
     print_table(table, console)
     for line in _legend(report):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def _method(row: Table2Row, rows: Sequence[Table2Row]) -> str:

@@ -88,7 +88,7 @@ def show_theory(report: TheoryReport, console: Console) -> None:
     """Print one row per check, then failures of printed statements and unmet hypotheses."""
     models = {check.model for check in report.checks if check.model}
     title = f"{', '.join(sorted(models))}: theorems" if models else "Theorems on random and adversarial instances"
-    console.print(title, style="bold", markup=False)
+    console.print(title, style="bold")
     table = plain_table()
     add_columns(table, ["id", "statement", "instances", "worst ratio", "as printed", "result", "s"], left=2)
     for check in report.checks:
@@ -106,7 +106,7 @@ def show_theory(report: TheoryReport, console: Console) -> None:
     if lines:
         console.print()
     for line in lines:
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def _ratio(value: float) -> str:
