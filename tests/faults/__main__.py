@@ -101,6 +101,7 @@ def run(
     with tempfile.TemporaryDirectory() as place:
         state, said, imported = (Path(place) / name for name in ("state", "said", "imported"))
         state.write_bytes(STATE.pack(0, at, kind, 0, 0, 0))
+        said.touch()  # it may be killed before it can say anything
         child = os.fork()
         if not child:
             _become(words, folder, state, said, imported, module)

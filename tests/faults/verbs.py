@@ -150,7 +150,7 @@ VERBS: dict[str, Verb] = {
     "sweep": Verb(
         f"sweep {IN}/sweep.yaml --out widths",
         kept=("widths",),
-        history=("widths/sweep.*", "widths/rows/*", "widths/beats/*"),
+        history=("widths/sweep.*", "widths/rows/[!.]*", "widths/beats/[!.]*"),
         fails=1,
     ),
     "table2": Verb(

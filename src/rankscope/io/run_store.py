@@ -61,7 +61,8 @@ class RunStore:
     """Folder of a run that may be stopped at any moment, and goes on where it was.
 
     ``_manifest.json`` says what the run is a function of and whether it is finished; ``<items>/<name>.json`` is the
-    record of an item that is done. Each is written whole or not at all, so that a kill costs the item at hand.
+    record of an item that is done. Each is written whole or not at all, so that a kill costs the item at hand; what it
+    leaves of single files here, or in a folder directly below, goes when the store is opened again.
 
     Args:
         root: the folder.
@@ -144,8 +145,8 @@ class RunStore:
         self.check(resume, force)
         with self._locked():
             self._check(resume, force)
-            sweep(self.root)
-            sweep(self._items)
+            for folder in (self.root, *filter(Path.is_dir, self.root.glob("*"))):
+                sweep(folder)
             if self.settings is None:
                 yield self
                 return

@@ -177,6 +177,16 @@ def test_a_finished_run_is_not_written_to(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
 
 
+@pytest.mark.parametrize("place", [".", "items", "calibration"])
+def test_going_on_sweeps_what_a_kill_left_in_the_folder_and_below(place: str, tmp_path: Path) -> None:
+    work(store(tmp_path / "run"), stop=2)
+    left = tmp_path / "run" / place / f".moments.a1b2c3d4{PARTIAL}"
+    left.mkdir(parents=True)
+    (left / "moments").touch()
+    work(store(tmp_path / "run"), **RESUME)
+    assert not left.exists()
+
+
 def test_an_error_before_the_first_item_leaves_nothing(tmp_path: Path) -> None:
     for items in (0, 1):
         run = store(tmp_path / "out")

@@ -21,6 +21,7 @@ from rankscope.io.run_store import RunStore, differences
 from rankscope.measure.spectrum import eps_key
 from rankscope.measure.sweep import ALL, SweepReport, SweepRow, measure_point
 from rankscope.train.config import PretrainConfig, config_from_dict
+from rankscope.train.run_folder import beside
 from rankscope.train.sweeps.spec import Point, SweepSpec, inherited, with_fields
 
 REPORT = "sweep"
@@ -253,6 +254,8 @@ def _trained(task: PointTask, folder: SweepFolder, row: SweepRow, progress: Prog
         options: dict[str, Any] = {"device": task.device, "progress": heart.beat}
         pretrain(config, target, resume=True, **options)
         row = heart.row
+    else:  # a kill may have come between the checkpoint's place and the end of its snapshots
+        shutil.rmtree(beside(target), ignore_errors=True)
     record = target / "pretrain.json"
     fix = f"Delete {target}, and the point is trained anew."
     try:

@@ -75,6 +75,17 @@ def test_a_finished_sweep_is_not_trained_again(sweep, tmp_path, monkeypatch):
     assert notes == []
 
 
+def test_snapshots_of_a_trained_point_are_removed_after_a_kill(sweep, tmp_path, monkeypatch):
+    first = run(sweep(), tmp_path / "out")
+    left = tmp_path / "out" / "points" / "small.run" / "checkpoint-6"
+    left.mkdir(parents=True)
+    (left / "model.safetensors").touch()
+    SweepFolder(tmp_path / "out").store.put("small", dataclasses.replace(first.points[0], state="begun"))
+    forbid_training(monkeypatch)
+    assert run(sweep(), tmp_path / "out") == first
+    assert not left.parent.exists()
+
+
 def test_other_tolerances_are_measured_without_training(sweep, tmp_path, monkeypatch):
     run(sweep(), tmp_path / "out")
     forbid_training(monkeypatch)
