@@ -87,7 +87,7 @@ def data_sets(
     from rankscope_eval import load_suite
 
     whole = load_suite(suite) if isinstance(suite, str) else suite
-    chosen = whole.select(None if tasks is None else list(tasks), "--tasks")
+    chosen = whole.select(tasks, "--tasks")
     folder = chosen.folder if data is None else Path(data)
     return {
         task.name: Wanted(

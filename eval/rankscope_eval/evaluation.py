@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankscope.engine import Progress, silent
 from rankscope.engine.pool import Engine
@@ -20,16 +21,19 @@ from rankscope_eval.sources import LoadedSuite, read_suite
 from rankscope_eval.suites import DEFAULT_SUITE, PublishedScore, Suite, Task
 from rankscope_eval.verdict import MARGIN
 
+if TYPE_CHECKING:
+    from rankscope.checkpoints import Checkpoint
+
 
 def evaluate(
-    models: Sequence[str | Forecaster],
+    models: Sequence[str | Path | Checkpoint | Forecaster],
     suite: str | Path | Suite | LoadedSuite = DEFAULT_SUITE,
     how: Forecasting | None = None,
     *,
     data: str | Path | None = None,
     tasks: Sequence[str] | None = None,
     max_series: int | None = None,
-    baseline: str | Forecaster | None = None,
+    baseline: str | Path | Checkpoint | Forecaster | None = None,
     margin: float = MARGIN,
     kept: str | Path | None = None,
     resume: bool = False,
@@ -111,12 +115,12 @@ def evaluate(
     )
 
 
-def _opened(model: str | Forecaster, how: Forecasting) -> Forecaster:
+def _opened(model: str | Path | Checkpoint | Forecaster, how: Forecasting) -> Forecaster:
     return model if isinstance(model, Forecaster) else open_forecaster(model, how)
 
 
-def _name(model: str | Forecaster) -> str:
-    return model.name if isinstance(model, Forecaster) else str(model)
+def _name(model: str | Path | Checkpoint | Forecaster) -> str:
+    return model.name if isinstance(model, Forecaster) else str(getattr(model, "source", model))
 
 
 def _with_published(rows: Sequence[EvalRow], published: Sequence[PublishedScore]) -> list[EvalRow]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError, OptionError, check_count
 from rankscope.series import Columns, Series, read_series
 from rankscope.series.frequency import seasonality
 from rankscope.series.record import check_series
@@ -19,12 +19,14 @@ from rankscope_eval.metrics import QUANTILES
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rankscope.checkpoints import Checkpoint
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings of a cell that spreadsheets take for a formula."""
 
 
 def forecast_file(
-    model: str | Forecaster,
+    model: str | Path | Checkpoint | Forecaster,
     input: str | Path,
     horizon: int,
     how: Forecasting | None = None,
@@ -46,7 +48,7 @@ def forecast_file(
     Raises:
         RankscopeError: invalid file, model or option.
     """
-    check_horizon(horizon)
+    check_count("horizon", horizon)
     check_quantiles(quantiles)
     series = read_series(input, freq=freq, columns=columns, numbers=False)
     return forecast_series(
@@ -55,8 +57,8 @@ def forecast_file(
 
 
 def forecast_series(
-    model: str | Forecaster,
-    series: Sequence[Series],
+    model: str | Path | Checkpoint | Forecaster,
+    series: Iterable[Series],
     horizon: int,
     how: Forecasting | None = None,
     *,
@@ -69,9 +71,10 @@ def forecast_series(
     Raises:
         RankscopeError: invalid series, model or option.
     """
-    check_horizon(horizon)
+    horizon = check_count("horizon", horizon)
     levels = check_quantiles(quantiles)
-    check_season(season_length)
+    season_length = None if season_length is None else check_count("season_length", season_length)
+    series = list(series)
     check_series(series, "series", numbers=False)
     quiet_imports()
     forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, how)
@@ -168,23 +171,6 @@ def forecast_times(series: Sequence[Series], steps: int) -> pd.DatetimeIndex:
     return parts[0].append(parts[1:]) if parts else pd.DatetimeIndex([])
 
 
-def check_horizon(horizon: int) -> int:
-    """Validate the horizon: an integer of at least 1."""
-    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
-        raise OptionError(f"horizon {horizon!r} is not usable: give a whole number of steps, at least 1.")
-    return int(horizon)
-
-
-def check_season(season_length: int | None) -> None:
-    """Validate the season length: None or an integer of at least 1.
-
-    Raises:
-        OptionError: it is.
-    """
-    if season_length is not None and season_length < 1:
-        raise OptionError(f"season_length {season_length!r} is not usable: give a whole number, at least 1.")
-
-
 def check_context(context: int | None, most: int | None, name: str) -> None:
     """Validate the context length: at least 1 and at most the model's.
 
@@ -193,8 +179,7 @@ def check_context(context: int | None, most: int | None, name: str) -> None:
     """
     if context is None:
         return
-    if isinstance(context, bool) or not isinstance(context, int) or context < 1:
-        raise OptionError(f"context {context!r} is not usable: give a whole number of values, at least 1.")
+    check_count("context", context)
     if most is not None and context > most:
         raise OptionError(
             f"context {context} is longer than that of {name}, which sees {most} values: give at most that."
@@ -210,7 +195,10 @@ def check_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
     Raises:
         OptionError: a level is outside (0, 1), repeated, or there is none.
     """
-    levels = tuple(sorted(float(q) for q in quantiles))
+    try:
+        levels = tuple(sorted(float(q) for q in quantiles))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"quantiles {quantiles!r} are not usable: give a list, [0.1, 0.5, 0.9].") from error
     if not levels or len(set(levels)) < len(levels) or not all(0 < q < 1 for q in levels):
         raise OptionError(f"quantiles {list(quantiles)!r} are not usable: give different levels between 0 and 1.")
     return levels

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankscope.errors import OptionError
+from rankscope.errors import OptionError, check_count
 from rankscope.series.record import Entry
 from rankscope_eval.baselines import BASELINES
 from rankscope_eval.metrics import QUANTILES
@@ -44,7 +44,9 @@ class Forecasting:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        check_counts(num_samples=self.num_samples, batch_size=self.batch_size)
+        check_count("num_samples", self.num_samples)
+        check_count("batch_size", self.batch_size)
+        check_count("seed", self.seed, 0)
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Forecaster:
     """Context length; None for unlimited."""
     files: tuple[Path, ...] | None = None
     """Files that determine the forecasts, besides the options; None if unknown."""
+    samples: bool = True
+    """Whether it draws random numbers of torch."""
     opening: tuple[str, Forecasting] | None = None
     """Arguments of `open_forecaster` that open the model in another process; None if it lives in this one alone."""
 
@@ -73,7 +77,7 @@ class Forecaster:
     ) -> Iterator[Any]:
         """Yield GluonTS forecasts of the entries, in order, batch by batch as they are read.
 
-        The random state is reset to the seed before the first, so results do not depend on earlier calls.
+        What is sampled begins at the seed: results do not depend on earlier calls, and leave torch's state alone.
 
         Args:
             entries: series.
@@ -82,22 +86,22 @@ class Forecaster:
                 together, and all are held until the last.
             levels: quantile levels.
         """
-        import torch
+        if not isinstance(seasons, Sequence):
+            from rankscope.engine.randomness import drawn
 
-        if isinstance(seasons, int):
-            torch.manual_seed(self.seed)
-            yield from self.run(entries, horizon, seasons, levels)
+            found = self.run(entries, horizon, seasons, levels)
+            yield from drawn(found, self.seed) if self.samples else found
             return
         if len({*seasons}) == 1:
             yield from self.forecast(entries, horizon, seasons[0], levels)
             return
-        found: list[Any] = [None] * len(entries)
+        every: list[Any] = [None] * len(entries)
         for length in sorted({*seasons}):
             places = [place for place, season in enumerate(seasons) if season == length]
             some = [entries[place] for place in places]
             for place, one in zip(places, self.forecast(some, horizon, length, levels), strict=True):
-                found[place] = one
-        yield from found
+                every[place] = one
+        yield from every
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.opening is None:
@@ -107,7 +111,7 @@ class Forecaster:
         return open_once, (model, replace(how, seed=self.seed), changed)
 
 
-def open_forecaster(model: str | Checkpoint, how: Forecasting | None = None) -> Forecaster:
+def open_forecaster(model: str | Path | Checkpoint, how: Forecasting | None = None) -> Forecaster:
     """Open a baseline by name, or a checkpoint: an open one, a hub id, a folder or a bundled name.
 
     Checkpoints are loaded with `rankscope.load_pipeline`, by default with the fast runtime if supported.
@@ -119,15 +123,16 @@ def open_forecaster(model: str | Checkpoint, how: Forecasting | None = None) -> 
     """
     how = how or Forecasting()
     if isinstance(model, str) and model in BASELINES:
-        return Forecaster(model, BASELINES[model], how.seed, files=(), opening=(model, how))
+        return Forecaster(model, BASELINES[model], how.seed, files=(), samples=False, opening=(model, how))
     from rankscope import load_pipeline
-    from rankscope.checkpoints import open_checkpoint
+    from rankscope.checkpoints import Checkpoint, open_checkpoint
 
-    checkpoint = open_checkpoint(model, revision=how.revision) if isinstance(model, str) else model
+    checkpoint = open_checkpoint(model, revision=how.revision)
     pipeline = load_pipeline(checkpoint, device=how.device, dtype=how.dtype, runtime=how.runtime)
-    made = pipeline_forecaster(model if isinstance(model, str) else checkpoint.source, pipeline, how)
+    name = checkpoint.source if isinstance(model, Checkpoint) else str(model)
     files = tuple(sorted(path for path in checkpoint.folder.iterdir() if path.is_file()))
-    return replace(made, files=files, opening=(model, how) if isinstance(model, str) else None)
+    opening = None if isinstance(model, Checkpoint) else (name, how)
+    return replace(pipeline_forecaster(name, pipeline, how), files=files, opening=opening)
 
 
 @cache
@@ -151,17 +156,6 @@ def live_pipeline(network: Any) -> Any:
     return ChronosPipeline(config.create_tokenizer(), ChronosModel(config, network))
 
 
-def check_counts(**counts: int) -> None:
-    """Validate that all counts are integers of at least 1.
-
-    Raises:
-        OptionError: a count is below 1.
-    """
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise OptionError(f"{name} {value!r} is not usable: give a whole number, at least 1.")
-
-
 def quiet_imports() -> None:
     """Import torch and GluonTS, suppressing GluonTS' JSON-package warning."""
     with warnings.catch_warnings():
@@ -178,16 +172,16 @@ def pipeline_forecaster(name: str, pipeline: Any, how: Forecasting | None = None
     treats nine quantiles as nine samples, which narrows the forecast.
     """
     how = how or Forecasting()
+    samples = pipeline.forecast_type.name == "SAMPLES"
 
     def run(entries: Sequence[Entry], horizon: int, season_length: int, levels: Sequence[float]) -> Iterator[Any]:
-        samples = pipeline.forecast_type.name == "SAMPLES"
         for batch in _batches(entries, how.batch_size):
             if samples:
                 yield from _sample_batch(pipeline, batch, horizon, how.num_samples)
             else:
                 yield from _quantile_batch(pipeline, batch, horizon, levels)
 
-    return Forecaster(name, run, how.seed, pipeline.model_context_length)
+    return Forecaster(name, run, how.seed, pipeline.model_context_length, samples=samples)
 
 
 def _batches(entries: Sequence[Entry], size: int) -> Iterator[list[Entry]]:

@@ -28,7 +28,9 @@ def check_run(models: Sequence[Any], kept: str | Path | None, resume: bool, marg
     Raises:
         OptionError: no models, ``resume`` without ``kept``, or a margin that is none.
     """
-    if isinstance(models, str) or not models:
+    if isinstance(models, str):
+        raise OptionError(f"models is a string: give a list, [{models!r}].")
+    if not models:
         raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
     if resume and kept is None:
         raise OptionError("resume requires kept, the folder of finished rows.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import DataError, OptionError, check_count, unknown_choice
 from rankscope.series import Columns, Series, read_series
 from rankscope.series.files import ENDINGS
 from rankscope.series.frequency import infer_freq, period
@@ -139,9 +139,9 @@ def read_suite(
         RankscopeError: invalid suite or option, a task without a source, or a local data set that does not fit its
             task.
     """
-    if max_series is not None and (isinstance(max_series, bool) or max_series < 1):
-        raise OptionError(f"max_series {max_series!r} is not usable: give a whole number, at least 1.")
-    chosen = (suite if isinstance(suite, Suite) else load_suite(suite)).select(None if tasks is None else list(tasks))
+    if max_series is not None:
+        check_count("max_series", max_series)
+    chosen = (suite if isinstance(suite, Suite) else load_suite(suite)).select(tasks)
     if data is not None and not Path(data).is_dir():
         raise DataError(f"data folder {data} does not exist.")
     if data is not None and all(task.embedded for task in chosen.tasks):

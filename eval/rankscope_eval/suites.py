@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -68,7 +68,7 @@ class Suite:
     folder: Path | None = None
     published: tuple[PublishedScore, ...] = ()
 
-    def select(self, names: tuple[str, ...] | list[str] | None, source: str = "tasks") -> Suite:
+    def select(self, names: Sequence[str] | None, source: str = "tasks") -> Suite:
         """Return the suite restricted to the named tasks, in suite order.
 
         Raises:
@@ -76,6 +76,8 @@ class Suite:
         """
         if names is None:
             return self
+        if isinstance(names, str):
+            raise DataError(f"{source} is a string: give a list, [{names!r}].")
         known = [task.name for task in self.tasks]
         for name in names:
             if name not in known:
@@ -124,7 +126,7 @@ def series_suite(
     season_length: int | None = None,
     columns: Columns | None = None,
 ) -> Suite:
-    """Return the suite of one file of series, in any form that `rankscope.read_series` reads.
+    """Return the suite of one file of series, in any form that `read_series` reads.
 
     Args:
         file: the series; of a folder each file, with all values of its series.

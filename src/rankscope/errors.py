@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import operator
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class RankscopeError(ValueError):
@@ -91,6 +93,25 @@ def check_least(record: object, least: int, names: Iterable[str], prefix: str = 
         for one in value if isinstance(value, tuple) else (value,):
             if one is not None and not one >= least:  # NaN is not
                 raise OptionError(f"{prefix}{name} is {one}: it must be at least {least}.")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number of at least so much, of any integer type.
+
+    Raises:
+        OptionError: it is below, or not a whole number.
+
+    >>> check_count("horizon", 0)
+    Traceback (most recent call last):
+    rankscope.errors.OptionError: horizon 0 is not usable: give a whole number, at least 1.
+    """
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = least - 1
+    if isinstance(value, bool) or count < least:
+        raise OptionError(f"{name} {value!r} is not usable: give a whole number, at least {least}.")
+    return count
 
 
 def one_line(error: BaseException) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
 import pytest
 
 from rankscope import errors
-from rankscope.errors import RankscopeError, unknown_choice
+from rankscope.errors import OptionError, RankscopeError, check_count, unknown_choice
 
 
 def test_every_error_is_a_value_error_with_one_base() -> None:
@@ -30,3 +31,13 @@ def test_unknown_choice(value: object, guess: str) -> None:
     assert guess in message
     assert message.endswith("Choose from svd, joint. Fix it.")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("value", [0, -3, 1.5, True, "4", None, float("nan")])
+def test_what_is_no_count(value: object) -> None:
+    with pytest.raises(OptionError, match=r"horizon .* is not usable: give a whole number, at least 1\."):
+        check_count("horizon", value)
+
+
+def test_whole_numbers_of_any_type_are_counts() -> None:
+    assert [type(check_count("n", one)) for one in (1, np.int64(1), np.uint8(1))] == [int] * 3

@@ -14,6 +14,7 @@ import pytest
 from chronos import BaseChronosPipeline
 
 import rankscope_eval
+from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import DataError, OptionError, OutputError, RankscopeError
 from rankscope.io import codec
 from rankscope_eval import evaluate
@@ -242,10 +243,9 @@ def test_a_count_that_disagrees_is_refused(tmp_path: Path) -> None:
         evaluate(["naive"], suite=write_suite(tmp_path, frame(np.arange(9.0)), num_series=3))
 
 
-@pytest.mark.parametrize("models", [[], "naive"])
-def test_no_models_are_refused(models: Any) -> None:
+def test_no_models_are_refused() -> None:
     with pytest.raises(OptionError, match="give at least one"):
-        evaluate(models)
+        evaluate([])
 
 
 @pytest.mark.parametrize("value", [0, -1, True])
@@ -357,3 +357,20 @@ def test_rows_of_a_model_that_does_not_say_what_it_is_are_measured_again(tmp_pat
     assert len(seen) == 2
     with pytest.raises(OptionError, match="requires kept"):
         evaluate(["naive"], tasks=["nile"], resume=True)
+
+
+def test_models_come_by_name_by_folder_or_open(bolt_folder: Path) -> None:
+    scores = []
+    for model in (str(bolt_folder), bolt_folder, open_checkpoint(bolt_folder)):
+        report = evaluate([model], tasks=["nile"], baseline=model)
+        assert report.baseline == str(bolt_folder)
+        scores.append([(row.model, row.WQL) for row in report.rows])
+    assert scores[1:] == scores[:-1]
+
+
+@pytest.mark.usefixtures("untyped")
+def test_names_that_come_without_their_list_are_told() -> None:
+    with pytest.raises(OptionError, match=r"models is a string: give a list, \['naive'\]"):
+        evaluate("naive", tasks=["nile"])
+    with pytest.raises(DataError, match=r"tasks is a string: give a list, \['nile'\]"):
+        evaluate(["naive"], tasks="nile")

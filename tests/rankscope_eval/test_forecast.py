@@ -4,10 +4,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from chronos import BaseChronosPipeline
 
+from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import DataError, OptionError, RankscopeError
-from rankscope_eval import forecast_file, forecast_stream
+from rankscope_eval import forecast_file, forecast_series, forecast_stream, read_series
 from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
 
 
@@ -97,3 +99,40 @@ def test_a_series_without_a_number_gets_a_forecast_of_nan(tmp_path: Path) -> Non
     full.to_csv(tmp_path / "full.csv", index=False)
     alone = forecast_file("seasonal-naive", tmp_path / "full.csv", 3)
     pd.testing.assert_frame_equal(frame[3:].reset_index(drop=True), alone)
+
+
+def test_forecasts_leave_the_random_state_of_the_caller(sales: Path, sampling_folder: Path) -> None:
+    how = Forecasting(num_samples=2)
+    first = forecast_file(sampling_folder, sales, 3, how)
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    assert forecast_file(sampling_folder, sales, 3, how).equals(first)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_model_comes_by_name_by_folder_or_open(sales: Path, bolt_folder: Path, tmp_path: Path) -> None:
+    by_name = forecast_file(str(bolt_folder), sales, 3)
+    for number, model in enumerate((bolt_folder, open_checkpoint(bolt_folder))):
+        assert forecast_file(model, sales, 3).equals(by_name)
+        forecast_stream(model, sales, 3, tmp_path / f"{number}")
+        parts = (tmp_path / f"{number}").glob("part-*.parquet")
+        assert pd.concat(map(pd.read_parquet, sorted(parts)))["mean"].tolist() == pytest.approx(
+            by_name["mean"].tolist()
+        )
+
+
+def test_series_may_come_from_an_iterator_and_counts_from_numpy(sales: Path) -> None:
+    series = read_series(sales)
+    whole = forecast_series("seasonal-naive", series, 3, season_length=3)
+    again = forecast_series(
+        "seasonal-naive", iter(series), np.int64(3), season_length=np.int64(3), context=np.int64(20)
+    )
+    assert again.equals(whole)
+
+
+@pytest.mark.parametrize("wrong", [{"quantiles": 0.5}, {"quantiles": ("a",)}, {"season_length": 1.5}, {"context": 0}])
+@pytest.mark.usefixtures("untyped")
+def test_options_of_another_type_are_named(sales: Path, wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match=f"^{next(iter(wrong))} .* not usable"):
+        forecast_file("naive", sales, 3, **wrong)  # type: ignore[arg-type]

@@ -45,10 +45,9 @@ class FevForecaster:
         Raises:
             DataError: a window has no series that is long enough, or its values cannot be forecast.
         """
-        import torch
+        from rankscope.engine.randomness import seeded
 
-        torch.manual_seed(seed)
-        with as_data_error(f"{self.name} on fev task {task.task_name}"), warnings.catch_warnings():
+        with seeded(seed), as_data_error(f"{self.name} on fev task {task.task_name}"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # horizons beyond what a model was trained for are the task's wish
             return self.predict(task)
 

@@ -117,7 +117,7 @@ def _opened(model: str, how: Forecasting) -> Forecaster:
             for array, one in zip(arrays, entries, strict=True)
         ]
 
-    return Forecaster(model, run, how.seed, files=())
+    return Forecaster(model, run, how.seed, files=(), samples=False)
 
 
 def score(forecaster: Forecaster, one: Configuration, loaded: Loaded) -> GiftRow:

@@ -14,13 +14,13 @@ from rankscope.choices import ON_DAMAGE, PART_FORMATS, PART_LAYOUTS
 from rankscope.engine import Progress, silent
 from rankscope.engine.fan_out import fan_out
 from rankscope.engine.pool import Engine, Tick
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import DataError, OptionError, check_count, unknown_choice
 from rankscope.series import Columns
 from rankscope.series.files import Rows, data_files
 from rankscope.series.stream import Stream, open_stream
 from rankscope_eval.baselines import BASELINES
-from rankscope_eval.forecast import check_context, check_horizon, check_quantiles, check_season
-from rankscope_eval.forecasters import Forecaster, Forecasting, check_counts, open_forecaster, quiet_imports
+from rankscope_eval.forecast import check_context, check_quantiles
+from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.streaming.folder import NAMED, PartFolder, StreamReport
 from rankscope_eval.streaming.job import Job, Part, forecast_chunk
@@ -93,9 +93,8 @@ def forecast_stream(
     if engine.name == "local" and engine.jobs > 1:
         raise OptionError(f"jobs is {engine.jobs}: on this machine parts are computed one at a time; use engine ray.")
     levels = check_quantiles(quantiles)
-    check_horizon(horizon)
-    check_season(season_length)
-    check_counts(chunk=chunk)
+    horizon, chunk = check_count("horizon", horizon), check_count("chunk", chunk)
+    season_length = None if season_length is None else check_count("season_length", season_length)
     for name, value, choices in (
         ("on_error", on_error, ON_DAMAGE),
         ("layout", shape, PART_LAYOUTS),

@@ -158,7 +158,7 @@ def run_table2(
         RankscopeError: another process is working on this table.
     """
     points = (grid or Grid()).points()
-    checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model)
+    checkpoint = open_checkpoint(model)
     scorer = _scorer(checkpoint, options or TradeoffOptions())
     settings = {"model": checkpoint.source, "weights": fingerprint(checkpoint), **scorer.settings()}
     known = {name: value for name, value in settings.items() if name != "model"}

@@ -22,12 +22,12 @@ from rankscope.compress.calibration.sources import DEFAULT, PROBE_SEED, PROBED_W
 from rankscope.compress.calibration.text import calibration_windows, read_tokens
 from rankscope.engine import Progress
 from rankscope.engine.device import resolve_dtype
-from rankscope.errors import DataError, FamilyError, OptionError
+from rankscope.errors import DataError, FamilyError, OptionError, check_count
 from rankscope.measure.cache import cache_bytes
 from rankscope.measure.tradeoff import DatasetScore, Measures, Original
 from rankscope.series import Columns
 from rankscope_eval.bench.turns import alternate, ratios, timed
-from rankscope_eval.forecasters import Forecasting, check_counts, pipeline_forecaster
+from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.relative import Sums, relative_scores
 from rankscope_eval.scorer import Scorer
@@ -84,7 +84,8 @@ class TradeoffOptions:
     freq: str | None = None
 
     def __post_init__(self) -> None:
-        check_counts(overlap_series=self.overlap_series, sampling_seeds=self.sampling_seeds)
+        check_count("overlap_series", self.overlap_series)
+        check_count("sampling_seeds", self.sampling_seeds)
         check_margin(self.margin)
         resolve_dtype(self.how.dtype)
 

@@ -15,7 +15,7 @@ from rankscope.families import Site
 from rankscope.io import codec
 from rankscope.measure.hooks import Triangle
 from rankscope.measure.spectrum import DEFAULT_EPS
-from rankscope.numerics import per_head, singular_values, validate_eps
+from rankscope.numerics import per_head, singular_values, validate_levels
 from rankscope_lab.measure.record import BETWEEN, INPUT, OUTPUT, ModelRanks, StreamRanks, WeightRanks, ranks_of
 from rankscope_lab.measure.sites import Layer, layers_of, matrix_of, sites_of
 
@@ -113,7 +113,7 @@ def measure(model: nn.Module, batch: Tensor | tuple[Tensor, ...] | None, eps: Se
         OptionError: an ε outside [0, 1).
         DataError: a weight, or what runs through a layer, is not finite.
     """
-    levels = tuple(validate_eps(value) for value in eps)
+    levels = validate_levels(eps)
     weights = tuple(_weight(site, layer, matrix_of(model, site), levels) for site, layer in sites_of(model).items())
     layers = layers_of(model)
     if batch is None or not layers:

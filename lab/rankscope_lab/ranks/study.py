@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.errors import OptionError
 from rankscope.measure.spectrum import DEFAULT_EPS, eps_key
-from rankscope.numerics import validate_eps
+from rankscope.numerics import validate_levels
 from rankscope_lab.measure import Ranks, StreamRanks
 from rankscope_lab.measure.sites import ATTENTION, PROJECTION
 from rankscope_lab.ranks.compress import JOINT, RATIOS, CurvePoint
@@ -204,7 +204,7 @@ def study_runs(found: RunSet, curves: Sequence[RunCurve] = (), eps: Sequence[flo
     Raises:
         OptionError: an ε that the records do not have.
     """
-    levels = tuple(eps_key(validate_eps(level)) for level in eps)
+    levels = tuple(map(eps_key, validate_levels(eps)))
     for run in found.runs:
         _check_eps(run, levels)
     asked = [*claims(found.runs, levels), *curve_claims(curves)]

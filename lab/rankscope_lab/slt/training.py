@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rankscope.engine.randomness import seeded
 from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope_lab.data.windows import ForecastData, Windows
@@ -62,8 +63,7 @@ def watched(data: ForecastData) -> Tensor:
 
 def new_model(spec: RunSpec, season: int) -> nn.Module:
     """Build the untrained model of a run from its seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spec.seed)
+    with seeded(spec.seed):
         return build_model(spec.model, season, spec.lookback, spec.horizon, revin=spec.revin)
 
 
@@ -164,8 +164,7 @@ class Training:
         order = torch.from_numpy(np.random.default_rng(seeds[0]).permutation(len(self.data.train))).to(self.device)
         errors = Errors(self.device)
         self.model.train()
-        with torch.random.fork_rng(devices=[self.device] if self.device.startswith("cuda") else []):
-            torch.manual_seed(int(seeds[1]))
+        with seeded(int(seeds[1])):
             for at in order.split(self.rules.batch):
                 errors.add(*self.step(at))
         return errors.score

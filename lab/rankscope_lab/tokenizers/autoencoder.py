@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.engine import Progress, silent
+from rankscope.engine.randomness import seeded
 from rankscope.errors import OptionError, check_least
 from rankscope_lab.blocks.layers import ACTIVATIONS
 from rankscope_lab.runs import count_parameters
@@ -132,8 +133,7 @@ def train_autoencoder(
 ) -> AutoencoderResult:
     """Train on windows by the mean squared error; the device is that of ``train``."""
     chosen, report = settings or AutoencoderSettings(), progress or silent
-    with torch.random.fork_rng(devices=[train.device] if train.is_cuda else []):
-        torch.manual_seed(chosen.seed)
+    with seeded(chosen.seed):
         module = Autoencoder(train.shape[1], chosen.latent, chosen.hidden, chosen.activation).to(train.device)
         steps = chosen.epochs * math.ceil(len(train) / chosen.batch_size)
         descent, losses = Descent(module.parameters(), chosen.learning_rate, steps), []

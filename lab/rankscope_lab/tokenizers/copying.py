@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from rankscope.engine import Progress, silent
+from rankscope.engine.randomness import seeded
 from rankscope.errors import check_least
 from rankscope_lab.blocks import TokenEmbedding
 from rankscope_lab.kernels import accelerate
@@ -114,8 +115,7 @@ def train_copier(
 ) -> CopyResult:
     """Train with teacher-forced cross-entropy until the error rate is 0, or for all steps."""
     chosen, report = settings or CopySettings(), progress or silent
-    with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
-        torch.manual_seed(chosen.seed)
+    with seeded(chosen.seed):
         model = copier(chosen).to(device)
         accelerate(model)
         known = None if chosen.sequences is None else _draw(chosen, chosen.sequences).to(device)

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.engine import Progress, silent
+from rankscope.engine.randomness import seeded
 from rankscope.errors import OptionError, check_least, unknown_choice
 from rankscope_lab.data.windows import ForecastData, Windows, seasonal_naive
 from rankscope_lab.kernels import accelerate
@@ -206,8 +207,7 @@ def train_forecaster(
             f"{chosen.horizon}: cut them alike."
         )
     device = data.train.values.device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(chosen.seed)
+    with seeded(chosen.seed):
         model = Forecaster(chosen, len(data.columns)).to(device)
         accelerate(model)
         points = _train(model, data, chosen, report)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
+from rankscope.engine.randomness import seeded
 from rankscope.errors import OptionError, check_least
 from rankscope.families.loading import write_module
 from rankscope.families.models.totem import Totem
@@ -222,9 +223,7 @@ def train_vq(
     for name in ("train", "validation", "test"):
         tiles(getattr(placed, name), chosen.window, what=f"the {name} part of {parts.name}")
     begun = time.perf_counter()
-    devices = [placed.train.device] if placed.train.is_cuda else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(chosen.seed)
+    with seeded(chosen.seed):
         run = VqTraining.begin(placed, chosen)
         points: list[VqPoint] = []
         for epoch in range(1, chosen.epochs + 1):

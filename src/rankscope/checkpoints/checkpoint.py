@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rankscope.numerics.factored import FactoredMatrix
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Checkpoint:
     """A model's weights on disk; nothing is read but headers until a tensor is asked for.
 
@@ -201,19 +201,22 @@ class Checkpoint:
         raise CheckpointError(f"{self.source}: there is no tensor {name!r} in this checkpoint.")
 
 
-def open_checkpoint(model: str | Path | None = None, *, revision: str | None = None) -> Checkpoint:
+def open_checkpoint(model: str | Path | Checkpoint | None = None, *, revision: str | None = None) -> Checkpoint:
     """Open a checkpoint by bundled name, local folder or hub id; without a name the bundled default.
 
     Only ``config.json`` and safetensors headers are read. Pickles are refused and remote code never runs.
 
     Args:
-        model: ``bundled`` or another bundled name, a folder, or ``owner/name`` on the hub.
+        model: ``bundled`` or another bundled name, a folder, ``owner/name`` on the hub, or an open checkpoint, which
+            is returned as it is.
         revision: branch, tag or commit of a hub model.
 
     Raises:
         CheckpointError: there is no such model, or it is unreadable, unsafe or inconsistent.
         FamilyError: the config describes no known family, and no attention was found by structure.
     """
+    if isinstance(model, Checkpoint):
+        return model
     source, folder = locate(model, revision)
     config = read_json(folder / "config.json")
     index: Mapping[str, TensorInfo] | None = None

@@ -57,7 +57,7 @@ def compress(
             "--max-loss), or number formats alone, without a method (--storage int8, --dtype bfloat16)."
         )
     refuse_existing(out, force)
-    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    source = open_checkpoint(checkpoint)
     if not how.sizes:
         return recast(source, how, out=out, force=force, progress=progress)
     how = suited(source, how) or how

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.choices import ALLOCATIONS, DECODERS, METHOD_NAMES, STORAGES, Allocation, Decoder, Method, Storage
-from rankscope.errors import OptionError, check_least, unknown_choice
+from rankscope.errors import OptionError, check_count, unknown_choice
 
 if TYPE_CHECKING:
     import torch
@@ -112,24 +113,30 @@ class CompressOptions:
             value = getattr(self, name)
             if value is not None and value not in choices:
                 raise OptionError(unknown_choice(name, value, choices))
-        check_least(self, 1, ("multiple", "workers"))
-        check_least(self, 0, ("seed",))
+        check_count("multiple", self.multiple)
+        check_count("seed", self.seed, 0)
+        if self.workers is not None:
+            check_count("workers", self.workers)
+        if self.refine not in (None, True, False):
+            raise OptionError(f"refine {self.refine!r} is not known: give True, False or None.")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise OptionError(f"budget {self.budget!r} is no Budget: give Budget('bytes', 5_000_000), or a ratio.")
         if len(self.sizes) > 1:
             raise OptionError(f"give one size, not {' and '.join(self.sizes)}.")
         if self.eps is not None and self.allocation not in (None, "uniform-eps"):
             raise OptionError(
                 f"eps is one tolerance for all matrices: with allocation {self.allocation} give a ratio or a budget."
             )
-        for ratio in (self.ratio, self.attention_ratio):
-            if ratio is not None:
-                validate_ratio(ratio)
+        for name in ("ratio", "attention_ratio"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, validate_ratio(getattr(self, name)))
         if self.eps is not None or self.dtype is not None:
             from rankscope.engine.device import resolve_dtype
             from rankscope.numerics import validate_eps
 
             resolve_dtype(self.dtype)
             if self.eps is not None:
-                validate_eps(self.eps)
+                object.__setattr__(self, "eps", validate_eps(self.eps))
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -191,6 +198,10 @@ def validate_ratio(ratio: float) -> float:
     return value
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True)
 class Budget:
     """A limit on one of seven sizes; all but layers are linear in the ranks.
@@ -220,10 +231,10 @@ class Budget:
         if self.kind in RATIOS:
             validate_ratio(self.limit)
         elif self.kind == TIME:
-            if not 0.0 < self.limit <= 1.0:
-                raise OptionError(f"time {self.limit:g} must lie in (0, 1]: it is a share of the original's; try 0.5.")
-        elif self.limit < 1:
-            raise OptionError(f"{self.kind} {self.limit:g} is no budget: give a whole number, at least 1.")
+            if not (_is_number(self.limit) and 0.0 < self.limit <= 1.0):
+                raise OptionError(f"time {self.limit!r} must lie in (0, 1]: it is a share of the original's; try 0.5.")
+        elif not (_is_number(self.limit) and 1 <= self.limit < math.inf):
+            raise OptionError(f"{self.kind} {self.limit!r} is no budget: give a whole number, at least 1.")
 
     def used(self, sites: Sequence[SitePlan]) -> float:
         """Cost of a plan, in the unit of the limit."""

@@ -170,7 +170,7 @@ def prepare(
         RankscopeError: as `rankscope.compress.compress` says.
     """
     how, report = (options or CompressOptions()).completed(), progress or silent
-    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    source = open_checkpoint(checkpoint)
     check_family(source)
     if how.method in WHOLE_MODEL:
         raise OptionError(f"method {how.method} has no ranks to search or compare: use rankscope compress with a size.")

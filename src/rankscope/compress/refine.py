@@ -42,6 +42,7 @@ from rankscope.compress.pausing import PausingPass, current_pass
 from rankscope.compress.write import Job, TensorSpec, write_jobs
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
+from rankscope.engine.randomness import seeded
 from rankscope.errors import OptionError
 from rankscope.families.stream import points
 from rankscope.io import codec
@@ -291,8 +292,9 @@ def _batches(
     order = by_length(series.context)
     for start in range(0, len(series), size):
         part = order[start : start + size]
-        torch.manual_seed(seed + start)
-        yield pass_inputs(model, source.family, series.context[part], series.future[part], decoder)
+        with seeded(seed + start):
+            inputs = pass_inputs(model, source.family, series.context[part], series.future[part], decoder)
+        yield inputs
 
 
 def _end(model: nn.Module, point: str) -> tuple[str, Any]:

@@ -16,7 +16,7 @@ from rankscope.compress.options import JOINT_STREAM, Budget, CompressOptions
 from rankscope.compress.prepare import prepare
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
 from rankscope.engine import Progress, silent
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError, OptionError, check_count
 from rankscope.io.atomic import atomic_folder, refuse_existing
 
 
@@ -87,10 +87,9 @@ def compress_to_loss(
     validate_loss(max_loss)
     if options is not None and options.sizes:
         raise OptionError(f"max_loss searches for the size; remove {' and '.join(options.sizes)}.")
-    if steps < 1:
-        raise OptionError(f"steps {steps} is not usable: give a whole number, at least 1.")
+    check_count("steps", steps)
     refuse_existing(out, force)
-    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    source = open_checkpoint(checkpoint)
     least, write = _writer(source, options or CompressOptions(), progress or silent)
     with atomic_folder(out, force) as folder:
         (folder / _CANDIDATES).mkdir()

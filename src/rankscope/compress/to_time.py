@@ -93,7 +93,7 @@ def compress_to_time(
         raise OptionError(f"latency searches for the size; remove {' and '.join(how.sizes)}.")
     Budget(TIME, most)
     refuse_existing(out, force)
-    source = checkpoint if isinstance(checkpoint, Checkpoint) else open_checkpoint(checkpoint)
+    source = open_checkpoint(checkpoint)
     narrowed = how if how.method == JOINT_STREAM else None
     if narrowed is None and how.prices is None:
         narrowed = suited(source, replace(how, ratio=1.0))

@@ -13,7 +13,7 @@ from rankscope.errors import OptionError, unknown_choice
 _TORCH = {name: getattr(torch, name) for name in DTYPES}
 
 
-def resolve_device(device: str) -> str:
+def resolve_device(device: str | torch.device) -> str:
     """Return ``cpu`` or ``cuda`` (or ``cuda:N``); ``auto`` takes the GPU if torch sees one.
 
     >>> resolve_device("cpu")
@@ -22,6 +22,7 @@ def resolve_device(device: str) -> str:
     Raises:
         OptionError: an unknown name, or a GPU where there is none.
     """
+    device = str(device)
     kind, _, number = device.partition(":")
     if kind not in DEVICES or (number and (kind != "cuda" or not number.isdigit())):
         raise OptionError(unknown_choice("device", device, DEVICES))

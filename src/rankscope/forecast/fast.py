@@ -8,7 +8,7 @@ from chronos.chronos import ChronosModel, ChronosPipeline
 from chronos.chronos_bolt import ChronosBoltPipeline
 from torch import Tensor
 
-from rankscope.errors import FamilyError, OptionError
+from rankscope.errors import FamilyError, check_count
 from rankscope.forecast.batches import in_batches, lengths_of, series_that_fit
 from rankscope.forecast.bolt import FastBoltModel
 from rankscope.forecast.decoding import Graphs, bytes_per_series, draw
@@ -30,6 +30,13 @@ class FastChronosModel(ChronosModel):
 
     def __init__(self, stock: ChronosModel) -> None:
         super().__init__(stock.config, stock.model)
+        self._build()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: one for name, one in super().__getstate__().items() if name not in ("network", "graphs")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
         self._build()
 
     def _build(self) -> None:
@@ -93,7 +100,9 @@ class FastChronosPipeline(ChronosPipeline):
             NotFiniteError: logits are not finite.
             MemoryRunsOutError: not enough memory for a single series.
         """
-        check_counts(prediction_length=prediction_length, num_samples=num_samples)
+        for name, count in (("prediction_length", prediction_length), ("num_samples", num_samples)):
+            if count is not None:
+                check_count(name, count)
         return super().predict(inputs, prediction_length, num_samples, **how)
 
 
@@ -112,19 +121,9 @@ class FastBoltPipeline(ChronosBoltPipeline):
         Raises:
             OptionError: the horizon is below 1.
         """
-        check_counts(prediction_length=prediction_length)
+        if prediction_length is not None:
+            check_count("prediction_length", prediction_length)
         return super().predict(inputs, prediction_length, limit_prediction_length)
-
-
-def check_counts(**counts: int | None) -> None:
-    """Check that the given counts are at least 1.
-
-    Raises:
-        OptionError: a count is below 1.
-    """
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise OptionError(f"{name} is {count}; must be at least 1.")
 
 
 def is_known(pipeline: Any) -> bool:

@@ -49,7 +49,7 @@ def load_pipeline(
     target, kind = resolve_device(device), resolve_dtype(dtype)
     if runtime not in RUNTIMES:
         raise OptionError(unknown_choice("runtime", runtime, RUNTIMES))
-    checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model, revision=revision)
+    checkpoint = open_checkpoint(model, revision=revision)
     if not checkpoint.family.forecastable:
         raise FamilyError(
             f"{checkpoint.source} is a {checkpoint.family.title} model, which rankscope cannot forecast with: "

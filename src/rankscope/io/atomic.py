@@ -67,7 +67,7 @@ def _refuse(path: Path, force: bool) -> None:
     if path.is_symlink() and not path.exists():
         raise OutputError(f"--out {path} is a link to {os.readlink(path)}, which does not exist: remove the link.")
     if path.exists() and not force:
-        raise OutputError(f"--out {path} exists already: choose another place, or pass --force to replace it.")
+        raise OutputError(f"{path} exists already: choose another place (--out), or replace it by force (--force).")
     if path.is_dir() and not path.is_symlink():
         held = sorted(entry.name for entry in path.iterdir())
         foreign = next((name for name in held if not _among(WRITTEN, name)), None)

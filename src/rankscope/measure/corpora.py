@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import IMAGE_SETS
-from rankscope.errors import OptionError, unknown_choice
+from rankscope.errors import OptionError, check_count, unknown_choice
 from rankscope.series import Columns
 from rankscope.series.images import image_batches, images
 from rankscope.series.signals import corpus
@@ -50,8 +50,7 @@ class Corpora:
     def __post_init__(self) -> None:
         if self.images not in IMAGE_SETS:
             raise OptionError(unknown_choice("images", self.images, IMAGE_SETS))
-        if self.image_count < 1:
-            raise OptionError(f"image_count must be at least 1, got {self.image_count}.")
+        check_count("image_count", self.image_count)
 
     def series(self) -> Float[Tensor, "series time"]:
         """Series of the signal."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,14 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.checkpoints import Checkpoint
+from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.errors import OptionError
+from rankscope.errors import OptionError, check_count
 from rankscope.measure.corpora import Corpora, Embedded, check_modalities, embedded, reads_token_ids
 from rankscope.measure.hooks import Triangle
 from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
-from rankscope.numerics import angle_matrix, effective_rank, stable_rank, validate_eps
+from rankscope.numerics import angle_matrix, effective_rank, stable_rank, validate_levels
 from rankscope.series import Columns
 from rankscope.series.text import read_text
 
@@ -37,8 +37,8 @@ class Projection:
         colour_name: its meaning: "token id" or "patch mean".
     """
 
-    points: Float[np.ndarray, "points 2"]
-    colour: Float[np.ndarray, " points"]
+    points: Float[np.ndarray, "points 2"] = field(compare=False, repr=False)
+    colour: Float[np.ndarray, " points"] = field(compare=False, repr=False)
     colour_name: str
 
 
@@ -66,7 +66,7 @@ class EmbeddingSpectrum(RowSpectrum):
     patch_size: int
     matrix: str
     stable_rank: float
-    angles: Float[np.ndarray, "items items"]
+    angles: Float[np.ndarray, "items items"] = field(compare=False, repr=False)
     projection: Projection
     modality: str = "series"
     source: str = ""
@@ -114,12 +114,12 @@ class EmbeddingReport:
 
 
 def measure_embedding(
-    checkpoints: Sequence[Checkpoint],
+    checkpoints: Iterable[str | Path | Checkpoint] | str | Path | Checkpoint,
     signal: str = "sine",
     *,
     n: int = 64,
     length: int = 512,
-    eps: Sequence[float] = (0.1, 0.05, 0.01),
+    eps: float | Iterable[float] = (0.1, 0.05, 0.01),
     seed: int = 0,
     file: str | Path | None = None,
     columns: Columns | None = None,
@@ -140,7 +140,7 @@ def measure_embedding(
     ``user`` holds token ids.
 
     Args:
-        checkpoints: what to compare.
+        checkpoints: what to compare: open checkpoints, or what `rankscope.open_checkpoint` opens; one or more.
         signal: see `rankscope.series.signals.corpus`.
         n: series; windows of text.
         length: values per series; tokens per window of text.
@@ -162,22 +162,23 @@ def measure_embedding(
         OptionError: no checkpoint, ε outside [0, 1), a number below 1, or a corpus that no model reads.
         DataError: a file cannot be used.
     """
-    if not checkpoints:
+    several = [checkpoints] if isinstance(checkpoints, (str, Path, Checkpoint)) else checkpoints
+    opened = [open_checkpoint(model) for model in several]
+    if not opened:
         raise OptionError("checkpoints is empty: give at least one model.")
     for name, value in (("angle_items", angle_items), ("points", points), ("batch_size", batch_size)):
-        if value < 1:
-            raise OptionError(f"{name} must be at least 1, got {value}.")
-    levels = tuple(validate_eps(value) for value in eps)
+        check_count(name, value)
+    levels = validate_levels(eps)
     corpora = Corpora(signal, n, length, seed, file, text, images, image_count, columns, freq)
-    check_modalities(checkpoints, corpora)
+    check_modalities(opened, corpora)
     # a file that cannot be used is found before any model is built
-    if any(checkpoint.family.modality == "series" for checkpoint in checkpoints):
+    if any(checkpoint.family.modality == "series" for checkpoint in opened):
         corpora.series()
     if text is not None:
         read_text(text)
-    where, ids_from_file = resolve_device(device), reads_token_ids(checkpoints, corpora)
+    where, ids_from_file = resolve_device(device), reads_token_ids(opened, corpora)
     rows: list[EmbeddingSpectrum] = []
-    for checkpoint in checkpoints:
+    for checkpoint in opened:
         module = checkpoint.module().to(where)
         for step in embedded(checkpoint, module, corpora, batch_size, ids_from_file):
             if isinstance(step, Embedded):

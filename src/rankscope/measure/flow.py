@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rankscope.checkpoints import Checkpoint
+from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
+from rankscope.errors import check_count
 from rankscope.measure.corpora import corpus_of
 from rankscope.measure.hooks import LayerKey, Triangle, run_corpus, stream_triangles
 from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
-from rankscope.numerics import effective_rank, relative_spectrum, singular_values, validate_eps
+from rankscope.numerics import effective_rank, relative_spectrum, singular_values, validate_levels
 from rankscope.numerics.factored import FactoredMatrix
 from rankscope.numerics.parallel import parallel_map
 from rankscope.series import Columns
@@ -96,12 +97,12 @@ class FlowReport:
 
 
 def measure_flow(
-    checkpoint: Checkpoint,
+    checkpoint: str | Path | Checkpoint,
     signal: str = "sine",
     *,
     n: int = 64,
     length: int = 512,
-    eps: Sequence[float] = (0.1, 0.05, 0.01),
+    eps: float | Iterable[float] = (0.1, 0.05, 0.01),
     seed: int = 0,
     file: str | Path | None = None,
     columns: Columns | None = None,
@@ -141,7 +142,9 @@ def measure_flow(
         OptionError: ε outside [0, 1), a generated signal for a text model, or a text for another one.
         DataError: the file cannot be used.
     """
-    levels = tuple(validate_eps(value) for value in eps)
+    levels = validate_levels(eps)
+    check_count("batch_size", batch_size)
+    checkpoint = open_checkpoint(checkpoint)
     family = checkpoint.family
     name = str(text) if text is not None else "images" if family.modality == "image" else signal
     inputs = corpus_of(checkpoint, signal, n, length, seed, file, text, columns, freq)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,10 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.checkpoints import Checkpoint
+from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.errors import OptionError
 from rankscope.families import FAMILIES, Site
 from rankscope.io import codec
 from rankscope.numerics.factored import FactoredMatrix
@@ -28,7 +28,7 @@ from rankscope.numerics.rank import (
     relative_spectrum,
     size_ratio,
     stable_rank,
-    validate_eps,
+    validate_levels,
 )
 from rankscope.numerics.spectrum import (
     Workspace,
@@ -148,7 +148,7 @@ class RowSpectrum:
 
     tokens: int
     d_model: int
-    sigma: Float[np.ndarray, " k"]
+    sigma: Float[np.ndarray, " k"] = field(compare=False, repr=False)
     eps_ranks: dict[str, int]
     effective_rank: float
 
@@ -182,8 +182,8 @@ def ranks_by_eps(sigma: Float[Tensor, " k"], eps: Sequence[float]) -> dict[str, 
 
 
 def measure_spectrum(
-    checkpoint: Checkpoint,
-    eps: Sequence[float] = DEFAULT_EPS,
+    checkpoint: str | Path | Checkpoint,
+    eps: float | Iterable[float] = DEFAULT_EPS,
     sites: Sequence[str] | str | None = ("attention",),
     *,
     ranks_only: bool = False,
@@ -213,9 +213,7 @@ def measure_spectrum(
         OptionError: an ε, dtype, device, selection or number of workers that cannot be used.
         CheckpointError: a matrix is unreadable or holds NaN or Inf.
     """
-    if not eps:
-        raise OptionError("eps needs at least one tolerance in [0, 1); try 0.05.")
-    levels = tuple(validate_eps(level) for level in eps)
+    checkpoint, levels = open_checkpoint(checkpoint), validate_levels(eps)
     if dtype is not None:
         working_dtype(dtype, dtype)
     chosen = checkpoint.sites(sites)

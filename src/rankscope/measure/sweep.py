@@ -162,7 +162,7 @@ def measure_point(
         eps: tolerances in [0, 1).
         device: where matrices are decomposed.
     """
-    checkpoint = model if isinstance(model, Checkpoint) else open_checkpoint(model)
+    checkpoint = open_checkpoint(model)
     report = measure_spectrum(checkpoint, eps, ("q",), device=device)
     rows = [row for row in report.sites if report.is_trained(row)]  # the others have the ranks of their random start
     groups: dict[str, list[SiteSpectrum]] = {}

@@ -12,6 +12,7 @@ from rankscope.numerics.rank import (
     size_ratio,
     stable_rank,
     validate_eps,
+    validate_levels,
 )
 from rankscope.numerics.spectrum import choose_method, per_head, singular_values, spectra
 
@@ -22,6 +23,7 @@ __all__ = [
     "effective_rank",
     "stable_rank",
     "validate_eps",
+    "validate_levels",
     "singular_values",
     "choose_method",
     "spectra",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,18 +18,36 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class _Within:
+    """Blocks of `single_lapack_thread` that run in all threads, and torch's number of threads outside of them."""
+
+    all = 0
+    before = 1
+
+
+_within, _mine, _LOCK = _Within(), threading.local(), threading.Lock()
+
+
 @contextlib.contextmanager
 def single_lapack_thread() -> Iterator[None]:
-    """One thread inside each torch operation while the block runs; the previous number is restored after it.
+    """One thread inside each torch operation while the block runs; the number outside of it is restored after it.
 
     Small dense decompositions gain little from a second thread, so cores are better spent on a second matrix.
     """
-    before = torch.get_num_threads()
+    with _LOCK:
+        if not _within.all:
+            _within.before = torch.get_num_threads()
+        _within.all += 1
+    _mine.depth = getattr(_mine, "depth", 0) + 1
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _LOCK:
+            _within.all -= 1
+            _mine.depth -= 1
+            if not _mine.depth:
+                torch.set_num_threads(_within.before)
 
 
 def parallel_map(

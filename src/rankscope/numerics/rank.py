@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -28,6 +30,23 @@ def validate_eps(eps: float) -> float:
             f"eps must lie in [0, 1), not {eps}: it is a fraction of the largest singular value; try 0.05."
         )
     return value
+
+
+def validate_levels(eps: float | Iterable[float]) -> tuple[float, ...]:
+    """Return one or more different ε, each in [0, 1), in the order given.
+
+    >>> validate_levels(0.1), validate_levels([0.1, 0.01, 0.1])
+    ((0.1,), (0.1, 0.01))
+
+    Raises:
+        OptionError: there is none, or one is outside [0, 1) or not a number.
+    """
+    alone = isinstance(eps, str) or not isinstance(eps, Iterable) or not np.ndim(cast(Any, eps))
+    given = [cast(float, eps)] if alone else cast(Iterable[float], eps)
+    levels = tuple(dict.fromkeys(map(validate_eps, given)))
+    if not levels:
+        raise OptionError("eps needs at least one tolerance in [0, 1); try 0.05.")
+    return levels
 
 
 def relative_spectrum(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch k"]:

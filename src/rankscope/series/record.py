@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rankscope.errors import DataError
+from rankscope.series.frequency import quiet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,14 +25,29 @@ LARGEST = float(np.finfo(np.float32).max)
 class Series:
     """Univariate series: id, period of the first value, and values (NaN = missing).
 
-    ``start`` carries the frequency and is NaT if unknown. ``stamp`` is the original timestamp of the first value,
-    anywhere within its period.
+    ``start`` carries the frequency and is NaT if unknown. ``stamp`` is the original timestamp of the first value, or of
+    an earlier one, anywhere within its period. ``target`` takes anything of one axis that pandas reads as numbers;
+    masked and missing values become NaN.
+
+    Raises:
+        DataError: ``target`` is no such thing.
     """
 
     item_id: str
     start: pd.Period
     target: np.ndarray
     stamp: pd.Timestamp | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.target) is np.ndarray and self.target.ndim == 1 and self.target.dtype.kind in "fiu":
+            return
+        import pandas as pd
+
+        try:
+            values = pd.Series(self.target).to_numpy(dtype=float, na_value=np.nan)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"series {self.item_id!r}: target has to hold numbers along one axis.") from error
+        object.__setattr__(self, "target", values)
 
     def __len__(self) -> int:
         """Number of time steps."""
@@ -58,12 +74,15 @@ class Series:
             ) from error
 
     def _timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:
+        import pandas as pd
         from pandas.tseries.offsets import DateOffset, MonthEnd, QuarterEnd, YearEnd
 
         starts = [(self.start + step).start_time for step in range(first, first + steps)]
         if self.stamp is None:
             return starts
-        begin, stamp = self.start.start_time, self.stamp.as_unit("ns")
+        stamp = self.stamp.as_unit("ns")
+        with quiet():
+            begin = pd.Period(stamp, freq=self.start.freq).start_time
         if not isinstance(self.start.freq, (MonthEnd, QuarterEnd, YearEnd)):
             return [one + (stamp - begin) for one in starts]
         months = [12 * (one.year - begin.year) + one.month - begin.month for one in starts]
@@ -72,7 +91,7 @@ class Series:
     def last(self, n: int | None) -> Series:
         """Return the last ``n`` values at most; all if ``n`` is None."""
         skipped = max(0, len(self) - (len(self) if n is None else n))
-        return self if not skipped else Series(self.item_id, self.start + skipped, self.target[skipped:])
+        return replace(self, start=self.start + skipped, target=self.target[skipped:]) if skipped else self
 
     @property
     def entry(self) -> Entry:

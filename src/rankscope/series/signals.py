@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import DataError, OptionError, check_count, unknown_choice
 from rankscope.series.layout import Columns
 from rankscope.series.reader import read_series
 
@@ -44,8 +44,8 @@ def corpus(
     torch.Size([4, 16])
     """
     for name, value in (("n", n), ("length", length)):
-        if value < 1:
-            raise OptionError(f"{name} must be at least 1, got {value}.")
+        check_count(name, value)
+    check_count("seed", seed, 0)
     if kind != "user" and file is not None:
         raise OptionError(f"file {str(file)!r} belongs to the signal 'user', not to {kind!r}.")
     rng = np.random.default_rng(seed)

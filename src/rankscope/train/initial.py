@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.engine.randomness import seeded
 from rankscope.errors import DataError, RankscopeError
 from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, measure_point
@@ -79,8 +80,7 @@ def _write_proxy(trained: Checkpoint, options: ProxyOptions, folder: Path) -> No
         raise DataError(f"{trained.source} has a standin.json, and no small models of {trained.family.title} are made.")
     module: Any = trained.module() if proxy.reads_text else None
     folder.mkdir(parents=True)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(options.seed)
+    with seeded(options.seed):
         if module is not None:  # the text serves the tokenizer alone, whose size is in the config
             save_pretrained(type(module)(module.config), folder)
         else:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rankscope.engine import Progress
+from rankscope.engine.randomness import seeded
 from rankscope.errors import DataError, one_line
 from rankscope.io.atomic import atomic_file
 from rankscope.train import processes
@@ -80,13 +81,11 @@ def answers(
         from rankscope import load_pipeline
 
         pipeline = load_pipeline(config.teacher.model, device=device, runtime=runtime)
-        drawing = [torch.device(device)] if device.startswith("cuda") else []
         (run / FOLDER).mkdir(exist_ok=True)
         for number in missing:
             progress(number * CHUNK, config.teacher.series, "asking the teacher")
             begin = FIRST + number * CHUNK
-            with torch.random.fork_rng(devices=drawing):
-                torch.manual_seed(int(np.random.default_rng([config.seed, 8, number]).integers(2**63)))
+            with seeded(int(np.random.default_rng([config.seed, 8, number]).integers(2**63))):
                 columns = ask(pipeline, config, corpus.__getitems__(range(begin, begin + CHUNK)))
             with atomic_file(files[number]) as path:
                 save_file(columns, path)

@@ -279,6 +279,13 @@ def test_progress_counts_to_the_end(make: Callable[..., Path], tmp_path: Path) -
         ({"eps": 0.1, "sites": ["embedding"]}, "only the embedding table"),
         ({"eps": 0.1, "dtype": "int8"}, "dtype 'int8' is not known"),
         ({"attention_ratio": 0.001}, "out of reach"),
+        ({"ratio": "half"}, "ratio must be a number"),
+        ({"eps": 0.1, "multiple": 1.5}, "multiple 1.5 is not usable: give a whole number"),
+        ({"eps": 0.1, "seed": None}, "seed None is not usable"),
+        ({"eps": 0.1, "workers": 0}, "workers 0 is not usable"),
+        ({"eps": 0.1, "refine": "no"}, "refine 'no' is not known"),
+        ({"budget": 0.3}, "budget 0.3 is no Budget"),
+        ({"attention_ratio": 0.5, "method": "whitened", "calibration": [1.0]}, "calibration list is none"),
     ],
 )
 @pytest.mark.usefixtures("untyped")

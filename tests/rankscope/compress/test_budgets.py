@@ -155,3 +155,11 @@ def test_a_report_of_version_1_is_read_with_ratios_of_the_whole(toys: Toys, tmp_
     assert read.search.steps[0].ratio == pytest.approx(now["ratio"], rel=1e-12)
     with pytest.raises(DataError, match="lacks a part"):
         codec.parse(CompressReport, {key: value for key, value in old.items() if key != "parameters"})
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf"), 0, True, "5MB", None])
+@pytest.mark.parametrize("kind", ["bytes", "parameters", "time"])
+@pytest.mark.usefixtures("untyped")
+def test_what_is_no_limit_is_refused(kind: str, limit: Any) -> None:
+    with pytest.raises(OptionError, match=f"^{kind} {limit!r} "):
+        Budget(kind, limit)

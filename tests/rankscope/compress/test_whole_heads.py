@@ -307,7 +307,7 @@ def small_or(checkpoint: Checkpoint, name: str) -> Tensor:
             "eps is one tolerance",
         ),
         ("chronos-t5", {"attention_ratio": 0.01}, OptionError, "ratio 0.01 is out of reach: .* gives 0.25"),
-        ("chronos-t5", {"multiple": 0}, OptionError, "multiple is 0: it must be at least 1"),
+        ("chronos-t5", {"multiple": 0}, OptionError, "multiple 0 is not usable"),
         ("chronos-t5", {"allocation": "even"}, OptionError, "allocation 'even' is not known"),
         (
             "chronos-t5",

@@ -1,3 +1,5 @@
+import copy
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +110,16 @@ def test_bad_options(options: dict[str, str], message: str, chronos_t5_folder: P
 def test_no_such_model() -> None:
     with pytest.raises(CheckpointError, match="no model"):
         load_pipeline("no-such-model")
+
+
+@pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_of_fast_pipelines_forecast_the_same(
+    kind: str, again: Any, tmp_path: Path, write_checkpoint: Any, tiny_config: Any
+) -> None:
+    pipeline = load_pipeline(write_checkpoint(tmp_path / "m", tiny_config(kind)), runtime="fast")
+    series, found = torch.arange(40.0), []
+    for one in (pipeline, again(pipeline)):
+        torch.manual_seed(0)
+        found.append(one.predict(series, prediction_length=3))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)

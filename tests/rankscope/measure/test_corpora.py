@@ -128,7 +128,7 @@ def test_a_corpus_that_no_model_reads_is_refused(
             measure_embedding(models, "user", file=file)
     with pytest.raises(OptionError, match="did you mean 'generated'"):
         measure_embedding([image_model], images="generatd")
-    with pytest.raises(OptionError, match="image_count must be at least 1, got 0"):
+    with pytest.raises(OptionError, match="image_count 0 is not usable"):
         measure_embedding([image_model], image_count=0)
     with pytest.raises(DataError, match=r"absent\.txt cannot be read"):
         measure_embedding([text_model], text=tmp_path / "absent.txt")

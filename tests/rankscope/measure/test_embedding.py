@@ -103,7 +103,18 @@ def test_bad_options(chronos_t5_folder: Path) -> None:
     checkpoint = open_checkpoint(chronos_t5_folder)
     with pytest.raises(OptionError, match="checkpoints is empty"):
         measure_embedding([])
-    with pytest.raises(OptionError, match="angle_items must be at least 1, got 0"):
+    with pytest.raises(OptionError, match="angle_items 0 is not usable"):
         measure_embedding([checkpoint], angle_items=0)
     with pytest.raises(OptionError, match="eps"):
         measure_embedding([checkpoint], eps=(-0.1,))
+
+
+@pytest.mark.usefixtures("untyped")
+def test_checkpoints_come_one_or_many_open_or_by_name(bolt_folder: Path) -> None:
+    one = open_checkpoint(bolt_folder)
+    how: dict[str, Any] = {"n": 2, "length": 16, "angle_items": 4}
+    first = measure_embedding([one], **how)
+    assert len(first.rows) > 0
+    for same in (one, bolt_folder, str(bolt_folder)):
+        assert measure_embedding(same, **how) == first
+    assert measure_embedding((each for each in (one, one)), **how).rows == 2 * first.rows

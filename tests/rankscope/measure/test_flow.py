@@ -1,3 +1,4 @@
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -139,3 +140,23 @@ def test_factored_checkpoints_flow_like_their_dense_originals(chronos_t5_folder:
         for role, ranks in row.weight_eps_ranks.items():
             assert ranks["0.6"] == old.weight_eps_ranks[role]["0.6"]
             assert ranks["0.0001"] <= old.weight_eps_ranks[role]["0.0001"]
+
+
+@pytest.mark.usefixtures("untyped")
+def test_tolerances_come_one_or_many(bolt_folder: Path) -> None:
+    how: dict[str, Any] = {"n": 2, "length": 16}
+    alone = measure_flow(bolt_folder, eps=0.1, **how)
+    assert alone == measure_flow(open_checkpoint(bolt_folder), eps=np.array([0.1]), **how)
+    assert alone == measure_flow(str(bolt_folder), eps=(0.1, 0.1), **how)
+    for eps in ([], "often", None, [0.1, 1.0]):
+        with pytest.raises(OptionError, match=r"^eps "):
+            measure_flow(bolt_folder, eps=eps, **how)
+    for wrong in ({"batch_size": 0}, {"n": 1.5}, {"seed": -1}):
+        with pytest.raises(OptionError, match=r"is not usable: give a whole number"):
+            measure_flow(bolt_folder, **(how | wrong))
+
+
+def test_equal_reports_are_equal_and_others_are_not(bolt_folder: Path) -> None:
+    report = measure_flow(bolt_folder, n=2, length=16)
+    assert copy.deepcopy(report) == report
+    assert measure_flow(bolt_folder, n=2, length=16, eps=0.2) != report

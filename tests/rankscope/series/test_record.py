@@ -4,11 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError
 from rankscope.series import Series
 from rankscope.series.frequency import infer_freq, period, period_freq, seasonality
 from rankscope.series.record import check_series
-from rankscope_eval.forecast import check_horizon
 
 OFFSETS = ["h", "15min", "30min", "s", "D", "B", "W-SUN", "W-WED", "ME", "MS", "QE", "QS", "QE-NOV", "YE", "YS", "BME"]
 
@@ -135,7 +134,40 @@ def test_a_repeated_id_is_named() -> None:
         check_series([one, one], "here")
 
 
-@pytest.mark.parametrize("horizon", [0, -3, 1.5, True, "4"])
-def test_a_horizon_below_one_is_refused(horizon: object) -> None:
-    with pytest.raises(OptionError, match=r"horizon .* at least 1"):
-        check_horizon(horizon)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("freq", "stamp"),
+    [
+        *(("D", "2020-01-30 09:30"), ("h", "2020-01-31 10:20"), ("W-SUN", "2020-01-29"), ("B", "2020-01-31 16:00")),
+        *(("M", "2020-01-31"), ("M", "2020-01-30"), ("Q-DEC", "2020-03-30"), ("Y-DEC", "2020-02-29 12:00")),
+    ],
+)
+def test_the_last_values_keep_their_times(freq: str, stamp: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = Series("a", pd.Period(stamp, freq), np.arange(40.0), pd.Timestamp(stamp))
+        expected = whole.timestamps(40, 3)
+        for kept in (39, 38, 12, 1):
+            assert whole.last(kept).timestamps(kept, 3) == expected
+        assert whole.last(25).last(7).timestamps(7, 3) == expected
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        np.ma.masked_array([1.0, 1e6, 3.0], mask=[0, 1, 0]),
+        pd.Series([1.0, None, 3.0], dtype="Float64"),
+        pd.array([1, None, 3], dtype="Int64"),
+        np.array([1, None, 3], dtype=object),
+        [1.0, None, 3.0],
+    ],
+)
+def test_masked_and_missing_values_become_nan(target: object) -> None:
+    one = Series("a", pd.Period("2020", "D"), target)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(one.target, [1.0, np.nan, 3.0])
+    assert one.target.dtype == float
+
+
+@pytest.mark.parametrize("target", [np.zeros((2, 3)), ["a", "b"], np.array([[1], [2]], dtype=object)])
+def test_a_target_of_another_form_is_refused(target: object) -> None:
+    with pytest.raises(DataError, match=r"'a': target has to hold numbers along one axis"):
+        Series("a", pd.Period("2020", "D"), target)  # type: ignore[arg-type]

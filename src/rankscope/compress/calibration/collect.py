@@ -42,7 +42,8 @@ from rankscope.compress.calibration.statistics import (
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype
 from rankscope.engine.interrupts import uninterrupted
-from rankscope.errors import DataError, FamilyError, OptionError, unknown_choice
+from rankscope.engine.randomness import seeded
+from rankscope.errors import DataError, FamilyError, OptionError, check_count, unknown_choice
 from rankscope.families import Site, compressible
 from rankscope.io.run_store import RunStore
 from rankscope.numerics import effective_rank
@@ -113,8 +114,7 @@ def calibrate(
         raise FamilyError(f"a {checkpoint.family.title} model draws no sample paths: leave its decoder at teacher.")
     if not len(series):
         raise DataError("the calibration set is empty: name at least one series.")
-    if batch_size < 1:
-        raise OptionError(f"batch_size {batch_size} is not usable: give a whole number, at least 1.")
+    check_count("batch_size", batch_size)
     kind = resolve_dtype(dtype) or torch.float32
     chosen = checkpoint.sites() if sites is None else sites
     place, width = resolve_device(device), int(checkpoint.config.get("d_model", 0))
@@ -161,10 +161,11 @@ def calibrate(
         try:
             for start in range(done, len(series), batch_size):
                 report(start, len(series), "calibrating")
-                torch.manual_seed(seed + start)  # a run that is resumed draws what it would have drawn
                 end = min(start + batch_size, len(series))
                 part = order[start:end]
-                inputs = pass_inputs(module, checkpoint.family, series.context[part], series.future[part], decoder)
+                given = (module, checkpoint.family, series.context[part], series.future[part], decoder)
+                with seeded(seed + start):  # a run that is resumed draws what it would have drawn
+                    inputs = pass_inputs(*given)
                 # sample paths are drawn by now: what enters the layers meanwhile, token by token, is not to be counted
                 products = fast_products(place, width) if rounds else contextlib.nullcontext()
                 with contextlib.nullcontext() if partial is None else uninterrupted():

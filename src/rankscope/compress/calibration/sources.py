@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 
 import numpy as np
 import torch
@@ -127,6 +128,8 @@ def named_set(
         OptionError: the source is not one for this kind of model.
         DataError: the file cannot be used.
     """
+    if not isinstance(source, (str, Path, NoneType)):
+        raise OptionError(f"calibration {type(source).__name__} is none: give a name, a file, or calibration_set(…).")
     word = None if source is None else str(source)
     if checkpoint.family.forecastable:
         if word is not None and word.startswith(TEXT):

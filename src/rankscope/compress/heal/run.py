@@ -99,8 +99,8 @@ def heal(
     options = config or HealConfig()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise OptionError("a healing runs in one process: start it without torchrun or accelerate launch.")
-    pupil = student if isinstance(student, Checkpoint) else open_checkpoint(student)
-    guide = teacher if isinstance(teacher, Checkpoint) else open_checkpoint(teacher)
+    pupil = open_checkpoint(student)
+    guide = open_checkpoint(teacher)
     check_teacher(pupil, guide)
     target = target_folder(pupil, guide, out)
     plan = as_pretraining(options, pupil, guide)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from rankscope.errors import OptionError
+from rankscope.errors import OptionError, check_count
 
 Batch = dict[str, Any]
 Batches = Callable[[int, bool], Batch]
@@ -42,9 +42,8 @@ class ProxyOptions:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "layers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise OptionError(f"{name} must be at least 1, got {value}.")
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         if self.width is not None and (self.width < 16 or self.width % 16):
             raise OptionError(f"width must be a multiple of 16, got {self.width}.")
         if self.learning_rate is not None and not 0 < self.learning_rate < 1:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from rankscope.engine import Progress, silent
+from rankscope.engine.randomness import seeded
 from rankscope.errors import OptionError, RankscopeError, unknown_choice
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_existing
@@ -240,8 +241,7 @@ def train_proxy(
     rate = chosen.learning_rate or proxy.learning_rate
     report = progress or silent
     report(0, steps, "preparing")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(chosen.seed)
+    with seeded(chosen.seed):
         recipe = proxy.make(chosen, batch_size)
         trained = train(recipe.model, recipe.batches, Schedule(steps, rate, proxy.weight_decay), report)
     result = ProxyReport(

@@ -13,7 +13,7 @@ from typing import Any
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.io import codec
 from rankscope.measure.sweep import SWEEP_EPS
-from rankscope.numerics.rank import validate_eps
+from rankscope.numerics.rank import validate_levels
 from rankscope.train.config import PretrainConfig, config_from_dict
 
 SHIPPED = Path(__file__).with_name("shipped")
@@ -207,7 +207,7 @@ def _checked(values: dict[str, Any]) -> SweepSpec:
     read = {
         "base": config_from_dict(values.get("base", {})),
         "seeds": tuple(dict.fromkeys(seeds)),
-        "eps": tuple(validate_eps(level) for level in levels),
+        "eps": validate_levels(levels),
         "about": codec.build(str, values.get("about", ""), "about"),
     }
     spec = SweepSpec(**{**values, **read})

@@ -202,7 +202,7 @@ def test_force_without_out_replaces_what_an_earlier_healing_wrote(teacher, stude
     for how in ({}, {"force": True}):
         assert heal(small, whole, short(steps=2), device="cpu", **how).out == str(tmp_path / "student-healed")
     assert files(small) == before
-    with pytest.raises(OutputError, match=r"student-healed exists already: .*pass --force to replace it"):
+    with pytest.raises(OutputError, match=r"student-healed exists already: .*replace it by force"):
         heal(small, whole, short(), device="cpu")
 
 
