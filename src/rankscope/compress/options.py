@@ -198,10 +198,6 @@ def validate_ratio(ratio: float) -> float:
     return value
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
 @dataclass(frozen=True)
 class Budget:
     """A limit on one of seven sizes; all but layers are linear in the ranks.
@@ -230,11 +226,14 @@ class Budget:
             raise OptionError(unknown_choice("budget", self.kind, BUDGETS))
         if self.kind in RATIOS:
             validate_ratio(self.limit)
-        elif self.kind == TIME:
-            if not (_is_number(self.limit) and 0.0 < self.limit <= 1.0):
-                raise OptionError(f"time {self.limit!r} must lie in (0, 1]: it is a share of the original's; try 0.5.")
-        elif not (_is_number(self.limit) and 1 <= self.limit < math.inf):
-            raise OptionError(f"{self.kind} {self.limit!r} is no budget: give a whole number, at least 1.")
+            return
+        number = isinstance(self.limit, numbers.Real) and not isinstance(self.limit, bool)
+        given = f"{self.kind} {self.limit:g}" if number else f"{self.kind} {self.limit!r}"
+        if self.kind == TIME:
+            if not (number and 0.0 < self.limit <= 1.0):
+                raise OptionError(f"{given} must lie in (0, 1]: it is a share of the original's; try 0.5.")
+        elif not (number and 1 <= self.limit < math.inf):
+            raise OptionError(f"{given} is no budget: give a whole number, at least 1.")
 
     def used(self, sites: Sequence[SitePlan]) -> float:
         """Cost of a plan, in the unit of the limit."""
