@@ -32,6 +32,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -284,12 +285,13 @@ class Bench:
         """Kill the verb so many times, at any moment, and let it go on; begin anew whenever it comes to its end."""
         work, first = self._copy("work"), True
         while row.runs < count or not first:
-            patience = rng.uniform(0, 1.1 * self.seconds) if row.runs < count else PATIENCE
+            ending = row.runs >= count
+            patience = PATIENCE if ending else rng.uniform(0, 1.1 * self.seconds)
             words = self.verb.words if first else f"{self.verb.words} {self.verb.again}"
             done = run(words, work, module=self.verb.main, patience=patience)
             first = False
-            row.runs += done.code == -signal.SIGKILL
-            if done.code == -signal.SIGKILL:
+            if done.code == -signal.SIGKILL and not ending:
+                row.runs += 1
                 continue
             if done.code:
                 row.losses.append(f"after {row.runs} kills: exit code {done.code}: {done.said.strip()[-300:]}")
@@ -310,6 +312,7 @@ def serve(options: argparse.Namespace) -> int:
     import statsforecast  # noqa: F401
     import torch
     import transformers  # noqa: F401
+    from tqdm import tqdm
 
     import rankscope_cli.app  # noqa: F401
     import rankscope_eval  # noqa: F401
@@ -318,6 +321,7 @@ def serve(options: argparse.Namespace) -> int:
         import fev  # noqa: F401
 
     torch.set_num_threads(1)
+    tqdm.set_lock(threading.RLock())  # forks share its own lock, which one that is killed within would hold for ever
     settings = {"seed": options.seed, "sample": options.sample, "kills": options.kills}
     tried = counts.load(options.out, settings)
     wrong = 0
