@@ -5,13 +5,27 @@ from __future__ import annotations
 from claims.records import Block, Claim, Document, Prose, Result
 
 PAGE = "docs/reference/robustness.md"
-FUZZ = "fuzz"
+FUZZ, FAULTS, KILLS = "fuzz", "faults", "kills"
 SEED = 2026
 RESULTS: tuple[Result, ...] = (
     Result(
         FUZZ,
         f"python -m tests.fuzz --seconds 3600 --seed {SEED} --out benchmarks/results/fuzz.json",
         minutes=60,
+        older=True,
+        by_hand=True,
+    ),
+    Result(
+        FAULTS,
+        "python -m tests.faults --out benchmarks/results/faults.json",
+        minutes=150,
+        older=True,
+        by_hand=True,
+    ),
+    Result(
+        KILLS,
+        "python -m tests.faults --only pretrain,sweep,table2 --kills 50 --out benchmarks/results/kills.json",
+        minutes=5,
         older=True,
         by_hand=True,
     ),
@@ -28,6 +42,24 @@ def fuzzed(found: Document) -> str:
     tried = sum(one["tried"] for one in found["counts"].values())
     wrong = sum(sum(one["wrong"].values()) for one in found["counts"].values())
     lines.append(f"| all | {tried:,} | {wrong} | |")
+    return "\n".join(lines)
+
+
+def failed(found: Document) -> str:
+    """Calls that could fail by verb, runs with a fault, and what was lost, left or badly said."""
+    lines = ["| verb | points | runs | losses | litter | wrong messages |", "|---|---|---|---|---|---|"]
+    names = ("points", "runs", "losses", "litter", "messages")
+    for verb, one in sorted(found["counts"].items()):
+        lines.append(" | ".join([f"| `{verb}`", *(f"{one[name]:,}" for name in names)]) + " |")
+    sums = (sum(one[name] for one in found["counts"].values()) for name in names)
+    lines.append(" | ".join(["| all", *(f"{one:,}" for one in sums)]) + " |")
+    return "\n".join(lines)
+
+
+def killed(found: Document) -> str:
+    """Kills by verb, and what was lost."""
+    lines = ["| verb | kills | losses |", "|---|---|---|"]
+    lines += [f"| `{verb}` | {one['runs']} | {one['losses']} |" for verb, one in sorted(found["counts"].items())]
     return "\n".join(lines)
 
 
@@ -53,6 +85,8 @@ def loaded(found: Document, beyond: Document) -> str:
 
 CLAIMS: tuple[Claim, ...] = (
     Block(PAGE, FUZZ, (FUZZ,), fuzzed),
+    Block(PAGE, FAULTS, (FAULTS,), failed),
+    Block(PAGE, KILLS, (KILLS,), killed),
     Block(PAGE, "load", ("load", "load-beyond"), loaded, moves=0.2),
     Prose(
         PAGE,
