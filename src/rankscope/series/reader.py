@@ -173,9 +173,10 @@ def _from_long(
             continue
         line = int(rows.lines[part[0]])
         here = f"{where} {line}"
+        own = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part  # a view, where it can be
         try:
-            own = None if times is None else times[part]
-            one = Series(key, *_on_grid(values[part], own, None if steps is None else steps[part], layout, here, key))
+            when = None if times is None else times[own]
+            one = Series(key, *_on_grid(values[own], when, None if steps is None else steps[own], layout, here, key))
             check_values(one, here, dated=dated)
         except DataError as error:
             yield BadRow(line, key, str(error))
