@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rankscope.engine import Progress, silent
 from rankscope.engine.pool import Engine
 from rankscope_eval.baselines import BASELINE
-from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster
+from rankscope_eval.forecasters import Forecaster, Forecasting, model_name, open_forecaster
 from rankscope_eval.kept import check_run, open_all, opened_store, put, row_key, states, stored
 from rankscope_eval.relative import Bands
 from rankscope_eval.report import Comparison, EvalReport, EvalRow
@@ -44,8 +44,8 @@ def evaluate(
 
     Follows chronos-forecasting's ``scripts/evaluation``: the last ``-offset`` values of each series are split into
     ``num_rolls`` windows with all previous values as context; scores are MASE and WQL over all series, and relative
-    scores their geometric means with intervals (`rankscope_eval.relative`). The random state is reset to the seed
-    before each task, so rows do not depend on order or selection.
+    scores their geometric means with intervals (`rankscope_eval.relative`). What is sampled begins at the
+    seed in each task, so rows do not depend on order or selection.
 
     Args:
         models: ``naive``, ``seasonal-naive``, ``auto-ets``, ``auto-theta``, or checkpoints.
@@ -97,11 +97,11 @@ def evaluate(
             suite, forecasters, progress or silent, known=known, keep=keep, engine=engine or Engine(jobs=1)
         )
     rows = _with_published(rows, suite.suite.published)
-    names = list(dict.fromkeys(_name(one) for one in models))
-    compared = Comparison(rows, _name(base))
+    names = list(dict.fromkeys(model_name(one) for one in models))
+    compared = Comparison(rows, model_name(base))
     return EvalReport(
         suite=suite.suite.name,
-        baseline=_name(base),
+        baseline=model_name(base),
         seed=how.seed,
         num_samples=how.num_samples,
         batch_size=how.batch_size,
@@ -111,16 +111,12 @@ def evaluate(
         summary=compared.summaries(names, margin),
         published=tuple(one for one in suite.suite.published if one.dataset in {row.dataset for row in rows}),
         skipped=tuple(skipped),
-        slices=worst_slices(rows, suite, names, _name(base)),
+        slices=worst_slices(rows, suite, names, model_name(base)),
     )
 
 
 def _opened(model: str | Path | Checkpoint | Forecaster, how: Forecasting) -> Forecaster:
     return model if isinstance(model, Forecaster) else open_forecaster(model, how)
-
-
-def _name(model: str | Path | Checkpoint | Forecaster) -> str:
-    return model.name if isinstance(model, Forecaster) else str(getattr(model, "source", model))
 
 
 def _with_published(rows: Sequence[EvalRow], published: Sequence[PublishedScore]) -> list[EvalRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,7 @@ class Forecaster:
     """Files that determine the forecasts, besides the options; None if unknown."""
     samples: bool = True
     """Whether it draws random numbers of torch."""
-    opening: tuple[str, Forecasting] | None = None
+    opening: tuple[str | Path, Forecasting] | None = None
     """Arguments of `open_forecaster` that open the model in another process; None if it lives in this one alone."""
 
     def forecast(
@@ -75,7 +75,7 @@ class Forecaster:
         seasons: int | Sequence[int],
         levels: Sequence[float] = QUANTILES,
     ) -> Iterator[Any]:
-        """Yield GluonTS forecasts of the entries, in order, batch by batch as they are read.
+        """Yield GluonTS forecasts of the entries, in order, batch by batch, sampled ones by several batches at once.
 
         What is sampled begins at the seed: results do not depend on earlier calls, and leave torch's state alone.
 
@@ -89,8 +89,8 @@ class Forecaster:
         if not isinstance(seasons, Sequence):
             from rankscope.engine.randomness import drawn
 
-            found = self.run(entries, horizon, seasons, levels)
-            yield from drawn(found, self.seed) if self.samples else found
+            run = partial(self.run, entries, horizon, seasons, levels)
+            yield from drawn(run, self.seed) if self.samples else run()
             return
         if len({*seasons}) == 1:
             yield from self.forecast(entries, horizon, seasons[0], levels)
@@ -129,14 +129,18 @@ def open_forecaster(model: str | Path | Checkpoint, how: Forecasting | None = No
 
     checkpoint = open_checkpoint(model, revision=how.revision)
     pipeline = load_pipeline(checkpoint, device=how.device, dtype=how.dtype, runtime=how.runtime)
-    name = checkpoint.source if isinstance(model, Checkpoint) else str(model)
     files = tuple(sorted(path for path in checkpoint.folder.iterdir() if path.is_file()))
-    opening = None if isinstance(model, Checkpoint) else (name, how)
-    return replace(pipeline_forecaster(name, pipeline, how), files=files, opening=opening)
+    opening = None if isinstance(model, Checkpoint) else (model, how)
+    return replace(pipeline_forecaster(model_name(model), pipeline, how), files=files, opening=opening)
+
+
+def model_name(model: str | Path | Checkpoint | Forecaster) -> str:
+    """Name of a model in reports."""
+    return model.name if isinstance(model, Forecaster) else str(getattr(model, "source", model))
 
 
 @cache
-def open_once(model: str, how: Forecasting, state: str) -> Forecaster:
+def open_once(model: str | Path, how: Forecasting, state: str) -> Forecaster:
     """Open a model by name, once per process and state of its files: a fingerprint, or their times of change."""
     quiet_imports()
     return open_forecaster(model, how)

@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 from rankscope import __version__
 from rankscope.errors import DataError, OptionError
 from rankscope.io.run_store import RunStore
-from rankscope_eval.forecasters import Forecasting
+from rankscope_eval.forecasters import Forecasting, model_name
 from rankscope_eval.verdict import check_margin
 
 ROWS_SCHEMA = "rankscope/eval-rows@2"
 Model = TypeVar("Model")
-Name = TypeVar("Name")
 Record = TypeVar("Record")
 
 
@@ -28,8 +27,8 @@ def check_run(models: Sequence[Any], kept: str | Path | None, resume: bool, marg
     Raises:
         OptionError: no models, ``resume`` without ``kept``, or a margin that is none.
     """
-    if isinstance(models, str):
-        raise OptionError(f"models is a string: give a list, [{models!r}].")
+    if isinstance(models, (str, Path)) or not isinstance(models, Iterable):
+        raise OptionError("models is a single one: give a list, such as ['seasonal-naive'].")
     if not models:
         raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
     if resume and kept is None:
@@ -38,11 +37,13 @@ def check_run(models: Sequence[Any], kept: str | Path | None, resume: bool, marg
 
 
 def open_all(
-    models: Sequence[Name], baseline: Name, how: Forecasting, open_one: Callable[[Name, Forecasting], Model]
+    models: Sequence[Any], baseline: Any, how: Forecasting, open_one: Callable[[Any, Forecasting], Model]
 ) -> list[Model]:
     """Open models and the baseline, each once; a revision is the models' and not the baseline's."""
-    names = dict.fromkeys([*models, baseline])
-    return [open_one(name, how if name in models else replace(how, revision=None)) for name in names]
+    named = {model_name(one): one for one in models}
+    opened = [open_one(one, how) for one in named.values()]
+    own = replace(how, revision=None)
+    return opened if model_name(baseline) in named else [*opened, open_one(baseline, own)]
 
 
 def kept_rows(folder: str | Path) -> RunStore:

@@ -366,11 +366,14 @@ def test_models_come_by_name_by_folder_or_open(bolt_folder: Path) -> None:
         assert report.baseline == str(bolt_folder)
         scores.append([(row.model, row.WQL) for row in report.rows])
     assert scores[1:] == scores[:-1]
+    both = evaluate([bolt_folder], tasks=["nile"], baseline=str(bolt_folder))
+    assert [(row.model, row.WQL) for row in both.rows] == scores[0]
 
 
 @pytest.mark.usefixtures("untyped")
 def test_names_that_come_without_their_list_are_told() -> None:
-    with pytest.raises(OptionError, match=r"models is a string: give a list, \['naive'\]"):
-        evaluate("naive", tasks=["nile"])
+    for one in ("naive", Path("naive"), open_checkpoint("bundled-bolt")):
+        with pytest.raises(OptionError, match=r"models is a single one: give a list"):
+            evaluate(one, tasks=["nile"])
     with pytest.raises(DataError, match=r"tasks is a string: give a list, \['nile'\]"):
         evaluate(["naive"], tasks="nile")

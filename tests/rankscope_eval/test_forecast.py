@@ -115,7 +115,8 @@ def test_a_model_comes_by_name_by_folder_or_open(sales: Path, bolt_folder: Path,
     by_name = forecast_file(str(bolt_folder), sales, 3)
     for number, model in enumerate((bolt_folder, open_checkpoint(bolt_folder))):
         assert forecast_file(model, sales, 3).equals(by_name)
-        forecast_stream(model, sales, 3, tmp_path / f"{number}")
+        report = forecast_stream(model, sales, 3, tmp_path / f"{number}")
+        assert report.model == str(bolt_folder)
         parts = (tmp_path / f"{number}").glob("part-*.parquet")
         assert pd.concat(map(pd.read_parquet, sorted(parts)))["mean"].tolist() == pytest.approx(
             by_name["mean"].tolist()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankscope.choices import BENCH_RUNTIMES, DTYPES
-from rankscope.errors import FamilyError, OptionError, unknown_choice
+from rankscope.errors import FamilyError, OptionError, check_count, unknown_choice
 from rankscope_eval.baselines import BASELINES
 
 """``compile`` is the stock pipeline with ``torch.compile``."""
@@ -50,8 +50,7 @@ class Settings:
         if not self.batches:
             raise OptionError("batch is empty; give at least one batch size.")
         for name, value in [*counts.items(), *(("batch", one) for one in self.batches)]:
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"{name} {value!r} is not an integer of at least 1.")
+            check_count(name, value)
         if not self.timeout > 0:
             raise OptionError(f"timeout {self.timeout!r} is not a positive number of seconds.")
 

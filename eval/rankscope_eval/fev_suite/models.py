@@ -40,7 +40,7 @@ class FevForecaster:
     covariates: bool = False
 
     def __call__(self, task: Task, seed: int) -> Predictions:
-        """Forecast all windows; the random state is set to the seed first.
+        """Forecast all windows; what is sampled begins at the seed.
 
         Raises:
             DataError: a window has no series that is long enough, or its values cannot be forecast.

@@ -20,7 +20,7 @@ from rankscope.series.files import Rows, data_files
 from rankscope.series.stream import Stream, open_stream
 from rankscope_eval.baselines import BASELINES
 from rankscope_eval.forecast import check_context, check_quantiles
-from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
+from rankscope_eval.forecasters import Forecaster, Forecasting, model_name, open_forecaster, quiet_imports
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.streaming.folder import NAMED, PartFolder, StreamReport
 from rankscope_eval.streaming.job import Job, Part, forecast_chunk
@@ -36,7 +36,7 @@ SAMPLED = 64
 
 
 def forecast_stream(
-    model: str | Forecaster,
+    model: str | Path | Checkpoint | Forecaster,
     input: str | Path,
     horizon: int,
     out: str | Path,
@@ -108,7 +108,7 @@ def forecast_stream(
         raise OptionError(f"csv-safe is about CSV, and the parts are {format}: leave it out, or use format csv.")
     begun = time.perf_counter()
     source, weights = _opened(model, context, how.revision)
-    title = model.name if isinstance(model, Forecaster) else str(model)
+    title = model_name(model)
     names = columns or Columns()
     settings = {
         "weights": weights,
@@ -224,7 +224,7 @@ def _report(folder: PartFolder, title: str, horizon: int, kept: int, seconds: fl
 
 
 def _opened(
-    model: str | Forecaster, context: int | None, revision: str | None
+    model: str | Path | Checkpoint | Forecaster, context: int | None, revision: str | None
 ) -> tuple[Forecaster | Checkpoint | str, str]:
     """The model, its checkpoint where it has one, and a hash of its weights; the name where it has none.
 
@@ -235,14 +235,14 @@ def _opened(
     if isinstance(model, Forecaster):
         check_context(context, model.context, model.name)
         return model, model.name
-    if model in BASELINES:
+    if isinstance(model, str) and model in BASELINES:
         check_context(context, None, model)
         return model, model
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress.calibration import fingerprint
 
     checkpoint = open_checkpoint(model, revision=revision)
-    check_context(context, checkpoint.family.context(checkpoint.config), str(model))
+    check_context(context, checkpoint.family.context(checkpoint.config), model_name(model))
     return checkpoint, fingerprint(checkpoint)
 
 

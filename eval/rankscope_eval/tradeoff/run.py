@@ -21,7 +21,7 @@ from rankscope.compress.heal import HealConfig, HealReport, heal
 from rankscope.compress.options import needs_calibration, validate_ratio
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, unknown_choice
+from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, check_count, unknown_choice
 from rankscope.measure.tradeoff import (
     DONE,
     FAILED,
@@ -80,8 +80,7 @@ class Grid:
         for allocation in self.allocations:
             if allocation not in ALLOCATIONS:
                 raise OptionError(unknown_choice("allocation", allocation, ALLOCATIONS))
-        if self.heal_steps < 1:
-            raise OptionError(f"heal_steps is {self.heal_steps}: it must be at least 1.")
+        check_count("heal_steps", self.heal_steps)
         for seed in self.seeds:
             if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < OVERLAP_SEED:
                 raise OptionError(f"seed {seed!r} is not usable: give a whole number from 0 to {OVERLAP_SEED - 1}.")

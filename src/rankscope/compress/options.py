@@ -190,7 +190,7 @@ def validate_ratio(ratio: float) -> float:
         OptionError: outside, or not a number.
     """
     try:
-        value = float(ratio)
+        value = math.nan if isinstance(ratio, bool) else float(ratio)
     except (TypeError, ValueError):
         raise OptionError(f"ratio must be a number in (0, 1], not {ratio!r}; try 0.4.") from None
     if not 0.0 < value <= 1.0:
@@ -225,7 +225,7 @@ class Budget:
         if self.kind not in BUDGETS:
             raise OptionError(unknown_choice("budget", self.kind, BUDGETS))
         if self.kind in RATIOS:
-            validate_ratio(self.limit)
+            object.__setattr__(self, "limit", validate_ratio(self.limit))
             return
         number = isinstance(self.limit, numbers.Real) and not isinstance(self.limit, bool)
         given = f"{self.kind} {self.limit:g}" if number else f"{self.kind} {self.limit!r}"

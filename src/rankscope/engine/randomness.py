@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
@@ -19,24 +19,37 @@ _DRAWING = threading.RLock()
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch on all devices for the block; the random state from before comes back after it."""
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with torch.random.fork_rng(devices=list(devices)):
-        torch.manual_seed(seed)
-        yield
+    """Seed torch on all devices for the block; the random state from before comes back after it.
 
-
-def drawn(items: Iterable[Item], seed: int) -> Iterator[Item]:
-    """Yield items that draw random numbers as they are advanced: numbers of their own, which begin at a seed.
-
-    The caller's random state is as it was whenever an item is yielded. Threads take turns, since torch has one state
-    for all of them.
+    Threads take turns, since torch has one state for all of them.
     """
-    iterator, state = iter(items), None
+    with _DRAWING:
+        on_gpu, before = torch.cuda.is_initialized(), torch.initial_seed()
+        with torch.random.fork_rng(devices=list(range(torch.cuda.device_count())) if on_gpu else []):
+            torch.manual_seed(seed)
+            try:
+                yield
+            finally:
+                if not on_gpu:  # the seed waits for GPUs that are used later
+                    torch.cuda.manual_seed_all(before)
+
+
+def drawn(make: Callable[[], Iterable[Item]], seed: int) -> Iterator[Item]:
+    """Yield items that draw random numbers while they are made: numbers of their own, which begin at a seed.
+
+    The caller's random state is as it was whenever an item is yielded.
+
+    Args:
+        make: of an iterable, which is advanced by `TOGETHER` items at a time.
+        seed: of its first number.
+    """
+    iterator: Iterator[Item] | None = None
+    state: tuple[Tensor, list[Tensor]] | None = None
     while True:
-        with _DRAWING, seeded(seed):
+        with seeded(seed):
             if state is not None:
                 _restore(*state)
+            iterator = iter(make()) if iterator is None else iterator
             some = list(islice(iterator, TOGETHER))
             state = _state()
         if not some:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from rankscope.engine.pool import available_cores
-from rankscope.errors import OptionError
+from rankscope.errors import check_count
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -38,15 +38,16 @@ def single_lapack_thread() -> Iterator[None]:
         if not _within.all:
             _within.before = torch.get_num_threads()
         _within.all += 1
-    _mine.depth = getattr(_mine, "depth", 0) + 1
+    mine = _mine.__dict__  # of the thread that enters: an iterator may be closed in another one
+    mine["depth"] = mine.get("depth", 0) + 1
     torch.set_num_threads(1)
     try:
         yield
     finally:
         with _LOCK:
             _within.all -= 1
-            _mine.depth -= 1
-            if not _mine.depth:
+            mine["depth"] -= 1
+            if not mine["depth"]:
                 torch.set_num_threads(_within.before)
 
 
@@ -61,9 +62,7 @@ def parallel_map(
     Raises:
         OptionError: ``workers`` below 1.
     """
-    count = available_cores() if workers is None else workers
-    if count < 1:
-        raise OptionError(f"workers must be at least 1, not {count}.")
+    count = available_cores() if workers is None else check_count("workers", workers)
     return _parallel_map(function, items, count)
 
 

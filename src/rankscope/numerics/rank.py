@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import cast
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -41,7 +40,7 @@ def validate_levels(eps: float | Iterable[float]) -> tuple[float, ...]:
     Raises:
         OptionError: there is none, or one is outside [0, 1) or not a number.
     """
-    alone = isinstance(eps, str) or not isinstance(eps, Iterable) or not np.ndim(cast(Any, eps))
+    alone = isinstance(eps, str) or not isinstance(eps, Iterable) or getattr(eps, "ndim", 1) == 0
     given = [cast(float, eps)] if alone else cast(Iterable[float], eps)
     levels = tuple(dict.fromkeys(map(validate_eps, given)))
     if not levels:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankscope.choices import IMAGE_SETS
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import DataError, OptionError, check_count, unknown_choice
 
 _CIFAR = "uoft-cs/cifar10"
 _SECONDS = 10.0
@@ -50,8 +50,7 @@ def images(n: int, size: int, seed: int, first: int = 0) -> tuple[Float[Tensor, 
     (torch.Size([12, 3, 16, 16]), [9, 0, 1])
     """
     for name, value, least in (("n", n, 1), ("size", size, SMALLEST), ("seed", seed, 0), ("first", first, 0)):
-        if value < least:
-            raise OptionError(f"{name} of images must be at least {least}, got {value}.")
+        check_count(f"{name} of images", value, least)
     makers = list(CLASSES.values())
     out = np.empty((n, 3, size, size), dtype=np.float32)
     for i in range(n):
@@ -78,8 +77,7 @@ def image_batches(
     """
     if kind not in IMAGE_SETS:
         raise OptionError(unknown_choice("images", kind, IMAGE_SETS))
-    if n < 1:
-        raise OptionError(f"the number of images must be at least 1, got {n}.")
+    check_count("n of images", n)
     if kind == "cifar10":
         rows = _cifar10()
         picked = np.sort(np.random.default_rng(seed).choice(len(rows), min(n, len(rows)), replace=False))

@@ -44,7 +44,10 @@ class Series:
         import pandas as pd
 
         try:
-            values = pd.Series(self.target).to_numpy(dtype=float, na_value=np.nan)
+            cells = pd.Series(self.target)
+            if np.ndim(self.target) != 1 or cells.dtype.kind in "mMc":
+                raise TypeError
+            values = cells.to_numpy(dtype=float, na_value=np.nan)
         except (TypeError, ValueError) as error:
             raise DataError(f"series {self.item_id!r}: target has to hold numbers along one axis.") from error
         object.__setattr__(self, "target", values)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from rankscope.errors import DataError
+from rankscope.errors import DataError, check_count
 
 TOKENIZER = "tokenizer.json"
 BYTE_OFFSET = 3
@@ -89,8 +89,11 @@ def text_windows(ids: Int[Tensor, " tokens"], n: int, length: int, seed: int) ->
     """Sample ``n`` windows of ``length`` consecutive ids at random positions; a shorter text gives one window.
 
     Raises:
+        OptionError: ``n`` or ``length`` below 1, or ``seed`` below 0.
         DataError: there are no ids.
     """
+    for name, value, least in (("n", n, 1), ("length", length, 1), ("seed", seed, 0)):
+        check_count(name, value, least)
     if len(ids) == 0:
         raise DataError("the text has no token: give a longer one.")
     if len(ids) <= length:

@@ -9,8 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine.randomness import seeded
 from rankscope.errors import DataError, RankscopeError
@@ -25,10 +23,7 @@ from rankscope.train.sweeps.points import inheriting
 
 def initial_network(config: PretrainConfig) -> Any:
     """Build the network that a run of ``config`` starts from; torch's generator is left as it was."""
-    from transformers import set_seed
-
-    with torch.random.fork_rng(devices=[]):
-        set_seed(config.seed)
+    with seeded(config.seed):
         return new_model(config)
 
 

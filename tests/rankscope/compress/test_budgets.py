@@ -158,8 +158,15 @@ def test_a_report_of_version_1_is_read_with_ratios_of_the_whole(toys: Toys, tmp_
 
 
 @pytest.mark.parametrize("limit", [float("nan"), float("inf"), 0, True, "5MB", None])
-@pytest.mark.parametrize("kind", ["bytes", "parameters", "time"])
+@pytest.mark.parametrize("kind", ["bytes", "parameters", "time", "layers"])
 @pytest.mark.usefixtures("untyped")
 def test_what_is_no_limit_is_refused(kind: str, limit: Any) -> None:
     with pytest.raises(OptionError, match=f"^{kind} {limit!r} "):
         Budget(kind, limit)
+
+
+@pytest.mark.usefixtures("untyped")
+def test_a_ratio_is_a_number() -> None:
+    assert Budget("ratio", "0.4").limit == 0.4  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="ratio must lie in"):
+        Budget("ratio", True)

@@ -30,7 +30,7 @@ def test_a_seeded_block_leaves_the_state_of_the_caller() -> None:
 def test_items_and_the_caller_draw_from_streams_of_their_own() -> None:
     count = 2 * TOGETHER + 3
     torch.manual_seed(7)
-    both = [(one, float(torch.rand(1))) for one in drawn(numbers(count), 3)]
+    both = [(one, float(torch.rand(1))) for one in drawn(lambda: numbers(count), 3)]
     assert [one for one, _ in both] == expected(3, count)
     assert [other for _, other in both] == expected(7, count)
 
@@ -39,7 +39,7 @@ def test_threads_draw_what_they_would_draw_alone() -> None:
     count, found = 20 * TOGETHER, {}
 
     def draw(seed: int) -> None:
-        found[seed] = list(drawn(numbers(count), seed))
+        found[seed] = list(drawn(lambda: numbers(count), seed))
 
     threads = [threading.Thread(target=draw, args=(seed,)) for seed in range(4)]
     for one in threads:
@@ -47,3 +47,33 @@ def test_threads_draw_what_they_would_draw_alone() -> None:
     for one in threads:
         one.join()
     assert found == {seed: expected(seed, count) for seed in range(4)}
+
+
+def test_what_is_made_at_once_is_drawn_from_the_seed_too() -> None:
+    torch.manual_seed(7)
+    assert list(drawn(lambda: list(numbers(3)), 5)) == expected(5, 3)
+    assert list(numbers(1)) == expected(7, 1)
+
+
+def test_blocks_that_threads_enter_together_leave_the_state_of_the_caller() -> None:
+    torch.manual_seed(7)
+    found = {}
+    first_is_in = threading.Event()
+
+    def first() -> None:
+        with seeded(1):
+            first_is_in.set()
+            second.join(0.2)
+            found[1] = list(numbers(2))
+
+    def other() -> None:
+        first_is_in.wait()
+        with seeded(2):
+            found[2] = list(numbers(2))
+
+    second = threading.Thread(target=other)
+    second.start()
+    first()
+    second.join()
+    assert found == {1: expected(1, 2), 2: expected(2, 2)}
+    assert list(numbers(2)) == expected(7, 2)

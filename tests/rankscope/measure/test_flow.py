@@ -148,6 +148,7 @@ def test_tolerances_come_one_or_many(bolt_folder: Path) -> None:
     alone = measure_flow(bolt_folder, eps=0.1, **how)
     assert alone == measure_flow(open_checkpoint(bolt_folder), eps=np.array([0.1]), **how)
     assert alone == measure_flow(str(bolt_folder), eps=(0.1, 0.1), **how)
+    assert alone == measure_flow(bolt_folder, eps={0.1}, **how) == measure_flow(bolt_folder, eps=iter([0.1]), **how)
     for eps in ([], "often", None, [0.1, 1.0]):
         with pytest.raises(OptionError, match=r"^eps "):
             measure_flow(bolt_folder, eps=eps, **how)

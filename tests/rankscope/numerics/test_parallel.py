@@ -66,3 +66,20 @@ def test_nested_blocks_and_iterators_that_end_in_the_order_of_their_begin() -> N
     first.close()
     second.close()
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_iterator_may_be_closed_by_another_thread() -> None:
+    closed: list[bool] = []
+
+    def close() -> None:
+        results.close()
+        closed.append(True)
+
+    results = parallel_map(abs, range(9), 1)
+    next(results)
+    closer = threading.Thread(target=close)
+    closer.start()
+    closer.join()
+    assert closed == [True]
+    assert seen_by_a_new_thread() == 2

@@ -167,7 +167,18 @@ def test_masked_and_missing_values_become_nan(target: object) -> None:
     assert one.target.dtype == float
 
 
-@pytest.mark.parametrize("target", [np.zeros((2, 3)), ["a", "b"], np.array([[1], [2]], dtype=object)])
+@pytest.mark.parametrize(
+    "target",
+    [
+        np.zeros((2, 3)),
+        ["a", "b"],
+        np.array([[1], [2]], dtype=object),
+        None,
+        3.0,
+        [1j],
+        np.array(["2020-01-01"], dtype="datetime64[ns]"),
+    ],
+)
 def test_a_target_of_another_form_is_refused(target: object) -> None:
     with pytest.raises(DataError, match=r"'a': target has to hold numbers along one axis"):
         Series("a", pd.Period("2020", "D"), target)  # type: ignore[arg-type]

@@ -351,7 +351,7 @@ def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> No
         ({"ratios": ()}, {}, "ratios is empty"),
         ({"methods": ("join",)}, {}, "did you mean 'joint'"),
         ({"methods": ("joint+heald",)}, {}, r"did you mean 'joint\+healed'"),
-        ({"heal_steps": 0}, {}, "heal_steps is 0"),
+        ({"heal_steps": 0}, {}, "heal_steps 0 is not usable"),
         ({"allocations": ("enery",)}, {}, "did you mean 'energy'"),
         ({"seeds": (-1,)}, {}, "seed -1"),
         ({"seeds": (1_000_000,)}, {}, "seed 1000000"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rankscope.errors import OptionError, unknown_choice
+from rankscope.errors import OptionError, check_count, unknown_choice
 from rankscope.io import codec
 from rankscope.measure.sweep import SWEEP_EPS
 from rankscope.numerics.rank import validate_levels
@@ -166,8 +166,7 @@ def with_steps(config: PretrainConfig, steps: int) -> PretrainConfig:
     Raises:
         OptionError: ``steps`` is below 1.
     """
-    if steps < 1:
-        raise OptionError(f"steps is {steps}: it must be at least 1.")
+    check_count("steps", steps)
     share = steps / config.max_steps
 
     def scaled(points: tuple[int, ...]) -> tuple[int, ...]:

@@ -126,7 +126,7 @@ def test_with_steps_scales_what_depends_on_the_length():
     assert (short.spectra.steps, short.spectra.every) == ((0, 1, 5), 2)
     assert (short.keep_steps, short.mixture.curriculum) == ((0, 10), 4)
     assert with_steps(config, 1000) == config
-    with pytest.raises(OptionError, match="steps is 0"):
+    with pytest.raises(OptionError, match="steps 0 is not usable"):
         with_steps(config, 0)
 
 
