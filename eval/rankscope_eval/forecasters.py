@@ -64,7 +64,7 @@ class Forecaster:
     files: tuple[Path, ...] | None = None
     """Files that determine the forecasts, besides the options; None if unknown."""
     samples: bool = True
-    """Whether it draws random numbers of torch."""
+    """True if it draws torch's random numbers."""
     opening: tuple[str | Path, Forecasting] | None = None
     """Arguments of `open_forecaster` that open the model in another process; None if it lives in this one alone."""
 
@@ -87,21 +87,21 @@ class Forecaster:
             levels: quantile levels.
         """
         if not isinstance(seasons, Sequence):
-            from rankscope.engine.randomness import drawn
+            from rankscope.engine.randomness import seeded_items
 
             run = partial(self.run, entries, horizon, seasons, levels)
-            yield from drawn(run, self.seed) if self.samples else run()
+            yield from seeded_items(run, self.seed) if self.samples else run()
             return
         if len({*seasons}) == 1:
             yield from self.forecast(entries, horizon, seasons[0], levels)
             return
-        every: list[Any] = [None] * len(entries)
+        found: list[Any] = [None] * len(entries)
         for length in sorted({*seasons}):
             places = [place for place, season in enumerate(seasons) if season == length]
             some = [entries[place] for place in places]
             for place, one in zip(places, self.forecast(some, horizon, length, levels), strict=True):
-                every[place] = one
-        yield from every
+                found[place] = one
+        yield from found
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.opening is None:

@@ -28,7 +28,7 @@ def check_run(models: Sequence[Any], kept: str | Path | None, resume: bool, marg
         OptionError: no models, ``resume`` without ``kept``, or a margin that is none.
     """
     if isinstance(models, (str, Path)) or not isinstance(models, Iterable):
-        raise OptionError("models is a single one: give a list, such as ['seasonal-naive'].")
+        raise OptionError("models must be a list, such as ['seasonal-naive'].")
     if not models:
         raise OptionError("models is empty; give at least one, such as 'seasonal-naive' or a checkpoint.")
     if resume and kept is None:
@@ -42,8 +42,9 @@ def open_all(
     """Open models and the baseline, each once; a revision is the models' and not the baseline's."""
     named = {model_name(one): one for one in models}
     opened = [open_one(one, how) for one in named.values()]
-    own = replace(how, revision=None)
-    return opened if model_name(baseline) in named else [*opened, open_one(baseline, own)]
+    if model_name(baseline) not in named:
+        opened.append(open_one(baseline, replace(how, revision=None)))
+    return opened
 
 
 def kept_rows(folder: str | Path) -> RunStore:

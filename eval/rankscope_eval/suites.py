@@ -77,7 +77,7 @@ class Suite:
         if names is None:
             return self
         if isinstance(names, str):
-            raise DataError(f"{source} is a string: give a list, [{names!r}].")
+            raise DataError(f"{source} must be a list, such as [{names!r}].")
         known = [task.name for task in self.tasks]
         for name in names:
             if name not in known:

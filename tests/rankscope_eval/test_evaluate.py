@@ -373,7 +373,7 @@ def test_models_come_by_name_by_folder_or_open(bolt_folder: Path) -> None:
 @pytest.mark.usefixtures("untyped")
 def test_names_that_come_without_their_list_are_told() -> None:
     for one in ("naive", Path("naive"), open_checkpoint("bundled-bolt")):
-        with pytest.raises(OptionError, match=r"models is a single one: give a list"):
+        with pytest.raises(OptionError, match="models must be a list"):
             evaluate(one, tasks=["nile"])
-    with pytest.raises(DataError, match=r"tasks is a string: give a list, \['nile'\]"):
+    with pytest.raises(DataError, match=r"tasks must be a list, such as \['nile'\]"):
         evaluate(["naive"], tasks="nile")

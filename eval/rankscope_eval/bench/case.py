@@ -10,7 +10,6 @@ from rankscope.choices import BENCH_RUNTIMES, DTYPES
 from rankscope.errors import FamilyError, OptionError, check_count, unknown_choice
 from rankscope_eval.baselines import BASELINES
 
-"""``compile`` is the stock pipeline with ``torch.compile``."""
 LOCAL = "local"
 """Runtime of local models, which are fitted per series."""
 

@@ -120,7 +120,7 @@ class CompressOptions:
         if self.refine not in (None, True, False):
             raise OptionError(f"refine {self.refine!r} is not known: give True, False or None.")
         if self.budget is not None and not isinstance(self.budget, Budget):
-            raise OptionError(f"budget {self.budget!r} is no Budget: give Budget('bytes', 5_000_000), or a ratio.")
+            raise OptionError(f"budget must be a Budget, such as Budget('bytes', 5_000_000), not {self.budget!r}.")
         if len(self.sizes) > 1:
             raise OptionError(f"give one size, not {' and '.join(self.sizes)}.")
         if self.eps is not None and self.allocation not in (None, "uniform-eps"):

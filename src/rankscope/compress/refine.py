@@ -42,7 +42,6 @@ from rankscope.compress.pausing import PausingPass, current_pass
 from rankscope.compress.write import Job, TensorSpec, write_jobs
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.engine.randomness import seeded
 from rankscope.errors import OptionError
 from rankscope.families.stream import points
 from rankscope.io import codec
@@ -292,9 +291,7 @@ def _batches(
     order = by_length(series.context)
     for start in range(0, len(series), size):
         part = order[start : start + size]
-        with seeded(seed + start):
-            inputs = pass_inputs(model, source.family, series.context[part], series.future[part], decoder)
-        yield inputs
+        yield pass_inputs(model, source.family, series.context[part], series.future[part], decoder, seed + start)
 
 
 def _end(model: nn.Module, point: str) -> tuple[str, Any]:

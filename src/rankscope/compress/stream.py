@@ -28,7 +28,6 @@ from rankscope.compress.sensitivity import probed
 from rankscope.compress.taps import Tap
 from rankscope.engine import Progress
 from rankscope.engine.device import fast_products, in_bfloat16, resolve_device
-from rankscope.engine.randomness import seeded
 from rankscope.errors import OptionError
 from rankscope.families.stream import points
 from rankscope.numerics import symmetric_root
@@ -165,9 +164,8 @@ def _moments(
     for start in range(0, len(series), BATCH):
         progress(start, len(series), "calibrating")
         part = order[start : start + BATCH]
-        given = (module, source.family, series.context[part], series.future[part], how.decoder or "teacher")
-        with seeded(how.seed + start):
-            inputs = pass_inputs(*given)
+        given = (series.context[part], series.future[part])
+        inputs = pass_inputs(module, source.family, *given, how.decoder or "teacher", how.seed + start)
         products = fast_products(device, width) if in_bfloat16(device, width) else contextlib.nullcontext()
         with torch.no_grad(), watch_streams(module, watched, sinks), products:
             module(**inputs)

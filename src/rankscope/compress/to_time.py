@@ -121,7 +121,7 @@ class _Priced:
 
     prepared: Prepared
     lower = "compress what method stream or --layers made"
-    """What a message recommends where the time is out of reach."""
+    """Remedy for a time that is out of reach."""
 
     @property
     def least(self) -> float:
@@ -155,9 +155,8 @@ class _Sliced:
         both = self.both
         if not plan.widths:
             return _left(both.prepared, plan.plan)
-        return both.slicing.numbers(shapes_of(both.prepared, both.slicing, plan.plan), plan.widths) / (
-            both.source.parameters
-        )
+        shapes = shapes_of(both.prepared, both.slicing, plan.plan)
+        return both.slicing.numbers(shapes, plan.widths) / both.source.parameters
 
     def shape(self, plan: Split, folder: Path) -> Path:
         if not plan.widths:

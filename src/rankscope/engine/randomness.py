@@ -13,8 +13,8 @@ from torch import Tensor
 
 Item = TypeVar("Item")
 TOGETHER = 32
-"""Items that `drawn` takes at a time."""
-_DRAWING = threading.RLock()
+"""Items that `seeded_items` makes at a time."""
+_LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def seeded(seed: int) -> Iterator[None]:
 
     Threads take turns, since torch has one state for all of them.
     """
-    with _DRAWING:
+    with _LOCK:
         on_gpu, before = torch.cuda.is_initialized(), torch.initial_seed()
         with torch.random.fork_rng(devices=list(range(torch.cuda.device_count())) if on_gpu else []):
             torch.manual_seed(seed)
@@ -34,7 +34,7 @@ def seeded(seed: int) -> Iterator[None]:
                     torch.cuda.manual_seed_all(before)
 
 
-def drawn(make: Callable[[], Iterable[Item]], seed: int) -> Iterator[Item]:
+def seeded_items(make: Callable[[], Iterable[Item]], seed: int) -> Iterator[Item]:
     """Yield items that draw random numbers while they are made: numbers of their own, which begin at a seed.
 
     The caller's random state is as it was whenever an item is yielded.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -18,14 +18,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class _Within:
-    """Blocks of `single_lapack_thread` that run in all threads, and torch's number of threads outside of them."""
-
-    all = 0
-    before = 1
-
-
-_within, _mine, _LOCK = _Within(), threading.local(), threading.Lock()
+_LOCK = threading.Lock()
+_depths: Counter[int] = Counter()
+"""Blocks of `single_lapack_thread` that are running, by the thread that entered them."""
+_outside = 1
+"""Torch's number of threads outside of all these blocks."""
 
 
 @contextlib.contextmanager
@@ -34,21 +31,20 @@ def single_lapack_thread() -> Iterator[None]:
 
     Small dense decompositions gain little from a second thread, so cores are better spent on a second matrix.
     """
+    global _outside
+    thread = threading.get_ident()  # an iterator that is in the block may be closed by another one
     with _LOCK:
-        if not _within.all:
-            _within.before = torch.get_num_threads()
-        _within.all += 1
-    mine = _mine.__dict__  # of the thread that enters: an iterator may be closed in another one
-    mine["depth"] = mine.get("depth", 0) + 1
+        _outside = _outside if _depths else torch.get_num_threads()
+        _depths[thread] += 1
     torch.set_num_threads(1)
     try:
         yield
     finally:
         with _LOCK:
-            _within.all -= 1
-            mine["depth"] -= 1
-            if not mine["depth"]:
-                torch.set_num_threads(_within.before)
+            _depths[thread] -= 1
+            if not _depths[thread]:
+                del _depths[thread]
+                torch.set_num_threads(_outside)
 
 
 def parallel_map(

@@ -50,7 +50,7 @@ def images(n: int, size: int, seed: int, first: int = 0) -> tuple[Float[Tensor, 
     (torch.Size([12, 3, 16, 16]), [9, 0, 1])
     """
     for name, value, least in (("n", n, 1), ("size", size, SMALLEST), ("seed", seed, 0), ("first", first, 0)):
-        check_count(f"{name} of images", value, least)
+        check_count(name, value, least)
     makers = list(CLASSES.values())
     out = np.empty((n, 3, size, size), dtype=np.float32)
     for i in range(n):
@@ -77,7 +77,7 @@ def image_batches(
     """
     if kind not in IMAGE_SETS:
         raise OptionError(unknown_choice("images", kind, IMAGE_SETS))
-    check_count("n of images", n)
+    check_count("n", n)
     if kind == "cifar10":
         rows = _cifar10()
         picked = np.sort(np.random.default_rng(seed).choice(len(rows), min(n, len(rows)), replace=False))

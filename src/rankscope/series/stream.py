@@ -108,17 +108,17 @@ def _chunks(source: Source, batches: Iterator[Rows], layout: TableLayout, size: 
             for one in broken:
                 waits = one.line > batch.lines[place] or one.cells[column : column + 1] == following
                 (later if waits else own).append(one)
-            yield names.checked(replace(_taken(held, source.path, number), broken=tuple(own)))
+            yield names.checked(replace(_take(held, source.path, number), broken=tuple(own)))
             broken = later
             number, begin = number + 1, place
         held.append(Rows(batch.frame.iloc[begin:], batch.lines[begin:]))
         count = (count + len(starts) - 1) % size + 1 if len(starts) else count
     if held or broken:
         held = held or [Rows(whole.frame.iloc[:0], whole.lines[:0])]
-        yield names.checked(replace(_taken(held, source.path, number), broken=tuple(broken)))
+        yield names.checked(replace(_take(held, source.path, number), broken=tuple(broken)))
 
 
-def _taken(held: list[Rows], path: Path, number: int) -> Rows:
+def _take(held: list[Rows], path: Path, number: int) -> Rows:
     """Join the parts of a chunk and let go of them: one series may be all of the file."""
     chunk = joined(held, path, number)
     held.clear()

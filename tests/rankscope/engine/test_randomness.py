@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from rankscope.engine.randomness import TOGETHER, drawn, seeded
+from rankscope.engine.randomness import TOGETHER, seeded, seeded_items
 
 
 def numbers(count: int) -> Iterator[float]:
@@ -30,7 +30,7 @@ def test_a_seeded_block_leaves_the_state_of_the_caller() -> None:
 def test_items_and_the_caller_draw_from_streams_of_their_own() -> None:
     count = 2 * TOGETHER + 3
     torch.manual_seed(7)
-    both = [(one, float(torch.rand(1))) for one in drawn(lambda: numbers(count), 3)]
+    both = [(one, float(torch.rand(1))) for one in seeded_items(lambda: numbers(count), 3)]
     assert [one for one, _ in both] == expected(3, count)
     assert [other for _, other in both] == expected(7, count)
 
@@ -39,7 +39,7 @@ def test_threads_draw_what_they_would_draw_alone() -> None:
     count, found = 20 * TOGETHER, {}
 
     def draw(seed: int) -> None:
-        found[seed] = list(drawn(lambda: numbers(count), seed))
+        found[seed] = list(seeded_items(lambda: numbers(count), seed))
 
     threads = [threading.Thread(target=draw, args=(seed,)) for seed in range(4)]
     for one in threads:
@@ -51,7 +51,7 @@ def test_threads_draw_what_they_would_draw_alone() -> None:
 
 def test_what_is_made_at_once_is_drawn_from_the_seed_too() -> None:
     torch.manual_seed(7)
-    assert list(drawn(lambda: list(numbers(3)), 5)) == expected(5, 3)
+    assert list(seeded_items(lambda: list(numbers(3)), 5)) == expected(5, 3)
     assert list(numbers(1)) == expected(7, 1)
 
 

@@ -99,5 +99,5 @@ def test_without_a_network_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 def test_bad_options() -> None:
     with pytest.raises(OptionError, match="did you mean 'cifar10'"):
         list(image_batches("cifar", 5, 32))
-    with pytest.raises(OptionError, match="n of images 0 is not usable"):
+    with pytest.raises(OptionError, match="n 0 is not usable"):
         list(image_batches("generated", 0, 32))

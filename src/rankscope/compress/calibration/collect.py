@@ -42,7 +42,6 @@ from rankscope.compress.calibration.statistics import (
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype
 from rankscope.engine.interrupts import uninterrupted
-from rankscope.engine.randomness import seeded
 from rankscope.errors import DataError, FamilyError, OptionError, check_count, unknown_choice
 from rankscope.families import Site, compressible
 from rankscope.io.run_store import RunStore
@@ -163,9 +162,9 @@ def calibrate(
                 report(start, len(series), "calibrating")
                 end = min(start + batch_size, len(series))
                 part = order[start:end]
-                given = (module, checkpoint.family, series.context[part], series.future[part], decoder)
-                with seeded(seed + start):  # a run that is resumed draws what it would have drawn
-                    inputs = pass_inputs(*given)
+                given = (series.context[part], series.future[part])
+                # by the place of the batch: a run that is resumed draws what it would have drawn
+                inputs = pass_inputs(module, checkpoint.family, *given, decoder, seed + start)
                 # sample paths are drawn by now: what enters the layers meanwhile, token by token, is not to be counted
                 products = fast_products(place, width) if rounds else contextlib.nullcontext()
                 with contextlib.nullcontext() if partial is None else uninterrupted():

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.moments import MomentSink
+from rankscope.engine.randomness import seeded
 from rankscope.errors import FamilyError
 from rankscope.families import Family, Site
 from rankscope.series import Columns
@@ -56,6 +57,7 @@ def pass_inputs(
     context: Float[Tensor, "series context"],
     future: Float[Tensor, "series horizon"],
     decoder: str = "teacher",
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Keyword arguments of ``module.forward`` for one pass over a batch.
 
@@ -69,6 +71,7 @@ def pass_inputs(
         context: histories.
         future: what followed; tokens with a text model.
         decoder: one of `rankscope.choices.DECODERS`.
+        seed: of the sample paths.
     """
     assert family.forecast_inputs is not None, "check_family refuses the others"
     inputs = family.forecast_inputs(module, context, future.shape[1])
@@ -77,7 +80,8 @@ def pass_inputs(
     if decoder == "sampled":
         if not family.forecastable:
             raise FamilyError(f"a {family.title} model draws no sample paths: calibrate its decoder on given text.")
-        inputs["decoder_input_ids"] = _sampled(module, inputs, future.shape[1])
+        with seeded(seed):
+            inputs["decoder_input_ids"] = _sampled(module, inputs, future.shape[1])
         return inputs
     start, pad = (int(getattr(module.config, f"{name}_token_id") or 0) for name in ("decoder_start", "pad"))
     tokens = family.target_tokens(module, context, future)

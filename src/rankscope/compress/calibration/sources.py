@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import NoneType
 
 import numpy as np
 import torch
@@ -128,8 +127,8 @@ def named_set(
         OptionError: the source is not one for this kind of model.
         DataError: the file cannot be used.
     """
-    if not isinstance(source, (str, Path, NoneType)):
-        raise OptionError(f"calibration {type(source).__name__} is none: give a name, a file, or calibration_set(…).")
+    if source is not None and not isinstance(source, (str, Path)):
+        raise OptionError(f"calibration must be a name, a file, or calibration_set(…), not {type(source).__name__}.")
     word = None if source is None else str(source)
     if checkpoint.family.forecastable:
         if word is not None and word.startswith(TEXT):
