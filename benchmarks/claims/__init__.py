@@ -42,12 +42,17 @@ RESULTS: dict[str, Result] = {
 
 
 def stale_note() -> str:
-    """Sentence that names the results that have to be measured again."""
-    names = [f"`{name}`" for name, result in RESULTS.items() if result.stale()]
-    if not names:
-        return "Every result is as new as the code and the models that it was measured with."
-    first = "To be measured again, because code or models have changed since, or never measured:"
-    return "\n".join([first, *(f"{name}," for name in names[:-1]), f"{names[-1]}."])
+    """Paragraphs that name the results that have to be measured again, and those on the test sets that are kept."""
+    stale = [result for result in RESULTS.values() if result.stale()]
+    parts = {
+        "To be measured again, because code or models have changed since, or never measured:": False,
+        "Code has changed since; kept as measured, because the test sets are read only for what is final:": True,
+    }
+    lists = {
+        words: ",\n".join(f"`{one.name}`" for one in stale if one.final is final) for words, final in parts.items()
+    }
+    written = [f"{words}\n{names}." for words, names in lists.items() if names]
+    return "\n\n".join(written) or "Every result is as new as the code and the models that it was measured with."
 
 
 CLAIMS: tuple[Claim, ...] = (

@@ -51,6 +51,11 @@ class Result:
         """Path of the file from the root of the repository."""
         return self.path or f"{RESULTS}/{self.name}.json"
 
+    @property
+    def final(self) -> bool:
+        """Reads the test sets, which are scored when a model is final and three times at most: measured on request."""
+        return "{six}" in self.command
+
     def words(self, data: str | None = None) -> str:
         """The whole command; without the folder that holds ``benchmark`` and ``dev``, as results have it."""
         if self.by_hand:

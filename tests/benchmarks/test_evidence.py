@@ -185,6 +185,22 @@ def test_what_makes_a_result_stale(records: ModuleType, measured: Path, file: st
     assert result_of(records).stale() == stale
 
 
+def test_stale_results_on_the_test_sets_are_measured_on_request_alone(
+    evidence: ModuleType, records: ModuleType, measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = importlib.import_module("claims")
+    some = {
+        name: records.Result(name, f"benchmarks/{name}.py {{{suite}}}", minutes=1)
+        for name, suite in {"scored": "six", "chosen": "dev"}.items()
+    }
+    for module in (claims, evidence):
+        monkeypatch.setattr(module, "RESULTS", some)
+    assert list(evidence.stale()) == ["scored", "chosen"]
+    assert evidence.wanted() == ["chosen"]
+    again, kept = claims.stale_note().split("\n\n")
+    assert (again.splitlines()[1:], kept.splitlines()[1:]) == (["`chosen`."], ["`scored`."])
+
+
 def test_changes_without_commit_and_results_without_digests_are_stale(records: ModuleType, measured: Path) -> None:
     file = measured / "benchmarks" / "results" / "x.json"
     found = json.loads(file.read_text(encoding="utf-8"))
