@@ -55,7 +55,7 @@ SETTINGS: dict[str, list[str]] = {
     "docs/runtime.md": ["keep 0.15 of"],
     "docs/tutorial/first-steps.md": ["1.02 is 2 %"],
     "docs/lab/encoders.md": ["arXiv 2606.04752"],
-    "README.md": ["at 0.15 and", "at 0.075 (", "TimesFM 2.5", "Apache-2.0"],
+    "README.md": ["at 0.15 and", "at 0.075, cal", "% at 0.5.", "TimesFM 2.5", "Apache-2.0"],
     "docs/benchmarks.md": [
         "At 0.075 `joint`",
         "for `joint` at 0.15 and",

@@ -256,7 +256,7 @@ CLAIMS: tuple[Claim, ...] = (
     ENCODERS.block("lab-audit-etth1", losses("13", ON_ETTH1)),
     ENCODERS.says(
         "of {all} printed numbers that runs here can be compared with, {within} are within one published standard "
-        "deviation, {within_2} within two, {outside} outside what was printed",
+        "deviation, {within_2} within two, {inside} within a printed interval and {outside} outside",
         lambda found: found["counts"],
     ),
     ENCODERS.says(
