@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PLAIN := $(VENV)/.plain
 TOOLS := $(VENV)/audit/bin
 DEMO := demo-out
 JOBS ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2)
@@ -16,17 +17,21 @@ help: ## List the commands
 
 install: $(STAMP) ## Create .venv and install rankscope in it, with the pinned versions
 
-$(STAMP): pyproject.toml constraints.txt
+$(PLAIN): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "rankscope needs Python 3.10 or newer: make PYTHON=python3.11 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $(PLAIN)
+
+$(STAMP): $(PLAIN)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-demo: $(STAMP) ## Measure, compress, evaluate and forecast with a bundled model (2 minutes after the install)
+demo: $(PLAIN) ## Measure, compress, evaluate and forecast with a bundled model (2 minutes after the install)
 	rm -rf $(DEMO)
 	$(BIN)/rankscope spectrum bundled-bolt --eps 0.1 --sites q,encoder --figures $(DEMO)/figures
 	$(BIN)/rankscope compress bundled-bolt --ratio 0.3 --calibration mixture:1024 --out $(DEMO)/small
-	$(BIN)/rankscope eval $(DEMO)/small --baseline bundled-bolt --margin 0.03 --out $(DEMO)/scores.csv
+	$(BIN)/rankscope eval $(DEMO)/small --baseline bundled-bolt --out $(DEMO)/scores.csv
 	$(BIN)/rankscope forecast $(DEMO)/small --input docs/data/series.csv --horizon 2 --quantiles 0.1,0.5,0.9
 	@echo 'Figures, the smaller checkpoint and its scores are in $(DEMO)/'
 

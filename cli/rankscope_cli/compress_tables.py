@@ -38,6 +38,11 @@ def show_compress(report: CompressReport, console: Console) -> None:
     console.print()
     if not report.recast:
         print_table(_removed(report) if report.method == "depth" else _by_role(report), console)
+        if report.method != "depth":
+            console.print(
+                "cut: matrices made smaller; worst error: largest ‖W − W̃‖₂ / ‖W‖₂, whatever the inputs; "
+                "size: parameters after / before"
+            )
         console.print()
     if report.search is not None:
         print_table(_steps(report.search), console)
@@ -54,7 +59,8 @@ def show_compress(report: CompressReport, console: Console) -> None:
             f"--eps left {after:,} of {before:,} parameters; --ratio {_SUGGESTED:g} would cut the whole model to "
             f"{int(before * _SUGGESTED):,} by narrower heads, feed-forward blocks and streams."
         )
-    console.print(f"{report.ratio:.3f} of all parameters. To evaluate forecast accuracy:")
+    where = "" if report.search is None else " on data that the search has not seen"
+    console.print(f"{report.ratio:.3f} of all parameters. To evaluate forecast accuracy{where}:")
     console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.model)}")
 
 

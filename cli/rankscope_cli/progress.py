@@ -24,7 +24,6 @@ PACE = 30.0
 """Seconds between progress lines when there is no terminal."""
 GOES_ON = "rerun the same command to resume"
 RESUMES = "rerun with --resume to continue"
-SNAPSHOT = "rerun with --resume to continue from the latest snapshot"
 
 
 @contextmanager
@@ -99,8 +98,9 @@ class _Lines:
         self._printed = now
         begun, before, _ = self._phase
         count = f"{done}/{total} " if total else ""
-        left = (now - begun) / (done - before) * (total - done) if before < done < total else 0.0
-        eta = f", {_duration(left)} left" if left else ""
+        # one item says little of the others: the first one of many loads and compiles
+        left = (now - begun) / (done - before) * (total - done) if before + 1 < done < total else 0.0
+        eta = f", {_duration(left)} left" if left >= 1 else ""
         with suppress(OSError):  # the reader of a pipe may have left
             print(f"{time.strftime('%H:%M:%S')} {count}{printable(what)}{eta}", file=sys.stderr, flush=True)  # noqa: T201
 

@@ -1,10 +1,11 @@
-"""Verdicts on relative scores: equivalence within a margin by two one-sided tests (TOST).
+"""Verdicts on relative scores: equivalence within a margin by two one-sided tests (TOST), else a test of difference.
 
-Both tests are at level `ALPHA`, so their verdict can be read off one interval of coverage 1 − 2 · `ALPHA`, the 90 % one
-(Schuirmann, *A comparison of the two one-sided tests procedure and the power approach*, 1987). It is
-`rankscope_eval.relative.interval`, with the same small-sample correction as the 95 % one beside the scores. The margin
-is symmetric in logarithms, from 1/(1 + margin) to 1 + margin: with model and baseline exchanged, `better` and `worse`
-change places and `held` stays.
+The two tests are at level `ALPHA` each, so `held` and `no worse` can be read off one interval of coverage
+1 − 2 · `ALPHA`, the 90 % one (Schuirmann, *A comparison of the two one-sided tests procedure and the power approach*,
+1987). It is `rankscope_eval.relative.interval`, with the same small-sample correction as the 95 % one beside the
+scores, off which `better` and `worse` are read: a test of no difference at level `ALPHA`. The margin is symmetric in
+logarithms, from 1/(1 + margin) to 1 + margin: with model and baseline exchanged, `better` and `worse` change places
+and `held` stays.
 
 Each verdict is a test of its own: nothing corrects for several models, metrics or benchmarks.
 """
@@ -19,7 +20,7 @@ from rankscope_eval.relative import Draws, Interval, interval
 
 MARGIN = 0.02
 ALPHA = 0.05
-"""Level of each one-sided test."""
+"""Level of each one-sided test, and of the two-sided one."""
 HELD, BETTER, NO_WORSE, WORSE, NOT_SHOWN = "held", "better", "no worse", "worse", "not shown"
 WORDS = (HELD, BETTER, NO_WORSE, WORSE, NOT_SHOWN)
 
@@ -44,11 +45,13 @@ def judge(
     usable = [one for name in ratios if (one := draws.get(name)) is not None]
     # An interval of fewer data sets than the mean's would be another mean's.
     apart = None if sources is None else [sources[name] for name in ratios]
-    ends = interval(usable, apart, level=1 - 2 * ALPHA) if len(usable) == len(ratios) else None
+    complete = len(usable) == len(ratios)
+    ends = interval(usable, apart, level=1 - 2 * ALPHA) if complete else None
+    beside = interval(usable, apart, level=1 - ALPHA) if complete else None
     worst = max(ratios, key=lambda name: ratios[name])
     there = draws.get(worst)
     allowed = None if there is None else interval([there], level=1 - 2 * ALPHA / len(ratios))
-    return Verdict(_word(ends, margin), margin, ends, worst, ratios[worst], allowed)
+    return Verdict(_word(ends, beside, margin), margin, ends, worst, ratios[worst], allowed)
 
 
 def check_margin(margin: float) -> None:
@@ -61,14 +64,14 @@ def check_margin(margin: float) -> None:
         raise OptionError(f"margin is {margin:g}: give a share between 0 and 1, such as {MARGIN}.")
 
 
-def _word(ends: Interval | None, margin: float) -> str:
-    if ends is None:
+def _word(ends: Interval | None, beside: Interval | None, margin: float) -> str:
+    if ends is None or beside is None:
         return NOT_SHOWN
     low, high = ends
     if 1 / (1 + margin) < low and high < 1 + margin:
         return HELD
-    if high < 1:
+    if beside[1] < 1:
         return BETTER
-    if low > 1:
+    if beside[0] > 1:
         return WORSE
     return NO_WORSE if high < 1 + margin else NOT_SHOWN

@@ -148,7 +148,7 @@ def test_going_on_and_starting_anew_exclude_each_other(
         Path("series.jsonl").write_text('{"item_id": "a", "target": [1, 2, 3, 4]}\n')
         given = (verb, bolt_folder, "--input", "series.jsonl", "--horizon", "2", "--out", "out/")
     elif verb == "heal":
-        given = (verb, bolt_folder, "--teacher", bolt_folder, "--out", "out")
+        given = (verb, bolt_folder, "--teacher", "bundled-bolt", "--out", "out")
     line = "error: --resume and --force are mutually exclusive.\n"
     assert refused(*given, "--resume", "--force") == line
     assert sorted(path.name for path in tmp_path.glob("out*")) == []

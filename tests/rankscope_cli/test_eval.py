@@ -319,7 +319,7 @@ def test_intervals_and_verdicts_stand_beside_the_scores() -> None:
     assert lines[head + 6].split() == ["mine", "all", "(10)", "WQL", "1.200", "1.100–13.000", "–", "worse"]
     assert lines[head + 7].split() == ["MASE", "0.990", "0.980–1.000", "–", "held", "within", "2", "%"]
     assert "95 %: bootstrap over data sets and series" in lines
-    assert "verdict: two one-sided tests at 5 % (90 % interval) against 0.980–1.020" in lines
+    assert "held: 90 % interval within 0.980–1.020, two one-sided tests at 5 %" in lines
     assert "worst of mine on all: WQL 14.000 on taylor (shown worse)" in lines
     without = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[1:2]))
     assert not any("bootstrap" in line or "verdict:" in line for line in without)

@@ -72,7 +72,9 @@ def test_bad_models_are_one_line_and_write_nothing(
     assert "Chronos-T5" in refused("heal", small, "--teacher", chronos_t5_folder)
     assert "absent" in refused("heal", small, "--teacher", small.parent / "absent")
     assert "absent" in refused("heal", small.parent / "absent", "--teacher", bolt_folder)
-    assert "can be healed" in refused("heal", t5_folder, "--teacher", t5_folder)
+    assert "can be healed" in refused("heal", t5_folder, "--teacher", bolt_folder)
+    assert "its own teacher" in refused("heal", small, "--teacher", f"{small}/")
+    assert "its own teacher" in refused("heal", "bundled", "--teacher", "bundled")
     assert "exists already" in refused("heal", small, "--teacher", bolt_folder, "--out", chronos_t5_folder)
     assert "--teacher" in refused("heal", small)
     assert sorted(small.parent.rglob("*")) == before

@@ -132,6 +132,12 @@ def test_words(monkeypatch: pytest.MonkeyPatch, low: float, high: float, word: s
     assert set(found) <= set(WORDS)
 
 
+def test_worse_is_read_off_the_interval_that_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = {0.9: (1.001, 1.03), 0.95: (0.999, 1.032)}
+    monkeypatch.setattr("rankscope_eval.verdict.interval", lambda *_, level, **__: ends[round(level, 6)])
+    assert judge({"a": Draws(np.zeros(3), 3, 0.0)}, {"a": 1.0}).word == "not shown"
+
+
 def test_the_worst_of_many_equal_sets_is_seldom_called_worse() -> None:
     rng = np.random.default_rng(2)
     tries = [simulated(0.0, rng, 10, 20, 0.0, 0.1) for _ in range(200)]

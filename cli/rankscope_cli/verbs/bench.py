@@ -141,7 +141,8 @@ def show_bench(report: BenchReport, console: Console) -> None:
         _show_batch(report, rows, console)
     base = next(one.baseline for one in report.ratios) if report.ratios else "none"
     console.print(
-        f"\nms: of one forecast of the batch; MB: peak memory above the imports; ratios: to {base};\n"
+        f"\nms: of one forecast of the batch; MB: peak memory above the imports; ratios: to {base}, "
+        "medians of each round's;\n"
         "roof: least time that the work can take at the rates of this machine / median."
     )
     for failure in report.failures:

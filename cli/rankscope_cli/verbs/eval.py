@@ -89,8 +89,8 @@ def run(
 
     MODEL may also be naive, seasonal-naive, auto-ets or auto-theta. Lower scores are better. Relative scores are
     geometric means over data sets of score / baseline score, with 95 % bootstrap intervals over data sets and series.
-    Verdicts are those of two one-sided tests (5 % each): held within the margin, better, at most the margin worse,
-    worse, or not shown.
+    Verdicts: held within the margin, or at most the margin worse, by two one-sided tests (5 % each); better or worse,
+    where the 95 % interval is beyond 1; or not shown.
 
     --input FILE --horizon STEPS evaluates on a file of series, in any form that forecast reads: the last STEPS values
     of each series, or that many of every one of --windows, are forecast from all values before them.
@@ -304,7 +304,7 @@ def _show_rows(report: EvalReport, console: Console, metrics: Sequence[str]) -> 
         tuple(metrics) == ("MASE", "WQL") and not cut and any(row.published_MASE is not None for row in report.rows)
     )
     table = plain_table()
-    sizes = ["MASE", "WQL", "published", "WQL"] if published else ["series", "steps", *metrics, "seconds"]
+    sizes = ["MASE", "WQL", "published", "WQL"] if published else ["series", "steps", *metrics]
     add_columns(table, ["model", "data set", *sizes], left=2, folds=True)
     last: EvalRow | None = None
     for row in report.rows:
@@ -316,7 +316,7 @@ def _show_rows(report: EvalReport, console: Console, metrics: Sequence[str]) -> 
             cells = [*scores, _published(row.published_MASE), _published(row.published_WQL)]
         else:
             steps = ["", ""] if same else [str(row.series), str(row.prediction_length)]
-            cells = [*steps, *scores, f"{row.seconds:.2f}"]
+            cells = [*steps, *scores]
         table.add_row(row.model, "" if same else row.dataset, *cells)
         last = row
     print_table(table, console)
@@ -353,18 +353,20 @@ _MEASURED = ("relative_{}", "{}_interval", "{}_win_rate", "{}_verdict")
 
 def _legend(summary: Sequence[EvalSummary]) -> Iterator[str]:
     """Explain intervals and verdicts, and name the worst data sets."""
-    from rankscope_eval.verdict import NOT_SHOWN
+    from rankscope_eval.verdict import BETTER, NOT_SHOWN, WORSE
 
     verdicts = [one for row in summary for one in (row.WQL_verdict, row.MASE_verdict) if one is not None]
     if any(row.MASE_interval or row.WQL_interval for row in summary):
         yield "95 %: bootstrap over data sets and series"
         if verdicts:
             margin = verdicts[0].margin
-            yield f"verdict: two one-sided tests at 5 % (90 % interval) against {1 / (1 + margin):.3f}–{1 + margin:.3f}"
+            yield f"held: 90 % interval within {1 / (1 + margin):.3f}–{1 + margin:.3f}, two one-sided tests at 5 %"
+        if any(one.word in (BETTER, WORSE) for one in verdicts):
+            yield "better, worse: the 95 % interval is beyond 1"
         if any(one.word == NOT_SHOWN for one in verdicts):
             yield "not shown: the interval is too wide; more series or data sets narrow it"
     if any((row.WQL_win_rate is not None and row.datasets > 1) for row in summary):
-        yield "wins: share of data sets with a lower score, ties half; skill score: 1 − ratio"
+        yield "wins: share of data sets with a lower score, ties half"
     for row in summary:
         worst = [
             f"{metric} {ratio_text(verdict.worst_ratio, 3)} on {verdict.worst}{' (shown worse)' * verdict.worse_there}"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rankscope import choices
+from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import reading
-from rankscope_cli.progress import SNAPSHOT, progress_lines
+from rankscope_cli.progress import RESUMES, progress_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +74,8 @@ def run(
         rankscope heal small/ --teacher amazon/chronos-bolt-small --minutes 20 --out healed/
         rankscope heal small/ --teacher bundled-bolt --steps 500 --train compressed --series mine.parquet
     """
+    if model == teacher or (Path(model).exists() and Path(model).resolve() == Path(teacher).resolve()):
+        raise OptionError(f"{model} would be its own teacher: name the model that it was compressed from by --teacher.")
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress.heal import HealConfig, heal
     from rankscope.engine.device import resolve_device
@@ -90,7 +94,7 @@ def run(
         seed=seed,
     )
     with Output(json) as output:
-        with progress_lines("opening the models", stopped=SNAPSHOT) as progress:
+        with progress_lines("opening the models", stopped=RESUMES) as progress:
             report = heal(
                 model,
                 open_checkpoint(teacher, revision=revision),
@@ -108,6 +112,6 @@ def _show(report: HealReport, console: Console) -> None:
     share = report.trained_parameters / report.parameters
     console.print(
         f"{report.out}: {report.steps:,} steps in {report.seconds:.0f} s on {share:.0%} of {report.parameters:,} "
-        f"parameters, {report.loss} {report.first_loss:.4f} → {report.last_loss:.4f}. To evaluate forecast accuracy:"
+        f"parameters. To evaluate forecast accuracy:"
     )
     console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.teacher)}")

@@ -16,7 +16,7 @@ from rankscope_cli import options as opt
 from rankscope_cli.exits import BAD_INPUT, INTERRUPTED, say
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import own_suite, reading
-from rankscope_cli.progress import SNAPSHOT, progress_lines
+from rankscope_cli.progress import RESUMES, progress_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -202,7 +202,7 @@ def _progress() -> Iterator[Callable[[int, int, str], None]]:
     from rankscope.train import processes
 
     if processes.is_main():
-        with progress_lines("generating series", stopped=SNAPSHOT) as progress:
+        with progress_lines("generating series", stopped=RESUMES) as progress:
             yield progress
         return
     try:

@@ -66,7 +66,9 @@ def run(
 
 def show_page(page: Page, console: Console) -> None:
     """Print the summary and the number of files used."""
+    from rankscope_eval.page.numbers import plural
+
     for line in page.summary:
         console.print(line)
     used, left = len(page.used) + len(page.checkpoints), len(page.unused)
-    console.print(f"{used} results on the page, {left} files not used.")
+    console.print(f"{plural(used, 'result')} on the page, {plural(left, 'file')} not used.")

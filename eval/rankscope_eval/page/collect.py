@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.recipe import RECIPE
 from rankscope.errors import DataError, RankscopeError, one_line
 from rankscope.io import codec
 from rankscope.io.checksum import checksum
@@ -101,7 +102,7 @@ def collect(folder: str | Path, skip: Path | None = None) -> Findings:
             found = _checkpoint(root, place)
             if isinstance(found, CheckpointFolder):
                 checkpoints.append(found)
-                belongs = ("config.json", "generation_config.json", "README.md")
+                belongs = ("config.json", "generation_config.json", "README.md", RECIPE)
                 rest -= {name for name in rest if name in belongs or name.endswith(_WEIGHTS)}
             else:
                 unused.append(found)

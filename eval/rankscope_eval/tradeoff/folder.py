@@ -161,7 +161,8 @@ def _judged(report: Table2Report) -> list[str]:
             lines.append(_line([f"{row.ratio:g}", method, row.allocation, *wql, *mase]))
     says = (
         "Scores are averaged over the seeds, then geometric means over data sets; intervals by bootstrap over data "
-        f"sets and series; verdicts by two one-sided tests at 5 % within {100 * margin:g} %."
+        f"sets and series; held: within {100 * margin:g} % by two one-sided tests at 5 %; better and worse: the 95 % "
+        "interval is beyond 1."
     )
     return [*lines, "", says, "", "All measures, medians over the seeds (min–max):", ""]
 

@@ -80,7 +80,7 @@ def _usage(family: Family, name: str) -> Iterator[str]:
         load = (
             f'from transformers import AutoModelForSeq2SeqLM\n\nmodel = AutoModelForSeq2SeqLM.from_pretrained("{name}")'
         )
-    yield f"```python\nimport rankscope  # registers the model class\n{load}\n```"
+    yield f"```python\nimport rankscope  # registers the class, which transformers does not have\n{load}\n```"
 
 
 def _compression(report: CompressReport, name: str) -> Iterator[str]:
@@ -93,7 +93,8 @@ def _compression(report: CompressReport, name: str) -> Iterator[str]:
             f"Method `{report.method}`, allocation `{report.allocation}`{seen}{refined}. [{RECIPE}]({RECIPE}) has all "
             f"options and the release, [{REPORT}]({REPORT}) the rank and the error of every matrix. Again:"
         )
-    yield f"```console\n$ rankscope compress {shlex.quote(report.model)} --recipe {RECIPE} --out {name}\n```"
+    again = f"{shlex.quote(report.model)} --recipe {name}/{RECIPE} --out {name}-again"
+    yield f"```console\n$ rankscope compress {again}\n```"
     yield from report.notes
 
 
@@ -107,7 +108,7 @@ def _healings(last: HealReport) -> Iterator[str]:
 
 def _cost(report: CompressReport | None, model: str, family: Family, name: str) -> Iterator[str]:
     quoted = shlex.quote(model)
-    yield "## What it costs"
+    yield "## Accuracy"
     if report is not None and report.search is not None:
         search = report.search
         yield f"{search.measure}: {search.score:.4f}, at most {1 + search.max_loss:g} was allowed."

@@ -34,9 +34,10 @@ def load_module(folder: Path, dense_class: Any, dtype: torch.dtype, **settings: 
     major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
     # The argument was renamed in transformers 4.56; the old name warns in the releases after it.
     key = "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
-    loaded = loader.from_pretrained(
-        str(folder), use_safetensors=True, local_files_only=True, **{key: dtype}, **settings
-    )
+    with _without_bars():
+        loaded = loader.from_pretrained(
+            str(folder), use_safetensors=True, local_files_only=True, **{key: dtype}, **settings
+        )
     (loaded[0] if isinstance(loaded, tuple) else loaded).eval()
     return loaded
 
@@ -95,6 +96,21 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers from drawing a bar for each of the loads that one call makes."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    if shown:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _compressed_class(folder: Path, dense_class: Any) -> Any:

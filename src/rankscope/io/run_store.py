@@ -264,8 +264,9 @@ class RunStore:
         for name, before, now in differences(was, self.settings or {}):
             if not (may(name, before, now) if callable(may) else name.partition(".")[0] in may):
                 begun = f"without {name}" if before is None else f"with {name} {before!r}"
+                asked = "without it" if now is None else repr(now)
                 raise OutputError(
-                    f"{self.root} was begun {begun}, not {now!r}: go on as it was begun, choose another "
+                    f"{self.root} was begun {begun}, not {asked}: go on as it was begun, choose another "
                     "--out, or start anew with --force."
                 )
 

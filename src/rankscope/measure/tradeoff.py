@@ -149,9 +149,9 @@ class Verdict:
     """Verdict on a relative score, from an interval over data sets and series (`rankscope_eval.verdict` decides it).
 
     Attributes:
-        word: ``held``: the interval lies within the margin on both sides. Else ``better`` or ``worse``: it lies on one
-            side of 1. Else ``no worse``: its upper end lies within the margin. Else, or without an interval,
-            ``not shown``.
+        word: ``held``: the interval lies within the margin on both sides. Else ``better`` or ``worse``: the 95 %
+            interval of the score lies on one side of 1. Else ``no worse``: the upper end of the interval lies within
+            the margin. Else, or without an interval, ``not shown``.
         margin: largest relative difference that counts as none.
         interval: 90 %, for two one-sided tests at 5 %; None where there is too little to resample.
         worst: data set with the largest ratio.

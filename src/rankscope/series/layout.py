@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import date
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,8 @@ def find_layout(
     index = _find(frame.columns, INDEX_NAMES)
     if time is None and index is not None and _holds_dates(frame[index], where):
         time = index
+    if time is None:
+        time = _dates(frame, {name, index, *lists}, where)
     special = (name, time, index)
     if lists:
         fields = [columns.target] if columns.target else [column for column in lists if column != time]
@@ -128,6 +131,12 @@ def find_layout(
     zoned = time is not None and _has_zone(frame[time])
     if name is None or name == time:
         fields = numeric if columns.target is None else [columns.target]
+        others = [column for column in objects if column not in (*special, *numeric)]
+        if time is None and (blocks := next((one for one in others if _in_blocks(frame[one])), None)) is not None:
+            raise DataError(
+                f"{where}: column {blocks!r} may hold the item ids of several series: name it (id_column, "
+                "--id-column), or leave it out of the file."
+            )
         return TableLayout("wide", None, time, tuple(fields), freq, grid, writing, zoned=zoned)
     named = columns.target or next((one for one in TARGET_NAMES if one in numeric), None)
     if named is None and len(numeric) > 1:
@@ -195,6 +204,35 @@ def _names(frame: pd.DataFrame) -> str:
 def _holds_dates(column: pd.Series, where: str) -> bool:
     form = way_of_writing(column, where)
     return form != STEPS and 2 * int(read_times(column, form).notna().sum()) > len(column)
+
+
+def _dates(frame: pd.DataFrame, taken: set[Any], where: str) -> Any | None:
+    """Return the only column of dates, by its cells; numbers may be anything.
+
+    Raises:
+        DataError: several columns hold dates.
+    """
+    free = [column for column, kind in frame.dtypes.items() if kind.kind in "OM" and column not in taken]
+    heads = {column: frame[column].dropna().head(LOOKED_AT) for column in free}
+    texts = {column: cells for column, cells in heads.items() if all(isinstance(cell, (str, date)) for cell in cells)}
+    dates = [
+        column
+        for column, cells in texts.items()
+        if len(cells) and not mostly_numbers(cells) and _holds_dates(cells, where)
+    ]
+    if len(dates) > 1:
+        raise DataError(
+            f"{where}: columns {', '.join(map(str, dates))} hold dates; name that of the times (time_column, "
+            "--time-column)."
+        )
+    return next(iter(dates), None)
+
+
+def _in_blocks(column: pd.Series) -> bool:
+    """Return whether cells have several values, each in rows that follow one another, as ids of series do."""
+    values = column.astype(str)
+    blocks, kinds = int((values != values.shift()).sum()), values.nunique()
+    return 1 < kinds == blocks < len(values)
 
 
 def _has_zone(column: pd.Series) -> bool:

@@ -120,7 +120,7 @@ OTHERS = [
     ({**SETTINGS, "power": 3}, "was begun with power 2, not 3: go on as it was begun"),
     ({**SETTINGS, "shape": {"rows": 2, "columns": 4}}, r"shape\.rows 1, not 2"),
     ({**SETTINGS, "sign": -1}, "without sign, not -1"),
-    ({"power": 2}, r"shape\.rows 1, not None"),
+    ({"power": 2}, r"shape\.rows 1, not without it"),
 ]
 
 

@@ -244,3 +244,35 @@ def test_a_csv_without_blank_lines_is_searched_for_them_once(tmp_path: Path, mon
     assert sum(len(batch.frame) for batch in batches) == 80
     assert sum(one.mode == "rb" for one in opened) == 1
     assert all(one.closed for one in opened)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_only_column_of_dates_is_that_of_times(tmp_path: Path, write_table: Write, ending: str) -> None:
+    table = long_frame().rename(columns={"timestamp": "when"})
+    file = write_table(table, tmp_path / f"x.{ending}")
+    assert content(read_series(file)) == WRITTEN
+    table["seen"] = table["when"]
+    with pytest.raises(DataError, match="columns when, seen hold dates; name that of the times"):
+        read_series(write_table(table, tmp_path / f"two.{ending}"))
+    assert content(read_series(tmp_path / f"two.{ending}", columns=Columns(time="when"))) == WRITTEN
+
+
+def test_series_under_an_unknown_id_are_not_read_as_one(tmp_path: Path, write_table: Write) -> None:
+    ids = ["a"] * 4 + ["b"] * 3
+    table = pd.DataFrame({"sensor": ids, "when": [*range(4), *range(3)], "kwh": np.arange(7.0)})
+    days = table.assign(when=pd.to_datetime(table["when"], unit="D"))
+    with pytest.raises(DataError, match=r"1970-01-01 .*twice; several series in one column need a column of item ids"):
+        read_series(write_table(days, tmp_path / "days.csv"))
+    with pytest.raises(
+        DataError, match=r"column 'sensor' may hold the item ids of several series: name it \(id_column"
+    ):
+        read_series(write_table(table[["sensor", "kwh"]], tmp_path / "x.csv"))
+    two = read_series(tmp_path / "x.csv", columns=Columns(id="sensor"), freq="D")
+    assert [(one.item_id, len(one)) for one in two] == [("a", 4), ("b", 3)]
+
+
+@pytest.mark.parametrize("words", [["kWh"] * 6, ["mo", "tu", "we"] * 2, list("abcdef"), ["x", None] * 3])
+def test_other_columns_of_text_are_ignored(tmp_path: Path, write_table: Write, words: list) -> None:
+    file = write_table(pd.DataFrame({"word": words, "kwh": np.arange(6.0)}), tmp_path / "x.csv")
+    (one,) = read_series(file, freq="D")
+    assert (one.item_id, one.target.tolist()) == ("kwh", [0, 1, 2, 3, 4, 5])

@@ -113,10 +113,10 @@ def test_what_was_made_of_a_model_stands_with_it(results: Path, tree: Any) -> No
     assert "width 16, 2 heads, 2 encoder layers, 3 decoder layers" in row
 
 
-def test_recorded_commands_are_kept_and_others_are_rebuilt(tree: Any) -> None:
+def test_recorded_commands_are_kept_and_others_are_rebuilt(tree: Any, results: Path) -> None:
     (text,) = [text for _, text in tree.all("pre")]
     assert "# spectrum.json\nrankscope spectrum 'chronos-bolt' --eps 0.5,0.1\n" in text
-    again = "rankscope compress chronos-bolt --recipe small/recipe.yaml --out small-again"
+    again = f"rankscope compress chronos-bolt --recipe {results}/small/recipe.yaml --out small-again"
     assert f"# small/compress.json\n{again}\n" in text
     assert ": put together again" in text
     lines = [line for line in text.splitlines() if not line.startswith("#")]

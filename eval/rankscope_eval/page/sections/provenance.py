@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from rankscope.compress.recipe import RECIPE
 from rankscope_eval.page.documents import Document
-from rankscope_eval.page.lineage import Library
+from rankscope_eval.page.lineage import Library, normal
 from rankscope_eval.page.numbers import MISSING, size
 from rankscope_eval.page.parts import Part, Row, Section, Table, number, printable
 
@@ -51,8 +51,9 @@ def command_of(document: Document, folder: Path) -> tuple[str, str]:
         return document.command.replace("\n", " "), RECORDED
     recipe = posixpath.join(posixpath.dirname(document.path), RECIPE)
     if document.kind == "compress" and (folder / recipe).is_file():
-        model, out = document.content.model, document.content.out
-        return shlex.join(["rankscope", "compress", model, "--recipe", recipe, "--out", f"{out}-again"]), BY_RECIPE
+        model, again = document.content.model, f"{normal(document.content.out)}-again"
+        words = ["rankscope", "compress", model, "--recipe", str(folder / recipe), "--out", again]
+        return shlex.join(words), BY_RECIPE
     make = _REBUILD.get(document.kind)
     words = make(document.content) if make is not None and not document.schema.endswith("CSV") else []
     return (shlex.join(["rankscope", *map(str, words)]), REBUILT) if words else ("", "")

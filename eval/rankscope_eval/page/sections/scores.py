@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from rankscope.measure.tradeoff import Verdict
 from rankscope_eval.page.charts import coverage_by_step, relative_scores
-from rankscope_eval.page.numbers import MISSING, count, duration, plural, ratio, significant
+from rankscope_eval.page.numbers import MISSING, count, plural, ratio, significant
 from rankscope_eval.page.parts import Cell, Part, Row, Table, number
 from rankscope_eval.page.svg import chart
 from rankscope_eval.relative import Interval
@@ -115,8 +115,8 @@ def _rule(report: EvalReport) -> list[str]:
     """Say how verdicts are found."""
     known = [one.WQL_verdict for one in report.summary if one.WQL_verdict is not None]
     return [
-        f"Verdicts are those of two one-sided tests at 5 % within {100 * one.margin:g} %. A worst data set with ✗ is "
-        "worse by its own interval, which allows for the choice of the worst."
+        f"Held: within {100 * one.margin:g} % by two one-sided tests at 5 %; better and worse: the 95 % interval is "
+        "beyond 1. A worst data set with ✗ is worse by its own interval, which allows for the choice of the worst."
         for one in known[:1]
     ]
 
@@ -141,7 +141,7 @@ def _span(interval: Interval | None) -> Cell:
 
 def _scores(report: EvalReport, name: str) -> Table:
     further = ("SQL", "WAPE", "MSIS", "coverage")
-    heads = ["data set", "model", "series", "steps", "WQL", "MASE", "published WQL", "published MASE", *further, "time"]
+    heads = ["data set", "model", "series", "steps", "WQL", "MASE", "published WQL", "published MASE", *further]
     rows: list[Row] = [
         [
             row.dataset,
@@ -153,7 +153,6 @@ def _scores(report: EvalReport, name: str) -> Table:
             number(row.published_WQL, significant(row.published_WQL, 4)),
             number(row.published_MASE, significant(row.published_MASE, 4)),
             *(number(getattr(row, metric), significant(getattr(row, metric), 4)) for metric in further),
-            number(row.seconds, duration(row.seconds)),
         ]
         for row in report.rows
     ]

@@ -63,7 +63,7 @@ def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
         ),
         KeyNumber(change(one.bytes["before"], one.bytes["after"]), "bytes of weights, by number formats alone")
         if one.recast
-        else KeyNumber(percent(one.selected_ratio), f"of the numbers in the selected matrices, method {one.method}"),
+        else KeyNumber(percent(one.selected_ratio), f"of the parameters of the selected matrices, method {one.method}"),
     ]
     score = next((row for row in _relative(library, group) if library.resolve(row.model) == out), None)
     if score is not None:
@@ -139,7 +139,7 @@ def _sizes(library: Library, group: Group) -> list[str]:
 def _kept(one: CompressReport) -> str:
     if one.recast:
         return "other number formats"
-    return f"method {one.method} keeps {percent(one.selected_ratio)} of the numbers in the selected matrices"
+    return f"method {one.method} keeps {percent(one.selected_ratio)} of the parameters of the selected matrices"
 
 
 def _tables(library: Library, group: Group) -> list[str]:
@@ -234,7 +234,7 @@ def _verdicts(one: EvalSummary) -> str:
     )
     if all(verdict.interval is None for _, verdict in both):
         return worst
-    return f" Verdicts by two one-sided tests: WQL {one.WQL_verdict}, MASE {one.MASE_verdict}.{worst}"
+    return f" Verdicts: WQL {one.WQL_verdict}, MASE {one.MASE_verdict}.{worst}"
 
 
 def _within(interval: Interval | None) -> str:
