@@ -10,8 +10,9 @@ column; every numeric column is a series. A column is numeric if most of its cel
 unique_id, series_id, id, series, item. Time: timestamp, date, datetime, ds, time, start, period, month, year. Value in
 the long layout: target, value, y, or the only remaining numeric column; several are an error. An unnamed column is an
 index written by pandas: it is the time column if it holds dates and there is no other, and is ignored otherwise. Where
-none has such a name, the only column of dates holds the times; several are an error. Other columns of text are ignored,
-unless there are no times and they look like ids (every value in a block of rows): that is an error.
+none has such a name, the only column of dates holds the times (not in the list layout); several are an error. Other
+columns of text are ignored, unless there are no times and they look like ids (every value in a block of rows): that is
+an error.
 
 **Time.** ISO dates; years (integers from 1000 to 3000); months (202401); days (20240131); or any other date format that
 is the same in all rows and in which day and month cannot be confused. Other integers below ten million are step counts,

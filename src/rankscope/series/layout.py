@@ -105,8 +105,8 @@ def find_layout(
     index = _find(frame.columns, INDEX_NAMES)
     if time is None and index is not None and _holds_dates(frame[index], where):
         time = index
-    if time is None:
-        time = _dates(frame, {name, index, *lists}, where)
+    if time is None and not lists:  # a date beside a list may be that of its end
+        time = _dates(frame, {name, index}, where)
     special = (name, time, index)
     if lists:
         fields = [columns.target] if columns.target else [column for column in lists if column != time]

@@ -257,6 +257,12 @@ def test_the_only_column_of_dates_is_that_of_times(tmp_path: Path, write_table: 
     assert content(read_series(tmp_path / f"two.{ending}", columns=Columns(time="when"))) == WRITTEN
 
 
+def test_a_date_beside_a_list_is_not_its_start(tmp_path: Path, write_table: Write) -> None:
+    table = pd.DataFrame({"ended": pd.to_datetime(["2024-05-01"]), "target": [[1.0, 2.0, 3.0]]})
+    (one,) = read_series(write_table(table, tmp_path / "x.parquet"), freq="D")
+    assert str(one.start) == "1970-01-01"
+
+
 def test_series_under_an_unknown_id_are_not_read_as_one(tmp_path: Path, write_table: Write) -> None:
     ids = ["a"] * 4 + ["b"] * 3
     table = pd.DataFrame({"sensor": ids, "when": [*range(4), *range(3)], "kwh": np.arange(7.0)})
