@@ -28,7 +28,8 @@ Store = Callable[[Path, np.ndarray, np.ndarray], Callable[[], Draw]]
 
 def shards(suffix: str) -> Store:
     """Rankscope's shards."""
-    from rankscope.train.data.shard_files import ShardFile, ShardIndex, checksum, write_shard
+    from rankscope.io.checksum import checksum
+    from rankscope.train.data.shard_files import ShardFile, ShardIndex, write_shard
     from rankscope.train.data.shards import open_shards
     from rankscope.train.data.synthesis import Synthesis
 
