@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import re
 from pathlib import Path
@@ -52,3 +54,12 @@ def test_runs_of_the_lab_are_read_by_its_records(folder: str) -> None:
     for file in files:
         result = codec.read(RUNS[folder], file)
         assert result.spec.id == file.stem
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda file: file.stem)
+def test_what_a_benchmark_imports_of_rankscope_is_there(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rankscope"):
+            module = importlib.import_module(str(node.module))
+            for name in (one.name for one in node.names):
+                assert hasattr(module, name) or importlib.import_module(f"{node.module}.{name}"), name
