@@ -374,9 +374,9 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "spectrum",
-        "`spectrum` is {svdvals_over_spectrum[median]:.1f} times as fast as LAPACK's calls one after the other, because "
-        "it takes a matrix per core, and {svdvals-parallel_over_spectrum[median]:.1f} times as fast as those calls one "
-        "per core",
+        "`spectrum` is {svdvals_over_spectrum[median]:.1f} times as fast as LAPACK's calls one after the other, "
+        "because it takes a matrix per core, and {svdvals-parallel_over_spectrum[median]:.1f} times as fast as those "
+        "calls one per core",
         lambda found: found["ratios"],
     ),
     Prose(
