@@ -63,3 +63,9 @@ def test_what_a_benchmark_imports_of_rankscope_is_there(file: Path) -> None:
             module = importlib.import_module(str(node.module))
             for name in (one.name for one in node.names):
                 assert hasattr(module, name) or importlib.import_module(f"{node.module}.{name}"), name
+
+
+@pytest.mark.parametrize("name", ["by-design", "peers"])
+def test_figures_are_drawn_from_the_result_that_pages_quote(name: str) -> None:
+    drawn = ROOT / "figures" / "rankscope_paper" / "figures" / "data" / f"{name.replace('-', '_')}.json"
+    assert drawn.read_bytes() == (RESULTS / f"{name}.json").read_bytes()
