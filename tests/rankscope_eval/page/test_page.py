@@ -113,14 +113,22 @@ def test_what_was_made_of_a_model_stands_with_it(results: Path, tree: Any) -> No
     assert "width 16, 2 heads, 2 encoder layers, 3 decoder layers" in row
 
 
-def test_recorded_commands_are_kept_and_others_are_rebuilt(tree: Any, results: Path) -> None:
+def test_recorded_commands_are_kept_and_others_are_rebuilt(tree: Any) -> None:
     (text,) = [text for _, text in tree.all("pre")]
     assert "# spectrum.json\nrankscope spectrum 'chronos-bolt' --eps 0.5,0.1\n" in text
-    again = f"rankscope compress chronos-bolt --recipe {results}/small/recipe.yaml --out small-again"
+    again = "rankscope compress chronos-bolt --recipe small/recipe.yaml --out small-again"
     assert f"# small/compress.json\n{again}\n" in text
     assert ": put together again" in text
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert lines[0].startswith("rankscope compress")  # what others need comes first
+
+
+def test_a_recipe_lies_where_its_model_was_written(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results / "small", tmp_path / "small")
+    file = tmp_path / "small" / "compress.json"
+    file.write_text(file.read_text().replace('"out": "small"', '"out": "results/small/"'), encoding="utf-8")
+    again = "rankscope compress chronos-bolt --recipe results/small/recipe.yaml --out results/small-again"
+    assert f"# small/compress.json\n{again}<" in build_page(tmp_path).html
 
 
 def test_a_compression_without_its_recipe_is_rebuilt(results: Path, tmp_path: Path) -> None:

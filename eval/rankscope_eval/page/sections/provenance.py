@@ -51,8 +51,8 @@ def command_of(document: Document, folder: Path) -> tuple[str, str]:
         return document.command.replace("\n", " "), RECORDED
     recipe = posixpath.join(posixpath.dirname(document.path), RECIPE)
     if document.kind == "compress" and (folder / recipe).is_file():
-        model, again = document.content.model, f"{normal(document.content.out)}-again"
-        words = ["rankscope", "compress", model, "--recipe", str(folder / recipe), "--out", again]
+        model, out = document.content.model, normal(document.content.out)
+        words = ["rankscope", "compress", model, "--recipe", posixpath.join(out, RECIPE), "--out", f"{out}-again"]
         return shlex.join(words), BY_RECIPE
     make = _REBUILD.get(document.kind)
     words = make(document.content) if make is not None and not document.schema.endswith("CSV") else []
