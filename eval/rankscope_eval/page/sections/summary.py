@@ -16,6 +16,7 @@ from rankscope_eval.page.sections.scores import TONES
 from rankscope_eval.page.sections.waste import SIGNALS, spectrum_sentence
 from rankscope_eval.relative import Interval
 from rankscope_eval.report import ALL, EvalSummary
+from rankscope_eval.verdict import WORSE
 
 HELD = 1.02
 """A relative score up to this is said to be within 2 % of the original's."""
@@ -92,7 +93,8 @@ def _scored(metric: str, value: float, score: EvalSummary, verdict: Verdict | No
         return KeyNumber(ratio(value), says)
     words, tone = str(verdict), TONES[verdict.word]
     if verdict.worse_there:
-        words, tone = f"{words}, but worse on {verdict.worst}: {ratio(verdict.worst_ratio)}", "worse"
+        also = "most" if verdict.word == WORSE else "but worse"
+        words, tone = f"{words}, {also} on {verdict.worst}: {ratio(verdict.worst_ratio)}", "worse"
     elif verdict.worst is not None and score.datasets > 1:
         words += f"; worst on {verdict.worst}: {ratio(verdict.worst_ratio)}"
     return KeyNumber(ratio(value), says, words, tone)
